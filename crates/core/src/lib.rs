@@ -2,4 +2,7 @@
 #![doc = ""]
 
 pub mod id;
+pub mod quantity;
+pub mod registry;
 pub mod release;
+pub mod value;

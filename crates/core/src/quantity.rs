@@ -1,0 +1,242 @@
+//! Numbers that know their unit: bytes of a disk, mebibytes of memory, decimals PVE keeps as text.
+//!
+//! Proxmox spells a size `8G` and means gibibytes; people spell it `8GiB` and mean the same, or
+//! `8GB` and mean less. All three are read here, and only here.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not a quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum QuantityError {
+    /// It does not start with a number, or goes on after its unit.
+    #[error("`{0}` is not a size; write a number and a unit, such as 16GiB")]
+    NotASize(String),
+    /// A number alone could mean bytes, megabytes or gigabytes.
+    #[error("`{0}` has no unit; write {0}GiB or {0}MiB")]
+    NoUnit(String),
+    /// More than we can count.
+    #[error("`{0}` is larger than any disk Proxmox can hold")]
+    TooLarge(String),
+    /// Not a plain decimal number.
+    #[error("`{0}` is not a decimal number")]
+    NotADecimal(String),
+}
+
+/// A size in bytes, printed as PVE prints it: with the largest binary unit that divides it exactly.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// One kibibyte.
+    pub const KIB: u64 = 1 << 10;
+    /// One mebibyte.
+    pub const MIB: u64 = 1 << 20;
+    /// One gibibyte.
+    pub const GIB: u64 = 1 << 30;
+    /// One tebibyte.
+    pub const TIB: u64 = 1 << 40;
+
+    /// Reads PVE's own form: digits, an optional fraction, an optional `K`, `M`, `G` or `T`. A number
+    /// alone is bytes.
+    pub fn from_pve(text: &str) -> Result<Self, QuantityError> {
+        let (number, unit) = match text.strip_suffix(['K', 'M', 'G', 'T']) {
+            Some(number) => (number, &text[number.len()..]),
+            None => (text, ""),
+        };
+        let factor = match unit {
+            "K" => Self::KIB,
+            "M" => Self::MIB,
+            "G" => Self::GIB,
+            "T" => Self::TIB,
+            _ => 1,
+        };
+        scale(number, factor, text)
+    }
+
+    /// Reads what a person writes: PVE's units, `KiB` to `TiB`, or decimal `kB` to `TB`. A unit is
+    /// required, because a bare number means bytes to PVE and gibibytes to most people.
+    pub fn from_person(text: &str) -> Result<Self, QuantityError> {
+        let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let factor = match unit {
+            "" => {
+                return Err(match number.parse::<Decimal>() {
+                    Ok(_) => QuantityError::NoUnit(text.to_owned()),
+                    Err(_) => QuantityError::NotASize(text.to_owned()),
+                });
+            }
+            "B" => 1,
+            "K" | "KiB" => Self::KIB,
+            "M" | "MiB" => Self::MIB,
+            "G" | "GiB" => Self::GIB,
+            "T" | "TiB" => Self::TIB,
+            "kB" => 1_000,
+            "MB" => 1_000_000,
+            "GB" => 1_000_000_000,
+            "TB" => 1_000_000_000_000,
+            _ => return Err(QuantityError::NotASize(text.to_owned())),
+        };
+        scale(number.trim_end(), factor, text)
+    }
+
+    /// Whole mebibytes, rounded down.
+    pub fn whole_mib(self) -> u64 {
+        self.0 / Self::MIB
+    }
+
+    /// The number of gibibytes as the plain decimal PVE takes in `STORAGE:GiB`.
+    pub fn gib_decimal(self) -> String {
+        let whole = self.0 / Self::GIB;
+        let mut rest = self.0 % Self::GIB;
+        let mut text = whole.to_string();
+        if rest > 0 {
+            text.push('.');
+        }
+        while rest > 0 {
+            rest *= 10;
+            text.push(char::from(b'0' + u8::try_from(rest / Self::GIB).expect("a digit is below 10")));
+            rest %= Self::GIB;
+        }
+        text
+    }
+}
+
+/// `number` (digits with an optional fraction) times `factor`, rounded down.
+fn scale(number: &str, factor: u64, whole: &str) -> Result<Bytes, QuantityError> {
+    let decimal: Decimal =
+        number.parse().map_err(|_| QuantityError::NotASize(whole.to_owned()))?;
+    if decimal.mantissa < 0 {
+        return Err(QuantityError::NotASize(whole.to_owned()));
+    }
+    let scaled =
+        i128::from(decimal.mantissa) * i128::from(factor) / 10_i128.pow(u32::from(decimal.scale));
+    u64::try_from(scaled).map(Bytes).map_err(|_| QuantityError::TooLarge(whole.to_owned()))
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (unit, factor) in [("T", Self::TIB), ("G", Self::GIB), ("M", Self::MIB), ("K", Self::KIB)] {
+            if self.0.is_multiple_of(factor) {
+                return write!(f, "{}{unit}", self.0 / factor);
+            }
+        }
+        self.0.fmt(f)
+    }
+}
+
+/// A decimal number by value: `2`, `2.0` and `02` are the same. Never a float, so that nothing that
+/// PVE can store compares unequal to itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Decimal {
+    mantissa: i64,
+    scale: u8,
+}
+
+impl Decimal {
+    /// Nothing at all.
+    pub const ZERO: Self = Self { mantissa: 0, scale: 0 };
+
+    /// A whole number.
+    pub const fn whole(number: i64) -> Self {
+        Self { mantissa: number, scale: 0 }
+    }
+
+    /// Whether it lies within `min..=max`.
+    pub fn within(self, min: i64, max: i64) -> bool {
+        let one = 10_i128.pow(u32::from(self.scale));
+        let value = i128::from(self.mantissa);
+        i128::from(min) * one <= value && value <= i128::from(max) * one
+    }
+}
+
+impl FromStr for Decimal {
+    type Err = QuantityError;
+
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let refuse = || QuantityError::NotADecimal(text.to_owned());
+        let (negative, digits) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        let fraction = fraction.trim_end_matches('0');
+        let all_digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+        if digits.bytes().all(|b| b == b'.') || !all_digits(whole) || !all_digits(fraction) {
+            return Err(refuse());
+        }
+        let number: i64 = match format!("{whole}{fraction}").as_str() {
+            "" => 0,
+            joined => joined.parse().map_err(|_| refuse())?,
+        };
+        let scale = u8::try_from(fraction.len()).map_err(|_| refuse())?;
+        Ok(Self { mantissa: if negative { -number } else { number }, scale })
+    }
+}
+
+impl fmt::Display for Decimal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.scale == 0 {
+            return self.mantissa.fmt(f);
+        }
+        let sign = if self.mantissa < 0 { "-" } else { "" };
+        let width = usize::from(self.scale) + 1;
+        let digits = format!("{:0width$}", self.mantissa.unsigned_abs());
+        let (whole, fraction) = digits.split_at(digits.len() - usize::from(self.scale));
+        write!(f, "{sign}{whole}.{fraction}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_print_with_the_largest_unit_that_divides_them() {
+        for (text, printed) in
+            [("1024G", "1T"), ("1536M", "1536M"), ("1.5G", "1536M"), ("8192M", "8G"), ("0", "0T"), ("7", "7")]
+        {
+            assert_eq!(Bytes::from_pve(text).unwrap().to_string(), printed, "{text}");
+        }
+    }
+
+    #[test]
+    fn people_must_name_a_unit() {
+        assert_eq!(Bytes::from_person("16"), Err(QuantityError::NoUnit("16".into())));
+        assert_eq!(Bytes::from_person("2GB").unwrap().0, 2_000_000_000);
+        assert_eq!(Bytes::from_person("1.5 GiB").unwrap().0, 3 << 29);
+        for text in ["", "GiB", "-1GiB", "1GiBs", "1 2GiB", "1e3G", "99999999999999TiB"] {
+            assert!(Bytes::from_person(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn gibibytes_are_exact_decimals() {
+        for (size, text) in [("8G", "8"), ("1536M", "1.5"), ("1000M", "0.9765625")] {
+            assert_eq!(Bytes::from_pve(size).unwrap().gib_decimal(), text);
+        }
+    }
+
+    #[test]
+    fn decimals_compare_by_value() {
+        for (left, right) in [("2", "2.0"), ("02", "2"), (".5", "0.50"), ("-0", "0"), ("10.", "10")] {
+            assert_eq!(left.parse::<Decimal>(), right.parse::<Decimal>(), "{left} {right}");
+        }
+        for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999"] {
+            assert!(text.parse::<Decimal>().is_err(), "{text}");
+        }
+        assert_eq!("-0.05".parse::<Decimal>().unwrap().to_string(), "-0.05");
+        assert!("128".parse::<Decimal>().unwrap().within(0, 128));
+        assert!(!"128.5".parse::<Decimal>().unwrap().within(0, 128));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn printed_quantities_read_back(bytes in 0_u64..(1 << 52), text in "-?[0-9]{1,9}(\\.[0-9]{1,6})?") {
+            let size = Bytes(bytes);
+            proptest::prop_assert_eq!(Bytes::from_pve(&size.to_string()), Ok(size));
+            let decimal: Decimal = text.parse().unwrap();
+            proptest::prop_assert_eq!(decimal.to_string().parse::<Decimal>(), Ok(decimal));
+        }
+    }
+}

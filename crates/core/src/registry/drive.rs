@@ -1,0 +1,160 @@
+//! The property strings of QEMU drives. One long list, cut down per bus by what that bus has not.
+
+use super::Releases;
+use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
+use crate::release::Release;
+
+const fn count(name: &'static str) -> Part {
+    part(name, Format::Integer { min: 0, max: i64::MAX })
+}
+
+const fn length(name: &'static str, aliases: &'static [&'static str]) -> Part {
+    part(name, Format::Integer { min: 1, max: i64::MAX }).aliases(aliases)
+}
+
+const fn rate(name: &'static str) -> Part {
+    part(name, Format::Number { max: i64::MAX })
+}
+
+const fn geometry(name: &'static str) -> Part {
+    count(name).releases(Releases::until(Release::V8_4))
+}
+
+const AIO: Part = part("aio", Format::Choice(&["native", "threads", "io_uring"]));
+const BACKUP: Part = part("backup", Format::Bool).absent(Absent::Bool(true));
+const CACHE: Part =
+    part("cache", Format::Choice(&["none", "writethrough", "writeback", "unsafe", "directsync"]));
+const DISCARD: Part = part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
+const FILE: Part = part("file", Format::Volume).aliases(&["volume"]).required();
+const IMAGE_FORMAT: Part =
+    part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"])).when_declared();
+const IMPORT_FROM: Part = part("import-from", Format::Text(Rule::Line)).never_compared();
+const MEDIA: Part = part("media", Format::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
+const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
+const READ_ERROR: Part = part("rerror", Format::Choice(&["ignore", "report", "stop"]));
+const WRITE_ERROR: Part = part("werror", Format::Choice(&["enospc", "ignore", "report", "stop"]));
+const SERIAL: Part = part("serial", Format::Text(Rule::UrlEncoded));
+const SIZE: Part = part("size", Format::Size).when_declared();
+const TRANSLATION: Part =
+    part("trans", Format::Choice(&["none", "lba", "auto"])).releases(Releases::until(Release::V8_4));
+const WWN: Part = part("wwn", Format::Text(Rule::Word));
+
+/// The parts every bus has.
+const COMMON: [Part; 41] = [
+    AIO,
+    BACKUP,
+    count("bps"),
+    length("bps_max_length", &[]),
+    count("bps_rd"),
+    length("bps_rd_max_length", &["bps_rd_length"]),
+    count("bps_wr"),
+    length("bps_wr_max_length", &["bps_wr_length"]),
+    CACHE,
+    geometry("cyls"),
+    part("detect_zeroes", Format::Bool),
+    DISCARD,
+    FILE,
+    IMAGE_FORMAT,
+    geometry("heads"),
+    IMPORT_FROM,
+    count("iops"),
+    count("iops_max"),
+    length("iops_max_length", &[]),
+    count("iops_rd"),
+    count("iops_rd_max"),
+    length("iops_rd_max_length", &["iops_rd_length"]),
+    count("iops_wr"),
+    count("iops_wr_max"),
+    length("iops_wr_max_length", &["iops_wr_length"]),
+    rate("mbps"),
+    rate("mbps_max"),
+    rate("mbps_rd"),
+    rate("mbps_rd_max"),
+    rate("mbps_wr"),
+    rate("mbps_wr_max"),
+    MEDIA,
+    REPLICATE,
+    READ_ERROR,
+    geometry("secs"),
+    SERIAL,
+    flag("shared"),
+    SIZE,
+    flag("snapshot"),
+    TRANSLATION,
+    WRITE_ERROR,
+];
+
+/// `COMMON` with a bus's own parts in their alphabetical places.
+const fn with<const OWN: usize, const ALL: usize>(own: [Part; OWN]) -> [Part; ALL] {
+    assert!(OWN + COMMON.len() == ALL, "the length must be that of both lists");
+    let mut all = [AIO; ALL];
+    let (mut common_at, mut own_at, mut at) = (0, 0, 0);
+    while at < ALL {
+        let take_own = own_at < OWN
+            && (common_at == COMMON.len() || comes_before(own[own_at].name, COMMON[common_at].name));
+        if take_own {
+            all[at] = own[own_at];
+            own_at += 1;
+        } else {
+            all[at] = COMMON[common_at];
+            common_at += 1;
+        }
+        at += 1;
+    }
+    all
+}
+
+/// String order, for constants.
+const fn comes_before(left: &str, right: &str) -> bool {
+    let (left, right) = (left.as_bytes(), right.as_bytes());
+    let mut at = 0;
+    while at < left.len() && at < right.len() {
+        if left[at] != right[at] {
+            return left[at] < right[at];
+        }
+        at += 1;
+    }
+    left.len() < right.len()
+}
+
+const IDE_PARTS: [Part; 44] =
+    with([part("model", Format::Text(Rule::UrlEncoded)), flag("ssd"), WWN]);
+const SATA_PARTS: [Part; 43] = with([flag("ssd"), WWN]);
+const SCSI_PARTS: [Part; 49] = with([
+    flag("iothread"),
+    part("product", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
+    part("queues", Format::Integer { min: 2, max: i64::MAX }),
+    flag("ro"),
+    flag("scsiblock"),
+    flag("ssd"),
+    part("vendor", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
+    WWN,
+]);
+const VIRTIO_PARTS: [Part; 43] = with([flag("iothread"), flag("ro")]);
+
+pub(super) const IDE: Shape = Shape::new(&IDE_PARTS).bare("file");
+pub(super) const SATA: Shape = Shape::new(&SATA_PARTS).bare("file");
+pub(super) const SCSI: Shape = Shape::new(&SCSI_PARTS).bare("file");
+pub(super) const VIRTIO: Shape = Shape::new(&VIRTIO_PARTS).bare("file");
+
+pub(super) const EFI_DISK: Shape = Shape::new(&[
+    part("efitype", Format::Choice(&["2m", "4m"])).absent(Absent::Text("2m")),
+    FILE,
+    IMAGE_FORMAT,
+    IMPORT_FROM,
+    part("ms-cert", Format::Choice(&["2011", "2023", "2023w", "2023k"])).never_compared(),
+    flag("pre-enrolled-keys"),
+    part("size", Format::Size).never_compared(),
+])
+.bare("file");
+
+pub(super) const TPM_STATE: Shape = Shape::new(&[
+    FILE,
+    IMAGE_FORMAT,
+    IMPORT_FROM,
+    part("size", Format::Size).never_compared(),
+    part("version", Format::Choice(&["v1.2", "v2.0"])).absent(Absent::Text("v1.2")),
+])
+.bare("file");
+
+pub(super) const UNUSED: Shape = Shape::new(&[FILE]).bare("file");

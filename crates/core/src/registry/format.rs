@@ -1,0 +1,281 @@
+//! The words the registry is written in: value formats, property strings and what absence means.
+//!
+//! Pure data. Reading, printing and comparing values of a format live in `value/`; classes and
+//! effects in `classify.rs` and `effect.rs`. Nothing here knows a single key.
+
+use super::Releases;
+
+/// How a value is spelled and compared.
+#[derive(Debug, Clone, Copy)]
+pub enum Format {
+    /// 0 or 1; inside property strings also words.
+    Bool,
+    /// A whole number within bounds.
+    Integer {
+        /// The smallest PVE takes.
+        min: i64,
+        /// The largest PVE takes.
+        max: i64,
+    },
+    /// A CPU weight: PVE stores at most 10000 where the host has cgroup v2.
+    Weight {
+        /// The smallest PVE takes.
+        min: i64,
+        /// The largest PVE takes.
+        max: i64,
+    },
+    /// Memory in MiB; people may add a unit.
+    Mebibytes {
+        /// The smallest PVE takes.
+        min: i64,
+    },
+    /// A decimal number, zero or more.
+    Number {
+        /// The largest PVE takes.
+        max: i64,
+    },
+    /// One word out of a list.
+    Choice(&'static [&'static str]),
+    /// Text under a rule.
+    Text(Rule),
+    /// Free text whose trailing white space PVE does not keep.
+    Description(Trailing),
+    /// An ordered list, split on commas, semicolons and blanks.
+    List {
+        /// The rule for each item.
+        item: Rule,
+        /// What joins the items when written.
+        separator: char,
+    },
+    /// An unordered list of words, e.g. trunks or mount options.
+    Words {
+        /// The rule for each item.
+        item: Rule,
+        /// What joins the items when written.
+        separator: char,
+    },
+    /// Tags: a set, without case unless the datacenter says otherwise.
+    Tags,
+    /// The hot-plug set, with its aliases `0` and `1`.
+    Hotplug,
+    /// `order=scsi0;net0`, or the legacy letters.
+    Boot,
+    /// Environment of a container: `NAME=value` items joined by NUL.
+    Environment,
+    /// Percent-encoded SSH public keys, one a line.
+    SshKeys,
+    /// A value PVE never shows again.
+    Secret,
+    /// A UUID; `1` asks PVE to make one.
+    GeneratedUuid,
+    /// A volume: `STORAGE:NAME`, `STORAGE:GiB`, `none`, or a path on the host.
+    Volume,
+    /// The size of a volume.
+    Size,
+    /// A MAC address.
+    Mac,
+    /// An IPv4 address with prefix length, or one of the words.
+    Cidr4,
+    /// An IPv6 address with prefix length, or one of the words.
+    Cidr6,
+    /// An IPv4 address.
+    Ip4,
+    /// An IPv6 address.
+    Ip6,
+    /// A comma-separated list of named parts.
+    Property(&'static Shape),
+}
+
+/// What a text must look like. Checked on what people declare, never on what PVE stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// Anything on one line.
+    Line,
+    /// A DNS name.
+    DnsName,
+    /// An IP address, optionally with `%interface`.
+    Address,
+    /// A tag.
+    Tag,
+    /// A storage or configuration id: a letter, then letters, digits, `-`, `_`, `.`.
+    ConfigId,
+    /// An interface or bridge name.
+    Interface,
+    /// A volume id, `STORAGE:NAME`.
+    VolumeId,
+    /// An absolute path.
+    Path,
+    /// A number, or a range of numbers.
+    Range,
+    /// Four octal digits, the first of them 0.
+    FileMode,
+    /// A time zone, or `host`.
+    TimeZone,
+    /// A QEMU machine type.
+    Machine,
+    /// A word of letters, digits and `-_.+`.
+    Word,
+    /// Percent-encoded text.
+    UrlEncoded,
+    /// A guest device such as `scsi0`.
+    Device,
+}
+
+/// Which trailing characters of a description PVE drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trailing {
+    /// LXC: newlines.
+    Newlines,
+    /// QEMU: all white space.
+    WhiteSpace,
+}
+
+/// What it means that a key or part is not there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Absent {
+    /// Nothing equals absence.
+    Nothing,
+    /// The same as this boolean.
+    Bool(bool),
+    /// The same as this number.
+    Integer(i64),
+    /// The same as this text.
+    Text(&'static str),
+    /// A container without a host name is called `CT` and its number.
+    ContainerName,
+    /// CPU weight: 100 with cgroup v2, 1024 with v1.
+    CpuWeight,
+    /// PVE fills it in by itself, so that not wanting it matches whatever is there.
+    ServerFilled,
+}
+
+/// A property string: `a=1,b=2`, with at most one part that may stand without its name.
+#[derive(Debug)]
+pub struct Shape {
+    /// The part whose name may be left out.
+    pub bare: Option<&'static str>,
+    /// The parts, sorted by name.
+    pub parts: &'static [Part],
+    /// A part that switches the whole: when it is off, the rest does not matter.
+    pub switch: Option<&'static str>,
+    /// QEMU's network spelling `virtio=MAC`: the model's name stands for `model=virtio,macaddr=MAC`.
+    pub model_is_key: bool,
+}
+
+/// One part of a property string.
+#[derive(Debug, Clone, Copy)]
+pub struct Part {
+    /// Its name.
+    pub name: &'static str,
+    /// Other names PVE takes for it.
+    pub aliases: &'static [&'static str],
+    /// How its value is spelled.
+    pub format: Format,
+    /// What its absence means.
+    pub absent: Absent,
+    /// Whether it counts when values are compared.
+    pub compared: Compared,
+    /// Whether PVE refuses the value without it.
+    pub required: bool,
+    /// Whether only root@pam may set it.
+    pub root_only: bool,
+    /// Where it exists.
+    pub releases: Releases,
+}
+
+/// When a part counts in a comparison.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compared {
+    /// Always.
+    Always,
+    /// Only when it is declared: PVE fills it in by itself (a MAC, a size).
+    WhenDeclared,
+    /// Never: it is PVE's own note.
+    Never,
+}
+
+impl Shape {
+    /// A shape whose parts all carry their names.
+    pub(super) const fn new(parts: &'static [Part]) -> Self {
+        Self { bare: None, parts, switch: None, model_is_key: false }
+    }
+
+    /// Names the part that may stand alone.
+    pub(super) const fn bare(mut self, name: &'static str) -> Self {
+        self.bare = Some(name);
+        self
+    }
+
+    /// Names the part that switches the whole.
+    pub(super) const fn switch(mut self, name: &'static str) -> Self {
+        self.switch = Some(name);
+        self
+    }
+
+    /// Allows `virtio=MAC`.
+    pub(super) const fn model_is_key(mut self) -> Self {
+        self.model_is_key = true;
+        self
+    }
+
+    /// The part of that name or alias.
+    pub fn part(&self, name: &str) -> Option<&'static Part> {
+        self.parts.iter().find(|part| part.name == name || part.aliases.contains(&name))
+    }
+}
+
+/// A part with nothing special about it.
+pub(super) const fn part(name: &'static str, format: Format) -> Part {
+    Part {
+        name,
+        aliases: &[],
+        format,
+        absent: Absent::Nothing,
+        compared: Compared::Always,
+        required: false,
+        root_only: false,
+        releases: Releases::ALL,
+    }
+}
+
+/// A boolean part that is off when absent.
+pub(super) const fn flag(name: &'static str) -> Part {
+    part(name, Format::Bool).absent(Absent::Bool(false))
+}
+
+impl Part {
+    pub(super) const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
+        self.aliases = aliases;
+        self
+    }
+
+    pub(super) const fn absent(mut self, absent: Absent) -> Self {
+        self.absent = absent;
+        self
+    }
+
+    pub(super) const fn when_declared(mut self) -> Self {
+        self.compared = Compared::WhenDeclared;
+        self
+    }
+
+    pub(super) const fn never_compared(mut self) -> Self {
+        self.compared = Compared::Never;
+        self
+    }
+
+    pub(super) const fn required(mut self) -> Self {
+        self.required = true;
+        self
+    }
+
+    pub(super) const fn root_only(mut self) -> Self {
+        self.root_only = true;
+        self
+    }
+
+    pub(super) const fn releases(mut self, releases: Releases) -> Self {
+        self.releases = releases;
+        self
+    }
+}

@@ -1,0 +1,206 @@
+//! Whether what PVE stores is what was declared, in normal form.
+//!
+//! The planner asks for every declared field of every guest, so the common case is one equality test;
+//! the rules below run only for values that are not plainly equal. Nothing here writes anything.
+
+use std::collections::BTreeSet;
+
+use super::{Property, Value, Volume};
+use crate::id::VmId;
+use crate::quantity::{Bytes, Decimal};
+use crate::registry::{Absent, Compared, Format, Key, Shape};
+
+/// What a node does to values, as far as comparing must know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Conventions {
+    /// The datacenter keeps the case of tags.
+    pub tags_have_case: bool,
+    /// The node's kernel interface for CPU weights.
+    pub cgroup: Cgroup,
+}
+
+/// The version of the kernel's control groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cgroup {
+    /// Version 1: weights default to 1024 and are not clamped.
+    V1,
+    /// Version 2: weights default to 100 and are clamped to 10000.
+    #[default]
+    V2,
+}
+
+/// The largest CPU weight cgroup v2 has; PVE stores no larger one there.
+const CGROUP_V2_WEIGHT_MAX: i64 = 10_000;
+
+/// LVM rounds a volume up to its extents of 4 MiB, ZFS to 1 MiB: up to that, a larger volume is equal.
+const EXTENT: u64 = 4 * Bytes::MIB;
+
+/// How a stored value differs from the declared one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Difference {
+    /// Not at all.
+    Same,
+    /// Only in the size of its volume. `have` is none when PVE does not say.
+    Size {
+        /// The declared size.
+        want: Bytes,
+        /// The stored size.
+        have: Option<Bytes>,
+    },
+    /// In something else.
+    Other,
+}
+
+/// Compares a declared value (none: the key must be absent) with a stored one (none: it is absent).
+pub fn difference(
+    key: &Key,
+    vmid: VmId,
+    want: Option<&Value>,
+    have: Option<&Value>,
+    conventions: Conventions,
+) -> Difference {
+    match (want, have) {
+        (Some(want), Some(have)) => {
+            if want == have {
+                Difference::Same
+            } else {
+                tolerant(&key.format, want, have, conventions)
+            }
+        }
+        (Some(value), None) => same_if(absence_equals(key, vmid, value, conventions)),
+        (None, Some(value)) => same_if(
+            key.absent == Absent::ServerFilled || absence_equals(key, vmid, value, conventions),
+        ),
+        (None, None) => Difference::Same,
+    }
+}
+
+fn same_if(same: bool) -> Difference {
+    if same { Difference::Same } else { Difference::Other }
+}
+
+/// Whether a value says what the absence of its key says.
+fn absence_equals(key: &Key, vmid: VmId, value: &Value, conventions: Conventions) -> bool {
+    if value.is_empty() {
+        return true;
+    }
+    match key.absent {
+        Absent::ContainerName => *value == Value::text(&format!("CT{vmid}")),
+        Absent::CpuWeight => {
+            let default = match conventions.cgroup {
+                Cgroup::V1 => 1024,
+                Cgroup::V2 => 100,
+            };
+            *value == Value::Integer(default)
+        }
+        Absent::Nothing
+        | Absent::Bool(_)
+        | Absent::Integer(_)
+        | Absent::Text(_)
+        | Absent::ServerFilled => says_nothing(key.absent, value),
+    }
+}
+
+/// Whether a value equals the fixed meaning of absence.
+pub(super) fn says_nothing(absent: Absent, value: &Value) -> bool {
+    match (absent, value) {
+        (Absent::Bool(default), Value::Bool(value)) => default == *value,
+        (Absent::Integer(default), Value::Integer(value)) => default == *value,
+        (Absent::Integer(default), Value::Number(value)) => Decimal::whole(default) == *value,
+        (Absent::Text(default), Value::Text(value)) => default == &**value,
+        (Absent::Text(default), Value::Number(value)) => default.parse() == Ok(*value),
+        (Absent::Text(default), Value::Set(set)) => set.iter().map(AsRef::as_ref).eq(default.split(',')),
+        (
+            Absent::Nothing
+            | Absent::Bool(_)
+            | Absent::Integer(_)
+            | Absent::Text(_)
+            | Absent::ContainerName
+            | Absent::CpuWeight
+            | Absent::ServerFilled,
+            _,
+        ) => false,
+    }
+}
+
+/// Two values that are not plainly equal.
+fn tolerant(format: &Format, want: &Value, have: &Value, conventions: Conventions) -> Difference {
+    match (want, have) {
+        (Value::Property(want), Value::Property(have)) => match format {
+            Format::Property(shape) => properties(shape, want, have),
+            _ => Difference::Other,
+        },
+        (Value::Set(want), Value::Set(have)) if matches!(format, Format::Tags) => {
+            same_if(!conventions.tags_have_case && lower(want) == lower(have))
+        }
+        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => same_if(
+            conventions.cgroup == Cgroup::V2
+                && *want > CGROUP_V2_WEIGHT_MAX
+                && *have == CGROUP_V2_WEIGHT_MAX,
+        ),
+        (Value::AnyUuid, Value::Text(_)) => Difference::Same,
+        (Value::Size(want), Value::Size(have)) => same_if(size_fits(*want, *have)),
+        (Value::Volume(want), Value::Volume(have)) => same_if(volume_fits(want, have)),
+        _ => Difference::Other,
+    }
+}
+
+fn lower(tags: &BTreeSet<Box<str>>) -> BTreeSet<String> {
+    tags.iter().map(|tag| tag.to_lowercase()).collect()
+}
+
+fn size_fits(want: Bytes, have: Bytes) -> bool {
+    want <= have && have.0 - want.0 < EXTENT
+}
+
+/// A volume to be allocated is there once the slot holds one of that storage, but for a base image: then
+/// the guest has become a template.
+fn volume_fits(want: &Volume, have: &Volume) -> bool {
+    match (want, have) {
+        (Volume::Fresh { storage: want }, Volume::Existing { storage, .. }) => {
+            want == storage && !have.is_base_image()
+        }
+        (
+            Volume::Fresh { .. }
+            | Volume::Existing { .. }
+            | Volume::CloudInit { .. }
+            | Volume::Path(_)
+            | Volume::Empty
+            | Volume::HostCdrom,
+            _,
+        ) => want == have,
+    }
+}
+
+fn properties(shape: &Shape, want: &Property, have: &Property) -> Difference {
+    let mut size = Difference::Same;
+    for part in shape.parts {
+        let (wanted, found) = (want.get(part.name), have.get(part.name));
+        let counts = match part.compared {
+            Compared::Always => true,
+            Compared::WhenDeclared => wanted.is_some(),
+            Compared::Never => false,
+        };
+        if !counts {
+            continue;
+        }
+        let same = match (wanted, found) {
+            (Some(Value::Size(want)), found) => {
+                let have = match found {
+                    Some(Value::Size(have)) => Some(*have),
+                    Some(_) | None => None,
+                };
+                if !have.is_some_and(|have| size_fits(*want, have)) {
+                    size = Difference::Size { want: *want, have };
+                }
+                true
+            }
+            (Some(Value::Volume(want)), Some(Value::Volume(have))) => volume_fits(want, have),
+            (wanted, found) => wanted == found,
+        };
+        if !same {
+            return Difference::Other;
+        }
+    }
+    size
+}

@@ -1,0 +1,231 @@
+//! A configuration value in normal form: what is compared, and what is printed when it is written.
+//!
+//! ```text
+//!   declared text ──read──┐
+//!                         ├─> Value ──compare──> Difference
+//!   stored text ────read──┘     │
+//!                               └──print──> the text PVE is sent
+//! ```
+//!
+//! Everything PVE's round trip changes is gone once a text has become a `Value`: order of parts,
+//! boolean words, explicit defaults, case of MAC addresses, spelling of sizes and addresses. What a
+//! person declares is checked on the way (`read::declared`); what PVE stores never is
+//! (`read::stored`), and a stored text that cannot be read is kept as `Odd` and equals nothing.
+
+pub mod compare;
+pub mod print;
+pub mod read;
+mod rule;
+
+use std::collections::BTreeSet;
+
+pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
+
+use crate::quantity::{Bytes, Decimal};
+
+/// A value in normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Value {
+    /// On or off.
+    Bool(bool),
+    /// A whole number, or MiB.
+    Integer(i64),
+    /// A decimal number.
+    Number(Decimal),
+    /// Text; addresses, MACs and choices in their one spelling.
+    Text(Box<str>),
+    /// Items whose order counts.
+    List(Vec<Box<str>>),
+    /// Items whose order does not count.
+    Set(BTreeSet<Box<str>>),
+    /// A size.
+    Size(Bytes),
+    /// A volume.
+    Volume(Volume),
+    /// A property string.
+    Property(Property),
+    /// Something is set that PVE never shows.
+    Secret,
+    /// Any UUID that PVE makes.
+    AnyUuid,
+    /// A stored text that its format cannot read. It equals nothing that can be declared.
+    Odd(Box<str>),
+}
+
+impl Value {
+    /// Text from a borrowed string.
+    pub fn text(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+
+    /// Whether it says no more than absence does.
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Set(items) => items.is_empty(),
+            Self::Property(property) => property.is_empty(),
+            Self::Bool(_)
+            | Self::Integer(_)
+            | Self::Number(_)
+            | Self::Size(_)
+            | Self::Volume(_)
+            | Self::Secret
+            | Self::AnyUuid
+            | Self::Odd(_) => false,
+        }
+    }
+
+    /// The property string inside, if it is one.
+    pub fn as_property(&self) -> Option<&Property> {
+        match self {
+            Self::Property(property) => Some(property),
+            Self::Bool(_)
+            | Self::Integer(_)
+            | Self::Number(_)
+            | Self::Text(_)
+            | Self::List(_)
+            | Self::Set(_)
+            | Self::Size(_)
+            | Self::Volume(_)
+            | Self::Secret
+            | Self::AnyUuid
+            | Self::Odd(_) => None,
+        }
+    }
+}
+
+/// Where the bytes of a disk are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Volume {
+    /// To be allocated on a storage; its size is the `size` part.
+    Fresh {
+        /// The storage.
+        storage: Box<str>,
+    },
+    /// One that exists.
+    Existing {
+        /// The storage.
+        storage: Box<str>,
+        /// The name on that storage; it may contain slashes.
+        name: Box<str>,
+    },
+    /// The generated cloud-init drive.
+    CloudInit {
+        /// The storage.
+        storage: Box<str>,
+    },
+    /// A file, directory or device of the host.
+    Path(Box<str>),
+    /// An empty CD-ROM drive.
+    Empty,
+    /// The host's own CD-ROM drive.
+    HostCdrom,
+}
+
+impl Volume {
+    /// Whether the volume is a base image, which only templates have.
+    pub fn is_base_image(&self) -> bool {
+        match self {
+            Self::Existing { name, .. } => {
+                name.rsplit('/').next().is_some_and(|last| last.starts_with("base-"))
+            }
+            Self::Fresh { .. }
+            | Self::CloudInit { .. }
+            | Self::Path(_)
+            | Self::Empty
+            | Self::HostCdrom => false,
+        }
+    }
+
+    /// The storage it is on, if it is on one.
+    pub fn storage(&self) -> Option<&str> {
+        match self {
+            Self::Fresh { storage } | Self::Existing { storage, .. } | Self::CloudInit { storage } => {
+                Some(storage)
+            }
+            Self::Path(_) | Self::Empty | Self::HostCdrom => None,
+        }
+    }
+}
+
+/// A property string in normal form: its parts by name, without those that say what absence says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Property {
+    /// The known parts, sorted by name.
+    parts: Vec<(&'static str, Value)>,
+    /// Parts of a newer release, kept as they were so that writing does not drop them.
+    unknown: Vec<(Box<str>, Box<str>)>,
+}
+
+impl Property {
+    /// The value of a part.
+    pub fn get(&self, name: &str) -> Option<&Value> {
+        self.parts.binary_search_by(|(part, _)| (*part).cmp(name)).ok().map(|at| &self.parts[at].1)
+    }
+
+    /// Sets a part.
+    pub fn set(&mut self, name: &'static str, value: Value) {
+        match self.parts.binary_search_by(|(part, _)| (*part).cmp(name)) {
+            Ok(at) => self.parts[at].1 = value,
+            Err(at) => self.parts.insert(at, (name, value)),
+        }
+    }
+
+    /// Removes a part.
+    pub fn remove(&mut self, name: &str) {
+        self.parts.retain(|(part, _)| *part != name);
+    }
+
+    /// All known parts, sorted by name.
+    pub fn parts(&self) -> &[(&'static str, Value)] {
+        &self.parts
+    }
+
+    /// Parts the registry does not know.
+    pub fn unknown(&self) -> &[(Box<str>, Box<str>)] {
+        &self.unknown
+    }
+
+    /// Whether nothing is left that absence does not say.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.unknown.is_empty()
+    }
+
+    /// The volume a drive or mount point holds.
+    pub fn volume(&self) -> Option<&Volume> {
+        let value = self.get("file").or_else(|| self.get("volume"));
+        match value {
+            Some(Value::Volume(volume)) => Some(volume),
+            Some(_) | None => None,
+        }
+    }
+
+    /// The size part.
+    pub fn size(&self) -> Option<Bytes> {
+        match self.get("size") {
+            Some(Value::Size(size)) => Some(*size),
+            Some(_) | None => None,
+        }
+    }
+
+    /// Whether a drive is a CD-ROM, an empty one or cloud-init's included.
+    pub fn is_cdrom(&self) -> bool {
+        matches!(self.get("media"), Some(Value::Text(media)) if &**media == "cdrom")
+    }
+
+    /// Whether a part is the boolean `true`.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.get(name) == Some(&Value::Bool(true))
+    }
+
+    /// Takes over the parts only PVE's side knows: what a write without them would change.
+    pub(crate) fn keep_unknown(&mut self, stored: &Self) {
+        self.unknown.clone_from(&stored.unknown);
+    }
+
+    /// Adds a part the registry does not know.
+    fn push_unknown(&mut self, name: &str, value: &str) {
+        self.unknown.push((name.into(), value.into()));
+    }
+}

@@ -1,0 +1,144 @@
+//! From normal form to the text PVE is sent, and to the words a plan shows.
+//!
+//! The text is what PVE itself would print where it re-prints a value, so that a write changes nothing
+//! but what it names.
+
+use std::fmt::Write;
+
+use super::{Property, Value, Volume, percent_encode};
+use crate::registry::{Format, Shape};
+
+/// The text of a value as PVE takes it.
+pub fn pve(format: &Format, value: &Value) -> String {
+    match value {
+        Value::Bool(on) => u8::from(*on).to_string(),
+        Value::Integer(number) => number.to_string(),
+        Value::Number(number) => number.to_string(),
+        Value::Text(text) | Value::Odd(text) => text.to_string(),
+        Value::List(items) => list(format, items),
+        Value::Set(items) => items.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(&separator(format)),
+        Value::Size(size) => size.to_string(),
+        Value::Volume(volume) => self::volume(volume, None),
+        Value::Property(property) => match format {
+            Format::Property(shape) => self::property(shape, property),
+            _ => String::new(),
+        },
+        Value::Secret => MASK.to_owned(),
+        Value::AnyUuid => "1".to_owned(),
+    }
+}
+
+/// What a value is shown as to a person: the same text, but on one line and not too long.
+pub fn shown(format: &Format, value: &Value) -> String {
+    let text = match value {
+        Value::List(items) if matches!(format, Format::SshKeys | Format::Environment) => items.join(" "),
+        Value::Bool(_)
+        | Value::Integer(_)
+        | Value::Number(_)
+        | Value::Text(_)
+        | Value::Odd(_)
+        | Value::List(_)
+        | Value::Set(_)
+        | Value::Size(_)
+        | Value::Volume(_)
+        | Value::Property(_)
+        | Value::Secret
+        | Value::AnyUuid => pve(format, value),
+    };
+    let quoted = matches!(format, Format::Description(_)) || text.chars().any(char::is_control);
+    let text = if quoted { format!("{text:?}") } else { text };
+    if text.chars().count() <= SHOWN_MAX {
+        return text;
+    }
+    let cut: String = text.chars().take(SHOWN_MAX - 1).collect();
+    format!("{cut}…")
+}
+
+/// What PVE shows instead of a secret.
+const MASK: &str = "**********";
+
+/// How much of a value a plan shows; the rest is in the file and on the server.
+const SHOWN_MAX: usize = 120;
+
+fn separator(format: &Format) -> String {
+    match format {
+        Format::List { separator, .. } | Format::Words { separator, .. } => separator.to_string(),
+        Format::Tags => ";".to_owned(),
+        _ => ",".to_owned(),
+    }
+}
+
+fn list(format: &Format, items: &[Box<str>]) -> String {
+    match format {
+        Format::Boot => format!("order={}", items.join(";")),
+        Format::Environment => items.join("\0"),
+        Format::SshKeys => percent_encode(&items.join("\n")),
+        _ => items.join(&separator(format)),
+    }
+}
+
+fn volume(volume: &Volume, size: Option<crate::quantity::Bytes>) -> String {
+    match volume {
+        Volume::Fresh { storage } => match size {
+            Some(size) => format!("{storage}:{}", size.gib_decimal()),
+            None => format!("{storage}:"),
+        },
+        Volume::Existing { storage, name } => format!("{storage}:{name}"),
+        Volume::CloudInit { storage } => format!("{storage}:cloudinit"),
+        Volume::Path(path) => path.to_string(),
+        Volume::Empty => "none".to_owned(),
+        Volume::HostCdrom => "cdrom".to_owned(),
+    }
+}
+
+/// The bare part first, then the required ones, then the rest, each group by name.
+fn property(shape: &Shape, property: &Property) -> String {
+    let mut text = String::new();
+    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
+    let mut add = |name: Option<&str>, value: &str| {
+        let comma = if text.is_empty() { "" } else { "," };
+        match name {
+            Some(name) => write!(text, "{comma}{name}={value}"),
+            None => write!(text, "{comma}{value}"),
+        }
+        .expect("writing to a string cannot fail");
+    };
+    let mac = if shape.model_is_key { property.get("macaddr") } else { None };
+    let known = |name: &str| shape.part(name).expect("parts are set by the shape's names");
+    for pass in [Pass::Bare, Pass::Required, Pass::Rest] {
+        for (name, value) in property.parts() {
+            let part = known(name);
+            let here = if shape.bare == Some(*name) {
+                Pass::Bare
+            } else if part.required {
+                Pass::Required
+            } else {
+                Pass::Rest
+            };
+            let folded = (fresh && *name == "size") || (mac.is_some() && *name == "macaddr");
+            if here != pass || folded {
+                continue;
+            }
+            let printed = match value {
+                Value::Volume(held) => volume(held, property.size()),
+                other => pve(&part.format, other),
+            };
+            match (here, mac) {
+                (Pass::Bare, Some(mac)) => add(Some(&printed), &pve(&known("macaddr").format, mac)),
+                (Pass::Bare, None) => add(None, &printed),
+                (Pass::Required | Pass::Rest, _) => add(Some(name), &printed),
+            }
+        }
+    }
+    for (name, value) in property.unknown() {
+        add(Some(name), value);
+    }
+    text
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    Bare,
+    Required,
+    Rest,
+}

@@ -1,0 +1,425 @@
+//! From text to normal form: strictly for what a person declares, leniently for what PVE stores.
+//!
+//! Called by the desired checker and by observation. `declared` refuses with a reason a person can act
+//! on; `stored` never refuses, because PVE may hold anything an older release or a hand wrote.
+
+use std::collections::BTreeSet;
+
+use super::{Misfit, Property, Value, Volume, percent_decode, rule};
+use crate::quantity::{Bytes, Decimal};
+use crate::registry::{Format, Part, Rule, Shape, Trailing};
+
+/// Reads a declared text.
+pub fn declared(format: &Format, text: &str) -> Result<Value, Misfit> {
+    read(format, text, Side::Declared)
+}
+
+/// Reads a stored text; what cannot be read becomes `Value::Odd`.
+pub fn stored(format: &Format, text: &str) -> Value {
+    read(format, text, Side::Stored).unwrap_or_else(|_| Value::Odd(text.into()))
+}
+
+/// Whose text it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Declared,
+    Stored,
+}
+
+fn read(format: &Format, text: &str, side: Side) -> Result<Value, Misfit> {
+    Ok(match *format {
+        Format::Bool => Value::Bool(boolean(text)?),
+        Format::Integer { min, max } | Format::Weight { min, max } => {
+            Value::Integer(integer(text, min, max, side)?)
+        }
+        Format::Mebibytes { min } => Value::Integer(mebibytes(text, min, side)?),
+        Format::Number { max } => Value::Number(number(text, max, side)?),
+        Format::Choice(words) => choice(text, words, side)?,
+        Format::Text(item) => trimmed_text(text, item, side)?,
+        Format::Description(trailing) => description(text, trailing, side)?,
+        Format::List { item, .. } => Value::List(items(text, item, side)?),
+        Format::Words { item, .. } => Value::Set(items(text, item, side)?.into_iter().collect()),
+        Format::Tags => Value::Set(items(text, Rule::Tag, side)?.into_iter().collect()),
+        Format::Hotplug => hotplug(text, side)?,
+        Format::Boot => boot(text, side)?,
+        Format::Environment => environment(text, side)?,
+        Format::SshKeys => ssh_keys(text)?,
+        Format::Secret => Value::Secret,
+        Format::GeneratedUuid => uuid(text, side)?,
+        Format::Size => Value::Size(size(text, side)?),
+        Format::Mac => spelled(text, rule::mac, side)?,
+        Format::Cidr4 => spelled(text, rule::cidr4, side)?,
+        Format::Cidr6 => spelled(text, rule::cidr6, side)?,
+        Format::Ip4 => spelled(text, rule::ip4, side)?,
+        Format::Ip6 => spelled(text, rule::ip6, side)?,
+        Format::Volume => Value::Volume(volume(text, side)?.0),
+        Format::Property(shape) => Value::Property(property(shape, text, side)?),
+    })
+}
+
+/// PVE's boolean words, in any case.
+pub(crate) fn boolean(text: &str) -> Result<bool, Misfit> {
+    match text.to_ascii_lowercase().as_str() {
+        "1" | "on" | "yes" | "true" => Ok(true),
+        "0" | "off" | "no" | "false" => Ok(false),
+        _ => Err(Misfit::new("it must be true or false")),
+    }
+}
+
+fn integer(text: &str, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
+    let number: i64 = text.parse().map_err(|_| Misfit::new("it must be a whole number"))?;
+    within(number, min, max, side)
+}
+
+/// Checks bounds of what is declared.
+fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
+    if side == Side::Stored || (min..=max).contains(&number) {
+        Ok(number)
+    } else if max == i64::MAX {
+        Err(Misfit::new(format!("it must be at least {min}")))
+    } else {
+        Err(Misfit::new(format!("it must lie between {min} and {max}")))
+    }
+}
+
+fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
+    let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let number = if bare || side == Side::Stored {
+        text.parse().map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
+    } else {
+        let size = Bytes::from_person(text).map_err(|error| Misfit::new(error.to_string()))?;
+        i64::try_from(size.whole_mib()).expect("u64 bytes are under i64 MiB")
+    };
+    within(number, min, i64::MAX, side)
+        .map_err(|_| Misfit::new(format!("it must be at least {min} MiB, and this is {number} MiB")))
+}
+
+fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
+    let decimal: Decimal = text.parse().map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
+    if side == Side::Stored || decimal.within(0, max) {
+        Ok(decimal)
+    } else if max == i64::MAX {
+        Err(Misfit::new("it must not be negative"))
+    } else {
+        Err(Misfit::new(format!("it must lie between 0 and {max}")))
+    }
+}
+
+fn choice(text: &str, words: &[&str], side: Side) -> Result<Value, Misfit> {
+    if side == Side::Stored || words.contains(&text) {
+        Ok(Value::text(text))
+    } else {
+        Err(Misfit::new(format!("it must be one of {}", words.join(", "))))
+    }
+}
+
+/// PVE drops surrounding blanks and one pair of double quotes when it parses its file.
+fn unquoted(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)
+}
+
+fn trimmed_text(text: &str, item: Rule, side: Side) -> Result<Value, Misfit> {
+    let unquoted = unquoted(text);
+    if side == Side::Declared {
+        rule::check(item, unquoted)?;
+    }
+    Ok(Value::text(unquoted))
+}
+
+/// The longest description PVE takes, in characters.
+pub(crate) const DESCRIPTION_MAX: usize = 8192;
+
+fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misfit> {
+    let kept = match trailing {
+        Trailing::Newlines => text.trim_end_matches('\n'),
+        Trailing::WhiteSpace => text.trim_end(),
+    };
+    if side == Side::Declared && kept == "0" {
+        return Err(Misfit::new("Proxmox VE cannot store a description that is just 0"));
+    }
+    if side == Side::Declared && text.chars().count() > DESCRIPTION_MAX {
+        return Err(Misfit::new(format!("it has over {DESCRIPTION_MAX} characters")));
+    }
+    Ok(Value::text(kept))
+}
+
+/// Items split on commas, semicolons and blanks, as PVE splits lists.
+fn items(text: &str, item: Rule, side: Side) -> Result<Vec<Box<str>>, Misfit> {
+    let pieces = unquoted(text).split(|c: char| c == ',' || c == ';' || c.is_ascii_whitespace() || c == '\0');
+    let mut list = Vec::new();
+    for piece in pieces.filter(|piece| !piece.is_empty()) {
+        if side == Side::Declared {
+            rule::check(item, piece).map_err(|misfit| misfit.piece(piece))?;
+        }
+        list.push(piece.into());
+    }
+    Ok(list)
+}
+
+/// What QEMU can plug while running.
+pub(crate) const HOTPLUG_WORDS: &[&str] = &["network", "disk", "cpu", "memory", "usb", "cloudinit"];
+
+/// `1` stands for the default set and `0` for none, which is spelled as itself: an empty set would read
+/// as absence, and absence means the default.
+fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
+    let text = text.trim();
+    let words = match text {
+        "1" => "network,disk,usb",
+        other => other,
+    };
+    let set: BTreeSet<Box<str>> = items(words, Rule::Word, Side::Stored)?.into_iter().collect();
+    let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && &***word != "0");
+    match (side, unknown) {
+        (Side::Declared, Some(word)) => Err(Misfit::new(format!(
+            "it must be 0, 1, or a list of {}",
+            HOTPLUG_WORDS.join(", ")
+        ))
+        .piece(&**word)),
+        (Side::Declared, None) | (Side::Stored, _) => Ok(Value::Set(set)),
+    }
+}
+
+/// `order=a;b` becomes a list; the legacy letters stay text.
+fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
+    let text = text.trim();
+    if let Some(order) = text.strip_prefix("order=") {
+        let devices: Vec<Box<str>> =
+            order.split(';').filter(|device| !device.is_empty()).map(Into::into).collect();
+        if side == Side::Declared {
+            for device in &devices {
+                rule::check(Rule::Device, device).map_err(|misfit| misfit.piece(&**device))?;
+            }
+        }
+        return Ok(Value::List(devices));
+    }
+    let letters = text.strip_prefix("legacy=").unwrap_or(text);
+    if side == Side::Declared && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b))) {
+        return Err(Misfit::new("it must be a boot order").hint("write boot = \"order=scsi0;net0\""));
+    }
+    Ok(Value::text(letters))
+}
+
+fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
+    let entries: Vec<Box<str>> = text.split('\0').filter(|item| !item.is_empty()).map(Into::into).collect();
+    if side == Side::Declared {
+        for item in &entries {
+            let named = item.split_once('=').is_some_and(|(name, value)| {
+                !name.is_empty()
+                    && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+                    && !value.chars().any(|c| c.is_control() && c != '\t')
+            });
+            if !named {
+                return Err(Misfit::new("each item must look like NAME=value").piece(&**item));
+            }
+        }
+    }
+    Ok(Value::List(entries))
+}
+
+/// Keys are percent-encoded on PVE's side and plain lines on ours.
+fn ssh_keys(text: &str) -> Result<Value, Misfit> {
+    // A key has blanks between its parts, and encoded text has none.
+    let decoded = if text.trim().contains(char::is_whitespace) { Some(text.to_owned()) } else { percent_decode(text) };
+    let decoded = decoded.ok_or_else(|| Misfit::new("the percent encoding is broken"))?;
+    let lines = decoded.lines().map(str::trim).filter(|line| !line.is_empty());
+    Ok(Value::List(lines.map(Into::into).collect()))
+}
+
+fn uuid(text: &str, side: Side) -> Result<Value, Misfit> {
+    if text == "1" {
+        return Ok(Value::AnyUuid);
+    }
+    let groups: Vec<usize> = text.split('-').map(str::len).collect();
+    let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    if side == Side::Declared && (groups != [8, 4, 4, 4, 12] || !hex) && text != "0" {
+        return Err(Misfit::new("it must be a UUID, or 1 to have one made"));
+    }
+    Ok(Value::text(&text.to_ascii_lowercase()))
+}
+
+fn size(text: &str, side: Side) -> Result<Bytes, Misfit> {
+    let size = match side {
+        Side::Declared => Bytes::from_person(text),
+        Side::Stored => Bytes::from_pve(text),
+    };
+    size.map_err(|error| Misfit::new(error.to_string()))
+}
+
+/// Declared text must fit; a stored one that does not is kept as it is.
+fn spelled(
+    text: &str,
+    canonical: impl Fn(&str) -> Result<String, Misfit>,
+    side: Side,
+) -> Result<Value, Misfit> {
+    match (canonical(text), side) {
+        (Ok(one), _) => Ok(Value::text(&one)),
+        (Err(_), Side::Stored) => Ok(Value::text(text)),
+        (Err(misfit), Side::Declared) => Err(misfit),
+    }
+}
+
+/// A volume, and the size that `STORAGE:GiB` asks for.
+fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
+    match text {
+        "none" => return Ok((Volume::Empty, None)),
+        "cdrom" => return Ok((Volume::HostCdrom, None)),
+        _ => {}
+    }
+    if text.starts_with('/') {
+        return Ok((Volume::Path(text.into()), None));
+    }
+    let Some((storage, name)) = text.split_once(':') else {
+        return Err(Misfit::new("it names no storage").hint("write STORAGE:GiB, such as local-lvm:8"));
+    };
+    if side == Side::Declared {
+        rule::check(Rule::ConfigId, storage).map_err(|misfit| misfit.piece(storage))?;
+    }
+    let storage: Box<str> = storage.into();
+    let file = name.rsplit('/').next().unwrap_or(name);
+    if name == "cloudinit" || is_cloud_init(file) {
+        return Ok((Volume::CloudInit { storage }, None));
+    }
+    if name.starts_with(|c: char| c.is_ascii_digit()) && name.parse::<Decimal>().is_ok() {
+        // PVE's config PUT takes `rootfs=STORAGE:16`, allocates nothing and forgets the real volume: stored,
+        // this syntax is damage.
+        if side == Side::Stored {
+            return Err(Misfit::new("an allocation is stored where a volume should be"));
+        }
+        let kib = Bytes::from_pve(&format!("{name}G")).map_err(|error| Misfit::new(error.to_string()))?;
+        return Ok((Volume::Fresh { storage }, Some(Bytes(kib.0 / Bytes::KIB * Bytes::KIB))));
+    }
+    if name.is_empty() {
+        return Err(Misfit::new("it names a storage and no volume").hint("write STORAGE:GiB to allocate one"));
+    }
+    Ok((Volume::Existing { storage, name: name.into() }, None))
+}
+
+/// `vm-200-cloudinit`, with or without an image format.
+fn is_cloud_init(file: &str) -> bool {
+    let stem = file.split('.').next().unwrap_or(file);
+    stem.strip_prefix("vm-")
+        .and_then(|rest| rest.strip_suffix("-cloudinit"))
+        .is_some_and(|vmid| !vmid.is_empty() && vmid.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
+    let mut property = Property::default();
+    for piece in text.split(',').filter(|piece| !piece.is_empty()) {
+        match piece.split_once('=') {
+            Some((name, value)) => named_part(shape, &mut property, name, value, side)?,
+            None => {
+                let Some(name) = shape.bare else {
+                    return Err(Misfit::new("every part must look like name=value").piece(piece));
+                };
+                named_part(shape, &mut property, name, piece, side)?;
+            }
+        }
+    }
+    finish(shape, &mut property, side)?;
+    Ok(property)
+}
+
+/// Reads one `name=value` into the property.
+fn named_part(
+    shape: &Shape,
+    property: &mut Property,
+    name: &str,
+    value: &str,
+    side: Side,
+) -> Result<(), Misfit> {
+    if let Some(part) = shape.part(name) {
+        return set_part(property, part, value, side);
+    }
+    if let Some(model) = shape.model_is_key.then(|| model_part(shape, name)).flatten() {
+        set_part(property, model, name, side)?;
+        let mac = shape.part("macaddr").expect("a shape with models has macaddr");
+        return set_part(property, mac, value, side);
+    }
+    match side {
+        Side::Stored => property.push_unknown(name, value),
+        Side::Declared => return Err(unknown_part(shape, name)),
+    }
+    Ok(())
+}
+
+/// The model part, if a name is one of its models.
+fn model_part(shape: &Shape, name: &str) -> Option<&'static Part> {
+    let part = shape.part("model")?;
+    matches!(part.format, Format::Choice(models) if models.contains(&name)).then_some(part)
+}
+
+/// The refusal of a part nobody knows.
+pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
+    let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
+    Misfit::new(format!("it has no part `{name}`")).piece(name).hint(format!("its parts are {}", names.join(", ")))
+}
+
+fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
+    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
+    if part.name == "size" && fresh {
+        // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
+        return Ok(());
+    }
+    if side == Side::Declared && property.get(part.name).is_some() {
+        return Err(Misfit::new(format!("`{}` is given twice", part.name)).piece(part.name));
+    }
+    let in_part = |misfit: Misfit| Misfit {
+        why: format!("`{}`: {}", part.name, misfit.why),
+        piece: misfit.piece.or_else(|| Some(text.to_owned())),
+        hint: misfit.hint,
+    };
+    if matches!(part.format, Format::Volume) {
+        let (volume, size) = volume(text, side).map_err(in_part)?;
+        property.set(part.name, Value::Volume(volume));
+        if let Some(size) = size {
+            // LXC allocates whole MiB, QEMU whole KiB.
+            let unit = if part.name == "volume" { Bytes::MIB } else { Bytes::KIB };
+            property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
+        }
+        return Ok(());
+    }
+    property.set(part.name, read(&part.format, text, side).map_err(in_part)?);
+    Ok(())
+}
+
+/// Turns the parts into normal form: nothing that says what absence says.
+pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
+    if matches!(property.volume(), Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. })) {
+        property.set("media", Value::text("cdrom"));
+    }
+    if property.is_cdrom() {
+        property.remove("size");
+    }
+    property.parts.retain(|(name, value)| {
+        let part = shape.part(name).expect("parts are set by the shape's names");
+        !value.is_empty() && !super::compare::says_nothing(part.absent, value)
+    });
+    if shape.switch.is_some_and(|switch| property.get(switch).is_none()) {
+        property.parts.clear();
+    }
+}
+
+fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misfit> {
+    if side == Side::Declared {
+        require(shape, property)?;
+    }
+    normalise(shape, property);
+    Ok(())
+}
+
+/// Refuses a declared property that lacks what PVE requires.
+pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> {
+    for part in shape.parts {
+        if part.required && property.get(part.name).is_none() {
+            return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
+        }
+    }
+    for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
+        let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));
+        if property.get(gateway).is_some() && shape.part(address).is_some() && !fixed {
+            return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`")));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! What declared texts must look like, and the one spelling of addresses.
+//!
+//! Only declared values pass here; what PVE stores is taken as it is. The rules are PVE's own, so
+//! that a file that validates is not refused later by the server for its form.
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::registry::Rule;
+
+/// Why a declared value does not fit its format, and what would.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct Misfit {
+    /// The reason, as the end of a sentence about the value.
+    pub why: String,
+    /// What to write instead, if there is one obvious thing.
+    pub hint: Option<String>,
+    /// The piece of the text that is wrong, if it is not the whole.
+    pub piece: Option<String>,
+}
+
+impl Misfit {
+    /// A misfit with a reason only.
+    pub fn new(why: impl Into<String>) -> Self {
+        Self { why: why.into(), hint: None, piece: None }
+    }
+
+    /// Adds a hint.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Names the piece that is wrong.
+    #[must_use]
+    pub fn piece(mut self, piece: impl Into<String>) -> Self {
+        self.piece = Some(piece.into());
+        self
+    }
+}
+
+/// Checks a declared text against its rule.
+pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
+    let fits = match rule {
+        Rule::Line => !text.chars().any(char::is_control),
+        Rule::DnsName => is_dns_name(text),
+        Rule::Address => is_address(text),
+        Rule::Tag => is_tag(text),
+        Rule::ConfigId => is_config_id(text),
+        Rule::Interface => !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.".contains(&b)),
+        Rule::VolumeId => text.split_once(':').is_some_and(|(storage, name)| {
+            is_config_id(storage) && !name.is_empty() && !name.contains(char::is_whitespace)
+        }),
+        Rule::Path => text.starts_with('/') && !text.contains(',') && !text.chars().any(char::is_control),
+        Rule::Range => is_range(text),
+        Rule::FileMode => {
+            text.len() == 4 && text.starts_with('0') && text.bytes().all(|b| (b'0'..=b'7').contains(&b))
+        }
+        Rule::TimeZone => {
+            !text.is_empty() && text.bytes().all(|b| is_word(b) || b"/+-".contains(&b))
+        }
+        Rule::Machine => is_machine(text),
+        Rule::Word => !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.+:".contains(&b)),
+        Rule::UrlEncoded => is_url_encoded(text),
+        Rule::Device => {
+            let base = text.trim_end_matches(|c: char| c.is_ascii_digit());
+            base.len() < text.len() && !base.is_empty() && base.bytes().all(|b| b.is_ascii_lowercase())
+        }
+    };
+    if fits { Ok(()) } else { Err(Misfit::new(expected(rule))) }
+}
+
+/// What a rule asks for, as the end of "it must be".
+pub(crate) fn expected(rule: Rule) -> &'static str {
+    match rule {
+        Rule::Line => "it must be one line without control characters",
+        Rule::DnsName => "it must be a DNS name: letters, digits and inner hyphens, parts joined by dots",
+        Rule::Address => "it must be an IP address",
+        Rule::Tag => "a tag starts with a letter, digit or _ and goes on with those or - + .",
+        Rule::ConfigId => "it must be an id: a letter, then letters, digits, - _ or .",
+        Rule::Interface => "it must be an interface name: letters, digits, - _ or .",
+        Rule::VolumeId => "it must be a volume id such as local:snippets/hook.sh",
+        Rule::Path => "it must be an absolute path without commas",
+        Rule::Range => "it must be a number or a range such as 2-4",
+        Rule::FileMode => "it must be a file mode such as 0660",
+        Rule::TimeZone => "it must be a time zone such as Europe/Vienna, or host",
+        Rule::Machine => "it must be a machine type such as q35 or pc-i440fx-8.1",
+        Rule::Word => "it must be one word of letters, digits and - _ . + :",
+        Rule::UrlEncoded => "it must be percent-encoded text",
+        Rule::Device => "it must be a device such as scsi0",
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+fn is_config_id(text: &str) -> bool {
+    text.len() > 1
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| is_word(b) || b"-.".contains(&b))
+}
+
+/// The longest DNS name.
+const DNS_NAME_MAX: usize = 255;
+
+fn is_dns_name(text: &str) -> bool {
+    let label = |part: &str| {
+        !part.is_empty()
+            && part.len() <= 63
+            && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    text.len() <= DNS_NAME_MAX && text.split('.').all(label)
+}
+
+fn is_address(text: &str) -> bool {
+    match text.split_once('%') {
+        Some((address, zone)) => address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty(),
+        None => text.parse::<std::net::IpAddr>().is_ok(),
+    }
+}
+
+fn is_tag(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && text.bytes().all(|b| is_word(b) || b"-+.".contains(&b))
+}
+
+fn is_range(text: &str) -> bool {
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    match text.split_once('-') {
+        Some((from, to)) => digits(from) && digits(to),
+        None => digits(text),
+    }
+}
+
+fn is_machine(text: &str) -> bool {
+    let version = |rest: &str| {
+        let rest = rest.strip_suffix(".pxe").unwrap_or(rest);
+        let rest = rest.split_once("+pve").map_or(rest, |(version, _)| version);
+        rest.contains('.') && rest.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+    };
+    matches!(text, "pc" | "q35" | "virt")
+        || ["pc-i440fx-", "pc-q35-", "pc-", "virt-"]
+            .iter()
+            .any(|prefix| text.strip_prefix(prefix).is_some_and(version))
+}
+
+fn is_url_encoded(text: &str) -> bool {
+    !text.is_empty()
+        && text.bytes().all(|b| is_word(b) || b"%-.~()'*!".contains(&b))
+        && percent_decode(text).is_some()
+}
+
+/// Whether a USB or serial value names a device of the host, which only root@pam may use.
+pub fn is_root_device(text: &str) -> bool {
+    !text.eq_ignore_ascii_case("spice") && text != "socket"
+}
+
+/// A MAC address in its one spelling: upper case. A multicast address is refused, as PVE does.
+pub(super) fn mac(text: &str) -> Result<String, Misfit> {
+    let groups: Vec<&str> = text.split(':').collect();
+    let hex = |group: &&str| group.len() == 2 && group.bytes().all(|b| b.is_ascii_hexdigit());
+    if groups.len() != 6 || !groups.iter().all(hex) {
+        return Err(Misfit::new("it must be a MAC address such as BC:24:11:00:00:01"));
+    }
+    let first = u8::from_str_radix(groups[0], 16).expect("two hex digits fit a byte");
+    if first & 1 == 1 {
+        return Err(Misfit::new("it is a multicast address: the first byte must be even"));
+    }
+    Ok(text.to_ascii_uppercase())
+}
+
+/// An IPv4 address with prefix length in its one spelling, or one of PVE's words.
+pub(super) fn cidr4(text: &str) -> Result<String, Misfit> {
+    cidr(text, &["dhcp", "manual"], 32, |address| Some(address.parse::<Ipv4Addr>().ok()?.to_string()))
+        .ok_or_else(|| Misfit::new("it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24"))
+}
+
+/// An IPv6 address with prefix length in its one spelling, or one of PVE's words.
+pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
+    cidr(text, &["auto", "dhcp", "manual"], 128, |address| {
+        Some(address.parse::<Ipv6Addr>().ok()?.to_string())
+    })
+    .ok_or_else(|| Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64"))
+}
+
+fn cidr(
+    text: &str,
+    words: &[&str],
+    longest: u8,
+    canonical: impl Fn(&str) -> Option<String>,
+) -> Option<String> {
+    if words.contains(&text) {
+        return Some(text.to_owned());
+    }
+    let (address, prefix) = text.split_once('/')?;
+    let prefix: u8 = prefix.parse().ok().filter(|length| *length <= longest)?;
+    Some(format!("{}/{prefix}", canonical(address)?))
+}
+
+/// An IPv4 address in its one spelling.
+pub(super) fn ip4(text: &str) -> Result<String, Misfit> {
+    text.parse::<Ipv4Addr>()
+        .map(|address| address.to_string())
+        .map_err(|_| Misfit::new("it must be an IPv4 address"))
+}
+
+/// An IPv6 address in its one spelling.
+pub(super) fn ip6(text: &str) -> Result<String, Misfit> {
+    text.parse::<Ipv6Addr>()
+        .map(|address| address.to_string())
+        .map_err(|_| Misfit::new("it must be an IPv6 address"))
+}
+
+/// Undoes percent encoding; none if it is broken or not UTF-8.
+pub fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let (high, low) = (char::from(rest.next()?), char::from(rest.next()?));
+            let value = high.to_digit(16)? * 16 + low.to_digit(16)?;
+            bytes.push(u8::try_from(value).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// Percent-encodes everything but unreserved characters.
+pub fn percent_encode(text: &str) -> String {
+    use std::fmt::Write;
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            write!(encoded, "%{byte:02X}").expect("writing to a string cannot fail");
+        }
+    }
+    encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_take_what_pve_takes_and_no_more() {
+        for (rule, good, bad) in [
+            (Rule::DnsName, "CT.Example.COM", "a_b"),
+            (Rule::Address, "fe80::1%eth0", "dns.example.com"),
+            (Rule::Tag, "db_2", "-web"),
+            (Rule::ConfigId, "local-lvm", "1abc"),
+            (Rule::Interface, "vmbr0.10", "eth 0"),
+            (Rule::VolumeId, "local:snippets/h.sh", "local:"),
+            (Rule::Path, "/srv/x", "srv/x"),
+            (Rule::Range, "2-4", "2-"),
+            (Rule::FileMode, "0660", "660"),
+            (Rule::TimeZone, "Europe/Vienna", "a b"),
+            (Rule::Machine, "pc-q35-8.1+pve0", "q36"),
+            (Rule::Word, "x86-64-v2-AES", "a,b"),
+            (Rule::UrlEncoded, "ABC%20D", "ABC D"),
+            (Rule::Device, "scsi0", "scsi"),
+            (Rule::Line, "anything", "two\nlines"),
+        ] {
+            assert_eq!(check(rule, good), Ok(()), "{rule:?} {good}");
+            assert!(check(rule, bad).is_err(), "{rule:?} {bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_have_one_spelling() {
+        assert_eq!(cidr6("FD00:0::1/64").unwrap(), "fd00::1/64");
+        assert_eq!(cidr4("dhcp").unwrap(), "dhcp");
+        assert!(cidr4("10.0.0.5").is_err() && cidr4("10.0.0.5/33").is_err() && cidr4("auto").is_err());
+        assert_eq!(mac("bc:24:11:aa:bb:cc").unwrap(), "BC:24:11:AA:BB:CC");
+        assert!(mac("01:BB:CC:DD:EE:FF").is_err() && mac("BC:24:11:AA:BB").is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn percent_encoding_round_trips(text in ".*") {
+            proptest::prop_assert_eq!(percent_decode(&percent_encode(&text)), Some(text));
+        }
+    }
+}
