@@ -5,6 +5,7 @@
 #![expect(clippy::disallowed_methods, reason = "a test reads its own vectors")]
 
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{GuestKind, VmId};
@@ -61,10 +62,10 @@ fn stored_values_equal_what_was_declared() {
             judge(&vector, &format!("{}:{}", file.display(), number + 1), &mut count);
         }
     }
-    println!(
-        "vectors: {} passed, {} failed, {} unsupported",
-        count.passed, count.failed, count.unsupported
-    );
+    // Written past the test harness's capture, so that the counts are seen on success too.
+    let Count { passed, failed, unsupported, .. } = &count;
+    writeln!(std::io::stdout(), "vectors: {passed} passed, {failed} failed, {unsupported} unsupported")
+        .unwrap();
     assert!(count.failed == 0, "{}", count.report);
     assert!(count.passed >= 316, "the vectors of both kinds are not all there");
 }

@@ -75,6 +75,23 @@ pub fn difference(
     }
 }
 
+/// The declared and stored size of a volume that exists and is too small or too large. The stored size is
+/// none when PVE does not tell it.
+pub fn size_gap(format: &Format, want: Option<&Value>, have: Option<&Value>) -> Option<(Bytes, Option<Bytes>)> {
+    let Format::Property(shape) = format else {
+        return None;
+    };
+    let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
+    let (want, have) = (want?.as_property()?, have?.as_property()?);
+    let exists = matches!(have.volume(), Some(Volume::Existing { .. }));
+    let same_volume = volume_fits(want.volume()?, have.volume()?);
+    let declared = want.size().filter(|_| compared && exists && same_volume)?;
+    match have.size() {
+        Some(size) if size_fits(declared, size) => None,
+        size => Some((declared, size)),
+    }
+}
+
 fn same_if(same: bool) -> Difference {
     if same { Difference::Same } else { Difference::Other }
 }

@@ -19,11 +19,21 @@ pub fn stored(format: &Format, text: &str) -> Value {
     read(format, text, Side::Stored).unwrap_or_else(|_| Value::Odd(text.into()))
 }
 
+/// Reads a text that is about to be written: PVE's spelling, allocations allowed. What cannot be read
+/// becomes `Value::Odd`, which the classifier holds for the worst.
+pub fn written(format: &Format, text: &str) -> Value {
+    read(format, text, Side::Written).unwrap_or_else(|_| Value::Odd(text.into()))
+}
+
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
+    /// A person's: checked, friendly spellings allowed.
     Declared,
+    /// PVE's: never checked.
     Stored,
+    /// PVE's spelling of something not stored yet.
+    Written,
 }
 
 fn read(format: &Format, text: &str, side: Side) -> Result<Value, Misfit> {
@@ -84,7 +94,7 @@ fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
 
 fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
     let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let number = if bare || side == Side::Stored {
+    let number = if bare || side != Side::Declared {
         text.parse().map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
     } else {
         let size = Bytes::from_person(text).map_err(|error| Misfit::new(error.to_string()))?;
@@ -121,7 +131,7 @@ fn unquoted(text: &str) -> &str {
 
 fn trimmed_text(text: &str, item: Rule, side: Side) -> Result<Value, Misfit> {
     let unquoted = unquoted(text);
-    if side == Side::Declared {
+    if side != Side::Stored {
         rule::check(item, unquoted)?;
     }
     Ok(Value::text(unquoted))
@@ -135,10 +145,10 @@ fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misf
         Trailing::Newlines => text.trim_end_matches('\n'),
         Trailing::WhiteSpace => text.trim_end(),
     };
-    if side == Side::Declared && kept == "0" {
+    if side != Side::Stored && kept == "0" {
         return Err(Misfit::new("Proxmox VE cannot store a description that is just 0"));
     }
-    if side == Side::Declared && text.chars().count() > DESCRIPTION_MAX {
+    if side != Side::Stored && text.chars().count() > DESCRIPTION_MAX {
         return Err(Misfit::new(format!("it has over {DESCRIPTION_MAX} characters")));
     }
     Ok(Value::text(kept))
@@ -149,7 +159,7 @@ fn items(text: &str, item: Rule, side: Side) -> Result<Vec<Box<str>>, Misfit> {
     let pieces = unquoted(text).split(|c: char| c == ',' || c == ';' || c.is_ascii_whitespace() || c == '\0');
     let mut list = Vec::new();
     for piece in pieces.filter(|piece| !piece.is_empty()) {
-        if side == Side::Declared {
+        if side != Side::Stored {
             rule::check(item, piece).map_err(|misfit| misfit.piece(piece))?;
         }
         list.push(piece.into());
@@ -171,12 +181,12 @@ fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
     let set: BTreeSet<Box<str>> = items(words, Rule::Word, Side::Stored)?.into_iter().collect();
     let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && &***word != "0");
     match (side, unknown) {
-        (Side::Declared, Some(word)) => Err(Misfit::new(format!(
+        (Side::Declared | Side::Written, Some(word)) => Err(Misfit::new(format!(
             "it must be 0, 1, or a list of {}",
             HOTPLUG_WORDS.join(", ")
         ))
         .piece(&**word)),
-        (Side::Declared, None) | (Side::Stored, _) => Ok(Value::Set(set)),
+        (Side::Declared | Side::Written, None) | (Side::Stored, _) => Ok(Value::Set(set)),
     }
 }
 
@@ -186,7 +196,7 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
     if let Some(order) = text.strip_prefix("order=") {
         let devices: Vec<Box<str>> =
             order.split(';').filter(|device| !device.is_empty()).map(Into::into).collect();
-        if side == Side::Declared {
+        if side != Side::Stored {
             for device in &devices {
                 rule::check(Rule::Device, device).map_err(|misfit| misfit.piece(&**device))?;
             }
@@ -194,7 +204,7 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
         return Ok(Value::List(devices));
     }
     let letters = text.strip_prefix("legacy=").unwrap_or(text);
-    if side == Side::Declared && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b))) {
+    if side != Side::Stored && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b))) {
         return Err(Misfit::new("it must be a boot order").hint("write boot = \"order=scsi0;net0\""));
     }
     Ok(Value::text(letters))
@@ -202,7 +212,7 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
 
 fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
     let entries: Vec<Box<str>> = text.split('\0').filter(|item| !item.is_empty()).map(Into::into).collect();
-    if side == Side::Declared {
+    if side != Side::Stored {
         for item in &entries {
             let named = item.split_once('=').is_some_and(|(name, value)| {
                 !name.is_empty()
@@ -232,7 +242,7 @@ fn uuid(text: &str, side: Side) -> Result<Value, Misfit> {
     }
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
     let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    if side == Side::Declared && (groups != [8, 4, 4, 4, 12] || !hex) && text != "0" {
+    if side != Side::Stored && (groups != [8, 4, 4, 4, 12] || !hex) && text != "0" {
         return Err(Misfit::new("it must be a UUID, or 1 to have one made"));
     }
     Ok(Value::text(&text.to_ascii_lowercase()))
@@ -241,7 +251,7 @@ fn uuid(text: &str, side: Side) -> Result<Value, Misfit> {
 fn size(text: &str, side: Side) -> Result<Bytes, Misfit> {
     let size = match side {
         Side::Declared => Bytes::from_person(text),
-        Side::Stored => Bytes::from_pve(text),
+        Side::Stored | Side::Written => Bytes::from_pve(text),
     };
     size.map_err(|error| Misfit::new(error.to_string()))
 }
@@ -255,7 +265,7 @@ fn spelled(
     match (canonical(text), side) {
         (Ok(one), _) => Ok(Value::text(&one)),
         (Err(_), Side::Stored) => Ok(Value::text(text)),
-        (Err(misfit), Side::Declared) => Err(misfit),
+        (Err(misfit), Side::Declared | Side::Written) => Err(misfit),
     }
 }
 
@@ -272,7 +282,7 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
     let Some((storage, name)) = text.split_once(':') else {
         return Err(Misfit::new("it names no storage").hint("write STORAGE:GiB, such as local-lvm:8"));
     };
-    if side == Side::Declared {
+    if side != Side::Stored {
         rule::check(Rule::ConfigId, storage).map_err(|misfit| misfit.piece(storage))?;
     }
     let storage: Box<str> = storage.into();
@@ -337,7 +347,7 @@ fn named_part(
         return set_part(property, mac, value, side);
     }
     match side {
-        Side::Stored => property.push_unknown(name, value),
+        Side::Stored | Side::Written => property.push_unknown(name, value),
         Side::Declared => return Err(unknown_part(shape, name)),
     }
     Ok(())
@@ -361,7 +371,7 @@ fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side
         // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
         return Ok(());
     }
-    if side == Side::Declared && property.get(part.name).is_some() {
+    if side != Side::Stored && property.get(part.name).is_some() {
         return Err(Misfit::new(format!("`{}` is given twice", part.name)).piece(part.name));
     }
     let in_part = |misfit: Misfit| Misfit {
@@ -401,7 +411,7 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
 }
 
 fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misfit> {
-    if side == Side::Declared {
+    if side != Side::Stored {
         require(shape, property)?;
     }
     normalise(shape, property);

@@ -1,0 +1,207 @@
+//! A guest's configuration as PVE's `pending` view tells it: what is in effect, and what waits.
+//!
+//! Read from `GET …/pending` only: the plain configuration mixes waiting values in and hides waiting
+//! deletions. Keys the registry does not know are remembered by name and never touched.
+
+use crate::id::GuestKind;
+use crate::registry::{self, HotplugFeature, KeyRef};
+use crate::value::{Value, read};
+
+/// One line of the `pending` view, scalars as PVE prints them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The key.
+    pub key: String,
+    /// The value in effect.
+    pub value: Option<String>,
+    /// The value that waits for a restart.
+    pub pending: Option<String>,
+    /// A deletion that waits: 1 detaches, 2 destroys.
+    pub delete: u8,
+}
+
+/// A configuration in normal form.
+#[derive(Debug, Clone, Default)]
+pub struct Config {
+    /// PVE's digest of the file. Empty if PVE told none: then nothing may be written.
+    pub digest: String,
+    /// The known keys, sorted.
+    pub fields: Vec<Field>,
+    /// Names of keys the registry does not know.
+    pub unknown: Vec<String>,
+}
+
+/// One key of a configuration.
+#[derive(Debug, Clone)]
+pub struct Field {
+    /// The key.
+    pub key: KeyRef,
+    /// What is in effect.
+    pub current: Option<Reading>,
+    /// What waits for a restart.
+    pub waiting: Option<Waiting>,
+}
+
+/// A stored text and its normal form.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reading {
+    /// Exactly as PVE stores it; the spelling of a MAC address is taken from here.
+    pub text: Box<str>,
+    /// In normal form.
+    pub value: Value,
+}
+
+/// A change that waits for a restart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Waiting {
+    /// It will get this value.
+    Set(Reading),
+    /// It will be removed; a volume stays as `unusedN`.
+    Delete,
+    /// It will be removed and its volume destroyed, by the next start, stop or write.
+    ForceDelete,
+}
+
+/// Keys PVE keeps for itself: they appear in a configuration and say nothing about drift.
+const SERVER_KEYS: &[&str] = &[
+    "digest", "lxc", "parent", "running-nets-host-mtu", "runningcpu", "runningmachine", "snapstate",
+    "snaptime", "vmstate",
+];
+
+impl Config {
+    /// Puts the lines of the `pending` view into normal form.
+    pub fn from_pending(kind: GuestKind, entries: impl IntoIterator<Item = Entry>) -> Self {
+        let mut config = Self::default();
+        for entry in entries {
+            if entry.key == "digest" {
+                config.digest = entry.value.unwrap_or_default();
+                continue;
+            }
+            match registry::find(kind, &entry.key) {
+                Some(key) => config.fields.push(Field::new(key, entry)),
+                None if SERVER_KEYS.contains(&entry.key.as_str()) => {}
+                None => config.unknown.push(entry.key),
+            }
+        }
+        config.fields.sort_by_key(|field| field.key);
+        config.unknown.sort();
+        config
+    }
+
+    /// The field of a key.
+    pub fn field(&self, key: KeyRef) -> Option<&Field> {
+        self.fields.binary_search_by_key(&key, |field| field.key).ok().map(|at| &self.fields[at])
+    }
+
+    /// The value in effect under a name.
+    pub fn current(&self, kind: GuestKind, name: &str) -> Option<&Value> {
+        let field = self.field(registry::find(kind, name)?)?;
+        field.current.as_ref().map(|reading| &reading.value)
+    }
+
+    /// Whether a deletion waits that will destroy a volume.
+    pub fn destruction_waits(&self) -> bool {
+        self.fields.iter().any(|field| matches!(field.waiting, Some(Waiting::ForceDelete)))
+    }
+
+    /// Whether anything waits for a restart.
+    pub fn anything_waits(&self) -> bool {
+        self.fields.iter().any(|field| field.waiting.is_some())
+    }
+
+    /// Whether a QEMU guest takes a change of this feature while it runs.
+    pub fn can_hotplug(&self, feature: &str) -> bool {
+        match self.current(GuestKind::Qemu, "hotplug") {
+            Some(Value::Set(features)) => features.contains(feature),
+            Some(_) => false,
+            None => matches!(feature, "network" | "disk" | "usb"),
+        }
+    }
+
+    /// Whether a cloud-init drive is attached.
+    pub fn has_cloud_init(&self) -> bool {
+        self.fields.iter().filter_map(|field| field.current.as_ref()).any(|reading| {
+            let volume = reading.value.as_property().and_then(|property| property.volume());
+            matches!(volume, Some(crate::value::Volume::CloudInit { .. }))
+        })
+    }
+}
+
+impl Field {
+    fn new(key: KeyRef, entry: Entry) -> Self {
+        let reading = |text: String| Reading {
+            value: read::stored(&key.key().format, &text),
+            text: text.into(),
+        };
+        let waiting = match (entry.pending, entry.delete) {
+            (_, 2..) => Some(Waiting::ForceDelete),
+            (_, 1) => Some(Waiting::Delete),
+            (Some(text), 0) => Some(Waiting::Set(reading(text))),
+            (None, 0) => None,
+        };
+        Self { key, current: entry.value.map(reading), waiting }
+    }
+
+    /// The value the guest has after its next restart.
+    pub fn after_restart(&self) -> Option<&Reading> {
+        match &self.waiting {
+            None => self.current.as_ref(),
+            Some(Waiting::Set(reading)) => Some(reading),
+            Some(Waiting::Delete | Waiting::ForceDelete) => None,
+        }
+    }
+}
+
+impl HotplugFeature {
+    /// Whether a guest's configuration has it.
+    pub fn is_on(self, config: &Config) -> bool {
+        config.can_hotplug(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(key: &str, value: Option<&str>, pending: Option<&str>, delete: u8) -> Entry {
+        Entry {
+            key: key.into(),
+            value: value.map(Into::into),
+            pending: pending.map(Into::into),
+            delete,
+        }
+    }
+
+    #[test]
+    fn the_pending_view_becomes_current_and_waiting_values() {
+        let config = Config::from_pending(
+            GuestKind::Qemu,
+            [
+                entry("digest", Some("abc"), None, 0),
+                entry("scsi1", Some("store:vm-1-disk-1,size=4G"), None, 2),
+                entry("cores", Some("2"), Some("4"), 0),
+                entry("numa", Some("0"), None, 1),
+                entry("runningmachine", Some("pc"), None, 0),
+                entry("zz-new-key", Some("1"), None, 0),
+            ],
+        );
+        assert_eq!(config.digest, "abc");
+        assert_eq!(config.unknown, ["zz-new-key"]);
+        assert!(config.destruction_waits());
+        let names: Vec<String> = config.fields.iter().map(|field| field.key.to_string()).collect();
+        assert_eq!(names, ["cores", "numa", "scsi1"]);
+        let after: Vec<Option<&str>> =
+            config.fields.iter().map(|field| field.after_restart().map(|r| &*r.text)).collect();
+        assert_eq!(after, [Some("4"), None, None]);
+    }
+
+    #[test]
+    fn hotplug_follows_the_guest_and_defaults_when_unset() {
+        let with = |text: Option<&str>| {
+            Config::from_pending(GuestKind::Qemu, text.map(|text| entry("hotplug", Some(text), None, 0)))
+        };
+        assert!(HotplugFeature::Network.is_on(&with(None)) && !HotplugFeature::Cpu.is_on(&with(None)));
+        assert!(!HotplugFeature::Network.is_on(&with(Some("0"))));
+        assert!(HotplugFeature::Cpu.is_on(&with(Some("cpu,disk"))));
+    }
+}

@@ -1,0 +1,107 @@
+//! Actual state: one node as it was read at one moment, with what could not be read.
+//!
+//! Built by the agent's observation, consumed by the planner and the gate. A snapshot never pretends:
+//! a configuration that was refused, a list that may be filtered and a power state PVE did not tell
+//! are all said, because absence of evidence is not evidence of absence.
+
+mod config;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use config::{Config, Entry, Field, Reading, Waiting};
+
+use crate::id::{GuestId, GuestKind, NodeName, VmId};
+use crate::release::Release;
+use crate::value::compare::Conventions;
+
+/// One node at one moment.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    /// The node.
+    pub node: NodeName,
+    /// What it runs.
+    pub release: Release,
+    /// What it does to values.
+    pub conventions: Conventions,
+    /// The guests on this node.
+    pub guests: BTreeMap<VmId, Guest>,
+    /// Guests of the cluster that are on other nodes.
+    pub elsewhere: BTreeMap<VmId, Elsewhere>,
+    /// Whether a guest that is not listed can be taken as absent.
+    pub coverage: Coverage,
+}
+
+/// A guest on another node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Its kind.
+    pub kind: GuestKind,
+    /// The node it is on.
+    pub node: NodeName,
+}
+
+/// Whether the list of guests is known to be whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Coverage {
+    /// Every guest was listed: rights and quorum were checked.
+    Whole,
+    /// Guests may be missing from the list, for this reason.
+    Partial(String),
+}
+
+/// One guest as it is.
+#[derive(Debug, Clone)]
+pub struct Guest {
+    /// Kind and number.
+    pub id: GuestId,
+    /// Running or not.
+    pub power: Power,
+    /// Whether it is a template.
+    pub template: bool,
+    /// Whether the cluster's HA manages it, and in which state.
+    pub ha: Option<String>,
+    /// PVE's lock, if one is set: some task owns the guest.
+    pub lock: Option<String>,
+    /// The configuration, or why it could not be read.
+    pub config: Result<Config, Unreadable>,
+}
+
+impl Guest {
+    /// Whether its processes exist: a paused machine is running to PVE.
+    pub fn is_running(&self) -> bool {
+        match self.power {
+            Power::Running | Power::Paused => true,
+            Power::Stopped | Power::Unknown => false,
+        }
+    }
+}
+
+/// The power state of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Power {
+    /// It runs.
+    Running,
+    /// A virtual machine whose CPUs stand still.
+    Paused,
+    /// It does not run.
+    Stopped,
+    /// PVE did not tell.
+    Unknown,
+}
+
+impl fmt::Display for Power {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Stopped => "stopped",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+/// Why a configuration could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub String);

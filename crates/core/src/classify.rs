@@ -1,0 +1,432 @@
+//! The classifier: what an act can cost, judged by its effect on data, not by its verb.
+//!
+//! Total and closed: an op, key, parameter or value it does not know is destructive (invariant 10). It
+//! takes raw names and texts, because what must be judged may come from a file, a hub or a signed job;
+//! the planner asks it about its own actions in the very same form. It never looks at tags or claims.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action_kind::ActionKind;
+use crate::actual::{Config, Guest};
+use crate::id::GuestKind;
+use crate::identity;
+use crate::operation::Provenance;
+use crate::registry::{self, Hazard, KeyRef};
+use crate::value::{Property, Value, Volume, read};
+
+/// What an act can cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// Nothing that cannot be set back.
+    Benign,
+    /// An interruption, or a guest that may not come up; no data on disk is lost.
+    Disruptive,
+    /// Data, or a guard over data. Needs a signature.
+    Destructive,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Benign => "benign",
+            Self::Disruptive => "disruptive",
+            Self::Destructive => "destructive",
+        })
+    }
+}
+
+/// An act to be judged, as raw as it comes.
+#[derive(Debug, Clone, Copy)]
+pub struct Intent<'a> {
+    /// The op, by name.
+    pub op: &'a str,
+    /// What kind of guest it is aimed at.
+    pub kind: GuestKind,
+    /// Every parameter, by name.
+    pub params: &'a BTreeMap<String, String>,
+    /// The guest it is aimed at.
+    pub target: Target<'a>,
+}
+
+/// What is known of the guest an act is aimed at.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// It was read.
+    Seen(&'a Guest),
+    /// It was proved that no guest has this number.
+    Free,
+    /// Nobody looked, or could not see.
+    Unknown,
+}
+
+/// A class with its reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Judgement {
+    /// The class.
+    pub class: Class,
+    /// Why it is not lower, as a phrase. Empty for benign acts.
+    pub why: String,
+}
+
+impl Judgement {
+    fn new(class: Class, why: impl Into<String>) -> Self {
+        Self { class, why: why.into() }
+    }
+
+    fn benign() -> Self {
+        Self::new(Class::Benign, "")
+    }
+
+    /// The worse of two; the first reason wins between equals.
+    fn worse(self, other: Self) -> Self {
+        if other.class > self.class { other } else { self }
+    }
+}
+
+/// Judges an act.
+pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
+    let Ok(op) = intent.op.parse::<ActionKind>() else {
+        return Judgement::new(Class::Destructive, format!("`{}` is not an op evenkeel knows", intent.op));
+    };
+    let verb = match op {
+        ActionKind::SetConfig => config(intent),
+        ActionKind::Start => Judgement::benign(),
+        ActionKind::Shutdown => Judgement::new(Class::Disruptive, "takes the guest down"),
+        ActionKind::Stop => Judgement::new(Class::Disruptive, "cuts the guest's power"),
+        ActionKind::Resize => resize(intent),
+        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => into_free_number(intent, op),
+        ActionKind::Snapshot => Judgement::benign(),
+        ActionKind::Destroy => destroy(intent, provenance),
+        ActionKind::Rollback => Judgement::new(Class::Destructive, "everything since the snapshot is lost"),
+        ActionKind::DeleteSnapshot => Judgement::new(Class::Destructive, "a point in time is lost"),
+        ActionKind::DeleteVolume => Judgement::new(Class::Destructive, "the volume is freed"),
+        ActionKind::MoveVolume => Judgement::benign(),
+        ActionKind::Migrate => Judgement::new(Class::Disruptive, "moves the guest to another node"),
+        ActionKind::Template => Judgement::new(Class::Disruptive, "the guest can no longer start"),
+        ActionKind::WipeStorage => Judgement::new(Class::Destructive, "everything on the storage is lost"),
+        ActionKind::Decommission => Judgement::new(Class::Destructive, "the host is taken out of service"),
+    };
+    verb.worse(parameters(intent, op)).worse(what_waits(intent, op))
+}
+
+/// The parameters an op may carry besides configuration keys, with the class of their worst value.
+fn known_parameters(op: ActionKind) -> &'static [(&'static str, Worst)] {
+    use Worst::{Harmless, IfOn, Interrupts};
+    match op {
+        ActionKind::SetConfig => &[
+            ("background_delay", Harmless),
+            ("delete", Harmless),
+            ("digest", Harmless),
+            ("force", IfOn("destroys what is deleted instead of detaching it")),
+            ("revert", Harmless),
+        ],
+        ActionKind::Start => &[],
+        ActionKind::Shutdown => &[("forceStop", Interrupts), ("timeout", Harmless)],
+        ActionKind::Stop => &[("overrule-shutdown", Interrupts), ("timeout", Harmless)],
+        ActionKind::Resize => &[("digest", Harmless), ("disk", Harmless), ("size", Harmless)],
+        ActionKind::Create => &[
+            ("bwlimit", Harmless),
+            ("ha-managed", Interrupts),
+            ("ostemplate", Harmless),
+            ("pool", Harmless),
+            ("ssh-public-keys", Harmless),
+            ("start", Harmless),
+            ("storage", Harmless),
+        ],
+        ActionKind::Clone => &[
+            ("bwlimit", Harmless),
+            ("description", Harmless),
+            ("format", Harmless),
+            ("full", Harmless),
+            ("hostname", Harmless),
+            ("name", Harmless),
+            ("newid", Harmless),
+            ("pool", Harmless),
+            ("snapname", Harmless),
+            ("storage", Harmless),
+            ("target", Harmless),
+        ],
+        ActionKind::Restore => &[
+            ("archive", Harmless),
+            ("bwlimit", Harmless),
+            ("force", IfOn("destroys the guest that has this number")),
+            ("ostemplate", Harmless),
+            ("pool", Harmless),
+            ("restore", Harmless),
+            ("start", Harmless),
+            ("storage", Harmless),
+            ("unique", Harmless),
+        ],
+        ActionKind::Snapshot => {
+            &[("description", Harmless), ("snapname", Harmless), ("vmstate", Harmless)]
+        }
+        ActionKind::Destroy => &[
+            ("destroy-unreferenced-disks", IfOn("destroys volumes of former guests of this number")),
+            ("force", Interrupts),
+            ("purge", IfOn("removes backup jobs, replicas and HA entries")),
+        ],
+        ActionKind::Rollback => &[("snapname", Harmless), ("start", Harmless)],
+        ActionKind::DeleteSnapshot => &[("force", Harmless), ("snapname", Harmless)],
+        ActionKind::DeleteVolume => &[("digest", Harmless), ("slot", Harmless), ("volume", Harmless)],
+        ActionKind::MoveVolume => &[
+            ("bwlimit", Harmless),
+            ("delete", IfOn("the source is freed after the copy")),
+            ("digest", Harmless),
+            ("disk", Harmless),
+            ("format", Harmless),
+            ("storage", Harmless),
+            ("target-disk", Interrupts),
+            ("target-vmid", Interrupts),
+            ("target-volume", Interrupts),
+            ("volume", Harmless),
+        ],
+        ActionKind::Migrate => &[
+            ("bwlimit", Harmless),
+            ("online", Harmless),
+            ("restart", Harmless),
+            ("target", Harmless),
+            ("target-storage", Harmless),
+            ("targetstorage", Harmless),
+            ("timeout", Harmless),
+            ("with-local-disks", Harmless),
+        ],
+        ActionKind::Template => &[("disk", Harmless)],
+        ActionKind::WipeStorage | ActionKind::Decommission => &[],
+    }
+}
+
+/// The worst a parameter can do.
+#[derive(Debug, Clone, Copy)]
+enum Worst {
+    Harmless,
+    Interrupts,
+    /// Destructive unless it is plainly off.
+    IfOn(&'static str),
+}
+
+fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+    let takes_keys = matches!(op, ActionKind::SetConfig | ActionKind::Create | ActionKind::Restore);
+    let mut judgement = Judgement::benign();
+    for (name, value) in intent.params {
+        let known = known_parameters(op).iter().find(|(known, _)| known == name);
+        let next = match known {
+            Some((_, Worst::Harmless)) => Judgement::benign(),
+            Some((_, Worst::Interrupts)) => Judgement::new(Class::Disruptive, format!("`{name}` interrupts")),
+            Some((_, Worst::IfOn(_))) if value == "0" => Judgement::benign(),
+            Some((_, Worst::IfOn(why))) => Judgement::new(Class::Destructive, *why),
+            None if takes_keys && registry::find(intent.kind, name).is_some() => Judgement::benign(),
+            None => Judgement::new(
+                Class::Destructive,
+                format!("`{name}` is not a parameter of {op} that evenkeel knows"),
+            ),
+        };
+        judgement = judgement.worse(next);
+    }
+    judgement
+}
+
+/// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
+fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+    let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
+        return Judgement::benign();
+    };
+    let applies_waiting = match op {
+        ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,
+        ActionKind::SetConfig => match intent.target {
+            Target::Seen(guest) => intent.kind == GuestKind::Qemu && !guest.is_running(),
+            Target::Free | Target::Unknown => true,
+        },
+        ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::Destroy
+        | ActionKind::Rollback
+        | ActionKind::DeleteSnapshot
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => false,
+    };
+    if config.destruction_waits() {
+        Judgement::new(Class::Destructive, "a waiting deletion would destroy its volume")
+    } else if applies_waiting && config.anything_waits() {
+        Judgement::new(Class::Disruptive, "applies changes that wait for a restart")
+    } else {
+        Judgement::benign()
+    }
+}
+
+fn resize(intent: &Intent<'_>) -> Judgement {
+    let size = intent.params.get("size").map(|size| crate::quantity::Bytes::from_pve(size));
+    match size {
+        Some(Ok(_)) => Judgement::benign(),
+        // A relative size grows again with each repeat.
+        Some(Err(_)) | None => Judgement::new(Class::Destructive, "the new size is not an absolute size"),
+    }
+}
+
+fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+    match (intent.target, op) {
+        (Target::Free, _) => Judgement::benign(),
+        // A clone is aimed at its source, which it does not change.
+        (Target::Seen(_), ActionKind::Clone) => Judgement::benign(),
+        (Target::Seen(_) | Target::Unknown, _) => {
+            Judgement::new(Class::Destructive, "it is not proved that the number is free")
+        }
+    }
+}
+
+/// Only our own journal, confirmed by the live identity, can make a destroy benign.
+fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
+    let own_scratch = match intent.target {
+        Target::Seen(guest) => {
+            !guest.template
+                && guest.ha.is_none()
+                && identity::identity(guest).is_ok_and(|live| provenance.proves_scratch(guest.id, &live))
+        }
+        Target::Free | Target::Unknown => false,
+    };
+    if own_scratch {
+        Judgement::benign()
+    } else {
+        Judgement::new(Class::Destructive, "the guest and all its volumes are lost")
+    }
+}
+
+fn config(intent: &Intent<'_>) -> Judgement {
+    let seen = match intent.target {
+        Target::Seen(Guest { config: Ok(config), .. }) => config,
+        Target::Seen(_) | Target::Free | Target::Unknown => {
+            return Judgement::new(Class::Destructive, "the configuration it would change is unknown");
+        }
+    };
+    let mut judgement = Judgement::benign();
+    for (name, text) in intent.params {
+        let next = match name.as_str() {
+            "delete" | "revert" => {
+                let names = text.split(|c: char| c == ',' || c == ';' || c.is_whitespace());
+                names
+                    .filter(|name| !name.is_empty())
+                    .map(|key| removal(intent.kind, seen, key, name == "revert"))
+                    .fold(Judgement::benign(), Judgement::worse)
+            }
+            _ => match registry::find(intent.kind, name) {
+                Some(key) => change(key, seen, Some(&read::written(&key.key().format, text))),
+                // Judged with the other parameters.
+                None => Judgement::benign(),
+            },
+        };
+        judgement = judgement.worse(next);
+    }
+    judgement
+}
+
+fn removal(kind: GuestKind, config: &Config, name: &str, revert: bool) -> Judgement {
+    match registry::find(kind, name) {
+        // Reverting drops what waits; a volume allocated for it stays as unusedN.
+        Some(_) if revert => Judgement::benign(),
+        Some(key) => change(key, config, None),
+        None => Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows")),
+    }
+}
+
+/// The class of one key's change, from what the guest will have after its next restart.
+fn change(key: KeyRef, config: &Config, to: Option<&Value>) -> Judgement {
+    let field = config.field(key);
+    let from = field.and_then(|field| field.current.as_ref()).map(|reading| &reading.value);
+    change_of(key, from, to, config.has_cloud_init())
+}
+
+/// The class of changing one key from a value to another; none stands for absence.
+pub fn change_of(key: KeyRef, from: Option<&Value>, to: Option<&Value>, cloud_init: bool) -> Judgement {
+    if to.is_some_and(is_odd) {
+        return Judgement::new(Class::Destructive, format!("the value of `{key}` cannot be read"));
+    }
+    match key.key().hazard {
+        Hazard::Safe => Judgement::benign(),
+        Hazard::Disrupts => Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest")),
+        Hazard::GuestName if cloud_init => {
+            Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
+        }
+        Hazard::GuestName => Judgement::benign(),
+        Hazard::Guard if to == Some(&Value::Bool(true)) => Judgement::benign(),
+        Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
+        Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
+        Hazard::TpmState => match from {
+            None => Judgement::benign(),
+            Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
+        },
+        Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
+        Hazard::Forbidden => {
+            Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
+        }
+        Hazard::VolumeSlot => slot(key, from, to),
+    }
+}
+
+fn is_odd(value: &Value) -> bool {
+    match value {
+        Value::Odd(_) => true,
+        Value::Property(property) => {
+            !property.unknown().is_empty() || property.parts().iter().any(|(_, part)| is_odd(part))
+        }
+        Value::Bool(_)
+        | Value::Integer(_)
+        | Value::Number(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Set(_)
+        | Value::Size(_)
+        | Value::Volume(_)
+        | Value::Secret
+        | Value::AnyUuid => false,
+    }
+}
+
+/// A drive or mount point.
+fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
+    let old = from.and_then(Value::as_property);
+    let Some(new) = to.and_then(Value::as_property) else {
+        let regenerable = matches!(old.and_then(Property::volume), Some(Volume::CloudInit { .. }));
+        return match (from, regenerable) {
+            (None, _) | (_, true) => Judgement::benign(),
+            (Some(_), false) => Judgement::new(Class::Disruptive, format!("detaches `{key}`")),
+        };
+    };
+    let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
+    let was_set_to =
+        |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
+    if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
+        return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
+    }
+    for (part, word) in [("cache", "unsafe"), ("werror", "ignore")] {
+        if set_to(part, word) && !was_set_to(part, word) {
+            return Judgement::new(Class::Destructive, format!("`{part}={word}` loses writes"));
+        }
+    }
+    let Some(old) = old else {
+        return match from {
+            None => Judgement::benign(),
+            Some(_) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
+        };
+    };
+    // Mount points are in backups only when they say so, disks unless they say otherwise; in both
+    // forms the normal value of the other side is absence.
+    for part in ["backup", "replicate"] {
+        let (before, after) = (old.get(part), new.get(part));
+        let weaker = before == Some(&Value::Bool(true)) && after.is_none()
+            || before.is_none() && after == Some(&Value::Bool(false));
+        if weaker {
+            return Judgement::new(Class::Destructive, format!("takes `{key}` out of {part}s"));
+        }
+    }
+    Judgement::new(Class::Disruptive, format!("changes `{key}`"))
+}

@@ -1,0 +1,91 @@
+//! Desired state: what the operator declared, already checked.
+//!
+//! ```text
+//!   files ──syntax──> tree with positions ──check──> Desired, or every error at once
+//! ```
+//!
+//! A value of these types holds nothing that could not be planned: an absent guest has no fields, a
+//! field's value fits its key, the order of fields is the registry's.
+
+use std::collections::BTreeMap;
+
+use crate::id::{GuestId, VmId};
+use crate::registry::KeyRef;
+use crate::value::Value;
+
+/// Everything declared for one node, or a fleet of them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// The guests, by number.
+    pub guests: BTreeMap<VmId, Guest>,
+}
+
+/// One declared guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guest {
+    /// Kind and number.
+    pub id: GuestId,
+    /// What shall be of it.
+    pub state: State,
+}
+
+/// Whether a guest shall be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum State {
+    /// It shall exist, like this.
+    Present(Spec),
+    /// It shall not exist: an explicit request to destroy it, which needs a signature.
+    Absent,
+}
+
+/// How a guest shall be.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Spec {
+    /// Running, stopped, or not managed.
+    pub run: Option<Run>,
+    /// How it is brought down.
+    pub stop: Stop,
+    /// What it is made from, if it must be made.
+    pub source: Option<Source>,
+    /// The declared keys, sorted.
+    pub fields: Vec<Field>,
+}
+
+/// A run state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Run {
+    /// It shall run.
+    Running,
+    /// It shall not run.
+    Stopped,
+}
+
+/// How a guest is brought down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stop {
+    /// It is asked, and left running if it does not answer.
+    #[default]
+    Shutdown,
+    /// Its power is cut.
+    Force,
+}
+
+/// What a new guest is made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A container template.
+    Template(String),
+    /// Another guest.
+    Clone(VmId),
+    /// A backup.
+    Backup(String),
+}
+
+/// One declared key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Field {
+    /// The key.
+    pub key: KeyRef,
+    /// Its value; none if it must be absent.
+    pub want: Option<Value>,
+}

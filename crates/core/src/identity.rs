@@ -1,0 +1,100 @@
+//! The identity of a guest: which one it is, whatever number it has today.
+//!
+//! A number is re-used; the disks, the addresses and the marks PVE makes at creation are not. The gate
+//! compares this hash before any destructive act (invariant 12). Tags, names and descriptions are left
+//! out: anybody can set them. What waits for a restart is left out too: it is not yet so.
+
+use sha2::{Digest, Sha256};
+
+use crate::actual::{Config, Guest};
+use crate::id::GuestKind;
+use crate::operation::IdentityHash;
+use crate::registry::Hazard;
+use crate::value::{Property, Value, Volume, print};
+
+/// Why a guest's identity cannot be told.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unproven {
+    /// Nothing could be read.
+    #[error("its configuration could not be read: {0}")]
+    Unreadable(String),
+    /// Nothing in the configuration tells this guest from another.
+    #[error("it has no disk and no network address to be known by")]
+    Featureless,
+}
+
+/// The identity of a guest, from what is in effect.
+pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
+    let config = guest.config.as_ref().map_err(|error| Unproven::Unreadable(error.to_string()))?;
+    let mut marks = volumes(config);
+    marks.extend(addresses(config));
+    if marks.is_empty() {
+        return Err(Unproven::Featureless);
+    }
+    marks.sort();
+    let made = match guest.id.kind {
+        GuestKind::Lxc => vec![named(config, guest.id.kind, "ostype")],
+        GuestKind::Qemu => vec![
+            uuid(config),
+            named(config, guest.id.kind, "vmgenid"),
+            named(config, guest.id.kind, "meta"),
+        ],
+    };
+    let mut hasher = Sha256::new();
+    let kind = [("kind", guest.id.kind.as_str().to_owned())];
+    for (label, text) in kind.into_iter().chain(made).chain(marks) {
+        // Lengths first, so that no two lists of marks are the same bytes.
+        hasher.update((label.len() as u64).to_be_bytes());
+        hasher.update(label);
+        hasher.update((text.len() as u64).to_be_bytes());
+        hasher.update(text);
+    }
+    Ok(IdentityHash(hasher.finalize().into()))
+}
+
+type Mark = (&'static str, String);
+
+/// Volumes that hold data: not CD-ROMs, not cloud-init, not what is detached.
+fn volumes(config: &Config) -> Vec<Mark> {
+    current_properties(config)
+        .filter(|(hazard, property)| *hazard != Hazard::UnusedVolume && !property.is_cdrom())
+        .filter_map(|(_, property)| match property.volume()? {
+            Volume::Existing { storage, name } => Some(("volume", format!("{storage}:{name}"))),
+            Volume::Path(path) => Some(("path", path.to_string())),
+            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom => None,
+        })
+        .collect()
+}
+
+fn addresses(config: &Config) -> Vec<Mark> {
+    current_properties(config)
+        .filter_map(|(_, property)| property.get("hwaddr").or_else(|| property.get("macaddr")))
+        .filter_map(|mac| match mac {
+            Value::Text(mac) => Some(("mac", mac.to_string())),
+            _ => None,
+        })
+        .collect()
+}
+
+fn current_properties(config: &Config) -> impl Iterator<Item = (Hazard, &Property)> {
+    config.fields.iter().filter_map(|field| {
+        let property = field.current.as_ref()?.value.as_property()?;
+        Some((field.key.key().hazard, property))
+    })
+}
+
+fn named(config: &Config, kind: GuestKind, name: &'static str) -> Mark {
+    let text = config.current(kind, name).map(|value| match value {
+        Value::Text(text) => text.to_string(),
+        other => print::pve(&crate::registry::Format::Text(crate::registry::Rule::Line), other),
+    });
+    (name, text.unwrap_or_default())
+}
+
+fn uuid(config: &Config) -> Mark {
+    let uuid = config.current(GuestKind::Qemu, "smbios1").and_then(Value::as_property);
+    match uuid.and_then(|smbios| smbios.get("uuid")) {
+        Some(Value::Text(uuid)) => ("uuid", uuid.to_ascii_lowercase()),
+        Some(_) | None => ("uuid", String::new()),
+    }
+}

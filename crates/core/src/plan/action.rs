@@ -1,0 +1,229 @@
+//! What a plan is made of: actions so specific that the executor has nothing left to decide.
+//!
+//! Built by the planner alone. Each action names its guest, every parameter, the reason in words a
+//! person can check, its class, when it takes effect and what holds it back.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::action_kind::ActionKind;
+use crate::classify::Class;
+use crate::effect::When;
+use crate::id::GuestId;
+use crate::quantity::Bytes;
+use crate::registry::KeyRef;
+use crate::value::{Value, print};
+
+/// One thing to do to one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Action {
+    /// The guest.
+    pub guest: GuestId,
+    /// What to do, with every parameter.
+    pub step: Step,
+    /// The changes it makes, for `set_config`.
+    pub changes: Vec<Change>,
+    /// What it can cost, and why.
+    pub class: Class,
+    /// Why the class is not lower; empty for benign actions.
+    pub why: String,
+    /// What holds it back now.
+    pub held: Option<Held>,
+}
+
+/// What to do, with every parameter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Write configuration keys.
+    SetConfig(SetConfig),
+    /// Grow a volume to an absolute size.
+    Resize {
+        /// The slot.
+        disk: KeyRef,
+        /// The size it has.
+        from: Bytes,
+        /// The size it shall have.
+        to: Bytes,
+        /// The configuration it was planned from.
+        digest: String,
+    },
+    /// Start the guest.
+    Start,
+    /// Ask the guest to go down, without force.
+    Shutdown {
+        /// How long PVE waits for it.
+        timeout_s: u32,
+    },
+    /// Cut the guest's power.
+    Stop,
+    /// Make the guest.
+    Create,
+    /// Remove the guest and its volumes.
+    Destroy,
+}
+
+/// A configuration write.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SetConfig {
+    /// Keys to set, with the text PVE is sent.
+    pub set: BTreeMap<KeyRef, String>,
+    /// Keys to remove.
+    pub delete: Vec<KeyRef>,
+    /// Keys whose waiting change is dropped.
+    pub revert: Vec<KeyRef>,
+    /// The configuration it was planned from; never empty.
+    pub digest: String,
+}
+
+impl Step {
+    /// Its kind.
+    pub fn kind(&self) -> ActionKind {
+        match self {
+            Self::SetConfig(_) => ActionKind::SetConfig,
+            Self::Resize { .. } => ActionKind::Resize,
+            Self::Start => ActionKind::Start,
+            Self::Shutdown { .. } => ActionKind::Shutdown,
+            Self::Stop => ActionKind::Stop,
+            Self::Create => ActionKind::Create,
+            Self::Destroy => ActionKind::Destroy,
+        }
+    }
+
+    /// Its parameters as PVE's call takes them; the classifier judges exactly these.
+    pub fn params(&self) -> BTreeMap<String, String> {
+        let pairs: Vec<(String, String)> = match self {
+            Self::SetConfig(write) => {
+                let mut pairs: Vec<(String, String)> =
+                    write.set.iter().map(|(key, text)| (key.to_string(), text.clone())).collect();
+                for (name, keys) in [("delete", &write.delete), ("revert", &write.revert)] {
+                    if !keys.is_empty() {
+                        let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
+                        pairs.push((name.to_owned(), names.join(",")));
+                    }
+                }
+                pairs.push(("digest".to_owned(), write.digest.clone()));
+                pairs
+            }
+            Self::Resize { disk, to, digest, from: _ } => vec![
+                ("disk".to_owned(), disk.to_string()),
+                ("size".to_owned(), to.to_string()),
+                ("digest".to_owned(), digest.clone()),
+            ],
+            Self::Shutdown { timeout_s } => vec![("timeout".to_owned(), timeout_s.to_string())],
+            Self::Destroy => vec![
+                ("destroy-unreferenced-disks".to_owned(), "0".to_owned()),
+                ("purge".to_owned(), "0".to_owned()),
+            ],
+            Self::Start | Self::Stop | Self::Create => Vec::new(),
+        };
+        pairs.into_iter().collect()
+    }
+}
+
+/// One key that shall change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: KeyRef,
+    /// What is in effect; none if it is absent.
+    pub from: Option<Value>,
+    /// What is declared; none if it must be absent.
+    pub to: Option<Value>,
+    /// How the write says it.
+    pub how: How,
+    /// When it reaches the guest.
+    pub when: When,
+}
+
+/// How a write says a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum How {
+    /// The key is set to this text.
+    Set(String),
+    /// The key is removed.
+    Delete,
+    /// The change that waits is dropped; what is in effect is right.
+    Revert,
+}
+
+impl fmt::Display for Change {
+    /// `cores 2 -> 4`; absence is shown as `unset`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let format = &self.key.key().format;
+        let shown = |value: &Option<Value>| match value {
+            Some(value) => print::shown(format, value),
+            None => "unset".to_owned(),
+        };
+        match self.how {
+            How::Revert => write!(f, "{} stays {} (drop the waiting change)", self.key, shown(&self.from)),
+            How::Set(_) | How::Delete => {
+                write!(f, "{} {} -> {}", self.key, shown(&self.from), shown(&self.to))
+            }
+        }
+    }
+}
+
+/// Why an action cannot run now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Held {
+    /// It needs an operator's signature.
+    PendingSignature,
+    /// A task of PVE's owns the guest.
+    Locked(String),
+    /// The host is frozen.
+    Frozen,
+    /// No executor for it exists.
+    NotExecutable(&'static str),
+}
+
+impl Held {
+    /// The reason code, as decisions and metrics spell it.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::PendingSignature => "pending_signature",
+            Self::Locked(_) => "locked",
+            Self::Frozen => "frozen",
+            Self::NotExecutable(_) => "not_executable",
+        }
+    }
+}
+
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PendingSignature => f.write_str("needs a signature"),
+            Self::Locked(lock) => write!(f, "the guest is locked ({lock})"),
+            Self::Frozen => f.write_str("this host is frozen"),
+            Self::NotExecutable(why) => f.write_str(why),
+        }
+    }
+}
+
+impl Action {
+    /// The effect shown beside the action.
+    pub fn effect(&self) -> &'static str {
+        match self.class {
+            Class::Destructive => "destructive",
+            Class::Disruptive => "disruptive",
+            Class::Benign => {
+                let latest = self.changes.iter().map(|change| change.when).max();
+                match latest {
+                    Some(When::AfterRestart) => "after restart",
+                    Some(When::Live) | None => "live",
+                }
+            }
+        }
+    }
+
+    /// The reasons, one a line: `cores 2 -> 4`, `run stopped -> running`.
+    pub fn reasons(&self) -> Vec<String> {
+        match &self.step {
+            Step::SetConfig(_) => self.changes.iter().map(ToString::to_string).collect(),
+            Step::Resize { disk, from, to, .. } => vec![format!("{disk} {from} -> {to}")],
+            Step::Start => vec!["run stopped -> running".to_owned()],
+            Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
+            Step::Create => vec!["state absent -> present".to_owned()],
+            Step::Destroy => vec!["state present -> absent".to_owned()],
+        }
+    }
+}

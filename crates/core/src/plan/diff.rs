@@ -1,0 +1,209 @@
+//! One guest's declared fields against its configuration.
+//!
+//! Each declared field ends in one of five ways: it is right, it waits for a restart, it must be
+//! written, its volume must grow, or it cannot be done. Fields that are not declared are not looked at.
+
+use super::action::{Change, How, SetConfig, Step};
+use super::problem::Problem;
+use super::write::{self, Refusal};
+use super::{GuestPlan, push};
+use crate::actual::{Config, Field, Guest, Snapshot};
+use crate::classify::{Class, change_of};
+use crate::desired::{self, Spec};
+use crate::effect::when;
+use crate::registry::{Declared, Hazard, KeyRef};
+use crate::value::Value;
+use crate::value::compare::{Difference, difference, size_gap};
+
+/// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
+pub(super) fn plan_config(
+    spec: &Spec,
+    guest: &Guest,
+    config: &Config,
+    actual: &Snapshot,
+    planned: &mut GuestPlan,
+) {
+    let differ = Differ { guest, config, actual };
+    let mut found = Found::default();
+    let mut stored = config.fields.iter().peekable();
+    for field in &spec.fields {
+        // Both lists are sorted by key: walk them side by side.
+        while stored.next_if(|other| other.key < field.key).is_some() {}
+        let have = stored.next_if(|other| other.key == field.key);
+        differ.field(field, have, &mut found);
+    }
+    if found.is_empty() {
+        return;
+    }
+    planned.waiting = found.waiting;
+    planned.problems.append(&mut found.problems);
+    if config.digest.is_empty() && !(found.changes.is_empty() && found.grow.is_empty()) {
+        planned.problems.push(Problem::NoDigest);
+        return;
+    }
+    // What needs a signature must not hold up what does not.
+    let cloud_init = config.has_cloud_init();
+    let (signed, unsigned): (Vec<Change>, Vec<Change>) =
+        found.changes.into_iter().partition(|change| needs_signature(change, cloud_init));
+    for changes in [unsigned, signed] {
+        if !changes.is_empty() {
+            push(planned, Step::SetConfig(set_config(&changes, config)), changes);
+        }
+    }
+    for (disk, from, to) in found.grow {
+        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
+    }
+}
+
+/// What the fields of one guest came to.
+#[derive(Default)]
+struct Found {
+    changes: Vec<Change>,
+    waiting: Vec<Change>,
+    problems: Vec<Problem>,
+    grow: Vec<(KeyRef, crate::quantity::Bytes, crate::quantity::Bytes)>,
+}
+
+impl Found {
+    fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+            && self.waiting.is_empty()
+            && self.problems.is_empty()
+            && self.grow.is_empty()
+    }
+}
+
+struct Differ<'a> {
+    guest: &'a Guest,
+    config: &'a Config,
+    actual: &'a Snapshot,
+}
+
+impl Differ<'_> {
+    fn field(&self, field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+        let want = field.want.as_ref();
+        let current = have.and_then(|have| have.current.as_ref());
+        let now = self.difference(field.key, want, current.map(|reading| &reading.value));
+        let Some(have) = have.filter(|have| have.waiting.is_some()) else {
+            if now != Difference::Same {
+                self.differs(field, now, have, found);
+            }
+            return;
+        };
+        let after = have.after_restart().map(|reading| &reading.value);
+        let then = self.difference(field.key, want, after);
+        match (now, then) {
+            (Difference::Same, Difference::Same) => {}
+            (Difference::Same, Difference::Size { .. } | Difference::Other) => {
+                found.changes.push(self.change(field, current.map(|r| r.value.clone()), How::Revert));
+            }
+            (Difference::Size { .. } | Difference::Other, Difference::Same) => {
+                let how = have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
+                found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
+            }
+            (Difference::Size { .. } | Difference::Other, Difference::Size { .. } | Difference::Other) => {
+                self.differs(field, then, Some(have), found);
+            }
+        }
+    }
+
+    fn difference(&self, key: KeyRef, want: Option<&Value>, have: Option<&Value>) -> Difference {
+        difference(key.key(), self.guest.id.vmid, want, have, self.actual.conventions)
+    }
+
+    /// A field that is not as declared, and will not be after a restart either.
+    fn differs(&self, field: &desired::Field, difference: Difference, have: Option<&Field>, found: &mut Found) {
+        let after = have.and_then(Field::after_restart);
+        if let Some(problem) = self.refusal(field, after.map(|reading| &reading.value)) {
+            found.problems.push(problem);
+            return;
+        }
+        self.size(field, have, found);
+        if let Difference::Size { .. } = difference {
+            return;
+        }
+        if field.key.key().hazard == Hazard::RootVolume {
+            found.problems.push(Problem::RootVolume);
+            return;
+        }
+        let how = match &field.want {
+            None => Ok(How::Delete),
+            Some(want) => write::text(field.key, want, after).map(|text| match text {
+                Some(text) => How::Set(text),
+                // A value that says no more than absence is written by removing the key: PVE would store an
+                // empty value as a blank.
+                None => How::Delete,
+            }),
+        };
+        let from = have.and_then(|have| have.current.as_ref()).map(|reading| reading.value.clone());
+        match how {
+            Ok(how) => found.changes.push(self.change(field, from, how)),
+            Err(Refusal::OtherStorage { want, have }) => {
+                found.problems.push(Problem::OtherStorage { disk: field.key, want, have });
+            }
+            Err(Refusal::SlotTaken) => found.problems.push(Problem::SlotTaken(field.key)),
+        }
+    }
+
+    /// Declared and actual size of a volume that exists.
+    fn size(&self, field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+        let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
+        let Some((want, size)) = size_gap(&field.key.key().format, field.want.as_ref(), current) else {
+            return;
+        };
+        match size {
+            None => found.problems.push(Problem::SizeUnknown(field.key)),
+            Some(have) if have > want => found.problems.push(Problem::Shrink { disk: field.key, want, have }),
+            Some(have) => found.grow.push((field.key, have, want)),
+        }
+    }
+
+    fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
+        let to = field.want.clone();
+        let when = when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release);
+        Change { key: field.key, from, to, how, when }
+    }
+
+    /// Why a field cannot be written at all, whatever its value is now.
+    fn refusal(&self, field: &desired::Field, have: Option<&Value>) -> Option<Problem> {
+        let key = field.key;
+        let release = self.actual.release;
+        if !key.key().releases.contains(release) {
+            return Some(Problem::NotInRelease { key, part: None, release });
+        }
+        match key.key().declared {
+            Declared::RootOnly => return Some(Problem::RootOnly(key)),
+            Declared::AtCreation => return Some(Problem::FixedAtCreation(key)),
+            Declared::Yes | Declared::No(_) => {}
+        }
+        if let Some(part) = write::missing_part(key, field.want.as_ref(), release) {
+            return Some(Problem::NotInRelease { key, part: Some(part), release });
+        }
+        write::needs_root(key, field.want.as_ref(), have, self.config, release).then_some(Problem::RootOnly(key))
+    }
+}
+
+fn needs_signature(change: &Change, cloud_init: bool) -> bool {
+    match &change.how {
+        How::Revert => false,
+        How::Delete => change_of(change.key, change.from.as_ref(), None, cloud_init).class == Class::Destructive,
+        How::Set(text) => {
+            let to = crate::value::read::written(&change.key.key().format, text);
+            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class == Class::Destructive
+        }
+    }
+}
+
+fn set_config(changes: &[Change], config: &Config) -> SetConfig {
+    let mut write = SetConfig { digest: config.digest.clone(), ..SetConfig::default() };
+    for change in changes {
+        match &change.how {
+            How::Set(text) => {
+                write.set.insert(change.key, text.clone());
+            }
+            How::Delete => write.delete.push(change.key),
+            How::Revert => write.revert.push(change.key),
+        }
+    }
+    write
+}

@@ -1,0 +1,224 @@
+//! The planner: desired and actual state in, the minimal set of actions out.
+//!
+//! Pure and deterministic; called by the agent once a pass and by `evenkeel plan`. It never touches what
+//! is not declared (invariant 8), never plans a write of a configuration it could not read (9), and
+//! takes a guest that is not listed for absent only when the list is whole (14).
+//!
+//! ```text
+//!   for each declared guest, by number
+//!     is it here, of this kind, free?   else a problem, or busy
+//!     diff.rs   field by field: change, wait, problem, grow
+//!     write.rs  what each write must carry along (MACs, volumes)
+//!     power     declared run state against the real one
+//!     judge     class of every action, and what holds it
+//! ```
+
+mod action;
+mod diff;
+mod problem;
+mod write;
+
+use std::collections::BTreeMap;
+
+pub use action::{Action, Change, Held, How, SetConfig, Step};
+pub use problem::Problem;
+
+use crate::actual::{self, Coverage, Power, Snapshot};
+use crate::classify::{Class, Intent, Target, classify};
+use crate::desired::{self, Desired, Run, Spec, State, Stop};
+use crate::id::{GuestId, OperationId, VmId};
+use crate::operation::Provenance;
+
+/// How long a guest may take to shut down before the task gives up; the guest is not forced.
+pub const SHUTDOWN_TIMEOUT_S: u32 = 180;
+
+/// What the planner must know besides both states.
+#[derive(Debug, Clone, Default)]
+pub struct Context {
+    /// The host is frozen: nothing may run.
+    pub frozen: bool,
+    /// Guests whose lane is at work.
+    pub busy: BTreeMap<VmId, Busy>,
+}
+
+/// A lane at work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Busy {
+    /// The operation in flight.
+    pub op: OperationId,
+    /// Since when, as shown to people.
+    pub since: String,
+}
+
+/// Everything that differs, guest by guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Guests with something to say, by number.
+    pub guests: Vec<GuestPlan>,
+    /// How many declared guests are as declared.
+    pub in_sync: usize,
+}
+
+/// What differs on one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestPlan {
+    /// The guest.
+    pub guest: GuestId,
+    /// What to do, in order.
+    pub actions: Vec<Action>,
+    /// Changes that are stored and wait for a restart.
+    pub waiting: Vec<Change>,
+    /// What cannot be done.
+    pub problems: Vec<Problem>,
+    /// The lane is at work: nothing else was looked at.
+    pub busy: Option<Busy>,
+}
+
+impl GuestPlan {
+    fn new(guest: GuestId) -> Self {
+        Self { guest, actions: Vec::new(), waiting: Vec::new(), problems: Vec::new(), busy: None }
+    }
+
+    fn says_nothing(&self) -> bool {
+        self.actions.is_empty()
+            && self.waiting.is_empty()
+            && self.problems.is_empty()
+            && self.busy.is_none()
+    }
+}
+
+impl Plan {
+    /// Actions that would run now.
+    pub fn runnable(&self) -> impl Iterator<Item = &Action> {
+        self.actions().filter(|action| action.held.is_none())
+    }
+
+    /// All actions, in order.
+    pub fn actions(&self) -> impl Iterator<Item = &Action> {
+        self.guests.iter().flat_map(|guest| &guest.actions)
+    }
+}
+
+/// Compares both states and plans what brings actual to desired.
+pub fn plan(desired: &Desired, actual: &Snapshot, context: &Context) -> Plan {
+    let mut plan = Plan::default();
+    let mut found = actual.guests.iter().peekable();
+    for (vmid, guest) in &desired.guests {
+        // Both maps are sorted by number: walk them side by side.
+        while found.next_if(|(other, _)| *other < vmid).is_some() {}
+        let here = found.next_if(|(other, _)| *other == vmid).map(|(_, guest)| guest);
+        let planned = plan_guest(guest, here, actual, context);
+        if planned.says_nothing() {
+            plan.in_sync += 1;
+        } else {
+            plan.guests.push(planned);
+        }
+    }
+    plan
+}
+
+fn plan_guest(
+    guest: &desired::Guest,
+    here: Option<&actual::Guest>,
+    actual: &Snapshot,
+    context: &Context,
+) -> GuestPlan {
+    let mut planned = GuestPlan::new(guest.id);
+    if let Some(busy) = context.busy.get(&guest.id.vmid) {
+        planned.busy = Some(busy.clone());
+        return planned;
+    }
+    match (&guest.state, here) {
+        (_, Some(here)) if here.id.kind != guest.id.kind => {
+            planned.problems.push(Problem::OtherKind(here.id.kind));
+        }
+        (State::Present(spec), Some(here)) => plan_present(spec, here, actual, &mut planned),
+        (State::Absent, Some(_)) => push(&mut planned, Step::Destroy, Vec::new()),
+        (State::Present(_), None) => plan_missing(guest.id, actual, &mut planned),
+        (State::Absent, None) => plan_gone(guest.id, actual, &mut planned),
+    }
+    if !planned.actions.is_empty() {
+        judge(&mut planned, here, context);
+    }
+    planned
+}
+
+fn plan_present(spec: &Spec, here: &actual::Guest, actual: &Snapshot, planned: &mut GuestPlan) {
+    match &here.config {
+        Ok(config) => diff::plan_config(spec, here, config, actual, planned),
+        Err(error) => planned.problems.push(Problem::Unreadable(error.to_string())),
+    }
+    plan_power(spec, here, planned);
+}
+
+/// Declared, and not on this node.
+fn plan_missing(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
+    match (actual.elsewhere.get(&id.vmid), &actual.coverage) {
+        (Some(there), _) if there.kind != id.kind => planned.problems.push(Problem::OtherKind(there.kind)),
+        (Some(there), _) => planned.problems.push(Problem::OtherNode(there.node.clone())),
+        (None, Coverage::Partial(why)) => planned.problems.push(Problem::MaybeHidden(why.clone())),
+        (None, Coverage::Whole) => push(planned, Step::Create, Vec::new()),
+    }
+}
+
+/// Declared absent, and not on this node.
+fn plan_gone(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
+    match (actual.elsewhere.get(&id.vmid), &actual.coverage) {
+        (Some(there), _) => planned.problems.push(Problem::OtherNode(there.node.clone())),
+        (None, Coverage::Partial(why)) => planned.problems.push(Problem::MaybeHidden(why.clone())),
+        (None, Coverage::Whole) => {}
+    }
+}
+
+fn plan_power(spec: &Spec, here: &actual::Guest, planned: &mut GuestPlan) {
+    match (spec.run, here.power) {
+        (None, _)
+        | (Some(Run::Running), Power::Running)
+        | (Some(Run::Stopped), Power::Stopped) => {}
+        (Some(_), Power::Unknown) => planned.problems.push(Problem::PowerUnknown),
+        (Some(Run::Running), Power::Stopped) if here.template => planned.problems.push(Problem::Template),
+        (Some(Run::Running), Power::Stopped) => push(planned, Step::Start, Vec::new()),
+        (Some(Run::Stopped), Power::Running | Power::Paused) if spec.stop == Stop::Force => {
+            push(planned, Step::Stop, Vec::new());
+        }
+        (Some(Run::Stopped), Power::Running) => {
+            push(planned, Step::Shutdown { timeout_s: SHUTDOWN_TIMEOUT_S }, Vec::new());
+        }
+        (Some(Run::Running | Run::Stopped), Power::Paused) => planned.problems.push(Problem::Paused),
+    }
+}
+
+/// Adds an action; its class and what holds it are judged once the guest's plan is whole.
+fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
+    let guest = planned.guest;
+    planned.actions.push(Action {
+        guest,
+        step,
+        changes,
+        class: Class::Destructive,
+        why: String::new(),
+        held: None,
+    });
+}
+
+/// Classifies every action as the gate will, and says what holds it.
+fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &Context) {
+    let target = here.map_or(Target::Free, Target::Seen);
+    for action in &mut planned.actions {
+        let params = action.step.params();
+        let kind = action.step.kind();
+        let intent = Intent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
+        // A plan knows no journal: provenance can only be claimed by the gate, in the lane.
+        let judgement = classify(&intent, &Provenance::none());
+        action.class = judgement.class;
+        action.why = judgement.why;
+        let lock = here.and_then(|guest| guest.lock.as_ref());
+        action.held = match (&action.step, lock) {
+            (Step::Create, _) => Some(Held::NotExecutable("creating guests is not available yet")),
+            (_, Some(lock)) => Some(Held::Locked(lock.clone())),
+            (_, None) if action.class == Class::Destructive => Some(Held::PendingSignature),
+            (_, None) if context.frozen => Some(Held::Frozen),
+            (_, None) => None,
+        };
+    }
+}

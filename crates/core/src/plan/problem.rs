@@ -1,0 +1,125 @@
+//! What a plan cannot do, said per guest: nothing of it is ever sent.
+//!
+//! A problem on a field leaves the guest's other fields alone; a problem on the guest itself leaves the
+//! whole guest alone. Each says what is wrong and, where there is one, the next step.
+
+use std::fmt;
+
+use crate::id::{GuestKind, NodeName};
+use crate::quantity::Bytes;
+use crate::registry::KeyRef;
+use crate::release::Release;
+
+/// Something declared that evenkeel will not or cannot bring about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// The number belongs to the other kind of guest.
+    OtherKind(GuestKind),
+    /// The guest is on another node of the cluster.
+    OtherNode(NodeName),
+    /// The guest is not listed, and the list may not be whole.
+    MaybeHidden(String),
+    /// The configuration could not be read, so none is written.
+    Unreadable(String),
+    /// PVE gave no digest, and nothing is written without one.
+    NoDigest,
+    /// The declared size is smaller than the volume.
+    Shrink {
+        /// The slot.
+        disk: KeyRef,
+        /// The declared size.
+        want: Bytes,
+        /// The size it has.
+        have: Bytes,
+    },
+    /// PVE does not say how large the volume is.
+    SizeUnknown(KeyRef),
+    /// The volume is on another storage than declared.
+    OtherStorage {
+        /// The slot.
+        disk: KeyRef,
+        /// The declared storage.
+        want: String,
+        /// The storage it is on.
+        have: String,
+    },
+    /// A volume would be allocated into a slot that holds something.
+    SlotTaken(KeyRef),
+    /// The root volume differs in more than its size.
+    RootVolume,
+    /// Only root@pam may set it, and an API token never is root@pam.
+    RootOnly(KeyRef),
+    /// It can be chosen only when the guest is created.
+    FixedAtCreation(KeyRef),
+    /// This release does not have it.
+    NotInRelease {
+        /// The key.
+        key: KeyRef,
+        /// The part of its value, if only that is missing.
+        part: Option<&'static str>,
+        /// The release.
+        release: Release,
+    },
+    /// A template cannot be started.
+    Template,
+    /// A paused machine is neither resumed nor asked to shut down.
+    Paused,
+    /// PVE did not tell whether the guest runs.
+    PowerUnknown,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OtherKind(kind) => write!(f, "this number belongs to a {kind} guest"),
+            Self::OtherNode(node) => write!(f, "the guest is on node {node}"),
+            Self::MaybeHidden(why) => write!(f, "the guest is not listed, but the list may not be whole: {why}"),
+            Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
+            Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
+            Self::Shrink { disk, want, have } => {
+                write!(f, "{disk} is {have} and {want} is declared: a volume cannot shrink")
+            }
+            Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not say how large {disk} is"),
+            Self::OtherStorage { disk, want, have } => {
+                write!(f, "{disk} is on storage {have} and {want} is declared: that needs a move")
+            }
+            Self::SlotTaken(disk) => write!(f, "{disk} is taken: a volume is allocated only into an empty slot"),
+            Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
+            Self::RootOnly(key) => write!(f, "{key} can be set only by root@pam, which no API token is"),
+            Self::FixedAtCreation(key) => write!(f, "{key} is fixed when the guest is created"),
+            Self::NotInRelease { key, part: None, release } => {
+                write!(f, "Proxmox VE {release} does not know {key}")
+            }
+            Self::NotInRelease { key, part: Some(part), release } => {
+                write!(f, "Proxmox VE {release} does not know {part} in {key}")
+            }
+            Self::Template => f.write_str("the guest is a template, which cannot be started"),
+            Self::Paused => f.write_str("the machine is paused; evenkeel leaves that to whoever paused it"),
+            Self::PowerUnknown => f.write_str("Proxmox VE did not tell whether it runs"),
+        }
+    }
+}
+
+impl Problem {
+    /// The next step, where there is one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::OtherKind(_) => "change `kind`, or the number".to_owned(),
+            Self::OtherNode(node) => format!("declare it on the agent of {node}"),
+            Self::MaybeHidden(_) => "run `evenkeel doctor` to see which rights the token lacks".to_owned(),
+            Self::Unreadable(_) | Self::NoDigest => {
+                "run `evenkeel doctor` to see what the token may read".to_owned()
+            }
+            Self::Shrink { disk, have, .. } => format!("declare {disk} with size {have}, or leave its size out"),
+            Self::SizeUnknown(_) => "run `pct rescan` or `qm rescan` on the node".to_owned(),
+            Self::OtherStorage { have, .. } => format!("declare storage {have}, or move the volume"),
+            Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
+            Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
+            Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
+            Self::FixedAtCreation(key) => format!("leave {key} out, or declare what is there"),
+            Self::NotInRelease { .. } => "leave it out, or upgrade the node".to_owned(),
+            Self::Template => "leave `run` out for a template".to_owned(),
+            Self::Paused | Self::PowerUnknown => return None,
+        })
+    }
+}

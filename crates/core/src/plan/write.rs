@@ -1,0 +1,151 @@
+//! What a write must carry along, so that it changes nothing but what was declared.
+//!
+//! PVE replaces a property string whole: a `netN` sent without its MAC gets a new one, a drive sent as
+//! `STORAGE:SIZE` is allocated again. Here the declared value takes over what is already there: the MAC
+//! in its actual spelling, the volume, the size, and parts only the server fills in.
+
+use crate::actual::{Config, Reading};
+use crate::id::GuestKind;
+use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::release::Release;
+use crate::value::{Property, Value, Volume, is_root_device, print};
+
+/// Why a value cannot be written into its slot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// The volume is on another storage.
+    OtherStorage {
+        /// The declared storage.
+        want: String,
+        /// The storage it is on.
+        have: String,
+    },
+    /// The slot holds something that is not a volume to take over.
+    SlotTaken,
+}
+
+/// The text to send for a declared value; none if it says no more than absence.
+pub(super) fn text(key: KeyRef, want: &Value, have: Option<&Reading>) -> Result<Option<String>, Refusal> {
+    let format = &key.key().format;
+    if want.is_empty() {
+        return Ok(None);
+    }
+    let (Format::Property(shape), Value::Property(declared)) = (format, want) else {
+        return Ok(Some(print::pve(format, want)));
+    };
+    let mut property = declared.clone();
+    if let Some(have) = have {
+        take_over_volume(&mut property, have)?;
+        take_over_parts(shape, &mut property, have);
+    }
+    Ok(Some(print::pve(format, &Value::Property(property))))
+}
+
+/// A volume to be allocated that is already there is named, never allocated again.
+fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refusal> {
+    let Some(Volume::Fresh { storage: want }) = property.volume().cloned() else {
+        return Ok(());
+    };
+    let stored = have.value.as_property();
+    match stored.and_then(Property::volume) {
+        Some(volume @ Volume::Existing { storage, .. }) => {
+            if *want != **storage {
+                return Err(Refusal::OtherStorage { want: want.into(), have: storage.to_string() });
+            }
+            if volume.is_base_image() {
+                return Err(Refusal::SlotTaken);
+            }
+            let name = if property.get("file").is_some() { "file" } else { "volume" };
+            property.set(name, Value::Volume(volume.clone()));
+            match stored.and_then(Property::size) {
+                Some(size) => property.set("size", Value::Size(size)),
+                None => property.remove("size"),
+            }
+            Ok(())
+        }
+        Some(
+            Volume::Fresh { .. }
+            | Volume::CloudInit { .. }
+            | Volume::Path(_)
+            | Volume::Empty
+            | Volume::HostCdrom,
+        )
+        | None => Err(Refusal::SlotTaken),
+    }
+}
+
+/// Parts the server fills in, and parts of a newer release, stay as they are.
+fn take_over_parts(shape: &Shape, property: &mut Property, have: &Reading) {
+    let Some(stored) = have.value.as_property() else {
+        return;
+    };
+    let same_volume = property.volume() == stored.volume();
+    for part in shape.parts {
+        let kept = match part.compared {
+            Compared::WhenDeclared => part.name != "size" || same_volume,
+            Compared::Always | Compared::Never => false,
+        };
+        let Some(value) = stored.get(part.name).filter(|_| kept) else {
+            continue;
+        };
+        if matches!(part.format, Format::Mac) {
+            // Even another case of the same address makes PVE plug the card anew: keep the spelling.
+            if property.get(part.name).is_none_or(|declared| declared == value) {
+                property.set(part.name, Value::text(spelled_mac(&have.text).unwrap_or_default()));
+            }
+        } else if property.get(part.name).is_none() || part.name == "size" {
+            property.set(part.name, value.clone());
+        }
+    }
+    property.keep_unknown(stored);
+}
+
+/// The MAC address in a stored network value, as it is spelled there.
+fn spelled_mac(text: &str) -> Option<&str> {
+    text.split(',').find_map(|piece| {
+        let (_, value) = piece.split_once('=')?;
+        let is_mac = value.len() == 17 && value.bytes().filter(|b| *b == b':').count() == 5;
+        is_mac.then_some(value)
+    })
+}
+
+/// A part of a declared value that the release does not have.
+pub(super) fn missing_part(key: KeyRef, want: Option<&Value>, release: Release) -> Option<&'static str> {
+    let (Format::Property(shape), Some(Value::Property(property))) = (&key.key().format, want) else {
+        return None;
+    };
+    let absent = |part: &Part| !part.releases.contains(release);
+    property.parts().iter().map(|(name, _)| *name).find(|name| shape.part(name).is_some_and(absent))
+}
+
+/// Whether only root@pam could make this change.
+pub(super) fn needs_root(
+    key: KeyRef,
+    want: Option<&Value>,
+    have: Option<&Value>,
+    config: &Config,
+    release: Release,
+) -> bool {
+    let Format::Property(shape) = &key.key().format else {
+        let device = key.key().name == "serial" && matches!(want, Some(Value::Text(text)) if is_root_device(text));
+        return device;
+    };
+    let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));
+    let of = |property: Option<&Property>, name: &str| property.and_then(|p| p.get(name)).cloned();
+    let root_part = |part: &&Part| part.root_only && of(want, part.name) != of(have, part.name);
+    if shape.parts.iter().any(|part| root_part(&part)) {
+        return true;
+    }
+    match (key.kind(), key.key().name) {
+        // All features of a privileged container are root's.
+        (GuestKind::Lxc, "features") => {
+            config.current(GuestKind::Lxc, "unprivileged") != Some(&Value::Bool(true))
+        }
+        (GuestKind::Lxc, "mp") => matches!(want.and_then(Property::volume), Some(Volume::Path(_))),
+        (GuestKind::Qemu, "usb") => {
+            matches!(of(want, "host"), Some(Value::Text(host)) if is_root_device(&host))
+        }
+        (GuestKind::Qemu, "rng0") => release < Release::V8_0,
+        (GuestKind::Lxc | GuestKind::Qemu, _) => false,
+    }
+}
