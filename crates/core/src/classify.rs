@@ -290,7 +290,7 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
         Target::Seen(guest) => {
             !guest.template
                 && guest.ha.is_none()
-                && identity::identity(guest).is_ok_and(|live| provenance.proves_scratch(guest.id, &live))
+                && identity::identity(guest).is_ok_and(|live| provenance.proves(guest.id, &live))
         }
         Target::Free | Target::Unknown => false,
     };

@@ -1,8 +1,28 @@
-//! evenkeel decides here: pure functions over values, no I/O.
-#![doc = ""]
+//! evenkeel decides here: pure functions over values.
+//!
+//! ```text
+//!   desired files ──> desired ─┐
+//!                              ├──> plan ──> classify ──> (agent: queue, gate, execute, journal)
+//!   PVE's answers ──> actual ──┘
+//! ```
+//!
+//! Both sides become `value`s in normal form by the one `registry` of keys, so that PVE's round-trip
+//! quirks never read as drift. `operation`, `lane` and `recover` are the state machines the agent
+//! drives. There is no clock, no file, no network, no randomness and no environment in this crate;
+//! clippy refuses them.
 
+pub mod action_kind;
+pub mod actual;
+pub mod classify;
+pub mod desired;
+pub mod effect;
 pub mod id;
+pub mod identity;
+pub mod lane;
+pub mod operation;
+pub mod plan;
 pub mod quantity;
+pub mod recover;
 pub mod registry;
 pub mod release;
 pub mod value;

@@ -1,0 +1,219 @@
+//! The fold of all operation records: what is in flight, which keys are spent, which guests are ours.
+//!
+//! The journal feeds it at replay and then with every new record, so that recovery and live running
+//! know the same things in the same way. It must never skip a record that does not fit: such a
+//! journal is damaged, and the agent stops (invariant 6).
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    IdempotencyKey, IdentityHash, IllegalTransition, Intent, OpEvent, Operation, Origin,
+    Provenance, Repeat,
+};
+use crate::action_kind::ActionKind;
+use crate::id::{GuestId, OperationId, VmId};
+
+/// One line of the journal about an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpRecord {
+    /// Which operation.
+    pub op: OperationId,
+    /// What happened to it.
+    #[serde(flatten)]
+    pub event: OpEvent,
+}
+
+/// Everything the operation records say, in one value. It is also what a compacted journal stores.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Ledger {
+    operations: BTreeMap<OperationId, Operation>,
+    /// The one operation of a guest that is not closed: replay asks for it with every record.
+    open: BTreeMap<VmId, OperationId>,
+    keys: BTreeMap<IdempotencyKey, OperationId>,
+    origins: BTreeMap<VmId, Origin>,
+}
+
+/// A record that does not fit the ones before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// The state machine refuses it.
+    #[error("the record of {op} does not fit the ones before it")]
+    Illegal {
+        /// The operation.
+        op: OperationId,
+        /// What does not fit.
+        #[source]
+        source: IllegalTransition,
+    },
+    /// A signed operation's key was spent before.
+    #[error("{op} spends the key {key}, which {first} has spent")]
+    KeyReused {
+        /// The later operation.
+        op: OperationId,
+        /// The key.
+        key: IdempotencyKey,
+        /// The operation that spent it.
+        first: OperationId,
+    },
+    /// Another operation on that guest number is not closed.
+    #[error("{op} starts on guest {vmid} while {open} is not closed")]
+    LaneBusy {
+        /// The later operation.
+        op: OperationId,
+        /// The guest number.
+        vmid: VmId,
+        /// The one that is open.
+        open: OperationId,
+    },
+}
+
+/// All operations a list of records speaks of.
+pub fn fold<'a>(
+    records: impl IntoIterator<Item = &'a OpRecord>,
+) -> Result<BTreeMap<OperationId, Operation>, ReplayError> {
+    let mut ledger = Ledger::default();
+    records.into_iter().try_for_each(|record| ledger.apply(record))?;
+    Ok(ledger.operations)
+}
+
+impl Ledger {
+    /// Takes in one more record, or leaves everything as it was.
+    pub fn apply(&mut self, record: &OpRecord) -> Result<(), ReplayError> {
+        let op = record.op;
+        let illegal = |source| ReplayError::Illegal { op, source };
+        let operation = match self.operations.get(&op) {
+            Some(operation) => operation.after(&record.event).map_err(illegal)?,
+            None => {
+                let operation = Operation::begin(op, &record.event).map_err(illegal)?;
+                self.check_room(op, &operation.intent)?;
+                operation
+            }
+        };
+        self.trace_origin(&operation, &record.event);
+        if let Repeat::AtMostOnce { key } = &operation.intent.repeat {
+            self.keys.insert(key.clone(), op);
+        }
+        let vmid = operation.intent.guest.vmid;
+        if operation.is_in_flight() {
+            self.open.insert(vmid, op);
+        } else {
+            self.open.remove(&vmid);
+        }
+        self.operations.insert(op, operation);
+        Ok(())
+    }
+
+    /// The operation of that name.
+    pub fn get(&self, op: OperationId) -> Option<&Operation> {
+        self.operations.get(&op)
+    }
+
+    /// All operations that are not closed, by guest number: recovery looks at each.
+    pub fn in_flight(&self) -> impl Iterator<Item = &Operation> {
+        self.open.values().filter_map(|op| self.operations.get(op))
+    }
+
+    /// The operation that spent a key, if any has.
+    pub fn spent_by(&self, key: &IdempotencyKey) -> Option<&Operation> {
+        self.keys.get(key).and_then(|op| self.operations.get(op))
+    }
+
+    /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
+    /// on the identity is not known yet.
+    pub fn provenance(&self, guest: GuestId) -> Provenance {
+        match self.origins.get(&guest.vmid) {
+            Some(origin) if origin.guest == guest && !self.open.contains_key(&guest.vmid) => {
+                Provenance::of(origin.clone())
+            }
+            Some(_) | None => Provenance::none(),
+        }
+    }
+
+    /// Drops what nobody can ask for any more: closed convergent operations. Signed ones stay,
+    /// because a key delivered again is answered with the first one's result.
+    pub fn forget_closed(&mut self) {
+        self.operations.retain(|_, op| op.is_in_flight() || op.intent.repeat != Repeat::Convergent);
+    }
+
+    fn check_room(&self, op: OperationId, intent: &Intent) -> Result<(), ReplayError> {
+        if let Repeat::AtMostOnce { key } = &intent.repeat
+            && let Some(first) = self.keys.get(key)
+        {
+            return Err(ReplayError::KeyReused { op, key: key.clone(), first: *first });
+        }
+        let vmid = intent.guest.vmid;
+        match self.open.get(&vmid) {
+            Some(open) => Err(ReplayError::LaneBusy { op, vmid, open: *open }),
+            None => Ok(()),
+        }
+    }
+
+    /// Keeps the origins true after an event. Every doubt ends an origin; none can begin one.
+    fn trace_origin(&mut self, operation: &Operation, event: &OpEvent) {
+        let guest = operation.intent.guest;
+        match event {
+            // A new guest under this number means the former one is gone, whatever comes of it.
+            OpEvent::Started(intent) if intent.kind.brings_forth() => {
+                self.origins.remove(&guest.vmid);
+            }
+            // Somebody else changed the guest since our last operation. Taking the identity after
+            // ours as the baseline would make a foreign disk ours, so the origin ends here.
+            OpEvent::Started(intent) => {
+                let changed = |origin: &Origin| {
+                    intent.identity.is_some_and(|before| before != origin.baseline)
+                };
+                if self.origins.get(&guest.vmid).is_some_and(changed) {
+                    self.origins.remove(&guest.vmid);
+                }
+            }
+            OpEvent::Succeeded { identity, .. } => {
+                self.trace_success(operation, *identity);
+            }
+            // A failure may have changed something: the live identity will tell at the gate.
+            // An operator's word closes an operation, but it proves no origin.
+            OpEvent::RequestStarted { .. }
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => {}
+        }
+    }
+
+    fn trace_success(&mut self, operation: &Operation, after: Option<IdentityHash>) {
+        let Intent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
+        match kind {
+            ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
+                if let (true, Some(baseline)) = (id_was_free, after) {
+                    let origin = Origin { guest, created_by: operation.id, baseline };
+                    self.origins.insert(guest.vmid, origin);
+                }
+            }
+            // Gone, elsewhere, or something others build upon: no longer ours to destroy.
+            ActionKind::Destroy
+            | ActionKind::Migrate
+            | ActionKind::Template
+            | ActionKind::WipeStorage
+            | ActionKind::Decommission => {
+                self.origins.remove(&guest.vmid);
+            }
+            ActionKind::SetConfig
+            | ActionKind::Start
+            | ActionKind::Shutdown
+            | ActionKind::Stop
+            | ActionKind::Resize
+            | ActionKind::Snapshot
+            | ActionKind::Rollback
+            | ActionKind::DeleteSnapshot
+            | ActionKind::DeleteVolume
+            | ActionKind::MoveVolume => {
+                if let (Some(origin), Some(after)) = (self.origins.get_mut(&guest.vmid), after)
+                    && before == Some(origin.baseline)
+                {
+                    origin.baseline = after;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,462 @@
+//! One journalled execution as a state machine: events are stored, the state is their fold.
+//!
+//! ```text
+//!            started ──────► Started ──task known──► TaskRunning
+//!                             │  ▲ next request        │ │
+//!                             │  └──────────────────────┘ │
+//!                             ├── outcome ◄───────────────┤
+//!                             ▼                           ▼
+//!                  Succeeded · Failed ◄──evidence,──── Unknown
+//!                                        operator
+//! ```
+//!
+//! The agent appends an event to its journal and folds it with [`next`]; replay after a crash goes
+//! through the same function. It must never let a request be started a second time: a request can
+//! only follow an earlier one of the same operation (invariant 4).
+
+mod ledger;
+mod provenance;
+mod upid;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+pub use ledger::{Ledger, OpRecord, ReplayError, fold};
+pub use provenance::{IdentityHash, NotAnIdentityHash, Origin, Provenance};
+pub use upid::{UnixSeconds, Upid};
+
+use crate::action_kind::ActionKind;
+use crate::id::{GuestId, IdError, OperationId, VmId};
+
+/// An operation as its journalled events tell it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Operation {
+    /// Its name in journal, logs and reports.
+    pub id: OperationId,
+    /// What its `started` record promised.
+    pub intent: Intent,
+    /// Where it stands.
+    pub state: OpState,
+    /// The furthest of its requests that may have left. Kept beside the state, because a closed
+    /// operation must still know whether it took the protection off a guest.
+    pub furthest: Request,
+}
+
+impl Operation {
+    /// Whether it is not closed: it keeps its lane, and recovery must look at it.
+    pub fn is_in_flight(&self) -> bool {
+        match self.state {
+            OpState::Started { .. } | OpState::TaskRunning { .. } | OpState::Unknown { .. } => true,
+            OpState::Succeeded { .. } | OpState::Failed { .. } => false,
+        }
+    }
+
+    /// Whether it failed after it may have taken the protection off: the guest must get it back.
+    pub fn owes_protection(&self) -> bool {
+        let failed = matches!(self.state, OpState::Failed { .. });
+        failed && self.intent.unprotects && self.furthest >= Request::Unprotect
+    }
+
+    /// The operation a first event begins.
+    pub fn begin(id: OperationId, event: &OpEvent) -> Result<Self, IllegalTransition> {
+        let OpEvent::Started(intent) = event else {
+            let why = "an operation begins with `started`";
+            return Err(IllegalTransition { state: "nothing", event: event.as_str(), why });
+        };
+        let state = next(None, event)?;
+        Ok(Self { id, intent: Intent::clone(intent), state, furthest: intent.first })
+    }
+
+    /// The same operation after one more event.
+    pub fn after(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
+        let state = next(Some(&self.state), event)?;
+        let furthest = match event {
+            OpEvent::RequestStarted { request, .. } => *request,
+            OpEvent::Started(_)
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => self.furthest,
+        };
+        Ok(Self { state, furthest, ..self.clone() })
+    }
+}
+
+/// What the `started` record says, durable before the first request leaves (invariant 5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Intent {
+    /// The guest it acts on; for create, clone and restore the one that comes into being.
+    pub guest: GuestId,
+    /// What it does.
+    pub kind: ActionKind,
+    /// Whether it may ever be done again.
+    pub repeat: Repeat,
+    /// The first request it sends.
+    pub first: Request,
+    /// Whether the protection flag is taken off on the way.
+    pub unprotects: bool,
+    /// When that request is sent, by the node's clock.
+    pub sent_at: UnixSeconds,
+    /// The guest a clone is made from. PVE names the clone task after it.
+    pub clone_source: Option<VmId>,
+    /// Whether a quorate node said that the guest's number was free just before.
+    pub id_was_free: bool,
+    /// For a write that allocates without leaving a task: the guest's volumes just before it, so
+    /// that after a lost answer the new one is found and not allocated again.
+    pub volumes_before: Option<BTreeSet<VolumeId>>,
+    /// The guest's identity just before, where there was a guest and it could be read.
+    pub identity: Option<IdentityHash>,
+}
+
+/// Whether an operation may be done again under a new name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "repeat", rename_all = "snake_case")]
+pub enum Repeat {
+    /// It only brings a guest nearer to what is declared; the next pass may plan it again.
+    Convergent,
+    /// An operator signed it. Its key is spent by the `started` record, whatever comes after.
+    AtMostOnce {
+        /// The spent key.
+        key: IdempotencyKey,
+    },
+}
+
+/// The requests of one operation, in the only order in which they may be sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Preparation of a signed destroy: take the guest down.
+    Stop,
+    /// Preparation of a signed destroy: take the protection flag off.
+    Unprotect,
+    /// The act itself. Most operations have only this one.
+    Act,
+}
+
+impl Request {
+    /// All of them, in order.
+    pub const ALL: [Self; 3] = [Self::Stop, Self::Unprotect, Self::Act];
+}
+
+/// What happened to an operation: the unit the journal stores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum OpEvent {
+    /// It is about to send its first request.
+    Started(Box<Intent>),
+    /// It is about to send a later request; the one before it is done.
+    RequestStarted {
+        /// Which.
+        request: Request,
+        /// When, by the node's clock.
+        sent_at: UnixSeconds,
+    },
+    /// PVE's task is known, from the answer or found by recovery.
+    TaskRunning {
+        /// The task.
+        upid: Upid,
+    },
+    /// The postcondition was seen to hold.
+    Succeeded {
+        /// The guest's identity after it: the new baseline.
+        identity: Option<IdentityHash>,
+        /// PVE's task ended with warnings, or disagreed with what was then found.
+        warning: Option<String>,
+    },
+    /// It was seen not to have happened, or PVE refused it.
+    Failed {
+        /// Why, for a person.
+        reason: String,
+        /// A volume it allocated and did not attach, to be used instead of a further one.
+        left_volume: Option<VolumeId>,
+    },
+    /// What happened cannot be told.
+    Unknown {
+        /// Why, for a person.
+        reason: String,
+    },
+    /// An operator said how an unknown outcome ended.
+    Resolved {
+        /// As what.
+        outcome: Resolution,
+    },
+}
+
+/// What an operator may say of an unknown outcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// It happened.
+    Succeeded,
+    /// It did not.
+    Failed,
+}
+
+/// Where an operation stands, with what is known there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub enum OpState {
+    /// A request may have left; no task is known.
+    Started {
+        /// The request.
+        request: Request,
+        /// When it was sent, by the node's clock.
+        sent_at: UnixSeconds,
+    },
+    /// PVE works on it.
+    TaskRunning {
+        /// The request.
+        request: Request,
+        /// When it was sent, by the node's clock.
+        sent_at: UnixSeconds,
+        /// The task.
+        upid: Upid,
+    },
+    /// Closed: the act is done.
+    Succeeded {
+        /// Who says so.
+        by: Closer,
+    },
+    /// Closed: the act is not done.
+    Failed {
+        /// Who says so.
+        by: Closer,
+        /// Why, for a person; empty when an operator closed it.
+        reason: String,
+        /// A volume it left behind.
+        left_volume: Option<VolumeId>,
+    },
+    /// Not closed: the lane stays shut until evidence or an operator ends it (invariant 13).
+    Unknown {
+        /// The request in doubt.
+        request: Request,
+        /// When it was sent, by the node's clock.
+        sent_at: UnixSeconds,
+        /// The task, if one was known.
+        upid: Option<Upid>,
+        /// Why, for a person.
+        reason: String,
+    },
+}
+
+/// Who closed an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Closer {
+    /// The agent, by what it saw.
+    Evidence,
+    /// An operator, by hand.
+    Operator,
+}
+
+impl OpState {
+    /// The spelling used in journal, reports and error texts.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::TaskRunning { .. } => "task_running",
+            Self::Succeeded { .. } => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
+}
+
+impl OpEvent {
+    /// The spelling used in error texts.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Started(_) => "started",
+            Self::RequestStarted { .. } => "request_started",
+            Self::TaskRunning { .. } => "task_running",
+            Self::Succeeded { .. } => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Unknown { .. } => "unknown",
+            Self::Resolved { .. } => "resolved",
+        }
+    }
+}
+
+/// An event that cannot follow: the journal is damaged or the agent has a bug. Nothing goes on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{event}` cannot follow `{state}`: {why}")]
+pub struct IllegalTransition {
+    /// The state it met, or `nothing`.
+    pub state: &'static str,
+    /// The event.
+    pub event: &'static str,
+    /// The rule it breaks.
+    pub why: &'static str,
+}
+
+/// The one transition function: total, and every pair it does not allow is an error.
+pub fn next(state: Option<&OpState>, event: &OpEvent) -> Result<OpState, IllegalTransition> {
+    let illegal = |why| {
+        let state = state.map_or("nothing", OpState::as_str);
+        Err(IllegalTransition { state, event: event.as_str(), why })
+    };
+    match state {
+        None => match event {
+            OpEvent::Started(intent) => {
+                Ok(OpState::Started { request: intent.first, sent_at: intent.sent_at })
+            }
+            OpEvent::RequestStarted { .. }
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => illegal("an operation begins with `started`"),
+        },
+        Some(OpState::Started { request, sent_at }) => match event {
+            OpEvent::TaskRunning { upid } => Ok(OpState::TaskRunning {
+                request: *request,
+                sent_at: *sent_at,
+                upid: upid.clone(),
+            }),
+            OpEvent::Started(_)
+            | OpEvent::RequestStarted { .. }
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => {
+                from_open(*request, *sent_at, None, event).or_else(illegal)
+            }
+        },
+        Some(OpState::TaskRunning { request, sent_at, upid }) => {
+            from_open(*request, *sent_at, Some(upid), event).or_else(illegal)
+        }
+        Some(OpState::Unknown { request, .. }) => from_unknown(*request, event).or_else(illegal),
+        Some(OpState::Succeeded { .. } | OpState::Failed { .. }) => {
+            illegal("a closed operation stays closed")
+        }
+    }
+}
+
+/// What may follow a request that has left, whether or not its task is known.
+fn from_open(
+    open: Request,
+    sent_at: UnixSeconds,
+    upid: Option<&Upid>,
+    event: &OpEvent,
+) -> Result<OpState, &'static str> {
+    match event {
+        OpEvent::Started(_) => Err("it has started already"),
+        OpEvent::RequestStarted { request, sent_at } if *request > open => {
+            Ok(OpState::Started { request: *request, sent_at: *sent_at })
+        }
+        OpEvent::RequestStarted { .. } => Err("a request is sent at most once, and in order"),
+        OpEvent::TaskRunning { .. } => Err("a request has one task"),
+        OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
+        OpEvent::Failed { reason, left_volume } => {
+            Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
+        }
+        OpEvent::Unknown { reason } => Ok(OpState::Unknown {
+            request: open,
+            sent_at,
+            upid: upid.cloned(),
+            reason: reason.clone(),
+        }),
+        OpEvent::Resolved { .. } => Err("only an unknown outcome is resolved by an operator"),
+    }
+}
+
+/// What may follow an unknown outcome: an end, and nothing that sends or waits.
+fn from_unknown(open: Request, event: &OpEvent) -> Result<OpState, &'static str> {
+    match event {
+        OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
+        OpEvent::Failed { reason, left_volume } => {
+            Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
+        }
+        OpEvent::Resolved { outcome: Resolution::Succeeded } => {
+            closed_as_succeeded(open, Closer::Operator)
+        }
+        OpEvent::Resolved { outcome: Resolution::Failed } => {
+            Ok(closed_as_failed(Closer::Operator, "", None))
+        }
+        OpEvent::Started(_)
+        | OpEvent::RequestStarted { .. }
+        | OpEvent::TaskRunning { .. }
+        | OpEvent::Unknown { .. } => Err("an unknown outcome can only end"),
+    }
+}
+
+fn closed_as_succeeded(open: Request, by: Closer) -> Result<OpState, &'static str> {
+    match open {
+        Request::Act => Ok(OpState::Succeeded { by }),
+        Request::Stop | Request::Unprotect => Err("the act itself was never sent"),
+    }
+}
+
+fn closed_as_failed(by: Closer, reason: &str, left_volume: Option<&VolumeId>) -> OpState {
+    OpState::Failed { by, reason: reason.to_owned(), left_volume: left_volume.cloned() }
+}
+
+/// A name that is text of bounded length without blanks or control bytes.
+macro_rules! token {
+    ($(#[$doc:meta])* $type:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $type(String);
+
+        impl $type {
+            /// The text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = IdError;
+
+            fn from_str(text: &str) -> Result<Self, IdError> {
+                let printable = text.bytes().all(|b| b.is_ascii_graphic());
+                if text.is_empty() || text.len() > TOKEN_LENGTH_MAX || !printable {
+                    let why = "it must be 1 to 255 printable ASCII characters without blanks";
+                    return Err(IdError { what: $what, text: text.escape_default().to_string(), why });
+                }
+                Ok(Self(text.to_owned()))
+            }
+        }
+
+        impl TryFrom<String> for $type {
+            type Error = IdError;
+
+            fn try_from(text: String) -> Result<Self, IdError> {
+                text.parse()
+            }
+        }
+
+        impl From<$type> for String {
+            fn from(name: $type) -> String {
+                name.0
+            }
+        }
+    };
+}
+
+/// The longest volume name a file system takes; nonces are far shorter.
+const TOKEN_LENGTH_MAX: usize = 255;
+
+token! {
+    /// The key a signed operation spends: the nonce of its statement.
+    IdempotencyKey, "idempotency key"
+}
+
+token! {
+    /// A volume as PVE names it: `local-lvm:vm-101-disk-0`.
+    VolumeId, "volume"
+}
+
+#[cfg(test)]
+mod tests;

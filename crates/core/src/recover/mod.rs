@@ -1,0 +1,300 @@
+//! What became of an operation that was in flight when the agent ended, decided from evidence.
+//!
+//! The agent holds the operation's lane, asks [`decide`], reads what it is told to read, and asks
+//! again until there is something to record:
+//!
+//! ```text
+//! task known ──► its status ── running ─► Resume
+//!                    │ ended, forgotten
+//!                    ▼
+//!                the world (postcondition) ─► Succeed · Fail · Doubt
+//!                    ▲
+//!                    │ none: 60 s after sending, guest unlocked, a second look
+//! no task known ─► task list ── exactly one ─► Adopt        several ─► Doubt
+//! ```
+//!
+//! A [`Decision`] has no form that sends a request, so nothing can be sent again from here
+//! (invariants 4 and 13). What could not be read decides nothing (invariant 14).
+
+mod decision;
+mod evidence;
+mod tasks;
+
+pub use decision::{Decision, Doubt, FailReason, Question, WaitReason, Warning};
+pub use evidence::{
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
+};
+pub use tasks::{TaskList, could_be_task_of, search_tasks};
+
+use crate::action_kind::ActionKind;
+use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};
+
+/// PVE may fork a task this long after the request: it waits for locks and activates storage first.
+pub const LATE_FORK_SECONDS: u64 = 60;
+
+/// How long a fact may follow its ended task: HA acts in rounds of some ten seconds and needs a few.
+pub const POSTCONDITION_DEADLINE_SECONDS: u64 = 120;
+
+/// The pause before looking again at something that is locked, unfinished or could not be read.
+pub const LOOK_AGAIN_SECONDS: u64 = 5;
+
+/// The one decision function: total over every operation, evidence and moment (node's clock).
+pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Decision {
+    let case = Case { operation, evidence, now };
+    let decided = match &operation.state {
+        OpState::Started { request, sent_at } => case.without_task(*request, *sent_at),
+        OpState::TaskRunning { request, upid, .. } => case.with_task(*request, upid),
+        OpState::Unknown { request, sent_at, .. } => case.unknown(*request, *sent_at),
+        OpState::Succeeded { .. } | OpState::Failed { .. } => Ok(Decision::Closed),
+    };
+    decided.unwrap_or_else(|early| early)
+}
+
+/// The decision, or one that comes before it: a look or a wait. `?` makes the order readable.
+type Decided = Result<Decision, Decision>;
+
+#[derive(Clone, Copy)]
+struct Case<'a> {
+    operation: &'a Operation,
+    evidence: &'a Evidence,
+    now: UnixSeconds,
+}
+
+/// The world, once it could be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fact {
+    Holds,
+    DoesNotHold,
+    NotYet,
+    AnotherGuest,
+}
+
+impl Case<'_> {
+    /// The request may have left, no task is known.
+    fn without_task(self, request: Request, sent_at: UnixSeconds) -> Decided {
+        if tasks::leaves_task(self.operation, request) {
+            match self.search(UnixSeconds(0))? {
+                Search::One(upid) => return Ok(self.adopt(request, upid)),
+                Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
+                Search::TooShort => return Ok(Decision::Doubt(Doubt::ListTooShort)),
+                Search::None | Search::Unreadable => {}
+            }
+        }
+        let unlocked_at = self.settled(sent_at)?;
+        let mut looked_at = unlocked_at;
+        if tasks::leaves_task(self.operation, request) {
+            self.search(unlocked_at)?;
+            looked_at = self.evidence.search.as_ref().map_or(unlocked_at, |seen| seen.at);
+        }
+        if request != Request::Act {
+            return Ok(fail(FailReason::ActNotSent));
+        }
+        match self.fact(looked_at)? {
+            Fact::Holds if self.operation.intent.kind.brings_forth() => {
+                Ok(Decision::Doubt(Doubt::OriginUnproven))
+            }
+            Fact::Holds => Ok(Decision::Succeed { warning: None }),
+            Fact::DoesNotHold => self.did_not_happen(FailReason::DidNotHappen, looked_at),
+            Fact::NotYet => self.not_yet(sent_at.plus(LATE_FORK_SECONDS)),
+            Fact::AnotherGuest => Ok(Decision::Doubt(Doubt::AnotherGuest)),
+        }
+    }
+
+    /// A new guest is ours only if its number was free before; any other task is adopted as found.
+    fn adopt(self, request: Request, upid: &Upid) -> Decision {
+        let intent = &self.operation.intent;
+        if !could_be_task_of(self.operation, request, upid) {
+            return Decision::Doubt(Doubt::ForeignTask);
+        }
+        if intent.kind.brings_forth() && !intent.id_was_free {
+            return Decision::Doubt(Doubt::OriginUnproven);
+        }
+        Decision::Adopt(upid.clone())
+    }
+
+    /// The task is known: its status once, then the world.
+    fn with_task(self, request: Request, upid: &Upid) -> Decided {
+        if !could_be_task_of(self.operation, request, upid) {
+            return Ok(Decision::Doubt(Doubt::ForeignTask));
+        }
+        let Some(seen) = &self.evidence.task else {
+            return Err(Decision::Look(Question::TaskStatus));
+        };
+        let status = match seen.found {
+            TaskStatus::Running => return Ok(Decision::Resume(upid.clone())),
+            TaskStatus::Unreadable => return Err(self.unreadable(Question::TaskStatus)),
+            TaskStatus::Succeeded
+            | TaskStatus::Warned
+            | TaskStatus::Failed
+            | TaskStatus::Unclear
+            | TaskStatus::Forgotten => seen.found,
+        };
+        if request != Request::Act {
+            return Ok(fail(FailReason::ActNotSent));
+        }
+        match self.fact(seen.at)? {
+            Fact::Holds => Ok(self.held_after(status)),
+            Fact::AnotherGuest => Ok(Decision::Doubt(Doubt::AnotherGuest)),
+            Fact::DoesNotHold if status == TaskStatus::Failed => {
+                self.did_not_happen(FailReason::TaskFailed, seen.at)
+            }
+            // A fact may follow its task: it is awaited, not read once.
+            Fact::DoesNotHold if self.now < seen.at.plus(POSTCONDITION_DEADLINE_SECONDS) => {
+                Err(self.look_again(WaitReason::NotYet))
+            }
+            Fact::DoesNotHold => self.did_not_happen(FailReason::FactMissing, seen.at),
+            Fact::NotYet => self.not_yet(seen.at),
+        }
+    }
+
+    /// The fact is there after the task ended so. The fact wins, but it does not say who made it:
+    /// a guest under our number after a create that failed or is forgotten may be anybody's.
+    fn held_after(self, status: TaskStatus) -> Decision {
+        let brings_forth = self.operation.intent.kind.brings_forth();
+        match status {
+            TaskStatus::Succeeded => Decision::Succeed { warning: None },
+            TaskStatus::Warned => Decision::Succeed { warning: Some(Warning::TaskWarned) },
+            TaskStatus::Failed if brings_forth => fail(FailReason::TaskFailed),
+            TaskStatus::Forgotten if brings_forth => Decision::Doubt(Doubt::OriginUnproven),
+            TaskStatus::Failed
+            | TaskStatus::Unclear
+            | TaskStatus::Forgotten
+            | TaskStatus::Running
+            | TaskStatus::Unreadable => {
+                Decision::Succeed { warning: Some(Warning::StatusMismatch) }
+            }
+        }
+    }
+
+    /// Looked at again every pass. Only the world ends it; nothing found in a task list can, since a
+    /// list that forgets turns several candidates into one.
+    fn unknown(self, request: Request, sent_at: UnixSeconds) -> Decided {
+        let unlocked_at = self.settled(sent_at)?;
+        if request != Request::Act {
+            return Ok(fail(FailReason::ActNotSent));
+        }
+        let fact = self.fact(unlocked_at)?;
+        let brings_forth = self.operation.intent.kind.brings_forth();
+        match (fact, &self.operation.intent.repeat) {
+            (Fact::Holds, _) if !brings_forth => Ok(Decision::Succeed { warning: None }),
+            (Fact::DoesNotHold, Repeat::Convergent) => {
+                self.did_not_happen(FailReason::DidNotHappen, unlocked_at)
+            }
+            (
+                Fact::Holds | Fact::NotYet | Fact::AnotherGuest | Fact::DoesNotHold,
+                Repeat::Convergent | Repeat::AtMostOnce { .. },
+            ) => Ok(Decision::Doubt(Doubt::StillUnknown)),
+        }
+    }
+
+    /// When the guest was seen unlocked after PVE can no longer fork the task late.
+    fn settled(self, sent_at: UnixSeconds) -> Result<UnixSeconds, Decision> {
+        let settles_at = sent_at.plus(LATE_FORK_SECONDS);
+        if self.now < settles_at {
+            let reason = WaitReason::LateFork;
+            return Err(Decision::Wait { not_before: settles_at, reason });
+        }
+        match fresh(self.evidence.lock.as_ref(), settles_at) {
+            None => Err(Decision::Look(Question::Lock)),
+            Some(Seen { found: Lock::Unreadable, .. }) => Err(self.unreadable(Question::Lock)),
+            Some(Seen { found: Lock::Held, .. }) => Err(self.look_again(WaitReason::Locked)),
+            Some(Seen { found: Lock::Free, at }) => Ok(*at),
+        }
+    }
+
+    /// The task list, read no earlier than `since`.
+    fn search(&self, since: UnixSeconds) -> Result<&Search, Decision> {
+        match fresh(self.evidence.search.as_ref(), since) {
+            None => Err(Decision::Look(Question::TaskList)),
+            Some(Seen { found: Search::Unreadable, .. }) => {
+                Err(self.unreadable(Question::TaskList))
+            }
+            Some(Seen { found, .. }) => Ok(found),
+        }
+    }
+
+    /// The world as the operation's kind has to see it, read no earlier than `since`.
+    fn fact(self, since: UnixSeconds) -> Result<Fact, Decision> {
+        let kind = self.operation.intent.kind;
+        // Only a free number proves that a guest is gone.
+        if kind == ActionKind::Destroy && self.number_is_free(since)? {
+            return Ok(Fact::Holds);
+        }
+        let found = match fresh(self.evidence.postcondition.as_ref(), since) {
+            None => return Err(Decision::Look(Question::Postcondition)),
+            Some(seen) => seen.found,
+        };
+        match found {
+            Postcondition::Unreadable => Err(self.unreadable(Question::Postcondition)),
+            Postcondition::AnotherGuest => Ok(Fact::AnotherGuest),
+            Postcondition::NotYet => Ok(Fact::NotYet),
+            // The number is still taken, so "gone" is not true yet.
+            Postcondition::Holds if kind == ActionKind::Destroy => Ok(Fact::NotYet),
+            Postcondition::Holds => Ok(Fact::Holds),
+            // Something sits under the number: half a guest, not the absence of one.
+            Postcondition::DoesNotHold if kind.brings_forth() && !self.number_is_free(since)? => {
+                Ok(Fact::NotYet)
+            }
+            Postcondition::DoesNotHold => Ok(Fact::DoesNotHold),
+        }
+    }
+
+    fn number_is_free(self, since: UnixSeconds) -> Result<bool, Decision> {
+        match fresh(self.evidence.number.as_ref(), since) {
+            None => Err(Decision::Look(Question::NumberUse)),
+            Some(Seen { found: NumberUse::Unreadable, .. }) => {
+                Err(self.unreadable(Question::NumberUse))
+            }
+            Some(Seen { found: NumberUse::Free, .. }) => Ok(true),
+            Some(Seen { found: NumberUse::Taken, .. }) => Ok(false),
+        }
+    }
+
+    /// Closed as failed, but an allocating write may have left a volume behind.
+    fn did_not_happen(self, reason: FailReason, since: UnixSeconds) -> Decided {
+        if self.operation.intent.volumes_before.is_none() {
+            return Ok(fail(reason));
+        }
+        match fresh(self.evidence.volumes.as_ref(), since) {
+            None => Err(Decision::Look(Question::Volumes)),
+            Some(Seen { found: NewVolumes::Unreadable, .. }) => {
+                Err(self.unreadable(Question::Volumes))
+            }
+            Some(Seen { found: NewVolumes::None, .. }) => Ok(fail(reason)),
+            Some(Seen { found: NewVolumes::One(volume), .. }) => {
+                Ok(Decision::Fail { reason, left_volume: Some(volume.clone()) })
+            }
+            Some(Seen { found: NewVolumes::Several, .. }) => {
+                Ok(Decision::Doubt(Doubt::SeveralVolumes))
+            }
+        }
+    }
+
+    fn not_yet(self, since: UnixSeconds) -> Decided {
+        if self.now < since.plus(POSTCONDITION_DEADLINE_SECONDS) {
+            Err(self.look_again(WaitReason::NotYet))
+        } else {
+            Ok(Decision::Doubt(Doubt::FactLate))
+        }
+    }
+
+    fn unreadable(&self, question: Question) -> Decision {
+        self.look_again(WaitReason::Unreadable(question))
+    }
+
+    fn look_again(&self, reason: WaitReason) -> Decision {
+        Decision::Wait { not_before: self.now.plus(LOOK_AGAIN_SECONDS), reason }
+    }
+}
+
+/// What was seen, unless it is older than what it has to follow.
+fn fresh<T>(seen: Option<&Seen<T>>, since: UnixSeconds) -> Option<&Seen<T>> {
+    seen.filter(|seen| seen.at >= since)
+}
+
+fn fail(reason: FailReason) -> Decision {
+    Decision::Fail { reason, left_volume: None }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,126 @@
+//! Which PVE task could be an operation's own.
+//!
+//! Recovery asks when an answer was lost, and once more before it trusts a recorded task. A task
+//! belongs to an operation by type, guest, owner and start; a list that may have forgotten it proves
+//! nothing, and two candidates are none.
+
+use std::collections::BTreeSet;
+
+use super::{LATE_FORK_SECONDS, Search};
+use crate::action_kind::ActionKind;
+use crate::id::{GuestKind, VmId};
+use crate::operation::{OpState, Operation, Request, UnixSeconds, Upid};
+
+/// The node's clock is known from an answer's `Date`, in whole seconds: two cover the rounding.
+const CLOCK_SLACK_SECONDS: u64 = 2;
+
+/// A task list as it was read: running and archived tasks of all guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskList {
+    /// The tasks, in any order. A vmid filter must not have been used: it misses moves between guests.
+    pub tasks: Vec<Upid>,
+    /// Every task that started at or after this moment is in the list (node's clock).
+    pub complete_since: UnixSeconds,
+}
+
+/// Searches the task of an operation that has none recorded. `owner` is our `user@realm!token`;
+/// `claimed` holds the tasks that our other operations have recorded, which cannot be this one's:
+/// clones of one template by one agent look alike but for that.
+pub fn search_tasks(
+    operation: &Operation,
+    list: &TaskList,
+    owner: &str,
+    claimed: &BTreeSet<Upid>,
+) -> Search {
+    let (request, sent_at) = match &operation.state {
+        OpState::Started { request, sent_at }
+        | OpState::TaskRunning { request, sent_at, .. }
+        | OpState::Unknown { request, sent_at, .. } => (*request, *sent_at),
+        OpState::Succeeded { .. } | OpState::Failed { .. } => return Search::None,
+    };
+    let earliest = sent_at.minus(CLOCK_SLACK_SECONDS);
+    if list.complete_since > earliest {
+        return Search::TooShort;
+    }
+    let latest = sent_at.plus(LATE_FORK_SECONDS);
+    // A list shows a task twice while it moves from the running to the archived ones.
+    let candidates: BTreeSet<&Upid> = list
+        .tasks
+        .iter()
+        .filter(|upid| upid.user() == owner && upid.started_at() >= earliest)
+        .filter(|upid| could_be_task_of(operation, request, upid) && !claimed.contains(upid))
+        .collect();
+    let in_window: Vec<&&Upid> =
+        candidates.iter().filter(|upid| upid.started_at() <= latest).collect();
+    match (in_window[..].as_ref(), candidates.len()) {
+        ([one], _) => Search::One(Upid::clone(one)),
+        ([], 0) => Search::None,
+        // One that came too late may still be ours; ignoring it would open the lane beside it.
+        ([], _) | ([_, _, ..], _) => Search::Ambiguous,
+    }
+}
+
+/// Whether a task has the type and the guest that this request of the operation would give it.
+pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) -> bool {
+    let intent = &operation.intent;
+    let types = task_types(intent.kind, intent.guest.kind, request);
+    if !types.contains(&upid.task_type()) {
+        return false;
+    }
+    let (vmid, task_id) = (intent.guest.vmid, upid.task_id());
+    let act = request == Request::Act;
+    if act && intent.kind == ActionKind::Clone {
+        // PVE names a clone after its source.
+        return intent.clone_source.is_some_and(|source| is_number(task_id, source));
+    }
+    if act && intent.kind == ActionKind::MoveVolume {
+        // A move to another guest is named `100-mp0>101-mp0`.
+        let giver = task_id.split_once('>').and_then(|(from, _)| from.split_once('-'));
+        return is_number(giver.map_or(task_id, |(number, _)| number), vmid);
+    }
+    is_number(task_id, vmid)
+}
+
+/// Whether a request leaves a task at all. Configuration writes of containers do not.
+pub(super) fn leaves_task(operation: &Operation, request: Request) -> bool {
+    let intent = &operation.intent;
+    !task_types(intent.kind, intent.guest.kind, request).is_empty()
+}
+
+fn is_number(text: &str, vmid: VmId) -> bool {
+    text.parse() == Ok(vmid)
+}
+
+/// The types of task a request can leave; the `ha` ones when the guest is managed by HA.
+fn task_types(kind: ActionKind, guest: GuestKind, request: Request) -> &'static [&'static str] {
+    match request {
+        Request::Stop => act_types(ActionKind::Stop, guest),
+        Request::Unprotect => act_types(ActionKind::SetConfig, guest),
+        Request::Act => act_types(kind, guest),
+    }
+}
+
+fn act_types(kind: ActionKind, guest: GuestKind) -> &'static [&'static str] {
+    let (lxc, qemu): (&[&str], &[&str]) = match kind {
+        ActionKind::SetConfig | ActionKind::DeleteVolume => (&[], &["qmconfig"]),
+        ActionKind::Start => (&["vzstart", "hastart"], &["qmstart", "hastart"]),
+        ActionKind::Shutdown => (&["vzshutdown", "hastop"], &["qmshutdown", "hastop"]),
+        ActionKind::Stop => (&["vzstop", "hastop"], &["qmstop", "hastop"]),
+        ActionKind::Resize => (&["resize"], &["resize"]),
+        ActionKind::Create => (&["vzcreate"], &["qmcreate"]),
+        ActionKind::Clone => (&["vzclone"], &["qmclone"]),
+        ActionKind::Restore => (&["vzrestore"], &["qmrestore"]),
+        ActionKind::Snapshot => (&["vzsnapshot"], &["qmsnapshot"]),
+        ActionKind::Destroy => (&["vzdestroy"], &["qmdestroy"]),
+        ActionKind::Rollback => (&["vzrollback"], &["qmrollback"]),
+        ActionKind::DeleteSnapshot => (&["vzdelsnapshot"], &["qmdelsnapshot"]),
+        ActionKind::MoveVolume => (&["move_volume"], &["qmmove"]),
+        ActionKind::Migrate => (&["vzmigrate", "hamigrate"], &["qmigrate", "hamigrate"]),
+        ActionKind::Template => (&["vztemplate"], &["qmtemplate"]),
+        ActionKind::WipeStorage | ActionKind::Decommission => (&[], &[]),
+    };
+    match guest {
+        GuestKind::Lxc => lxc,
+        GuestKind::Qemu => qemu,
+    }
+}

@@ -1,0 +1,534 @@
+//! The whole product of evidence and operations, and the walks through it that a real agent makes.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::id::{GuestId, GuestKind, OperationId, VmId};
+use crate::operation::{Intent, OpEvent, VolumeId};
+
+const SENT: UnixSeconds = UnixSeconds(0x6500_0000);
+const OWNER: &str = "agent@pve!ek";
+
+fn upid(task_type: &str, id: &str, after: u64, user: &str) -> Upid {
+    let started = SENT.plus(after).0;
+    format!("UPID:pve1:00001234:0123ABCD:{started:08X}:{task_type}:{id}:{user}:").parse().unwrap()
+}
+
+/// The task PVE would name for the act of this kind.
+fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
+    let (lxc, qemu) = match kind {
+        ActionKind::Start => ("vzstart", "qmstart"),
+        ActionKind::Shutdown => ("vzshutdown", "qmshutdown"),
+        ActionKind::Stop => ("vzstop", "qmstop"),
+        ActionKind::Resize => ("resize", "resize"),
+        ActionKind::Create => ("vzcreate", "qmcreate"),
+        ActionKind::Clone => ("vzclone", "qmclone"),
+        ActionKind::Restore => ("vzrestore", "qmrestore"),
+        ActionKind::Snapshot => ("vzsnapshot", "qmsnapshot"),
+        ActionKind::Destroy => ("vzdestroy", "qmdestroy"),
+        ActionKind::Rollback => ("vzrollback", "qmrollback"),
+        ActionKind::DeleteSnapshot => ("vzdelsnapshot", "qmdelsnapshot"),
+        ActionKind::MoveVolume => ("move_volume", "qmmove"),
+        ActionKind::Migrate => ("vzmigrate", "qmigrate"),
+        ActionKind::Template => ("vztemplate", "qmtemplate"),
+        ActionKind::SetConfig
+        | ActionKind::DeleteVolume
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => ("none", "qmconfig"),
+    };
+    let task_type = if guest == GuestKind::Lxc { lxc } else { qemu };
+    upid(task_type, if kind == ActionKind::Clone { "9000" } else { "101" }, 1, OWNER)
+}
+
+fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
+    let intent = Intent {
+        guest: GuestId::new(guest, VmId::try_from(101).unwrap()),
+        kind,
+        repeat: Repeat::Convergent,
+        first: Request::Act,
+        unprotects: false,
+        sent_at: SENT,
+        clone_source: (kind == ActionKind::Clone).then(|| VmId::try_from(9000).unwrap()),
+        id_was_free: kind.brings_forth(),
+        volumes_before: None,
+        identity: None,
+    };
+    Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent))).unwrap()
+}
+
+fn signed(mut operation: Operation) -> Operation {
+    operation.intent.repeat =
+        Repeat::AtMostOnce { key: "00112233445566778899aabbccddeeff".parse().unwrap() };
+    operation
+}
+
+/// Every operation recovery can meet: kinds, guest kinds, repeat, preparations, allocation, whether
+/// the number was proved free, and each open state.
+fn every_operation() -> Vec<Operation> {
+    let mut all = Vec::new();
+    for kind in ActionKind::ALL {
+        for guest in GuestKind::ALL {
+            let mut bases = vec![operation(kind, guest), signed(operation(kind, guest))];
+            if kind.brings_forth() {
+                let mut over = operation(kind, guest);
+                over.intent.id_was_free = false;
+                bases.push(over);
+            }
+            if kind == ActionKind::SetConfig {
+                let mut allocating = operation(kind, guest);
+                allocating.intent.volumes_before = Some(BTreeSet::new());
+                bases.push(allocating);
+            }
+            if kind == ActionKind::Destroy {
+                for request in [Request::Stop, Request::Unprotect] {
+                    let mut prepared = signed(operation(kind, guest));
+                    prepared.intent.first = request;
+                    prepared.furthest = request;
+                    prepared.state = OpState::Started { request, sent_at: SENT };
+                    bases.push(prepared);
+                }
+            }
+            for base in bases {
+                let lost = OpEvent::Unknown { reason: String::new() };
+                let known = OpEvent::TaskRunning { upid: own_task(kind, guest) };
+                let foreign = OpEvent::TaskRunning { upid: upid("vzdump", "101", 1, OWNER) };
+                all.extend([lost, known, foreign].iter().map(|event| base.after(event).unwrap()));
+                all.push(base);
+            }
+        }
+    }
+    all
+}
+
+fn seen<T: Clone>(at: UnixSeconds, values: &[T]) -> Vec<Option<Seen<T>>> {
+    let some = values.iter().map(|found| Some(Seen { at, found: found.clone() }));
+    std::iter::once(None).chain(some).collect()
+}
+
+const STATUSES: [TaskStatus; 7] = [
+    TaskStatus::Running,
+    TaskStatus::Succeeded,
+    TaskStatus::Warned,
+    TaskStatus::Failed,
+    TaskStatus::Unclear,
+    TaskStatus::Forgotten,
+    TaskStatus::Unreadable,
+];
+
+const FACTS: [Postcondition; 5] = [
+    Postcondition::Holds,
+    Postcondition::DoesNotHold,
+    Postcondition::NotYet,
+    Postcondition::AnotherGuest,
+    Postcondition::Unreadable,
+];
+
+/// Calls back with the whole product of readings that can bear on the operation, all made at one
+/// moment. The number and the volumes bear on few kinds only.
+fn every_evidence(operation: &Operation, at: UnixSeconds, mut check: impl FnMut(&Evidence)) {
+    let own = own_task(operation.intent.kind, operation.intent.guest.kind);
+    let volume: VolumeId = "local:vm-101-disk-1".parse().unwrap();
+    let searches =
+        [Search::None, Search::One(own), Search::Ambiguous, Search::TooShort, Search::Unreadable];
+    let new_volumes =
+        [NewVolumes::None, NewVolumes::One(volume), NewVolumes::Several, NewVolumes::Unreadable];
+    let kind = operation.intent.kind;
+    let numbers: &[NumberUse] = if kind.brings_forth() || kind == ActionKind::Destroy {
+        &[NumberUse::Free, NumberUse::Taken, NumberUse::Unreadable]
+    } else {
+        &[]
+    };
+    let new_volumes: &[NewVolumes] =
+        if operation.intent.volumes_before.is_some() { &new_volumes } else { &[] };
+    let mut evidence = Evidence::default();
+    for task in seen(at, &STATUSES) {
+        evidence.task = task;
+        for search in seen(at, &searches) {
+            evidence.search = search;
+            for lock in seen(at, &[Lock::Free, Lock::Held, Lock::Unreadable]) {
+                evidence.lock = lock;
+                for postcondition in seen(at, &FACTS) {
+                    evidence.postcondition = postcondition;
+                    for number in seen(at, numbers) {
+                        evidence.number = number;
+                        for volumes in seen(at, new_volumes) {
+                            evidence.volumes = volumes;
+                            check(&evidence);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn found<T>(seen: Option<&Seen<T>>) -> Option<&T> {
+    seen.map(|seen| &seen.found)
+}
+
+/// What must be true of any one decision, said without looking at how it is made.
+fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Decision {
+    let decision = decide(operation, evidence, now);
+    let context = || format!("{decision:?} of {operation:?} on {evidence:?}");
+    let act = match &operation.state {
+        OpState::Started { request, .. }
+        | OpState::TaskRunning { request, .. }
+        | OpState::Unknown { request, .. } => *request == Request::Act,
+        OpState::Succeeded { .. } | OpState::Failed { .. } => {
+            assert_eq!(decision, Decision::Closed);
+            return decision;
+        }
+    };
+    let brings_forth = operation.intent.kind.brings_forth();
+    let destroy = operation.intent.kind == ActionKind::Destroy;
+    let settled = now >= SENT.plus(LATE_FORK_SECONDS);
+    let known = matches!(operation.state, OpState::TaskRunning { .. });
+    let status = found(evidence.task.as_ref());
+    let fact = found(evidence.postcondition.as_ref());
+    let number = found(evidence.number.as_ref());
+    let search = found(evidence.search.as_ref());
+    let unlocked = found(evidence.lock.as_ref()) == Some(&Lock::Free);
+    let ended = !matches!(status, None | Some(TaskStatus::Running | TaskStatus::Unreadable));
+    let closes = matches!(decision, Decision::Succeed { .. } | Decision::Fail { .. });
+    if closes {
+        // No lane is opened while the request may still take effect.
+        assert!(if known { ended } else { settled && unlocked }, "{}", context());
+    }
+    if closes && matches!(operation.state, OpState::Started { .. }) && search.is_some() {
+        assert!(
+            matches!(search, Some(Search::None))
+                || !tasks::leaves_task(
+                    operation,
+                    if act { Request::Act } else { operation.furthest }
+                ),
+            "{}",
+            context()
+        );
+    }
+    if let Decision::Succeed { .. } = &decision {
+        assert!(act, "an act that was not sent did not succeed: {}", context());
+        let proof = if destroy {
+            number == Some(&NumberUse::Free)
+        } else {
+            fact == Some(&Postcondition::Holds)
+        };
+        assert!(proof, "success is seen, never concluded: {}", context());
+        assert!(!brings_forth || known, "a guest is ours by its task only: {}", context());
+    }
+    if let Decision::Fail { left_volume, .. } = &decision {
+        let task_failed = known && status == Some(&TaskStatus::Failed);
+        let absent = fact == Some(&Postcondition::DoesNotHold)
+            && (!brings_forth || number == Some(&NumberUse::Free))
+            && (!destroy || number == Some(&NumberUse::Taken));
+        assert!(!act || absent || (task_failed && brings_forth), "{}", context());
+        if operation.intent.volumes_before.is_some() && act {
+            let one = matches!(found(evidence.volumes.as_ref()), Some(NewVolumes::One(_)));
+            assert_eq!(left_volume.is_some(), one, "{}", context());
+        }
+    }
+    if let Decision::Adopt(_) = &decision {
+        assert!(matches!(search, Some(Search::One(_))) && !known, "{}", context());
+        assert!(!brings_forth || operation.intent.id_was_free, "{}", context());
+    }
+    if let Decision::Wait { not_before, .. } = &decision {
+        assert!(*not_before > now, "{}", context());
+    }
+    if let Some(event) = decision.event(&operation.state, None) {
+        let after = operation.after(&event).expect("a decision is a legal event");
+        assert_eq!(after.furthest, operation.furthest, "nothing further is sent");
+    }
+    decision
+}
+
+#[test]
+fn every_combination_of_operation_and_evidence_has_one_safe_decision() {
+    let mut combinations = 0_u32;
+    for operation in every_operation() {
+        for after in [1, LATE_FORK_SECONDS, 10_000] {
+            let now = SENT.plus(after);
+            every_evidence(&operation, now, |evidence| {
+                combinations += 1;
+                check_one(&operation, evidence, now);
+            });
+        }
+    }
+    println!("{combinations} combinations of operation, evidence and moment");
+    assert!(combinations > 1_000_000);
+}
+
+/// A world that answers every question the same way each time.
+#[derive(Debug, Clone)]
+struct World(Evidence);
+
+impl World {
+    fn answer(&self, evidence: &mut Evidence, question: Question, now: UnixSeconds) {
+        fn at<T: Clone>(now: UnixSeconds, seen: Option<&Seen<T>>) -> Option<Seen<T>> {
+            seen.map(|seen| Seen { at: now, found: seen.found.clone() })
+        }
+        let World(world) = self;
+        match question {
+            Question::TaskStatus => evidence.task = at(now, world.task.as_ref()),
+            Question::TaskList => evidence.search = at(now, world.search.as_ref()),
+            Question::Lock => evidence.lock = at(now, world.lock.as_ref()),
+            Question::Postcondition => {
+                evidence.postcondition = at(now, world.postcondition.as_ref());
+            }
+            Question::NumberUse => evidence.number = at(now, world.number.as_ref()),
+            Question::Volumes => evidence.volumes = at(now, world.volumes.as_ref()),
+        }
+    }
+
+    /// Recovers as the agent does, until nothing changes any more, and returns what was recorded.
+    fn recover(&self, operation: &Operation, mut now: UnixSeconds) -> (Operation, Vec<OpEvent>) {
+        let (mut operation, mut events) = (operation.clone(), Vec::new());
+        let mut evidence = Evidence::default();
+        let mut waits = 0;
+        // After two long waits every deadline is past: a third one is for the world to change.
+        while waits < 3 {
+            let decision = check_one(&operation, &evidence, now);
+            match &decision {
+                Decision::Look(question) => self.answer(&mut evidence, *question, now),
+                Decision::Wait { not_before, .. } => {
+                    now = not_before.plus(POSTCONDITION_DEADLINE_SECONDS);
+                    waits += 1;
+                    evidence = evidence.after_wait();
+                }
+                Decision::Resume(_) | Decision::Closed => return (operation, events),
+                Decision::Adopt(_)
+                | Decision::Succeed { .. }
+                | Decision::Fail { .. }
+                | Decision::Doubt(_) => match decision.event(&operation.state, None) {
+                    None => return (operation, events),
+                    Some(event) => {
+                        operation = operation.after(&event).unwrap();
+                        events.push(event);
+                        if !operation.is_in_flight() {
+                            return (operation, events);
+                        }
+                    }
+                },
+            }
+        }
+        (operation, events)
+    }
+}
+
+/// The worlds in which every question has an answer.
+fn every_world(operation: &Operation, mut check: impl FnMut(&World)) {
+    every_evidence(operation, SENT, |evidence| {
+        let kind = operation.intent.kind;
+        let asks_number = kind.brings_forth() || kind == ActionKind::Destroy;
+        let whole = evidence.task.is_some()
+            && evidence.search.is_some()
+            && evidence.lock.is_some()
+            && evidence.postcondition.is_some()
+            && (evidence.number.is_some() || !asks_number)
+            && (evidence.volumes.is_some() || operation.intent.volumes_before.is_none());
+        // Readings that this operation never asks for need not vary.
+        let found_one = matches!(found(evidence.search.as_ref()), Some(Search::One(_)));
+        let plain_task = found(evidence.task.as_ref()) == Some(&TaskStatus::Succeeded);
+        let plain_search = found(evidence.search.as_ref()) == Some(&Search::None);
+        let asked = match operation.state {
+            OpState::Started { .. } => found_one || plain_task,
+            OpState::TaskRunning { .. } => plain_search,
+            OpState::Unknown { .. } => plain_search && plain_task,
+            OpState::Succeeded { .. } | OpState::Failed { .. } => false,
+        };
+        if whole && asked {
+            check(&World(evidence.clone()));
+        }
+    });
+}
+
+#[test]
+fn recovering_twice_equals_recovering_once_in_every_world() {
+    let mut worlds = 0_u32;
+    for operation in every_operation() {
+        every_world(&operation, |world| {
+            worlds += 1;
+            // A long time after, so that what is left to wait for is the world and not a deadline.
+            let now = SENT.plus(100_000);
+            let (once, events) = world.recover(&operation, now);
+            assert!(events.len() <= 3, "adopted, unknown, closed at most: {events:?}");
+            let (twice, more) = world.recover(&once, now.plus(100_000));
+            let settled = if let OpState::Unknown { .. } = once.state {
+                more.len() <= 1
+            } else {
+                more.is_empty()
+            };
+            assert!(settled, "{events:?} then {more:?}");
+            // Whatever was recorded before a second crash, the end is the same.
+            for cut in 0..events.len() {
+                let crashed = events[..cut].iter().try_fold(operation.clone(), |op, e| op.after(e));
+                let (again, _) = world.recover(&crashed.unwrap(), now);
+                assert_eq!(again, once);
+            }
+            let (thrice, last) = world.recover(&twice, now.plus(200_000));
+            assert_eq!((thrice, last), (twice, vec![]), "a third recovery has nothing to say");
+        });
+    }
+    println!("{worlds} worlds recovered");
+    assert!(worlds > 20_000);
+}
+
+#[test]
+fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
+    let silent = World(Evidence {
+        task: Some(Seen { at: SENT, found: TaskStatus::Unreadable }),
+        search: Some(Seen { at: SENT, found: Search::Unreadable }),
+        lock: Some(Seen { at: SENT, found: Lock::Unreadable }),
+        postcondition: Some(Seen { at: SENT, found: Postcondition::Unreadable }),
+        number: Some(Seen { at: SENT, found: NumberUse::Unreadable }),
+        volumes: Some(Seen { at: SENT, found: NewVolumes::Unreadable }),
+    });
+    for operation in every_operation() {
+        let (after, events) = silent.recover(&operation, SENT.plus(3600));
+        let foreign = events.iter().all(|event| matches!(event, OpEvent::Unknown { .. }));
+        assert!(after.is_in_flight() && foreign, "{events:?}");
+    }
+}
+
+#[test]
+fn a_task_that_may_be_forked_late_is_looked_for_a_second_time() {
+    let operation = operation(ActionKind::Start, GuestKind::Lxc);
+    let none = |after| Some(Seen { at: SENT.plus(after), found: Search::None });
+    let mut evidence = Evidence { search: none(1), ..Evidence::default() };
+    let wait = Decision::Wait { not_before: SENT.plus(60), reason: WaitReason::LateFork };
+    assert_eq!(decide(&operation, &evidence, SENT.plus(1)), wait);
+    let now = SENT.plus(61);
+    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Lock));
+    evidence.lock = Some(Seen { at: now, found: Lock::Free });
+    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::TaskList));
+    evidence.search = none(61);
+    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Postcondition));
+    let late = own_task(ActionKind::Start, GuestKind::Lxc);
+    evidence.search = Some(Seen { at: now, found: Search::One(late.clone()) });
+    assert_eq!(decide(&operation, &evidence, now), Decision::Adopt(late));
+}
+
+#[test]
+fn what_was_read_before_the_guest_was_unlocked_proves_nothing() {
+    let operation = operation(ActionKind::SetConfig, GuestKind::Lxc);
+    let now = SENT.plus(100);
+    let mut evidence = Evidence {
+        lock: Some(Seen { at: SENT.plus(90), found: Lock::Free }),
+        postcondition: Some(Seen { at: SENT.plus(80), found: Postcondition::DoesNotHold }),
+        ..Evidence::default()
+    };
+    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Postcondition));
+    evidence.postcondition = Some(Seen { at: SENT.plus(90), found: Postcondition::DoesNotHold });
+    assert_eq!(decide(&operation, &evidence, now), fail(FailReason::DidNotHappen));
+}
+
+#[test]
+fn a_fact_that_follows_its_task_is_awaited_until_the_deadline() {
+    let base = operation(ActionKind::Start, GuestKind::Qemu);
+    let known =
+        base.after(&OpEvent::TaskRunning { upid: upid("hastart", "101", 1, OWNER) }).unwrap();
+    let ended = SENT.plus(5);
+    let at = |after: u64, found| {
+        let now = ended.plus(after);
+        let evidence = Evidence {
+            task: Some(Seen { at: ended, found: TaskStatus::Succeeded }),
+            postcondition: Some(Seen { at: now, found }),
+            ..Evidence::default()
+        };
+        decide(&known, &evidence, now)
+    };
+    let wait = Decision::Wait { not_before: SENT.plus(20), reason: WaitReason::NotYet };
+    assert_eq!(at(10, Postcondition::DoesNotHold), wait);
+    assert_eq!(at(119, Postcondition::Holds), Decision::Succeed { warning: None });
+    assert_eq!(at(120, Postcondition::DoesNotHold), fail(FailReason::FactMissing));
+    assert_eq!(at(120, Postcondition::NotYet), Decision::Doubt(Doubt::FactLate));
+}
+
+fn search(operation: &Operation, tasks: Vec<Upid>) -> Search {
+    let list = TaskList { tasks, complete_since: SENT.minus(1000) };
+    search_tasks(operation, &list, OWNER, &BTreeSet::new())
+}
+
+#[test]
+fn every_kind_finds_its_own_task_and_no_other_kinds() {
+    for guest in GuestKind::ALL {
+        for kind in ActionKind::ALL {
+            let operation = operation(kind, guest);
+            let leaves = tasks::leaves_task(&operation, Request::Act);
+            let own = own_task(kind, guest);
+            let expected = if leaves { Search::One(own.clone()) } else { Search::None };
+            assert_eq!(search(&operation, vec![own]), expected, "{guest} {kind}");
+            let others: Vec<_> = ActionKind::ALL
+                .into_iter()
+                .flat_map(|other| GuestKind::ALL.map(|guest| own_task(other, guest)))
+                .filter(|task| *task != own_task(kind, guest))
+                .collect();
+            assert_eq!(search(&operation, others), Search::None, "{guest} {kind}");
+        }
+    }
+}
+
+#[test]
+fn a_task_matches_by_owner_guest_and_start_and_two_are_none() {
+    let start = operation(ActionKind::Start, GuestKind::Lxc);
+    let task = |after, user| upid("vzstart", "101", after, user);
+    let own = task(3, OWNER);
+    for (case, tasks, expected) in [
+        ("ours", vec![own.clone()], Search::One(own.clone())),
+        ("shown running and archived", vec![own.clone(), own.clone()], Search::One(own.clone())),
+        ("ours and a human's", vec![own.clone(), task(3, "root@pam")], Search::One(own.clone())),
+        ("the user without the token", vec![task(3, "agent@pve")], Search::None),
+        ("another token of the user", vec![task(3, "agent@pve!other")], Search::None),
+        ("two of our token", vec![own.clone(), task(9, OWNER)], Search::Ambiguous),
+        ("too late for ours, yet alike", vec![task(61, OWNER)], Search::Ambiguous),
+        ("ours, and a later one", vec![own.clone(), task(7200, OWNER)], Search::One(own.clone())),
+        ("another guest", vec![upid("vzstart", "1011", 3, OWNER)], Search::None),
+        (
+            "the start through HA",
+            vec![upid("hastart", "101", 3, OWNER)],
+            Search::One(upid("hastart", "101", 3, OWNER)),
+        ),
+    ] {
+        assert_eq!(search(&start, tasks), expected, "{case}");
+    }
+    let earlier = Upid::try_from(own.as_str().replace("65000003", "64FFFFFD")).unwrap();
+    assert_eq!(search(&start, vec![earlier]), Search::None, "started before it was sent");
+    let short = TaskList { tasks: vec![own.clone()], complete_since: SENT };
+    assert_eq!(search_tasks(&start, &short, OWNER, &BTreeSet::new()), Search::TooShort);
+    let list = TaskList { tasks: vec![own.clone(), task(4, OWNER)], complete_since: SENT.minus(9) };
+    let claimed = BTreeSet::from([task(4, OWNER)]);
+    assert_eq!(search_tasks(&start, &list, OWNER, &claimed), Search::One(own));
+}
+
+#[test]
+fn a_clone_is_found_under_its_source_and_a_move_under_its_giver() {
+    let clone = operation(ActionKind::Clone, GuestKind::Qemu);
+    let of = |task_type, id| upid(task_type, id, 1, OWNER);
+    assert_eq!(search(&clone, vec![of("qmclone", "101")]), Search::None);
+    assert_eq!(search(&clone, vec![of("qmclone", "9000")]), Search::One(of("qmclone", "9000")));
+    let shift = operation(ActionKind::MoveVolume, GuestKind::Lxc);
+    for (id, ours) in [
+        ("101", true),
+        ("101-mp0>102-mp0", true),
+        ("102-mp0>101-mp0", false),
+        ("1010-mp0>1-mp0", false),
+    ] {
+        let task = of("move_volume", id);
+        let expected = if ours { Search::One(task.clone()) } else { Search::None };
+        assert_eq!(search(&shift, vec![task]), expected, "{id}");
+    }
+}
+
+#[test]
+fn the_volume_of_a_lost_allocation_is_the_one_that_was_not_there_before() {
+    let volumes = |names: &[&str]| -> BTreeSet<VolumeId> {
+        names.iter().map(|name| name.parse().unwrap()).collect()
+    };
+    let before = volumes(&["s:a", "s:b"]);
+    for (now, expected) in [
+        (volumes(&["s:a", "s:b"]), NewVolumes::None),
+        (volumes(&["s:a"]), NewVolumes::None),
+        (volumes(&["s:a", "s:b", "s:c"]), NewVolumes::One("s:c".parse().unwrap())),
+        (volumes(&["s:b", "s:c", "s:d"]), NewVolumes::Several),
+    ] {
+        assert_eq!(NewVolumes::between(&before, &now), expected);
+    }
+}
