@@ -268,7 +268,8 @@ mod tests {
 
     #[test]
     fn the_wrong_kind_of_id_is_refused() {
-        for text in ["101", "lxc", "lxc/", "lxc/99", "lxc/0101", "vm/101", "lxc/101/x", "lxc/+101"] {
+        for text in ["101", "lxc", "lxc/", "lxc/99", "lxc/0101", "vm/101", "lxc/101/x", "lxc/+101"]
+        {
             assert!(text.parse::<GuestId>().is_err(), "{text}");
         }
         for text in ["", "-a", "a-", "a_b", "a b", &"a".repeat(64)] {

@@ -1,0 +1,4 @@
+//! What the operator wants, read from files.
+
+pub mod syntax;
+pub mod tree;
