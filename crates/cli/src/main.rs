@@ -1,2 +1,5 @@
 //! The one binary.
+
+mod render;
+
 fn main() {}

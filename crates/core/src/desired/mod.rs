@@ -7,11 +7,39 @@
 //! A value of these types holds nothing that could not be planned: an absent guest has no fields, a
 //! field's value fits its key, the order of fields is the registry's.
 
+mod check;
+mod field;
+pub mod syntax;
+pub mod tree;
+
 use std::collections::BTreeMap;
 
+use crate::diagnostic::{self, Diagnostic, Sources};
 use crate::id::{GuestId, VmId};
 use crate::registry::KeyRef;
 use crate::value::Value;
+
+/// How many guests may be declared: ten times the largest cluster PVE is known to run, and few enough
+/// that a pass stays a matter of seconds.
+pub const GUESTS_MAX: usize = 10_000;
+
+/// Reads and checks desired files. Nothing is taken from a set that has an error, and all errors are told
+/// at once.
+pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
+    let mut checker = check::Checker::new(sources);
+    for file in sources.iter() {
+        match syntax::parse(file) {
+            Ok(tree) => checker.file(&tree),
+            Err(errors) => checker.errors.extend(errors),
+        }
+    }
+    let (desired, mut errors) = checker.finish();
+    if errors.is_empty() {
+        return Ok(desired);
+    }
+    diagnostic::sort(&mut errors);
+    Err(errors)
+}
 
 /// Everything declared for one node, or a fleet of them.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

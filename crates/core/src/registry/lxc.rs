@@ -15,7 +15,9 @@ const SYSTEMS: &[&str] = &[
 ];
 
 pub(super) const KEYS: &[Key] = &[
-    key("arch", Format::Choice(ARCHITECTURES), "CPU architecture of the container.").disrupts(),
+    key("arch", Format::Choice(ARCHITECTURES), "CPU architecture of the container.")
+        .disrupts()
+        .required(),
     key("cmode", Format::Choice(&["shell", "console", "tty"]), "What the console attaches to.")
         .absent(Absent::Text("tty")),
     key("console", Format::Bool, "Give the container a console device.").absent(Absent::Bool(true)),
@@ -60,6 +62,7 @@ pub(super) const KEYS: &[Key] = &[
     key("memory", Format::Mebibytes { min: 16 }, "Memory; a bare number is MiB.")
         .absent(Absent::Integer(512))
         .live()
+        .required()
         .privilege(Privilege::Memory),
     key("mp", Format::Property(&parts::LXC_MOUNT), "A further volume, or a host directory.")
         .slots(256)
@@ -78,13 +81,16 @@ pub(super) const KEYS: &[Key] = &[
         .disrupts()
         .privilege(Privilege::Network),
     key("onboot", Format::Bool, "Start when the host starts.").absent(Absent::Bool(false)).live(),
-    key("ostype", Format::Choice(SYSTEMS), "Distribution, for the files PVE edits inside.").disrupts(),
+    key("ostype", Format::Choice(SYSTEMS), "Distribution, for the files PVE edits inside.")
+        .disrupts()
+        .required(),
     key("protection", Format::Bool, "Refuse removal of the container and its volumes.")
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard),
     key("rootfs", Format::Property(&parts::LXC_ROOT), "The root volume; it can grow, never shrink.")
         .hazard(Hazard::RootVolume)
+        .required()
         .privilege(Privilege::Disk),
     key(
         "searchdomain",

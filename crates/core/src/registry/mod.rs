@@ -42,6 +42,8 @@ pub struct Key {
     pub privilege: Privilege,
     /// Who may declare it.
     pub declared: Declared,
+    /// Whether PVE refuses to delete it, or breaks the guest when it does.
+    pub required: bool,
     /// Where it exists.
     pub releases: Releases,
     /// One line for the reference and for editors.
@@ -282,6 +284,7 @@ const fn key(name: &'static str, format: Format, doc: &'static str) -> Key {
         hazard: Hazard::Safe,
         privilege: Privilege::Options,
         declared: Declared::Yes,
+        required: false,
         releases: Releases::ALL,
         doc,
     }
@@ -328,6 +331,11 @@ impl Key {
 
     const fn declared(mut self, declared: Declared) -> Self {
         self.declared = declared;
+        self
+    }
+
+    const fn required(mut self) -> Self {
+        self.required = true;
         self
     }
 

@@ -380,16 +380,25 @@ fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side
         hint: misfit.hint,
     };
     if matches!(part.format, Format::Volume) {
-        let (volume, size) = volume(text, side).map_err(in_part)?;
-        property.set(part.name, Value::Volume(volume));
-        if let Some(size) = size {
-            // LXC allocates whole MiB, QEMU whole KiB.
-            let unit = if part.name == "volume" { Bytes::MIB } else { Bytes::KIB };
-            property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
-        }
-        return Ok(());
+        return set_volume(property, part, text, side).map_err(in_part);
     }
     property.set(part.name, read(&part.format, text, side).map_err(in_part)?);
+    Ok(())
+}
+
+/// Reads a declared volume into its part, and the size it asks for into `size`.
+pub(crate) fn declared_volume(property: &mut Property, part: &'static Part, text: &str) -> Result<(), Misfit> {
+    set_volume(property, part, text, Side::Declared)
+}
+
+fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
+    let (volume, size) = volume(text, side)?;
+    property.set(part.name, Value::Volume(volume));
+    if let Some(size) = size {
+        // LXC allocates whole MiB, QEMU whole KiB.
+        let unit = if part.name == "volume" { Bytes::MIB } else { Bytes::KIB };
+        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
+    }
     Ok(())
 }
 

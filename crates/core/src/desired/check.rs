@@ -1,0 +1,332 @@
+//! From trees to `Desired`: every rule of a desired file but the form of single values.
+//!
+//! Collects all errors, each with its place in the text; knows nothing of any syntax. Values are read by
+//! `field.rs`. What only the node can tell (its release, root's keys) is left to the planner.
+
+use std::collections::BTreeMap;
+
+use super::field;
+use super::tree::{Entry, Node, Tree};
+use super::{Desired, Field, GUESTS_MAX, Guest, Run, Source, Spec, State, Stop};
+use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
+use crate::id::{GuestId, GuestKind, VmId};
+use crate::registry::{self, Absent, Declared, KeyRef};
+
+/// Words of a guest's table that are not configuration keys.
+const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
+
+pub(super) struct Checker<'a> {
+    pub(super) errors: Vec<Diagnostic>,
+    sources: &'a Sources,
+    guests: BTreeMap<VmId, (Guest, Span)>,
+}
+
+impl<'a> Checker<'a> {
+    pub(super) fn new(sources: &'a Sources) -> Self {
+        Self { errors: Vec::new(), sources, guests: BTreeMap::new() }
+    }
+
+    pub(super) fn finish(self) -> (Desired, Vec<Diagnostic>) {
+        let guests = self.guests.into_iter().map(|(vmid, (guest, _))| (vmid, guest)).collect();
+        (Desired { guests }, self.errors)
+    }
+
+    /// Checks one file: a table whose only key is `guest`.
+    pub(super) fn file(&mut self, root: &Node) {
+        let Some(entries) = self.table(root, "a desired file") else {
+            return;
+        };
+        for entry in entries {
+            if entry.key != "guest" {
+                self.unknown(entry, "a desired file", ["guest"].into_iter());
+                continue;
+            }
+            if let Some(guests) = self.table(&entry.value, "`guest`") {
+                for guest in guests {
+                    self.guest(guest);
+                }
+            }
+        }
+    }
+
+    fn guest(&mut self, entry: &Entry) {
+        let vmid = match entry.key.parse::<VmId>() {
+            Ok(vmid) => vmid,
+            Err(error) => {
+                let diagnostic = Diagnostic::new(Code::BadValue, error.to_string());
+                self.errors.push(diagnostic.at(entry.key_span, "this number"));
+                return;
+            }
+        };
+        let Some(entries) = self.table(&entry.value, "a guest") else {
+            return;
+        };
+        let Some(kind) = self.kind(entry) else {
+            return;
+        };
+        let id = GuestId::new(kind, vmid);
+        let state = match self.is_absent(&entry.value) {
+            true => self.absent(id, entries),
+            false => self.present(id, entries),
+        };
+        if let Some((_, first)) = self.guests.get(&vmid) {
+            let diagnostic = Diagnostic::new(Code::Duplicate, format!("guest {vmid} is declared twice"));
+            let diagnostic = diagnostic.at(entry.key_span, "declared again here");
+            self.errors.push(diagnostic.related(*first, "first declared here"));
+            return;
+        }
+        if self.guests.len() == GUESTS_MAX {
+            let message = format!("more than {GUESTS_MAX} guests are declared");
+            self.errors.push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
+        }
+        self.guests.insert(vmid, (Guest { id, state }, entry.key_span));
+    }
+
+    fn kind(&mut self, guest: &Entry) -> Option<GuestKind> {
+        let Some(entry) = guest.value.entry("kind") else {
+            let message = format!("guest {} does not say its kind", guest.key);
+            let diagnostic = Diagnostic::new(Code::Structure, message).at(guest.key_span, "this guest");
+            self.errors.push(diagnostic.hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine"));
+            return None;
+        };
+        self.word(entry, &[("lxc", GuestKind::Lxc), ("qemu", GuestKind::Qemu)])
+    }
+
+    fn is_absent(&self, guest: &Node) -> bool {
+        guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
+    }
+
+    /// An absent guest has a kind and a state, and nothing else.
+    fn absent(&mut self, id: GuestId, entries: &[Entry]) -> State {
+        for entry in entries {
+            if !matches!(entry.key.as_str(), "kind" | "state") {
+                let message = format!("`{}` is declared for a guest that shall be absent", entry.key);
+                let diagnostic = Diagnostic::new(Code::Contradiction, message).at(entry.key_span, "of no use here");
+                self.errors.push(diagnostic.hint(format!("keep only `kind` and `state` for {id}")));
+            }
+        }
+        State::Absent
+    }
+
+    fn present(&mut self, id: GuestId, entries: &[Entry]) -> State {
+        let mut spec = Spec::default();
+        let mut unset = None;
+        for entry in entries {
+            match entry.key.as_str() {
+                "kind" => {}
+                "state" => {
+                    self.word(entry, &[("present", ()), ("absent", ())]);
+                }
+                "run" => spec.run = self.word(entry, &[("running", Run::Running), ("stopped", Run::Stopped)]),
+                "stop" => {
+                    let word = self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
+                    spec.stop = word.unwrap_or_default();
+                }
+                "source" => spec.source = self.source(entry),
+                "unset" => unset = Some(entry),
+                _ => spec.fields.extend(self.field(id.kind, entry)),
+            }
+        }
+        if let Some(entry) = unset {
+            self.unset(id.kind, entry, entries, &mut spec.fields);
+        }
+        spec.fields.sort_by_key(|field| field.key);
+        State::Present(spec)
+    }
+
+    fn field(&mut self, kind: GuestKind, entry: &Entry) -> Option<Field> {
+        let key = self.key(kind, &entry.key, entry.key_span)?;
+        match field::value(self.sources, key, &entry.value) {
+            Ok(value) => Some(Field { key, want: Some(value) }),
+            Err(errors) => {
+                self.errors.extend(errors);
+                None
+            }
+        }
+    }
+
+    /// A key that may be declared.
+    fn key(&mut self, kind: GuestKind, name: &str, span: Span) -> Option<KeyRef> {
+        let Some(key) = registry::find(kind, name) else {
+            self.unknown_key(kind, name, span);
+            return None;
+        };
+        if let Declared::No(why) = key.key().declared {
+            let message = format!("`{name}` cannot be declared: {why}");
+            self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"));
+            return None;
+        }
+        Some(key)
+    }
+
+    fn unknown_key(&mut self, kind: GuestKind, name: &str, span: Span) {
+        let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
+        if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
+            let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
+            self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"));
+            return;
+        }
+        let mut diagnostic =
+            Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`")).at(span, "not a key of a guest");
+        let names = key_names(kind, name);
+        let near = did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
+        diagnostic = match near {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+            None => diagnostic.hint(format!("`evenkeel schema` lists every key of {kind} guests")),
+        };
+        self.errors.push(diagnostic);
+    }
+
+    /// Keys that must be absent.
+    fn unset(&mut self, kind: GuestKind, entry: &Entry, entries: &[Entry], fields: &mut Vec<Field>) {
+        let Tree::List(items) = &entry.value.value else {
+            self.wrong_type(&entry.value, "`unset` must be a list of keys");
+            return;
+        };
+        for item in items {
+            let Tree::Text(name) = &item.value else {
+                self.wrong_type(item, "`unset` must be a list of keys");
+                continue;
+            };
+            let Some(key) = self.key(kind, name, item.span) else {
+                continue;
+            };
+            if let Some(set) = entries.iter().find(|other| other.key == *name) {
+                let diagnostic = Diagnostic::new(Code::Contradiction, format!("`{name}` is both set and unset"));
+                let diagnostic = diagnostic.at(item.span, "unset here");
+                self.errors.push(diagnostic.related(set.key_span, "set here"));
+            } else if let Some(why) = cannot_unset(key) {
+                let diagnostic = Diagnostic::new(Code::BadValue, format!("`{name}` cannot be unset: {why}"));
+                self.errors.push(diagnostic.at(item.span, "leave it out"));
+            } else if fields.iter().any(|field| field.key == key) {
+                let diagnostic = Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
+                self.errors.push(diagnostic.at(item.span, "again here"));
+            } else {
+                fields.push(Field { key, want: None });
+            }
+        }
+    }
+
+    /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
+    fn source(&mut self, entry: &Entry) -> Option<Source> {
+        let entries = self.table(&entry.value, "`source`")?;
+        let [source] = entries else {
+            let diagnostic = Diagnostic::new(Code::Structure, "`source` must name exactly one thing to make the guest from");
+            self.errors.push(
+                diagnostic.at(entry.value.span, "").hint("write template = \"…\", clone = 9000 or backup = \"…\""),
+            );
+            return None;
+        };
+        match (source.key.as_str(), &source.value.value) {
+            ("template", Tree::Text(volume)) => self.volume(source, volume).map(Source::Template),
+            ("backup", Tree::Text(volume)) => self.volume(source, volume).map(Source::Backup),
+            ("clone", Tree::Integer(number)) => {
+                let vmid = u32::try_from(*number).ok().and_then(|number| VmId::try_from(number).ok());
+                if vmid.is_none() {
+                    let diagnostic = Diagnostic::new(Code::BadValue, format!("`{number}` is not a guest number"));
+                    self.errors.push(diagnostic.at(source.value.span, ""));
+                }
+                vmid.map(Source::Clone)
+            }
+            ("template" | "backup", _) => {
+                self.wrong_type(&source.value, "it must be a volume id in quotes");
+                None
+            }
+            ("clone", _) => {
+                self.wrong_type(&source.value, "it must be the number of a guest");
+                None
+            }
+            (_, _) => {
+                self.unknown(source, "`source`", ["backup", "clone", "template"].into_iter());
+                None
+            }
+        }
+    }
+
+    fn volume(&mut self, entry: &Entry, volume: &str) -> Option<String> {
+        let format = registry::Format::Text(registry::Rule::VolumeId);
+        match crate::value::read::declared(&format, volume) {
+            Ok(_) => Some(volume.to_owned()),
+            Err(misfit) => {
+                let diagnostic = Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
+                self.errors.push(diagnostic.at(entry.value.span, ""));
+                None
+            }
+        }
+    }
+
+    /// One word out of a few.
+    fn word<T: Clone>(&mut self, entry: &Entry, words: &[(&str, T)]) -> Option<T> {
+        let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
+        let Tree::Text(text) = &entry.value.value else {
+            self.wrong_type(&entry.value, &format!("`{}` must be {}", entry.key, names.join(" or ")));
+            return None;
+        };
+        if let Some((_, value)) = words.iter().find(|(name, _)| name == text) {
+            return Some(value.clone());
+        }
+        let message = format!("`{}` must be {}", entry.key, names.join(" or "));
+        let mut diagnostic = Diagnostic::new(Code::BadValue, message).at(entry.value.span, "not one of these");
+        if let Some(near) = did_you_mean(text, names.into_iter()) {
+            diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
+        }
+        self.errors.push(diagnostic);
+        None
+    }
+
+    fn table<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Entry]> {
+        match &node.value {
+            Tree::Table(entries) => Some(entries),
+            Tree::Null
+            | Tree::Bool(_)
+            | Tree::Integer(_)
+            | Tree::Float(_)
+            | Tree::Text(_)
+            | Tree::List(_) => {
+                self.wrong_type(node, &format!("{what} must be a table"));
+                None
+            }
+        }
+    }
+
+    fn wrong_type(&mut self, node: &Node, message: &str) {
+        self.errors.push(field::wrong_type(node, message));
+    }
+
+    fn unknown<'w>(&mut self, entry: &Entry, place: &str, words: impl Iterator<Item = &'w str> + Clone) {
+        let message = format!("unknown key `{}` in {place}", entry.key);
+        let mut diagnostic = Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
+        let all: Vec<&str> = words.clone().collect();
+        diagnostic = match did_you_mean(&entry.key, words) {
+            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+            None => diagnostic.hint(format!("{place} has {}", all.join(", "))),
+        };
+        self.errors.push(diagnostic);
+    }
+}
+
+/// The names a misspelt key may have meant: families with the number that was written.
+fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
+    let digits = &written[written.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
+    registry::table(kind)
+        .iter()
+        .filter(|key| !matches!(key.declared, Declared::No(_)))
+        .map(|key| match key.slots {
+            Some(_) if digits.is_empty() => format!("{}0", key.name),
+            Some(_) => format!("{}{digits}", key.name),
+            None => key.name.to_owned(),
+        })
+        .filter(|name| registry::find(kind, name).is_some())
+        .collect()
+}
+
+/// Why a key cannot be absent.
+fn cannot_unset(key: KeyRef) -> Option<&'static str> {
+    match (key.key().absent, key.key().declared) {
+        (_, Declared::AtCreation) => Some("it is fixed when the guest is created"),
+        (Absent::ServerFilled, _) => Some("Proxmox VE fills it in by itself"),
+        (_, Declared::Yes | Declared::RootOnly | Declared::No(_)) => {
+            key.key().required.then_some("Proxmox VE requires it")
+        }
+    }
+}

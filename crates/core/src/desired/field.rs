@@ -1,0 +1,324 @@
+//! One declared value, in any spelling, to its normal form.
+//!
+//! A value may be PVE's own string (`"name=eth0,bridge=vmbr0"`) or friendlier: booleans, sizes with
+//! units, lists, and tables for property strings. All of them end in the reader of `value::read`, so a
+//! value means the same however it is written.
+
+use super::tree::{Entry, Node, Tree};
+use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
+use crate::registry::{Format, KeyRef, Part, Shape};
+use crate::value::{Misfit, Property, Value, Volume, read};
+
+/// Reads a declared value, or says everything that is wrong with it.
+pub(super) fn value(sources: &Sources, key: KeyRef, node: &Node) -> Result<Value, Vec<Diagnostic>> {
+    let name = key.to_string();
+    Reader { sources }.value(&name, &key.key().format, node)
+}
+
+/// A value of a type that does not belong there.
+pub(super) fn wrong_type(node: &Node, message: &str) -> Diagnostic {
+    let found = node.value.kind_name();
+    let diagnostic = Diagnostic::new(Code::WrongType, message).at(node.span, format!("this is {}", article(found)));
+    match node.value {
+        Tree::Null => diagnostic.hint("a key that must be absent goes into `unset`"),
+        Tree::Bool(_)
+        | Tree::Integer(_)
+        | Tree::Float(_)
+        | Tree::Text(_)
+        | Tree::List(_)
+        | Tree::Table(_) => diagnostic,
+    }
+}
+
+fn article(noun: &str) -> String {
+    match noun {
+        "integer" => "an integer".to_owned(),
+        "text" | "null" => noun.to_owned(),
+        _ => format!("a {noun}"),
+    }
+}
+
+struct Reader<'a> {
+    sources: &'a Sources,
+}
+
+impl Reader<'_> {
+    fn value(&self, name: &str, format: &Format, node: &Node) -> Result<Value, Vec<Diagnostic>> {
+        match &node.value {
+            Tree::Text(text) => self.text(name, format, text, node.span),
+            Tree::List(items) => self.list(name, format, items, node),
+            Tree::Table(entries) => match format {
+                Format::Property(shape) => self.table(name, shape, entries, node),
+                _ => Err(vec![self.mismatch(name, format, node)]),
+            },
+            Tree::Integer(number) if takes_number(format) => {
+                self.text(name, format, &number.to_string(), node.span)
+            }
+            Tree::Float(number) if matches!(scalar(format), Format::Number { .. }) => {
+                self.text(name, format, &number.to_string(), node.span)
+            }
+            Tree::Bool(on) if takes_bool(format) => {
+                self.text(name, format, if *on { "1" } else { "0" }, node.span)
+            }
+            Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) => {
+                Err(vec![self.mismatch(name, format, node)])
+            }
+        }
+    }
+
+    fn text(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<Value, Vec<Diagnostic>> {
+        let value = read::declared(format, text).map_err(|misfit| vec![self.misfit(name, &misfit, span)])?;
+        if needs_size(&value) {
+            return Err(vec![no_size(name, span)]);
+        }
+        Ok(value)
+    }
+
+    /// A list of items, each in quotes.
+    fn list(&self, name: &str, format: &Format, items: &[Node], node: &Node) -> Result<Value, Vec<Diagnostic>> {
+        let Some(separator) = list_separator(format) else {
+            return Err(vec![self.mismatch(name, format, node)]);
+        };
+        let mut texts = Vec::new();
+        let mut errors = Vec::new();
+        for item in items {
+            match &item.value {
+                Tree::Text(text) => match self.item(name, format, text, item.span) {
+                    Ok(()) => texts.push(text.as_str()),
+                    Err(error) => errors.push(error),
+                },
+                Tree::Null
+                | Tree::Bool(_)
+                | Tree::Integer(_)
+                | Tree::Float(_)
+                | Tree::List(_)
+                | Tree::Table(_) => {
+                    errors.push(wrong_type(item, &format!("the items of `{name}` must be text in quotes")));
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let joined = texts.join(separator);
+        let joined = if matches!(format, Format::Boot) { format!("order={joined}") } else { joined };
+        self.text(name, format, &joined, node.span)
+    }
+
+    /// One item must be one item: a separator inside would make two of it.
+    fn item(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<(), Diagnostic> {
+        let whole = if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
+        match read::declared(format, &whole) {
+            Ok(Value::List(items)) if items.len() == 1 => Ok(()),
+            Ok(Value::Set(items)) if items.len() == 1 => Ok(()),
+            Ok(_) => Err(Diagnostic::new(Code::BadValue, format!("an item of `{name}` must be one word"))
+                .at(span, "not one item")),
+            Err(misfit) => Err(self.misfit(name, &misfit, span)),
+        }
+    }
+
+    /// A property string as a table.
+    fn table(&self, name: &str, shape: &Shape, entries: &[Entry], node: &Node) -> Result<Value, Vec<Diagnostic>> {
+        let mut property = Property::default();
+        let mut errors = Vec::new();
+        for entry in entries {
+            if let Err(mut more) = self.part(name, shape, entry, &mut property) {
+                errors.append(&mut more);
+            }
+        }
+        if let Some(storage) = entries.iter().find(|entry| entry.key == "storage" && has_volume(shape)) {
+            errors.extend(self.storage(name, shape, storage, &mut property).err());
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        read::require(shape, &property).map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
+        read::normalise(shape, &mut property);
+        let value = Value::Property(property);
+        if needs_size(&value) { Err(vec![no_size(name, node.span)]) } else { Ok(value) }
+    }
+
+    fn part(&self, name: &str, shape: &Shape, entry: &Entry, property: &mut Property) -> Result<(), Vec<Diagnostic>> {
+        if entry.key == "storage" && has_volume(shape) {
+            return Ok(());
+        }
+        let Some(part) = shape.part(&entry.key) else {
+            return Err(vec![unknown_part(name, shape, entry)]);
+        };
+        if property.get(part.name).is_some() {
+            let diagnostic = Diagnostic::new(Code::Duplicate, format!("`{}` is given twice in `{name}`", part.name));
+            return Err(vec![diagnostic.at(entry.key_span, "again here")]);
+        }
+        let full = format!("{name}.{}", part.name);
+        if let (Format::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
+            return read::declared_volume(property, part, text)
+                .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);
+        }
+        property.set(part.name, self.value(&full, &part.format, &entry.value)?);
+        Ok(())
+    }
+
+    /// `storage = "local-lvm"` stands for a volume to be allocated there.
+    fn storage(&self, name: &str, shape: &Shape, entry: &Entry, property: &mut Property) -> Result<(), Diagnostic> {
+        let part = volume_part(shape).expect("the caller saw a volume part");
+        if property.volume().is_some() {
+            let message = format!("`{name}` names both a storage and a volume");
+            return Err(Diagnostic::new(Code::Contradiction, message)
+                .at(entry.key_span, "")
+                .hint(format!("keep `{}` for a volume that exists, `storage` and `size` for a new one", part.name)));
+        }
+        let Tree::Text(storage) = &entry.value.value else {
+            return Err(wrong_type(&entry.value, &format!("`{name}.storage` must be the name of a storage")));
+        };
+        let format = Format::Text(crate::registry::Rule::ConfigId);
+        read::declared(&format, storage)
+            .map_err(|misfit| self.misfit(&format!("{name}.storage"), &misfit, entry.value.span))?;
+        property.set(part.name, Value::Volume(Volume::Fresh { storage: storage.as_str().into() }));
+        Ok(())
+    }
+
+    fn misfit(&self, name: &str, misfit: &Misfit, span: Span) -> Diagnostic {
+        let place = misfit.piece.as_deref().and_then(|piece| self.narrow(span, piece)).unwrap_or(span);
+        let diagnostic = Diagnostic::new(Code::BadValue, format!("`{name}`: {}", misfit.why)).at(place, "");
+        match &misfit.hint {
+            Some(hint) => diagnostic.hint(hint.clone()),
+            None => diagnostic,
+        }
+    }
+
+    /// The place of a piece inside a value's text, if it stands there just once.
+    fn narrow(&self, span: Span, piece: &str) -> Option<Span> {
+        let text = self.sources.get(span.file)?.text.get(span.start..span.end)?;
+        let mut places = text.match_indices(piece);
+        let (at, _) = places.next()?;
+        let once = places.next().is_none() && !piece.is_empty();
+        once.then(|| Span::new(span.file, span.start + at, span.start + at + piece.len()))
+    }
+
+    fn mismatch(&self, name: &str, format: &Format, node: &Node) -> Diagnostic {
+        wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
+    }
+}
+
+fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
+    let message = format!("`{name}` has no part `{}`", entry.key);
+    let diagnostic = Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not a part of it");
+    let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
+    match did_you_mean(&entry.key, names.iter().copied()) {
+        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
+        None => diagnostic.hint(format!("its parts are {}", names.join(", "))),
+    }
+}
+
+fn volume_part(shape: &Shape) -> Option<&'static Part> {
+    shape.parts.iter().find(|part| matches!(part.format, Format::Volume))
+}
+
+fn has_volume(shape: &Shape) -> bool {
+    volume_part(shape).is_some()
+}
+
+/// A volume that must be allocated and has no size.
+fn needs_size(value: &Value) -> bool {
+    let property = value.as_property();
+    property.is_some_and(|property| {
+        matches!(property.volume(), Some(Volume::Fresh { .. })) && property.size().is_none()
+    })
+}
+
+fn no_size(name: &str, span: Span) -> Diagnostic {
+    Diagnostic::new(Code::Structure, format!("`{name}` names a storage and no size"))
+        .at(span, "how large shall it be?")
+        .hint("add size = \"8GiB\"")
+}
+
+/// The format a scalar has: of a property string, that of its bare part.
+fn scalar(format: &Format) -> &Format {
+    match format {
+        Format::Property(shape) => {
+            let bare = shape.bare.and_then(|name| shape.part(name));
+            bare.map_or(format, |part| &part.format)
+        }
+        other => other,
+    }
+}
+
+fn takes_number(format: &Format) -> bool {
+    match scalar(format) {
+        Format::Integer { .. } | Format::Weight { .. } | Format::Mebibytes { .. } | Format::Number { .. } => true,
+        Format::Bool | Format::Choice(_) | Format::GeneratedUuid | Format::Hotplug => true,
+        Format::Text(_)
+        | Format::Description(_)
+        | Format::List { .. }
+        | Format::Words { .. }
+        | Format::Tags
+        | Format::Boot
+        | Format::Environment
+        | Format::SshKeys
+        | Format::Secret
+        | Format::Volume
+        | Format::Size
+        | Format::Mac
+        | Format::Cidr4
+        | Format::Cidr6
+        | Format::Ip4
+        | Format::Ip6
+        | Format::Property(_) => false,
+    }
+}
+
+fn takes_bool(format: &Format) -> bool {
+    matches!(scalar(format), Format::Bool | Format::Hotplug)
+}
+
+/// What joins a list's items; none where a list makes no sense.
+fn list_separator(format: &Format) -> Option<&'static str> {
+    match format {
+        Format::List { .. } | Format::Words { .. } | Format::Tags | Format::Hotplug => Some(","),
+        Format::Boot => Some(";"),
+        Format::Environment => Some("\0"),
+        Format::SshKeys => Some("\n"),
+        Format::Bool
+        | Format::Integer { .. }
+        | Format::Weight { .. }
+        | Format::Mebibytes { .. }
+        | Format::Number { .. }
+        | Format::Choice(_)
+        | Format::Text(_)
+        | Format::Description(_)
+        | Format::Secret
+        | Format::GeneratedUuid
+        | Format::Volume
+        | Format::Size
+        | Format::Mac
+        | Format::Cidr4
+        | Format::Cidr6
+        | Format::Ip4
+        | Format::Ip6
+        | Format::Property(_) => None,
+    }
+}
+
+/// What a format asks for, as the end of "must be".
+fn expectation(format: &Format) -> &'static str {
+    match format {
+        Format::Bool => "true or false",
+        Format::Integer { .. } | Format::Weight { .. } => "a whole number",
+        Format::Mebibytes { .. } => "a number of MiB, or a size in quotes such as \"2GiB\"",
+        Format::Number { .. } => "a number",
+        Format::Choice(_) | Format::Text(_) | Format::Description(_) => "text in quotes",
+        Format::List { .. }
+        | Format::Words { .. }
+        | Format::Tags
+        | Format::Hotplug
+        | Format::Environment
+        | Format::SshKeys => "a list of texts in quotes",
+        Format::Boot => "a list of devices",
+        Format::Secret => "left out",
+        Format::GeneratedUuid => "a UUID in quotes",
+        Format::Volume => "a volume id in quotes",
+        Format::Size => "a size in quotes such as \"8GiB\"",
+        Format::Mac | Format::Cidr4 | Format::Cidr6 | Format::Ip4 | Format::Ip6 => "an address in quotes",
+        Format::Property(_) => "a table, or Proxmox VE's own text in quotes",
+    }
+}
