@@ -3,6 +3,8 @@
 //! Derived from the registry for a running guest; a stopped one takes everything at once. The planner
 //! shows it beside each change, so it must be true, not hopeful.
 
+use std::fmt;
+
 use crate::actual::{Config, Guest};
 use crate::registry::{Applies, HotplugFeature, KeyRef};
 use crate::release::Release;
@@ -15,6 +17,15 @@ pub enum When {
     Live,
     /// After its next restart.
     AfterRestart,
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Live => "live",
+            Self::AfterRestart => "after restart",
+        })
+    }
 }
 
 /// When a change of one key reaches a guest. `none` stands for an absent key.

@@ -11,8 +11,8 @@ use crate::classify::Class;
 use crate::effect::When;
 use crate::id::GuestId;
 use crate::quantity::Bytes;
-use crate::registry::KeyRef;
-use crate::value::{Value, print};
+use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::value::{Property, Value, Volume, print};
 
 /// One thing to do to one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,20 +147,53 @@ pub enum How {
 }
 
 impl fmt::Display for Change {
-    /// `cores 2 -> 4`; absence is shown as `unset`.
+    /// `cores 2 -> 4`; of a property string only the parts that differ: `net0.tag unset -> 5`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let format = &self.key.key().format;
-        let shown = |value: &Option<Value>| match value {
-            Some(value) => print::shown(format, value),
-            None => "unset".to_owned(),
-        };
-        match self.how {
-            How::Revert => write!(f, "{} stays {} (drop the waiting change)", self.key, shown(&self.from)),
-            How::Set(_) | How::Delete => {
-                write!(f, "{} {} -> {}", self.key, shown(&self.from), shown(&self.to))
+        match (&self.how, format, &self.from, &self.to) {
+            (How::Revert, _, from, _) => {
+                write!(f, "{} stays {} (drop the waiting change)", self.key, shown(format, from.as_ref()))
+            }
+            (_, Format::Property(shape), Some(Value::Property(from)), Some(Value::Property(to))) => {
+                f.write_str(&changed_parts(self.key, shape, from, to).join(", "))
+            }
+            (How::Set(_) | How::Delete, _, from, to) => {
+                let (from, to) = (shown(format, from.as_ref()), shown(format, to.as_ref()));
+                write!(f, "{} {from} -> {to}", self.key)
             }
         }
     }
+}
+
+/// A value, or the word for its absence.
+fn shown(format: &Format, value: Option<&Value>) -> String {
+    value.map_or_else(|| "unset".to_owned(), |value| print::shown(format, value))
+}
+
+/// The parts of a property string that differ and count.
+fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> Vec<String> {
+    let differs = |part: &&Part| match part.compared {
+        Compared::Always => from.get(part.name) != to.get(part.name),
+        Compared::WhenDeclared => {
+            part.name != "size" && to.get(part.name).is_some_and(|to| Some(to) != from.get(part.name))
+        }
+        Compared::Never => false,
+    };
+    // A volume still to be allocated is the one that is there, if its storage is.
+    let same_volume = |part: &&Part| {
+        matches!(
+            (from.get(part.name), to.get(part.name)),
+            (Some(Value::Volume(have)), Some(Value::Volume(Volume::Fresh { storage })))
+                if have.storage() == Some(storage)
+        )
+    };
+    let parts = shape.parts.iter().filter(differs).filter(|part| !same_volume(part));
+    parts
+        .map(|part| {
+            let (from, to) = (from.get(part.name), to.get(part.name));
+            format!("{key}.{} {} -> {}", part.name, shown(&part.format, from), shown(&part.format, to))
+        })
+        .collect()
 }
 
 /// Why an action cannot run now.

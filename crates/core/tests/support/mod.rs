@@ -1,0 +1,191 @@
+//! What the tests of core share: the text form of actual state, and the text form of a plan.
+#![expect(clippy::unwrap_used, reason = "a case that cannot be read shall stop its test")]
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use evenkeel_core::actual::{Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable};
+use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::plan::{Action, Busy, Context, GuestPlan, Plan};
+use evenkeel_core::release::Release;
+use evenkeel_core::value::compare::{Cgroup, Conventions};
+
+/// Reads desired state from TOML; a case that means to be wrong has no place here.
+pub(crate) fn desired(text: &str) -> Desired {
+    let mut sources = Sources::default();
+    sources.add("desired.toml", text);
+    desired::load(&sources).unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"))
+}
+
+/// A snapshot that is still empty.
+pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
+    Snapshot {
+        node: "pve1".parse().unwrap(),
+        release,
+        conventions: Conventions::default(),
+        guests: BTreeMap::new(),
+        elsewhere: BTreeMap::new(),
+        coverage: Coverage::Whole,
+    }
+}
+
+/// Reads actual state:
+///
+/// ```text
+/// release 8.4 · tags have case · cgroup v1 · partial WHY · frozen · busy VMID · elsewhere lxc/102 pve2
+/// lxc/101 running template locked(backup) ha(started)
+/// unreadable WHY
+/// no digest
+/// cores: 2
+///   waits: 4            or  waits to be deleted   or  waits to be destroyed
+/// nameserver:           a key that is absent now (its next line says what waits)
+/// ```
+pub(crate) fn actual(text: &str) -> (Snapshot, Context) {
+    let mut snapshot = empty_snapshot(Release::V8_4);
+    let mut context = Context::default();
+    let mut guests: Vec<(Guest, Vec<Entry>)> = Vec::new();
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        if let Some(waits) = line.trim_start().strip_prefix("waits").filter(|_| line.starts_with(' ')) {
+            let entry = guests.last_mut().unwrap().1.last_mut().unwrap();
+            match waits {
+                " to be deleted" => entry.delete = 1,
+                " to be destroyed" => entry.delete = 2,
+                _ => entry.pending = Some(unescape(waits.strip_prefix(": ").unwrap())),
+            }
+        } else if let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) {
+            let value = value.strip_prefix(' ').map(unescape);
+            let entry = Entry { key: key.into(), value, pending: None, delete: 0 };
+            guests.last_mut().unwrap().1.push(entry);
+        } else if line.starts_with("lxc/") || line.starts_with("qemu/") {
+            guests.push((guest(line), vec![digest("digest-of-the-file")]));
+        } else {
+            setting(line, &mut snapshot, &mut context, &mut guests);
+        }
+    }
+    for (mut guest, entries) in guests {
+        if guest.config.is_ok() {
+            guest.config = Ok(Config::from_pending(guest.id.kind, entries));
+        }
+        snapshot.guests.insert(guest.id.vmid, guest);
+    }
+    (snapshot, context)
+}
+
+fn is_key(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
+}
+
+fn unescape(text: &str) -> String {
+    text.replace("\\n", "\n").replace("\\0", "\0")
+}
+
+fn digest(text: &str) -> Entry {
+    Entry { key: "digest".into(), value: Some(text.into()), pending: None, delete: 0 }
+}
+
+fn guest(line: &str) -> Guest {
+    let mut words = line.split_whitespace();
+    let id: GuestId = words.next().unwrap().parse().unwrap();
+    let mut guest = Guest {
+        id,
+        power: Power::Unknown,
+        template: false,
+        ha: None,
+        lock: None,
+        config: Ok(Config::default()),
+    };
+    for word in words {
+        let inner = |name: &str| {
+            Some(word.strip_prefix(name)?.strip_prefix('(')?.strip_suffix(')')?.to_owned())
+        };
+        match word {
+            "running" => guest.power = Power::Running,
+            "paused" => guest.power = Power::Paused,
+            "stopped" => guest.power = Power::Stopped,
+            "power-unknown" => guest.power = Power::Unknown,
+            "template" => guest.template = true,
+            _ if inner("locked").is_some() => guest.lock = inner("locked"),
+            _ if inner("ha").is_some() => guest.ha = inner("ha"),
+            _ => panic!("what is `{word}` in `{line}`?"),
+        }
+    }
+    guest
+}
+
+fn setting(line: &str, snapshot: &mut Snapshot, context: &mut Context, guests: &mut [(Guest, Vec<Entry>)]) {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    match word {
+        "release" => snapshot.release = rest.parse().unwrap(),
+        "tags" => snapshot.conventions.tags_have_case = true,
+        "cgroup" => snapshot.conventions.cgroup = Cgroup::V1,
+        "partial" => snapshot.coverage = Coverage::Partial(rest.into()),
+        "frozen" => context.frozen = true,
+        "busy" => {
+            let op = OperationId::from_parts(1_700_000_000_000, 7);
+            context.busy.insert(rest.parse().unwrap(), Busy { op, since: "12:00:00".into() });
+        }
+        "elsewhere" => {
+            let (id, node) = rest.split_once(' ').unwrap();
+            let id: GuestId = id.parse().unwrap();
+            let there = Elsewhere { kind: id.kind, node: node.parse().unwrap() };
+            snapshot.elsewhere.insert(id.vmid, there);
+        }
+        "unreadable" => guests.last_mut().unwrap().0.config = Err(Unreadable(rest.into())),
+        "no" => guests.last_mut().unwrap().1.retain(|entry| entry.key != "digest"),
+        _ => panic!("what is `{line}`?"),
+    }
+}
+
+/// A plan as a reviewer reads it: every parameter that would be sent, the reasons, what is held.
+pub(crate) fn shown(plan: &Plan) -> String {
+    let mut text = String::new();
+    for guest in &plan.guests {
+        show_guest(guest, &mut text);
+    }
+    let run = plan.runnable().count();
+    let held = plan.actions().count() - run;
+    writeln!(text, "{run} to run, {held} held, {} in sync", plan.in_sync).unwrap();
+    text
+}
+
+fn show_guest(guest: &GuestPlan, text: &mut String) {
+    writeln!(text, "{}", guest.guest).unwrap();
+    if let Some(busy) = &guest.busy {
+        writeln!(text, "  busy ({}, since {})", busy.op, busy.since).unwrap();
+    }
+    for action in &guest.actions {
+        show_action(action, text);
+    }
+    for change in &guest.waiting {
+        writeln!(text, "  after restart: {change}").unwrap();
+    }
+    for problem in &guest.problems {
+        writeln!(text, "  problem: {problem}").unwrap();
+        if let Some(hint) = problem.hint() {
+            writeln!(text, "    next: {hint}").unwrap();
+        }
+    }
+}
+
+fn show_action(action: &Action, text: &mut String) {
+    writeln!(text, "  {} ({})", action.step.kind(), action.effect()).unwrap();
+    for (reason, at) in action.reasons().iter().zip(0..) {
+        match action.changes.get(at) {
+            Some(change) => writeln!(text, "    {reason} ({})", change.when).unwrap(),
+            None => writeln!(text, "    {reason}").unwrap(),
+        }
+    }
+    for (name, value) in action.step.params() {
+        if name != "digest" {
+            writeln!(text, "    > {name}={}", value.replace('\n', "\\n").replace('\0', "\\0")).unwrap();
+        }
+    }
+    if !action.why.is_empty() {
+        writeln!(text, "    why: {}", action.why).unwrap();
+    }
+    if let Some(held) = &action.held {
+        writeln!(text, "    held: {} ({held})", held.code()).unwrap();
+    }
+}
