@@ -395,12 +395,14 @@ mod tests {
             ("hostnmae", Some("hostname")),
             ("net2", Some("net0")),
             ("tag", Some("tags")),
+            ("tang", None),
             ("rootfs", None),
             ("x", None),
             ("", None),
         ] {
             assert_eq!(did_you_mean(word, keys.iter().copied()), meant, "{word}");
         }
+        assert_eq!(did_you_mean("x", ["y"].into_iter()), None);
         assert_eq!(did_you_mean(&"c".repeat(1 << 20), keys.iter().copied()), None);
     }
 

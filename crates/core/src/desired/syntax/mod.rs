@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The checker calls [`parse`] for each file. What the three syntaxes share is decided once, in
-//! [`Growth`], so that no value is allowed by one and refused by another. Nothing here may panic,
+//! `Growth`, so that no value is allowed by one and refused by another. Nothing here may panic,
 //! hang or grow without bound, whatever the text: it may come from a stranger.
 
 mod json;

@@ -14,14 +14,14 @@ use crate::diagnostic::{Code, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
     let text = growth.text;
-    let (table, errors) = DeTable::parse_recoverable(text);
+    let (table, mut errors) = DeTable::parse_recoverable(text);
+    // A wrong file has a mistake in every byte; only those that will be told are kept.
+    errors.sort_by_key(|error| error.span().map(|span| span.start));
+    errors.truncate(super::MISTAKES_TOLD_MAX);
     let mut duplicates = Vec::new();
     for error in errors {
         match (error.message(), error.span()) {
             ("duplicate key", Some(again)) => duplicates.push(again),
-            ("recursion limit", at) => {
-                growth.too_deep(at.unwrap_or(0..0));
-            }
             (message, at) => refuse(message, at, growth),
         }
     }
@@ -34,7 +34,7 @@ pub(super) fn read(growth: &mut Growth) -> Option<Node> {
 }
 
 fn refuse(message: &str, at: Option<Range<usize>>, growth: &mut Growth) {
-    if message.starts_with("cannot recurse") {
+    if message == "recursion limit" || message.starts_with("cannot recurse") {
         growth.too_deep(at.unwrap_or(0..0));
     } else {
         growth.refuse(Code::Syntax, at.unwrap_or(0..0), phrase(message), "");
@@ -93,7 +93,6 @@ fn refuse_duplicates(text: &str, duplicates: &[Range<usize>], growth: &mut Growt
     let mut again: Vec<_> = duplicates.to_vec();
     again.sort_by_key(|range| range.start);
     again.dedup();
-    again.truncate(super::MISTAKES_TOLD_MAX);
     if again.is_empty() {
         return;
     }

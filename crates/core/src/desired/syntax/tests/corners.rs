@@ -142,6 +142,14 @@ fn a_toml_table_stands_at_its_header() {
 }
 
 #[test]
+fn the_top_table_stands_for_the_whole_file() {
+    for (path, text) in [("a.toml", "\nx = 1\n"), ("a.yaml", "\nx: 1\n"), ("a.json", " {} ")] {
+        let span = read(path, text).unwrap().span;
+        assert_eq!((span.start, span.end), (0, text.len()), "{path}");
+    }
+}
+
+#[test]
 fn yaml_takes_plain_words_by_the_core_schema_of_1_2() {
     for (text, read_as) in [
         ("yes", "\"yes\""),

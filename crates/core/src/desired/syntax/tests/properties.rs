@@ -1,6 +1,5 @@
 //! What holds for any text: one document gives one tree, places lie in the text, nothing panics.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
@@ -26,10 +25,16 @@ fn unplaced(value: Tree) -> Node {
     Node { span: Span::new(FileId(0), 0, 0), value }
 }
 
-fn table(entries: BTreeMap<String, Tree>) -> Tree {
-    let entry =
-        |(key, value)| Entry { key, key_span: Span::new(FileId(0), 0, 0), value: unplaced(value) };
-    Tree::Table(entries.into_iter().map(entry).collect())
+/// A table in the order given, without the keys that come again.
+fn table(given: Vec<(String, Tree)>) -> Tree {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (key, value) in given {
+        if entries.iter().all(|entry| entry.key != key) {
+            let value = unplaced(value);
+            entries.push(Entry { key, key_span: value.span, value });
+        }
+    }
+    Tree::Table(entries)
 }
 
 fn any_text() -> impl Strategy<Value = String> {
@@ -53,10 +58,10 @@ fn any_tree() -> impl Strategy<Value = Tree> {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4)
                 .prop_map(|items| Tree::List(items.into_iter().map(unplaced).collect())),
-            prop::collection::btree_map(any_text(), inner, 0..4).prop_map(table),
+            prop::collection::vec((any_text(), inner), 0..4).prop_map(table),
         ]
     });
-    prop::collection::btree_map(any_text(), tree, 0..4).prop_map(table)
+    prop::collection::vec((any_text(), tree), 0..4).prop_map(table)
 }
 
 /// Every syntax reads this spelling of text alike, but for the braces of `\u`.
