@@ -90,7 +90,10 @@ impl Judgement {
 /// Judges an act.
 pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
     let Ok(op) = intent.op.parse::<ActionKind>() else {
-        return Judgement::new(Class::Destructive, format!("`{}` is not an op evenkeel knows", intent.op));
+        return Judgement::new(
+            Class::Destructive,
+            format!("`{}` is not an op evenkeel knows", intent.op),
+        );
     };
     let verb = match op {
         ActionKind::SetConfig => config(intent),
@@ -98,17 +101,25 @@ pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
         ActionKind::Shutdown => Judgement::new(Class::Disruptive, "takes the guest down"),
         ActionKind::Stop => Judgement::new(Class::Disruptive, "cuts the guest's power"),
         ActionKind::Resize => resize(intent),
-        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => into_free_number(intent, op),
+        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
+            into_free_number(intent, op)
+        }
         ActionKind::Snapshot => Judgement::benign(),
         ActionKind::Destroy => destroy(intent, provenance),
-        ActionKind::Rollback => Judgement::new(Class::Destructive, "everything since the snapshot is lost"),
+        ActionKind::Rollback => {
+            Judgement::new(Class::Destructive, "everything since the snapshot is lost")
+        }
         ActionKind::DeleteSnapshot => Judgement::new(Class::Destructive, "a point in time is lost"),
         ActionKind::DeleteVolume => Judgement::new(Class::Destructive, "the volume is freed"),
         ActionKind::MoveVolume => Judgement::benign(),
         ActionKind::Migrate => Judgement::new(Class::Disruptive, "moves the guest to another node"),
         ActionKind::Template => Judgement::new(Class::Disruptive, "the guest can no longer start"),
-        ActionKind::WipeStorage => Judgement::new(Class::Destructive, "everything on the storage is lost"),
-        ActionKind::Decommission => Judgement::new(Class::Destructive, "the host is taken out of service"),
+        ActionKind::WipeStorage => {
+            Judgement::new(Class::Destructive, "everything on the storage is lost")
+        }
+        ActionKind::Decommission => {
+            Judgement::new(Class::Destructive, "the host is taken out of service")
+        }
     };
     verb.worse(parameters(intent, op)).worse(what_waits(intent, op))
 }
@@ -165,13 +176,18 @@ fn known_parameters(op: ActionKind) -> &'static [(&'static str, Worst)] {
             &[("description", Harmless), ("snapname", Harmless), ("vmstate", Harmless)]
         }
         ActionKind::Destroy => &[
-            ("destroy-unreferenced-disks", IfOn("destroys volumes of former guests of this number")),
+            (
+                "destroy-unreferenced-disks",
+                IfOn("destroys volumes of former guests of this number"),
+            ),
             ("force", Interrupts),
             ("purge", IfOn("removes backup jobs, replicas and HA entries")),
         ],
         ActionKind::Rollback => &[("snapname", Harmless), ("start", Harmless)],
         ActionKind::DeleteSnapshot => &[("force", Harmless), ("snapname", Harmless)],
-        ActionKind::DeleteVolume => &[("digest", Harmless), ("slot", Harmless), ("volume", Harmless)],
+        ActionKind::DeleteVolume => {
+            &[("digest", Harmless), ("slot", Harmless), ("volume", Harmless)]
+        }
         ActionKind::MoveVolume => &[
             ("bwlimit", Harmless),
             ("delete", IfOn("the source is freed after the copy")),
@@ -215,10 +231,14 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         let known = known_parameters(op).iter().find(|(known, _)| known == name);
         let next = match known {
             Some((_, Worst::Harmless)) => Judgement::benign(),
-            Some((_, Worst::Interrupts)) => Judgement::new(Class::Disruptive, format!("`{name}` interrupts")),
+            Some((_, Worst::Interrupts)) => {
+                Judgement::new(Class::Disruptive, format!("`{name}` interrupts"))
+            }
             Some((_, Worst::IfOn(_))) if value == "0" => Judgement::benign(),
             Some((_, Worst::IfOn(why))) => Judgement::new(Class::Destructive, *why),
-            None if takes_keys && registry::find(intent.kind, name).is_some() => Judgement::benign(),
+            None if takes_keys && registry::find(intent.kind, name).is_some() => {
+                Judgement::benign()
+            }
             None => Judgement::new(
                 Class::Destructive,
                 format!("`{name}` is not a parameter of {op} that evenkeel knows"),
@@ -269,7 +289,9 @@ fn resize(intent: &Intent<'_>) -> Judgement {
     match size {
         Some(Ok(_)) => Judgement::benign(),
         // A relative size grows again with each repeat.
-        Some(Err(_)) | None => Judgement::new(Class::Destructive, "the new size is not an absolute size"),
+        Some(Err(_)) | None => {
+            Judgement::new(Class::Destructive, "the new size is not an absolute size")
+        }
     }
 }
 
@@ -305,7 +327,10 @@ fn config(intent: &Intent<'_>) -> Judgement {
     let seen = match intent.target {
         Target::Seen(Guest { config: Ok(config), .. }) => config,
         Target::Seen(_) | Target::Free | Target::Unknown => {
-            return Judgement::new(Class::Destructive, "the configuration it would change is unknown");
+            return Judgement::new(
+                Class::Destructive,
+                "the configuration it would change is unknown",
+            );
         }
     };
     let mut judgement = Judgement::benign();
@@ -346,13 +371,20 @@ fn change(key: KeyRef, config: &Config, to: Option<&Value>) -> Judgement {
 }
 
 /// The class of changing one key from a value to another; none stands for absence.
-pub fn change_of(key: KeyRef, from: Option<&Value>, to: Option<&Value>, cloud_init: bool) -> Judgement {
+pub fn change_of(
+    key: KeyRef,
+    from: Option<&Value>,
+    to: Option<&Value>,
+    cloud_init: bool,
+) -> Judgement {
     if to.is_some_and(is_odd) {
         return Judgement::new(Class::Destructive, format!("the value of `{key}` cannot be read"));
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
-        Hazard::Disrupts => Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest")),
+        Hazard::Disrupts => {
+            Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
+        }
         Hazard::GuestName if cloud_init => {
             Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
         }
@@ -402,8 +434,7 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         };
     };
     let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
-    let was_set_to =
-        |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
+    let was_set_to = |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
     if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
         return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
     }

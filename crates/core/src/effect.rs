@@ -61,7 +61,9 @@ pub fn when(
 /// Memory and CPUs can be plugged in; taking them out needs the guest's help, and may wait.
 fn hotplugs(feature: HotplugFeature, from: Option<&Value>, to: Option<&Value>) -> bool {
     match feature {
-        HotplugFeature::Cpu => matches!((from, to), (Some(Value::Integer(a)), Some(Value::Integer(b))) if b > a),
+        HotplugFeature::Cpu => {
+            matches!((from, to), (Some(Value::Integer(a)), Some(Value::Integer(b))) if b > a)
+        }
         HotplugFeature::Network
         | HotplugFeature::Usb
         | HotplugFeature::Memory
@@ -80,10 +82,29 @@ fn names_cpu_or_memory(value: &Value) -> bool {
 
 /// Parts of a drive QEMU changes while running.
 const LIVE_DRIVE_PARTS: &[&str] = &[
-    "backup", "bps", "bps_max_length", "bps_rd", "bps_rd_max_length", "bps_wr", "bps_wr_max_length",
-    "iops", "iops_max", "iops_max_length", "iops_rd", "iops_rd_max", "iops_rd_max_length", "iops_wr",
-    "iops_wr_max", "iops_wr_max_length", "mbps", "mbps_max", "mbps_rd", "mbps_rd_max", "mbps_wr",
-    "mbps_wr_max", "replicate",
+    "backup",
+    "bps",
+    "bps_max_length",
+    "bps_rd",
+    "bps_rd_max_length",
+    "bps_wr",
+    "bps_wr_max_length",
+    "iops",
+    "iops_max",
+    "iops_max_length",
+    "iops_rd",
+    "iops_rd_max",
+    "iops_rd_max_length",
+    "iops_wr",
+    "iops_wr_max",
+    "iops_wr_max_length",
+    "mbps",
+    "mbps_max",
+    "mbps_rd",
+    "mbps_rd_max",
+    "mbps_wr",
+    "mbps_wr_max",
+    "replicate",
 ];
 
 fn drive_is_live(config: &Config, from: Option<&Value>, to: Option<&Value>) -> bool {

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::actual::{Config, Guest};
 use crate::id::GuestKind;
 use crate::operation::IdentityHash;
-use crate::registry::Hazard;
+use crate::registry::{self, Hazard};
 use crate::value::{Property, Value, Volume, print};
 
 /// Why a guest's identity cannot be told.
@@ -61,7 +61,9 @@ fn volumes(config: &Config) -> Vec<Mark> {
         .filter_map(|(_, property)| match property.volume()? {
             Volume::Existing { storage, name } => Some(("volume", format!("{storage}:{name}"))),
             Volume::Path(path) => Some(("path", path.to_string())),
-            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom => None,
+            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom => {
+                None
+            }
         })
         .collect()
 }
@@ -69,10 +71,9 @@ fn volumes(config: &Config) -> Vec<Mark> {
 fn addresses(config: &Config) -> Vec<Mark> {
     current_properties(config)
         .filter_map(|(_, property)| property.get("hwaddr").or_else(|| property.get("macaddr")))
-        .filter_map(|mac| match mac {
-            Value::Text(mac) => Some(("mac", mac.to_string())),
-            _ => None,
-        })
+        .filter_map(
+            |mac| if let Value::Text(mac) = mac { Some(("mac", mac.to_string())) } else { None },
+        )
         .collect()
 }
 
@@ -84,10 +85,8 @@ fn current_properties(config: &Config) -> impl Iterator<Item = (Hazard, &Propert
 }
 
 fn named(config: &Config, kind: GuestKind, name: &'static str) -> Mark {
-    let text = config.current(kind, name).map(|value| match value {
-        Value::Text(text) => text.to_string(),
-        other => print::pve(&crate::registry::Format::Text(crate::registry::Rule::Line), other),
-    });
+    let key = registry::find(kind, name).expect("the marks of creation are in the registry").key();
+    let text = config.current(kind, name).map(|value| print::pve(&key.format, value));
     (name, text.unwrap_or_default())
 }
 

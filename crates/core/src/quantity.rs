@@ -95,7 +95,9 @@ impl Bytes {
         }
         while rest > 0 {
             rest *= 10;
-            text.push(char::from(b'0' + u8::try_from(rest / Self::GIB).expect("a digit is below 10")));
+            text.push(char::from(
+                b'0' + u8::try_from(rest / Self::GIB).expect("a digit is below 10"),
+            ));
             rest %= Self::GIB;
         }
         text
@@ -104,8 +106,7 @@ impl Bytes {
 
 /// `number` (digits with an optional fraction) times `factor`, rounded down.
 fn scale(number: &str, factor: u64, whole: &str) -> Result<Bytes, QuantityError> {
-    let decimal: Decimal =
-        number.parse().map_err(|_| QuantityError::NotASize(whole.to_owned()))?;
+    let decimal: Decimal = number.parse().map_err(|_| QuantityError::NotASize(whole.to_owned()))?;
     if decimal.mantissa < 0 {
         return Err(QuantityError::NotASize(whole.to_owned()));
     }
@@ -116,7 +117,9 @@ fn scale(number: &str, factor: u64, whole: &str) -> Result<Bytes, QuantityError>
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (unit, factor) in [("T", Self::TIB), ("G", Self::GIB), ("M", Self::MIB), ("K", Self::KIB)] {
+        for (unit, factor) in
+            [("T", Self::TIB), ("G", Self::GIB), ("M", Self::MIB), ("K", Self::KIB)]
+        {
             if self.0.is_multiple_of(factor) {
                 return write!(f, "{}{unit}", self.0 / factor);
             }
@@ -193,9 +196,14 @@ mod tests {
 
     #[test]
     fn sizes_print_with_the_largest_unit_that_divides_them() {
-        for (text, printed) in
-            [("1024G", "1T"), ("1536M", "1536M"), ("1.5G", "1536M"), ("8192M", "8G"), ("0", "0T"), ("7", "7")]
-        {
+        for (text, printed) in [
+            ("1024G", "1T"),
+            ("1536M", "1536M"),
+            ("1.5G", "1536M"),
+            ("8192M", "8G"),
+            ("0", "0T"),
+            ("7", "7"),
+        ] {
             assert_eq!(Bytes::from_pve(text).unwrap().to_string(), printed, "{text}");
         }
     }
@@ -219,7 +227,8 @@ mod tests {
 
     #[test]
     fn decimals_compare_by_value() {
-        for (left, right) in [("2", "2.0"), ("02", "2"), (".5", "0.50"), ("-0", "0"), ("10.", "10")] {
+        for (left, right) in [("2", "2.0"), ("02", "2"), (".5", "0.50"), ("-0", "0"), ("10.", "10")]
+        {
             assert_eq!(left.parse::<Decimal>(), right.parse::<Decimal>(), "{left} {right}");
         }
         for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999"] {

@@ -26,7 +26,9 @@ fn planned_as_written(path: &Path) -> datatest_stable::Result<()> {
         return Ok(());
     }
     if shown != case.plan {
-        return Err(format!("{}\nexpected:\n{}\nplanned:\n{shown}", path.display(), case.plan).into());
+        return Err(
+            format!("{}\nexpected:\n{}\nplanned:\n{shown}", path.display(), case.plan).into()
+        );
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 //! A vector says: this was declared, that was read back, and are they the same? Further files of the
 //! same form are read from `EVENKEEL_VECTORS` (paths joined by colons).
 #![expect(clippy::disallowed_methods, reason = "a test reads its own vectors")]
+#![expect(clippy::unwrap_used, reason = "a vector that cannot be read shall stop the test")]
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -47,7 +48,9 @@ struct Count {
 #[test]
 fn stored_values_equal_what_was_declared() {
     let mut files: Vec<PathBuf> = ["lxc", "qemu"]
-        .map(|kind| Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{kind}.jsonl")))
+        .map(|kind| {
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/vectors/{kind}.jsonl"))
+        })
         .into();
     if let Some(more) = std::env::var_os("EVENKEEL_VECTORS") {
         files.extend(std::env::split_paths(&more).filter(|path| !path.as_os_str().is_empty()));
@@ -64,8 +67,11 @@ fn stored_values_equal_what_was_declared() {
     }
     // Written past the test harness's capture, so that the counts are seen on success too.
     let Count { passed, failed, unsupported, .. } = &count;
-    writeln!(std::io::stdout(), "vectors: {passed} passed, {failed} failed, {unsupported} unsupported")
-        .unwrap();
+    writeln!(
+        std::io::stdout(),
+        "vectors: {passed} passed, {failed} failed, {unsupported} unsupported"
+    )
+    .unwrap();
     assert!(count.failed == 0, "{}", count.report);
     assert!(count.passed >= 316, "the vectors of both kinds are not all there");
 }
@@ -89,21 +95,30 @@ fn judge(vector: &Vector, place: &str, count: &mut Count) {
     let key = found.key();
     let have = vector.read.as_deref().filter(|text| !text.is_empty());
     let have = have.map(|text| read::stored(&key.format, text));
-    let wants_nothing = vector.op == Op::Delete || (vector.op == Op::Compare && vector.written.is_empty());
-    let want = if wants_nothing { Ok(None) } else { read::declared(&key.format, &vector.written).map(Some) };
+    let wants_nothing =
+        vector.op == Op::Delete || (vector.op == Op::Compare && vector.written.is_empty());
+    let want = if wants_nothing {
+        Ok(None)
+    } else {
+        read::declared(&key.format, &vector.written).map(Some)
+    };
     let conventions = Conventions {
         tags_have_case: vector.datacenter_cfg.contains("case-sensitive=1"),
         ..Conventions::default()
     };
     let equal = want.is_ok_and(|want| {
-        difference(key, vmid(vector.kind), want.as_ref(), have.as_ref(), conventions) == Difference::Same
+        difference(key, vmid(vector.kind), want.as_ref(), have.as_ref(), conventions)
+            == Difference::Same
     });
     if equal == vector.equal {
         count.passed += 1;
     } else {
         count.failed += 1;
         let Vector { kind, key, written, read, equal: expected, .. } = vector;
-        writeln!(count.report, "{place}: {kind} {key} declared {written:?}, read {read:?}: expected equal = {expected}")
-            .unwrap();
+        writeln!(
+            count.report,
+            "{place}: {kind} {key} declared {written:?}, read {read:?}: expected equal = {expected}"
+        )
+        .unwrap();
     }
 }

@@ -64,8 +64,15 @@ pub enum Waiting {
 
 /// Keys PVE keeps for itself: they appear in a configuration and say nothing about drift.
 const SERVER_KEYS: &[&str] = &[
-    "digest", "lxc", "parent", "running-nets-host-mtu", "runningcpu", "runningmachine", "snapstate",
-    "snaptime", "vmstate",
+    "digest",
+    "lxc",
+    "parent",
+    "running-nets-host-mtu",
+    "runningcpu",
+    "runningmachine",
+    "snapstate",
+    "snaptime",
+    "vmstate",
 ];
 
 impl Config {
@@ -198,9 +205,14 @@ mod tests {
     #[test]
     fn hotplug_follows_the_guest_and_defaults_when_unset() {
         let with = |text: Option<&str>| {
-            Config::from_pending(GuestKind::Qemu, text.map(|text| entry("hotplug", Some(text), None, 0)))
+            Config::from_pending(
+                GuestKind::Qemu,
+                text.map(|text| entry("hotplug", Some(text), None, 0)),
+            )
         };
-        assert!(HotplugFeature::Network.is_on(&with(None)) && !HotplugFeature::Cpu.is_on(&with(None)));
+        assert!(
+            HotplugFeature::Network.is_on(&with(None)) && !HotplugFeature::Cpu.is_on(&with(None))
+        );
         assert!(!HotplugFeature::Network.is_on(&with(Some("0"))));
         assert!(HotplugFeature::Cpu.is_on(&with(Some("cpu,disk"))));
     }

@@ -65,19 +65,22 @@ impl<'a> Checker<'a> {
             return;
         };
         let id = GuestId::new(kind, vmid);
-        let state = match self.is_absent(&entry.value) {
-            true => self.absent(id, entries),
-            false => self.present(id, entries),
+        let state = if is_absent(&entry.value) {
+            self.absent(id, entries)
+        } else {
+            self.present(id, entries)
         };
         if let Some((_, first)) = self.guests.get(&vmid) {
-            let diagnostic = Diagnostic::new(Code::Duplicate, format!("guest {vmid} is declared twice"));
+            let diagnostic =
+                Diagnostic::new(Code::Duplicate, format!("guest {vmid} is declared twice"));
             let diagnostic = diagnostic.at(entry.key_span, "declared again here");
             self.errors.push(diagnostic.related(*first, "first declared here"));
             return;
         }
         if self.guests.len() == GUESTS_MAX {
             let message = format!("more than {GUESTS_MAX} guests are declared");
-            self.errors.push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
+            self.errors
+                .push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
         }
         self.guests.insert(vmid, (Guest { id, state }, entry.key_span));
     }
@@ -85,23 +88,24 @@ impl<'a> Checker<'a> {
     fn kind(&mut self, guest: &Entry) -> Option<GuestKind> {
         let Some(entry) = guest.value.entry("kind") else {
             let message = format!("guest {} does not say its kind", guest.key);
-            let diagnostic = Diagnostic::new(Code::Structure, message).at(guest.key_span, "this guest");
-            self.errors.push(diagnostic.hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine"));
+            let diagnostic =
+                Diagnostic::new(Code::Structure, message).at(guest.key_span, "this guest");
+            self.errors.push(
+                diagnostic.hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine"),
+            );
             return None;
         };
         self.word(entry, &[("lxc", GuestKind::Lxc), ("qemu", GuestKind::Qemu)])
-    }
-
-    fn is_absent(&self, guest: &Node) -> bool {
-        guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
     }
 
     /// An absent guest has a kind and a state, and nothing else.
     fn absent(&mut self, id: GuestId, entries: &[Entry]) -> State {
         for entry in entries {
             if !matches!(entry.key.as_str(), "kind" | "state") {
-                let message = format!("`{}` is declared for a guest that shall be absent", entry.key);
-                let diagnostic = Diagnostic::new(Code::Contradiction, message).at(entry.key_span, "of no use here");
+                let message =
+                    format!("`{}` is declared for a guest that shall be absent", entry.key);
+                let diagnostic = Diagnostic::new(Code::Contradiction, message)
+                    .at(entry.key_span, "of no use here");
                 self.errors.push(diagnostic.hint(format!("keep only `kind` and `state` for {id}")));
             }
         }
@@ -117,9 +121,13 @@ impl<'a> Checker<'a> {
                 "state" => {
                     self.word(entry, &[("present", ()), ("absent", ())]);
                 }
-                "run" => spec.run = self.word(entry, &[("running", Run::Running), ("stopped", Run::Stopped)]),
+                "run" => {
+                    spec.run =
+                        self.word(entry, &[("running", Run::Running), ("stopped", Run::Stopped)]);
+                }
                 "stop" => {
-                    let word = self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
+                    let word =
+                        self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
                     spec.stop = word.unwrap_or_default();
                 }
                 "source" => spec.source = self.source(entry),
@@ -153,7 +161,9 @@ impl<'a> Checker<'a> {
         };
         if let Declared::No(why) = key.key().declared {
             let message = format!("`{name}` cannot be declared: {why}");
-            self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"));
+            self.errors.push(
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
+            );
             return None;
         }
         Some(key)
@@ -163,13 +173,16 @@ impl<'a> Checker<'a> {
         let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
         if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
             let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
-            self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"));
+            self.errors.push(
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"),
+            );
             return;
         }
-        let mut diagnostic =
-            Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`")).at(span, "not a key of a guest");
+        let mut diagnostic = Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`"))
+            .at(span, "not a key of a guest");
         let names = key_names(kind, name);
-        let near = did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
+        let near =
+            did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
         diagnostic = match near {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
             None => diagnostic.hint(format!("`evenkeel schema` lists every key of {kind} guests")),
@@ -178,7 +191,13 @@ impl<'a> Checker<'a> {
     }
 
     /// Keys that must be absent.
-    fn unset(&mut self, kind: GuestKind, entry: &Entry, entries: &[Entry], fields: &mut Vec<Field>) {
+    fn unset(
+        &mut self,
+        kind: GuestKind,
+        entry: &Entry,
+        entries: &[Entry],
+        fields: &mut Vec<Field>,
+    ) {
         let Tree::List(items) = &entry.value.value else {
             self.wrong_type(&entry.value, "`unset` must be a list of keys");
             return;
@@ -192,14 +211,17 @@ impl<'a> Checker<'a> {
                 continue;
             };
             if let Some(set) = entries.iter().find(|other| other.key == *name) {
-                let diagnostic = Diagnostic::new(Code::Contradiction, format!("`{name}` is both set and unset"));
+                let diagnostic =
+                    Diagnostic::new(Code::Contradiction, format!("`{name}` is both set and unset"));
                 let diagnostic = diagnostic.at(item.span, "unset here");
                 self.errors.push(diagnostic.related(set.key_span, "set here"));
             } else if let Some(why) = cannot_unset(key) {
-                let diagnostic = Diagnostic::new(Code::BadValue, format!("`{name}` cannot be unset: {why}"));
+                let diagnostic =
+                    Diagnostic::new(Code::BadValue, format!("`{name}` cannot be unset: {why}"));
                 self.errors.push(diagnostic.at(item.span, "leave it out"));
             } else if fields.iter().any(|field| field.key == key) {
-                let diagnostic = Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
+                let diagnostic =
+                    Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
                 self.errors.push(diagnostic.at(item.span, "again here"));
             } else {
                 fields.push(Field { key, want: None });
@@ -211,9 +233,14 @@ impl<'a> Checker<'a> {
     fn source(&mut self, entry: &Entry) -> Option<Source> {
         let entries = self.table(&entry.value, "`source`")?;
         let [source] = entries else {
-            let diagnostic = Diagnostic::new(Code::Structure, "`source` must name exactly one thing to make the guest from");
+            let diagnostic = Diagnostic::new(
+                Code::Structure,
+                "`source` must name exactly one thing to make the guest from",
+            );
             self.errors.push(
-                diagnostic.at(entry.value.span, "").hint("write template = \"…\", clone = 9000 or backup = \"…\""),
+                diagnostic
+                    .at(entry.value.span, "")
+                    .hint("write template = \"…\", clone = 9000 or backup = \"…\""),
             );
             return None;
         };
@@ -221,9 +248,13 @@ impl<'a> Checker<'a> {
             ("template", Tree::Text(volume)) => self.volume(source, volume).map(Source::Template),
             ("backup", Tree::Text(volume)) => self.volume(source, volume).map(Source::Backup),
             ("clone", Tree::Integer(number)) => {
-                let vmid = u32::try_from(*number).ok().and_then(|number| VmId::try_from(number).ok());
+                let vmid =
+                    u32::try_from(*number).ok().and_then(|number| VmId::try_from(number).ok());
                 if vmid.is_none() {
-                    let diagnostic = Diagnostic::new(Code::BadValue, format!("`{number}` is not a guest number"));
+                    let diagnostic = Diagnostic::new(
+                        Code::BadValue,
+                        format!("`{number}` is not a guest number"),
+                    );
                     self.errors.push(diagnostic.at(source.value.span, ""));
                 }
                 vmid.map(Source::Clone)
@@ -248,7 +279,8 @@ impl<'a> Checker<'a> {
         match crate::value::read::declared(&format, volume) {
             Ok(_) => Some(volume.to_owned()),
             Err(misfit) => {
-                let diagnostic = Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
+                let diagnostic =
+                    Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
                 self.errors.push(diagnostic.at(entry.value.span, ""));
                 None
             }
@@ -259,14 +291,18 @@ impl<'a> Checker<'a> {
     fn word<T: Clone>(&mut self, entry: &Entry, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let Tree::Text(text) = &entry.value.value else {
-            self.wrong_type(&entry.value, &format!("`{}` must be {}", entry.key, names.join(" or ")));
+            self.wrong_type(
+                &entry.value,
+                &format!("`{}` must be {}", entry.key, names.join(" or ")),
+            );
             return None;
         };
         if let Some((_, value)) = words.iter().find(|(name, _)| name == text) {
             return Some(value.clone());
         }
         let message = format!("`{}` must be {}", entry.key, names.join(" or "));
-        let mut diagnostic = Diagnostic::new(Code::BadValue, message).at(entry.value.span, "not one of these");
+        let mut diagnostic =
+            Diagnostic::new(Code::BadValue, message).at(entry.value.span, "not one of these");
         if let Some(near) = did_you_mean(text, names.into_iter()) {
             diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
         }
@@ -293,9 +329,15 @@ impl<'a> Checker<'a> {
         self.errors.push(field::wrong_type(node, message));
     }
 
-    fn unknown<'w>(&mut self, entry: &Entry, place: &str, words: impl Iterator<Item = &'w str> + Clone) {
+    fn unknown<'w>(
+        &mut self,
+        entry: &Entry,
+        place: &str,
+        words: impl Iterator<Item = &'w str> + Clone,
+    ) {
         let message = format!("unknown key `{}` in {place}", entry.key);
-        let mut diagnostic = Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
+        let mut diagnostic =
+            Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
         let all: Vec<&str> = words.clone().collect();
         diagnostic = match did_you_mean(&entry.key, words) {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
@@ -303,6 +345,10 @@ impl<'a> Checker<'a> {
         };
         self.errors.push(diagnostic);
     }
+}
+
+fn is_absent(guest: &Node) -> bool {
+    guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
 }
 
 /// The names a misspelt key may have meant: families with the number that was written.

@@ -18,7 +18,8 @@ pub(super) fn value(sources: &Sources, key: KeyRef, node: &Node) -> Result<Value
 /// A value of a type that does not belong there.
 pub(super) fn wrong_type(node: &Node, message: &str) -> Diagnostic {
     let found = node.value.kind_name();
-    let diagnostic = Diagnostic::new(Code::WrongType, message).at(node.span, format!("this is {}", article(found)));
+    let diagnostic = Diagnostic::new(Code::WrongType, message)
+        .at(node.span, format!("this is {}", article(found)));
     match node.value {
         Tree::Null => diagnostic.hint("a key that must be absent goes into `unset`"),
         Tree::Bool(_)
@@ -47,9 +48,9 @@ impl Reader<'_> {
         match &node.value {
             Tree::Text(text) => self.text(name, format, text, node.span),
             Tree::List(items) => self.list(name, format, items, node),
-            Tree::Table(entries) => match format {
-                Format::Property(shape) => self.table(name, shape, entries, node),
-                _ => Err(vec![self.mismatch(name, format, node)]),
+            Tree::Table(entries) => match format.shape() {
+                Some(shape) => self.table(name, shape, entries, node),
+                None => Err(vec![mismatch(name, format, node)]),
             },
             Tree::Integer(number) if takes_number(format) => {
                 self.text(name, format, &number.to_string(), node.span)
@@ -61,13 +62,20 @@ impl Reader<'_> {
                 self.text(name, format, if *on { "1" } else { "0" }, node.span)
             }
             Tree::Null | Tree::Bool(_) | Tree::Integer(_) | Tree::Float(_) => {
-                Err(vec![self.mismatch(name, format, node)])
+                Err(vec![mismatch(name, format, node)])
             }
         }
     }
 
-    fn text(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<Value, Vec<Diagnostic>> {
-        let value = read::declared(format, text).map_err(|misfit| vec![self.misfit(name, &misfit, span)])?;
+    fn text(
+        &self,
+        name: &str,
+        format: &Format,
+        text: &str,
+        span: Span,
+    ) -> Result<Value, Vec<Diagnostic>> {
+        let value = read::declared(format, text)
+            .map_err(|misfit| vec![self.misfit(name, &misfit, span)])?;
         if needs_size(&value) {
             return Err(vec![no_size(name, span)]);
         }
@@ -75,9 +83,15 @@ impl Reader<'_> {
     }
 
     /// A list of items, each in quotes.
-    fn list(&self, name: &str, format: &Format, items: &[Node], node: &Node) -> Result<Value, Vec<Diagnostic>> {
-        let Some(separator) = list_separator(format) else {
-            return Err(vec![self.mismatch(name, format, node)]);
+    fn list(
+        &self,
+        name: &str,
+        format: &Format,
+        items: &[Node],
+        node: &Node,
+    ) -> Result<Value, Vec<Diagnostic>> {
+        let Some(separator) = format.separator() else {
+            return Err(vec![mismatch(name, format, node)]);
         };
         let mut texts = Vec::new();
         let mut errors = Vec::new();
@@ -93,32 +107,46 @@ impl Reader<'_> {
                 | Tree::Float(_)
                 | Tree::List(_)
                 | Tree::Table(_) => {
-                    errors.push(wrong_type(item, &format!("the items of `{name}` must be text in quotes")));
+                    errors.push(wrong_type(
+                        item,
+                        &format!("the items of `{name}` must be text in quotes"),
+                    ));
                 }
             }
         }
         if !errors.is_empty() {
             return Err(errors);
         }
-        let joined = texts.join(separator);
-        let joined = if matches!(format, Format::Boot) { format!("order={joined}") } else { joined };
+        let joined = texts.join(separator.encode_utf8(&mut [0; 4]));
+        let joined =
+            if matches!(format, Format::Boot) { format!("order={joined}") } else { joined };
         self.text(name, format, &joined, node.span)
     }
 
     /// One item must be one item: a separator inside would make two of it.
     fn item(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<(), Diagnostic> {
-        let whole = if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
+        let whole =
+            if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
         match read::declared(format, &whole) {
             Ok(Value::List(items)) if items.len() == 1 => Ok(()),
             Ok(Value::Set(items)) if items.len() == 1 => Ok(()),
-            Ok(_) => Err(Diagnostic::new(Code::BadValue, format!("an item of `{name}` must be one word"))
-                .at(span, "not one item")),
+            Ok(_) => Err(Diagnostic::new(
+                Code::BadValue,
+                format!("an item of `{name}` must be one word"),
+            )
+            .at(span, "not one item")),
             Err(misfit) => Err(self.misfit(name, &misfit, span)),
         }
     }
 
     /// A property string as a table.
-    fn table(&self, name: &str, shape: &Shape, entries: &[Entry], node: &Node) -> Result<Value, Vec<Diagnostic>> {
+    fn table(
+        &self,
+        name: &str,
+        shape: &Shape,
+        entries: &[Entry],
+        node: &Node,
+    ) -> Result<Value, Vec<Diagnostic>> {
         let mut property = Property::default();
         let mut errors = Vec::new();
         for entry in entries {
@@ -126,19 +154,28 @@ impl Reader<'_> {
                 errors.append(&mut more);
             }
         }
-        if let Some(storage) = entries.iter().find(|entry| entry.key == "storage" && has_volume(shape)) {
+        if let Some(storage) =
+            entries.iter().find(|entry| entry.key == "storage" && has_volume(shape))
+        {
             errors.extend(self.storage(name, shape, storage, &mut property).err());
         }
         if !errors.is_empty() {
             return Err(errors);
         }
-        read::require(shape, &property).map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
+        read::require(shape, &property)
+            .map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
         read::normalise(shape, &mut property);
         let value = Value::Property(property);
         if needs_size(&value) { Err(vec![no_size(name, node.span)]) } else { Ok(value) }
     }
 
-    fn part(&self, name: &str, shape: &Shape, entry: &Entry, property: &mut Property) -> Result<(), Vec<Diagnostic>> {
+    fn part(
+        &self,
+        name: &str,
+        shape: &Shape,
+        entry: &Entry,
+        property: &mut Property,
+    ) -> Result<(), Vec<Diagnostic>> {
         if entry.key == "storage" && has_volume(shape) {
             return Ok(());
         }
@@ -146,7 +183,10 @@ impl Reader<'_> {
             return Err(vec![unknown_part(name, shape, entry)]);
         };
         if property.get(part.name).is_some() {
-            let diagnostic = Diagnostic::new(Code::Duplicate, format!("`{}` is given twice in `{name}`", part.name));
+            let diagnostic = Diagnostic::new(
+                Code::Duplicate,
+                format!("`{}` is given twice in `{name}`", part.name),
+            );
             return Err(vec![diagnostic.at(entry.key_span, "again here")]);
         }
         let full = format!("{name}.{}", part.name);
@@ -159,16 +199,28 @@ impl Reader<'_> {
     }
 
     /// `storage = "local-lvm"` stands for a volume to be allocated there.
-    fn storage(&self, name: &str, shape: &Shape, entry: &Entry, property: &mut Property) -> Result<(), Diagnostic> {
+    fn storage(
+        &self,
+        name: &str,
+        shape: &Shape,
+        entry: &Entry,
+        property: &mut Property,
+    ) -> Result<(), Diagnostic> {
         let part = volume_part(shape).expect("the caller saw a volume part");
         if property.volume().is_some() {
             let message = format!("`{name}` names both a storage and a volume");
-            return Err(Diagnostic::new(Code::Contradiction, message)
-                .at(entry.key_span, "")
-                .hint(format!("keep `{}` for a volume that exists, `storage` and `size` for a new one", part.name)));
+            return Err(Diagnostic::new(Code::Contradiction, message).at(entry.key_span, "").hint(
+                format!(
+                    "keep `{}` for a volume that exists, `storage` and `size` for a new one",
+                    part.name
+                ),
+            ));
         }
         let Tree::Text(storage) = &entry.value.value else {
-            return Err(wrong_type(&entry.value, &format!("`{name}.storage` must be the name of a storage")));
+            return Err(wrong_type(
+                &entry.value,
+                &format!("`{name}.storage` must be the name of a storage"),
+            ));
         };
         let format = Format::Text(crate::registry::Rule::ConfigId);
         read::declared(&format, storage)
@@ -178,8 +230,10 @@ impl Reader<'_> {
     }
 
     fn misfit(&self, name: &str, misfit: &Misfit, span: Span) -> Diagnostic {
-        let place = misfit.piece.as_deref().and_then(|piece| self.narrow(span, piece)).unwrap_or(span);
-        let diagnostic = Diagnostic::new(Code::BadValue, format!("`{name}`: {}", misfit.why)).at(place, "");
+        let place =
+            misfit.piece.as_deref().and_then(|piece| self.narrow(span, piece)).unwrap_or(span);
+        let diagnostic =
+            Diagnostic::new(Code::BadValue, format!("`{name}`: {}", misfit.why)).at(place, "");
         match &misfit.hint {
             Some(hint) => diagnostic.hint(hint.clone()),
             None => diagnostic,
@@ -194,15 +248,16 @@ impl Reader<'_> {
         let once = places.next().is_none() && !piece.is_empty();
         once.then(|| Span::new(span.file, span.start + at, span.start + at + piece.len()))
     }
+}
 
-    fn mismatch(&self, name: &str, format: &Format, node: &Node) -> Diagnostic {
-        wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
-    }
+fn mismatch(name: &str, format: &Format, node: &Node) -> Diagnostic {
+    wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
 }
 
 fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
     let message = format!("`{name}` has no part `{}`", entry.key);
-    let diagnostic = Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not a part of it");
+    let diagnostic =
+        Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not a part of it");
     let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
     match did_you_mean(&entry.key, names.iter().copied()) {
         Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
@@ -234,18 +289,16 @@ fn no_size(name: &str, span: Span) -> Diagnostic {
 
 /// The format a scalar has: of a property string, that of its bare part.
 fn scalar(format: &Format) -> &Format {
-    match format {
-        Format::Property(shape) => {
-            let bare = shape.bare.and_then(|name| shape.part(name));
-            bare.map_or(format, |part| &part.format)
-        }
-        other => other,
-    }
+    let bare = format.shape().and_then(|shape| shape.part(shape.bare?));
+    bare.map_or(format, |part| &part.format)
 }
 
 fn takes_number(format: &Format) -> bool {
     match scalar(format) {
-        Format::Integer { .. } | Format::Weight { .. } | Format::Mebibytes { .. } | Format::Number { .. } => true,
+        Format::Integer { .. }
+        | Format::Weight { .. }
+        | Format::Mebibytes { .. }
+        | Format::Number { .. } => true,
         Format::Bool | Format::Choice(_) | Format::GeneratedUuid | Format::Hotplug => true,
         Format::Text(_)
         | Format::Description(_)
@@ -271,34 +324,6 @@ fn takes_bool(format: &Format) -> bool {
     matches!(scalar(format), Format::Bool | Format::Hotplug)
 }
 
-/// What joins a list's items; none where a list makes no sense.
-fn list_separator(format: &Format) -> Option<&'static str> {
-    match format {
-        Format::List { .. } | Format::Words { .. } | Format::Tags | Format::Hotplug => Some(","),
-        Format::Boot => Some(";"),
-        Format::Environment => Some("\0"),
-        Format::SshKeys => Some("\n"),
-        Format::Bool
-        | Format::Integer { .. }
-        | Format::Weight { .. }
-        | Format::Mebibytes { .. }
-        | Format::Number { .. }
-        | Format::Choice(_)
-        | Format::Text(_)
-        | Format::Description(_)
-        | Format::Secret
-        | Format::GeneratedUuid
-        | Format::Volume
-        | Format::Size
-        | Format::Mac
-        | Format::Cidr4
-        | Format::Cidr6
-        | Format::Ip4
-        | Format::Ip6
-        | Format::Property(_) => None,
-    }
-}
-
 /// What a format asks for, as the end of "must be".
 fn expectation(format: &Format) -> &'static str {
     match format {
@@ -318,7 +343,9 @@ fn expectation(format: &Format) -> &'static str {
         Format::GeneratedUuid => "a UUID in quotes",
         Format::Volume => "a volume id in quotes",
         Format::Size => "a size in quotes such as \"8GiB\"",
-        Format::Mac | Format::Cidr4 | Format::Cidr6 | Format::Ip4 | Format::Ip6 => "an address in quotes",
+        Format::Mac | Format::Cidr4 | Format::Cidr6 | Format::Ip4 | Format::Ip6 => {
+            "an address in quotes"
+        }
         Format::Property(_) => "a table, or Proxmox VE's own text in quotes",
     }
 }

@@ -27,7 +27,7 @@ pub const GUESTS_MAX: usize = 10_000;
 /// at once.
 pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
     let mut checker = check::Checker::new(sources);
-    for file in sources.iter() {
+    for file in sources {
         match syntax::parse(file) {
             Ok(tree) => checker.file(&tree),
             Err(errors) => checker.errors.extend(errors),

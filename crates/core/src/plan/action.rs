@@ -152,11 +152,19 @@ impl fmt::Display for Change {
         let format = &self.key.key().format;
         match (&self.how, format, &self.from, &self.to) {
             (How::Revert, _, from, _) => {
-                write!(f, "{} stays {} (drop the waiting change)", self.key, shown(format, from.as_ref()))
+                write!(
+                    f,
+                    "{} stays {} (drop the waiting change)",
+                    self.key,
+                    shown(format, from.as_ref())
+                )
             }
-            (_, Format::Property(shape), Some(Value::Property(from)), Some(Value::Property(to))) => {
-                f.write_str(&changed_parts(self.key, shape, from, to).join(", "))
-            }
+            (
+                _,
+                Format::Property(shape),
+                Some(Value::Property(from)),
+                Some(Value::Property(to)),
+            ) => f.write_str(&changed_parts(self.key, shape, from, to).join(", ")),
             (How::Set(_) | How::Delete, _, from, to) => {
                 let (from, to) = (shown(format, from.as_ref()), shown(format, to.as_ref()));
                 write!(f, "{} {from} -> {to}", self.key)
@@ -175,7 +183,8 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
     let differs = |part: &&Part| match part.compared {
         Compared::Always => from.get(part.name) != to.get(part.name),
         Compared::WhenDeclared => {
-            part.name != "size" && to.get(part.name).is_some_and(|to| Some(to) != from.get(part.name))
+            part.name != "size"
+                && to.get(part.name).is_some_and(|to| Some(to) != from.get(part.name))
         }
         Compared::Never => false,
     };
@@ -191,7 +200,12 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
     parts
         .map(|part| {
             let (from, to) = (from.get(part.name), to.get(part.name));
-            format!("{key}.{} {} -> {}", part.name, shown(&part.format, from), shown(&part.format, to))
+            format!(
+                "{key}.{} {} -> {}",
+                part.name,
+                shown(&part.format, from),
+                shown(&part.format, to)
+            )
         })
         .collect()
 }

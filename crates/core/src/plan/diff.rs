@@ -95,13 +95,21 @@ impl Differ<'_> {
         match (now, then) {
             (Difference::Same, Difference::Same) => {}
             (Difference::Same, Difference::Size { .. } | Difference::Other) => {
-                found.changes.push(self.change(field, current.map(|r| r.value.clone()), How::Revert));
+                found.changes.push(self.change(
+                    field,
+                    current.map(|r| r.value.clone()),
+                    How::Revert,
+                ));
             }
             (Difference::Size { .. } | Difference::Other, Difference::Same) => {
-                let how = have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
+                let how =
+                    have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
-            (Difference::Size { .. } | Difference::Other, Difference::Size { .. } | Difference::Other) => {
+            (
+                Difference::Size { .. } | Difference::Other,
+                Difference::Size { .. } | Difference::Other,
+            ) => {
                 self.differs(field, then, Some(have), found);
             }
         }
@@ -112,13 +120,19 @@ impl Differ<'_> {
     }
 
     /// A field that is not as declared, and will not be after a restart either.
-    fn differs(&self, field: &desired::Field, difference: Difference, have: Option<&Field>, found: &mut Found) {
+    fn differs(
+        &self,
+        field: &desired::Field,
+        difference: Difference,
+        have: Option<&Field>,
+        found: &mut Found,
+    ) {
         let after = have.and_then(Field::after_restart);
         if let Some(problem) = self.refusal(field, after.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;
         }
-        self.size(field, have, found);
+        compare_sizes(field, have, found);
         if let Difference::Size { .. } = difference {
             return;
         }
@@ -145,19 +159,6 @@ impl Differ<'_> {
         }
     }
 
-    /// Declared and actual size of a volume that exists.
-    fn size(&self, field: &desired::Field, have: Option<&Field>, found: &mut Found) {
-        let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
-        let Some((want, size)) = size_gap(&field.key.key().format, field.want.as_ref(), current) else {
-            return;
-        };
-        match size {
-            None => found.problems.push(Problem::SizeUnknown(field.key)),
-            Some(have) if have > want => found.problems.push(Problem::Shrink { disk: field.key, want, have }),
-            Some(have) => found.grow.push((field.key, have, want)),
-        }
-    }
-
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
         let when = when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release);
@@ -179,17 +180,37 @@ impl Differ<'_> {
         if let Some(part) = write::missing_part(key, field.want.as_ref(), release) {
             return Some(Problem::NotInRelease { key, part: Some(part), release });
         }
-        write::needs_root(key, field.want.as_ref(), have, self.config, release).then_some(Problem::RootOnly(key))
+        write::needs_root(key, field.want.as_ref(), have, self.config, release)
+            .then_some(Problem::RootOnly(key))
+    }
+}
+
+/// Declared and actual size of a volume that exists.
+fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+    let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
+    let Some((want, size)) = size_gap(&field.key.key().format, field.want.as_ref(), current) else {
+        return;
+    };
+    match size {
+        None => found.problems.push(Problem::SizeUnknown(field.key)),
+        Some(have) if have > want => {
+            found.problems.push(Problem::Shrink { disk: field.key, want, have });
+        }
+        Some(have) => found.grow.push((field.key, have, want)),
     }
 }
 
 fn needs_signature(change: &Change, cloud_init: bool) -> bool {
     match &change.how {
         How::Revert => false,
-        How::Delete => change_of(change.key, change.from.as_ref(), None, cloud_init).class == Class::Destructive,
+        How::Delete => {
+            change_of(change.key, change.from.as_ref(), None, cloud_init).class
+                == Class::Destructive
+        }
         How::Set(text) => {
             let to = crate::value::read::written(&change.key.key().format, text);
-            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class == Class::Destructive
+            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class
+                == Class::Destructive
         }
     }
 }

@@ -154,7 +154,9 @@ fn plan_present(spec: &Spec, here: &actual::Guest, actual: &Snapshot, planned: &
 /// Declared, and not on this node.
 fn plan_missing(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
     match (actual.elsewhere.get(&id.vmid), &actual.coverage) {
-        (Some(there), _) if there.kind != id.kind => planned.problems.push(Problem::OtherKind(there.kind)),
+        (Some(there), _) if there.kind != id.kind => {
+            planned.problems.push(Problem::OtherKind(there.kind));
+        }
         (Some(there), _) => planned.problems.push(Problem::OtherNode(there.node.clone())),
         (None, Coverage::Partial(why)) => planned.problems.push(Problem::MaybeHidden(why.clone())),
         (None, Coverage::Whole) => push(planned, Step::Create, Vec::new()),
@@ -172,11 +174,12 @@ fn plan_gone(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
 
 fn plan_power(spec: &Spec, here: &actual::Guest, planned: &mut GuestPlan) {
     match (spec.run, here.power) {
-        (None, _)
-        | (Some(Run::Running), Power::Running)
-        | (Some(Run::Stopped), Power::Stopped) => {}
+        (None, _) | (Some(Run::Running), Power::Running) | (Some(Run::Stopped), Power::Stopped) => {
+        }
         (Some(_), Power::Unknown) => planned.problems.push(Problem::PowerUnknown),
-        (Some(Run::Running), Power::Stopped) if here.template => planned.problems.push(Problem::Template),
+        (Some(Run::Running), Power::Stopped) if here.template => {
+            planned.problems.push(Problem::Template);
+        }
         (Some(Run::Running), Power::Stopped) => push(planned, Step::Start, Vec::new()),
         (Some(Run::Stopped), Power::Running | Power::Paused) if spec.stop == Stop::Force => {
             push(planned, Step::Stop, Vec::new());
@@ -184,7 +187,9 @@ fn plan_power(spec: &Spec, here: &actual::Guest, planned: &mut GuestPlan) {
         (Some(Run::Stopped), Power::Running) => {
             push(planned, Step::Shutdown { timeout_s: SHUTDOWN_TIMEOUT_S }, Vec::new());
         }
-        (Some(Run::Running | Run::Stopped), Power::Paused) => planned.problems.push(Problem::Paused),
+        (Some(Run::Running | Run::Stopped), Power::Paused) => {
+            planned.problems.push(Problem::Paused);
+        }
     }
 }
 

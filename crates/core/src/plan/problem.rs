@@ -73,7 +73,9 @@ impl fmt::Display for Problem {
         match self {
             Self::OtherKind(kind) => write!(f, "this number belongs to a {kind} guest"),
             Self::OtherNode(node) => write!(f, "the guest is on node {node}"),
-            Self::MaybeHidden(why) => write!(f, "the guest is not listed, but the list may not be whole: {why}"),
+            Self::MaybeHidden(why) => {
+                write!(f, "the guest is not listed, but the list may not be whole: {why}")
+            }
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
@@ -83,9 +85,13 @@ impl fmt::Display for Problem {
             Self::OtherStorage { disk, want, have } => {
                 write!(f, "{disk} is on storage {have} and {want} is declared: that needs a move")
             }
-            Self::SlotTaken(disk) => write!(f, "{disk} is taken: a volume is allocated only into an empty slot"),
+            Self::SlotTaken(disk) => {
+                write!(f, "{disk} is taken: a volume is allocated only into an empty slot")
+            }
             Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
-            Self::RootOnly(key) => write!(f, "{key} can be set only by root@pam, which no API token is"),
+            Self::RootOnly(key) => {
+                write!(f, "{key} can be set only by root@pam, which no API token is")
+            }
             Self::FixedAtCreation(key) => write!(f, "{key} is fixed when the guest is created"),
             Self::NotInRelease { key, part: None, release } => {
                 write!(f, "Proxmox VE {release} does not know {key}")
@@ -94,7 +100,9 @@ impl fmt::Display for Problem {
                 write!(f, "Proxmox VE {release} does not know {part} in {key}")
             }
             Self::Template => f.write_str("the guest is a template, which cannot be started"),
-            Self::Paused => f.write_str("the machine is paused; evenkeel leaves that to whoever paused it"),
+            Self::Paused => {
+                f.write_str("the machine is paused; evenkeel leaves that to whoever paused it")
+            }
             Self::PowerUnknown => f.write_str("Proxmox VE did not tell whether it runs"),
         }
     }
@@ -106,13 +114,19 @@ impl Problem {
         Some(match self {
             Self::OtherKind(_) => "change `kind`, or the number".to_owned(),
             Self::OtherNode(node) => format!("declare it on the agent of {node}"),
-            Self::MaybeHidden(_) => "run `evenkeel doctor` to see which rights the token lacks".to_owned(),
+            Self::MaybeHidden(_) => {
+                "run `evenkeel doctor` to see which rights the token lacks".to_owned()
+            }
             Self::Unreadable(_) | Self::NoDigest => {
                 "run `evenkeel doctor` to see what the token may read".to_owned()
             }
-            Self::Shrink { disk, have, .. } => format!("declare {disk} with size {have}, or leave its size out"),
+            Self::Shrink { disk, have, .. } => {
+                format!("declare {disk} with size {have}, or leave its size out")
+            }
             Self::SizeUnknown(_) => "run `pct rescan` or `qm rescan` on the node".to_owned(),
-            Self::OtherStorage { have, .. } => format!("declare storage {have}, or move the volume"),
+            Self::OtherStorage { have, .. } => {
+                format!("declare storage {have}, or move the volume")
+            }
             Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
             Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),

@@ -25,7 +25,11 @@ pub(super) enum Refusal {
 }
 
 /// The text to send for a declared value; none if it says no more than absence.
-pub(super) fn text(key: KeyRef, want: &Value, have: Option<&Reading>) -> Result<Option<String>, Refusal> {
+pub(super) fn text(
+    key: KeyRef,
+    want: &Value,
+    have: Option<&Reading>,
+) -> Result<Option<String>, Refusal> {
     let format = &key.key().format;
     if want.is_empty() {
         return Ok(None);
@@ -110,8 +114,13 @@ fn spelled_mac(text: &str) -> Option<&str> {
 }
 
 /// A part of a declared value that the release does not have.
-pub(super) fn missing_part(key: KeyRef, want: Option<&Value>, release: Release) -> Option<&'static str> {
-    let (Format::Property(shape), Some(Value::Property(property))) = (&key.key().format, want) else {
+pub(super) fn missing_part(
+    key: KeyRef,
+    want: Option<&Value>,
+    release: Release,
+) -> Option<&'static str> {
+    let (Format::Property(shape), Some(Value::Property(property))) = (&key.key().format, want)
+    else {
         return None;
     };
     let absent = |part: &Part| !part.releases.contains(release);
@@ -127,7 +136,8 @@ pub(super) fn needs_root(
     release: Release,
 ) -> bool {
     let Format::Property(shape) = &key.key().format else {
-        let device = key.key().name == "serial" && matches!(want, Some(Value::Text(text)) if is_root_device(text));
+        let device = key.key().name == "serial"
+            && matches!(want, Some(Value::Text(text)) if is_root_device(text));
         return device;
     };
     let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));

@@ -56,7 +56,7 @@ pub fn search_tasks(
         ([one], _) => Search::One(Upid::clone(one)),
         ([], 0) => Search::None,
         // One that came too late may still be ours; ignoring it would open the lane beside it.
-        ([], _) | ([_, _, ..], _) => Search::Ambiguous,
+        ([] | [_, _, ..], _) => Search::Ambiguous,
     }
 }
 

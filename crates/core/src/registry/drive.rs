@@ -24,10 +24,12 @@ const AIO: Part = part("aio", Format::Choice(&["native", "threads", "io_uring"])
 const BACKUP: Part = part("backup", Format::Bool).absent(Absent::Bool(true));
 const CACHE: Part =
     part("cache", Format::Choice(&["none", "writethrough", "writeback", "unsafe", "directsync"]));
-const DISCARD: Part = part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
+const DISCARD: Part =
+    part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
 const FILE: Part = part("file", Format::Volume).aliases(&["volume"]).required();
 const IMAGE_FORMAT: Part =
-    part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"])).when_declared();
+    part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"]))
+        .when_declared();
 const IMPORT_FROM: Part = part("import-from", Format::Text(Rule::Line)).never_compared();
 const MEDIA: Part = part("media", Format::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
@@ -35,8 +37,8 @@ const READ_ERROR: Part = part("rerror", Format::Choice(&["ignore", "report", "st
 const WRITE_ERROR: Part = part("werror", Format::Choice(&["enospc", "ignore", "report", "stop"]));
 const SERIAL: Part = part("serial", Format::Text(Rule::UrlEncoded));
 const SIZE: Part = part("size", Format::Size).when_declared();
-const TRANSLATION: Part =
-    part("trans", Format::Choice(&["none", "lba", "auto"])).releases(Releases::until(Release::V8_4));
+const TRANSLATION: Part = part("trans", Format::Choice(&["none", "lba", "auto"]))
+    .releases(Releases::until(Release::V8_4));
 const WWN: Part = part("wwn", Format::Text(Rule::Word));
 
 /// The parts every bus has.
@@ -91,7 +93,8 @@ const fn with<const OWN: usize, const ALL: usize>(own: [Part; OWN]) -> [Part; AL
     let (mut common_at, mut own_at, mut at) = (0, 0, 0);
     while at < ALL {
         let take_own = own_at < OWN
-            && (common_at == COMMON.len() || comes_before(own[own_at].name, COMMON[common_at].name));
+            && (common_at == COMMON.len()
+                || comes_before(own[own_at].name, COMMON[common_at].name));
         if take_own {
             all[at] = own[own_at];
             own_at += 1;

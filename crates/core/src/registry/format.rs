@@ -86,6 +86,42 @@ pub enum Format {
     Property(&'static Shape),
 }
 
+impl Format {
+    /// The shape of a property string; none for every other format.
+    pub fn shape(&self) -> Option<&'static Shape> {
+        if let Self::Property(shape) = self { Some(shape) } else { None }
+    }
+
+    /// What joins the items of a list; none where a list makes no sense.
+    pub fn separator(&self) -> Option<char> {
+        match self {
+            Self::List { separator, .. } | Self::Words { separator, .. } => Some(*separator),
+            Self::Tags | Self::Boot => Some(';'),
+            Self::Hotplug => Some(','),
+            Self::Environment => Some('\0'),
+            Self::SshKeys => Some('\n'),
+            Self::Bool
+            | Self::Integer { .. }
+            | Self::Weight { .. }
+            | Self::Mebibytes { .. }
+            | Self::Number { .. }
+            | Self::Choice(_)
+            | Self::Text(_)
+            | Self::Description(_)
+            | Self::Secret
+            | Self::GeneratedUuid
+            | Self::Volume
+            | Self::Size
+            | Self::Mac
+            | Self::Cidr4
+            | Self::Cidr6
+            | Self::Ip4
+            | Self::Ip6
+            | Self::Property(_) => None,
+        }
+    }
+}
+
 /// What a text must look like. Checked on what people declare, never on what PVE stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {

@@ -1,17 +1,34 @@
 //! Every configuration key of a container, one row each. Facts: Proxmox VE 7.4 to 9.2.
 
 use super::format::{Absent, Format, Rule, Trailing};
-use super::{Applies, Declared, Hazard, Key, Privilege, key, kept, parts};
+use super::{Applies, Declared, Hazard, Key, Privilege, kept, key, parts};
 use crate::release::Release;
 
 const ARCHITECTURES: &[&str] = &["amd64", "i386", "arm64", "armhf", "riscv32", "riscv64"];
 const LOCKS: &[&str] = &[
-    "backup", "create", "destroyed", "disk", "fstrim", "migrate", "mounted", "rollback", "snapshot",
+    "backup",
+    "create",
+    "destroyed",
+    "disk",
+    "fstrim",
+    "migrate",
+    "mounted",
+    "rollback",
+    "snapshot",
     "snapshot-delete",
 ];
 const SYSTEMS: &[&str] = &[
-    "debian", "devuan", "ubuntu", "centos", "fedora", "opensuse", "archlinux", "alpine", "gentoo",
-    "nixos", "unmanaged",
+    "debian",
+    "devuan",
+    "ubuntu",
+    "centos",
+    "fedora",
+    "opensuse",
+    "archlinux",
+    "alpine",
+    "gentoo",
+    "nixos",
+    "unmanaged",
 ];
 
 pub(super) const KEYS: &[Key] = &[
@@ -33,8 +50,12 @@ pub(super) const KEYS: &[Key] = &[
         .live()
         .privilege(Privilege::Cpu),
     key("debug", Format::Bool, "Verbose log while starting.").absent(Absent::Bool(false)),
-    key("description", Format::Description(Trailing::Newlines), "Notes shown in the web interface.")
-        .live(),
+    key(
+        "description",
+        Format::Description(Trailing::Newlines),
+        "Notes shown in the web interface.",
+    )
+    .live(),
     key("dev", Format::Property(&parts::LXC_DEVICE), "A host device passed through.")
         .slots(256)
         .applies(Applies::LxcDevice)
@@ -48,8 +69,12 @@ pub(super) const KEYS: &[Key] = &[
     key("env", Format::Environment, "Environment of the entry point, as NAME=value items.")
         .disrupts()
         .since(Release::V9_1),
-    key("features", Format::Property(&parts::LXC_FEATURES), "Kernel features the container may use.")
-        .disrupts(),
+    key(
+        "features",
+        Format::Property(&parts::LXC_FEATURES),
+        "Kernel features the container may use.",
+    )
+    .disrupts(),
     key("hookscript", Format::Text(Rule::VolumeId), "Script run on the host at start and stop.")
         .live()
         .hazard(Hazard::Forbidden)
@@ -58,7 +83,11 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::ContainerName)
         .applies(Applies::AtNextStart)
         .privilege(Privilege::Network),
-    kept("lock", Format::Choice(LOCKS), "a lock belongs to the task that set it; no call can undo it"),
+    kept(
+        "lock",
+        Format::Choice(LOCKS),
+        "a lock belongs to the task that set it; no call can undo it",
+    ),
     key("memory", Format::Mebibytes { min: 16 }, "Memory; a bare number is MiB.")
         .absent(Absent::Integer(512))
         .live()
@@ -88,10 +117,14 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard),
-    key("rootfs", Format::Property(&parts::LXC_ROOT), "The root volume; it can grow, never shrink.")
-        .hazard(Hazard::RootVolume)
-        .required()
-        .privilege(Privilege::Disk),
+    key(
+        "rootfs",
+        Format::Property(&parts::LXC_ROOT),
+        "The root volume; it can grow, never shrink.",
+    )
+    .hazard(Hazard::RootVolume)
+    .required()
+    .privilege(Privilege::Disk),
     key(
         "searchdomain",
         Format::List { item: Rule::DnsName, separator: ' ' },
@@ -109,7 +142,8 @@ pub(super) const KEYS: &[Key] = &[
         .disrupts()
         .declared(Declared::No("a guest becomes a template by converting it, not by this flag")),
     key("timezone", Format::Text(Rule::TimeZone), "Time zone inside, or `host`."),
-    key("tty", Format::Integer { min: 0, max: 6 }, "Number of terminals.").absent(Absent::Integer(2)),
+    key("tty", Format::Integer { min: 0, max: 6 }, "Number of terminals.")
+        .absent(Absent::Integer(2)),
     key("unprivileged", Format::Bool, "Run as an unprivileged user; fixed at creation.")
         .absent(Absent::Bool(false))
         .hazard(Hazard::Forbidden)
@@ -117,5 +151,7 @@ pub(super) const KEYS: &[Key] = &[
     key("unused", Format::Property(&parts::LXC_UNUSED), "A detached volume.")
         .slots(256)
         .hazard(Hazard::UnusedVolume)
-        .declared(Declared::No("a detached volume is removed by a signed delete_volume, not by a file")),
+        .declared(Declared::No(
+            "a detached volume is removed by a signed delete_volume, not by a file",
+        )),
 ];

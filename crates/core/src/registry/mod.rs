@@ -261,7 +261,11 @@ pub fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
             .ok()?;
         let slot = slot.unwrap_or(0);
         let within = rows[row].slots.is_none_or(|count| slot < count);
-        within.then(|| KeyRef { kind, row: u8::try_from(row).expect("a table has under 256 rows"), slot })
+        within.then(|| KeyRef {
+            kind,
+            row: u8::try_from(row).expect("a table has under 256 rows"),
+            slot,
+        })
     };
     at(name, None).or_else(|| {
         let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -357,8 +361,11 @@ mod tests {
     fn tables_are_sorted_so_that_every_row_can_be_found() {
         for kind in GuestKind::ALL {
             for key in table(kind) {
-                let name =
-                    if key.slots.is_some() { format!("{}0", key.name) } else { key.name.to_owned() };
+                let name = if key.slots.is_some() {
+                    format!("{}0", key.name)
+                } else {
+                    key.name.to_owned()
+                };
                 let found = find(kind, &name).unwrap_or_else(|| panic!("{kind} {name}"));
                 assert_eq!(found.to_string(), name);
             }

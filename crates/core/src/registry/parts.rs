@@ -34,10 +34,10 @@ pub(super) const LXC_FEATURES: Shape = Shape::new(&[
     flag("nesting"),
 ]);
 
-const MOUNT_OPTIONS: Part = part("mountoptions", Format::Words { item: Rule::Word, separator: ';' });
+const MOUNT_OPTIONS: Part =
+    part("mountoptions", Format::Words { item: Rule::Word, separator: ';' });
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
-const IDMAP: Part =
-    part("idmap", Format::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
+const IDMAP: Part = part("idmap", Format::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
 const SIZE: Part = part("size", Format::Size).when_declared();
 const VOLUME: Part = part("volume", Format::Volume).required();
 
@@ -166,14 +166,26 @@ pub(super) const MACHINE: Shape = Shape::new(&[
 ])
 .bare("type");
 
-pub(super) const MEMORY: Shape = Shape::new(&[
-    part("current", Format::Mebibytes { min: 16 }).absent(Absent::Integer(512)).required(),
-])
+pub(super) const MEMORY: Shape = Shape::new(&[part("current", Format::Mebibytes { min: 16 })
+    .absent(Absent::Integer(512))
+    .required()])
 .bare("current");
 
 pub(super) const NETWORK_MODELS: &[&str] = &[
-    "e1000", "e1000-82540em", "e1000-82544gc", "e1000-82545em", "e1000e", "i82551", "i82557b",
-    "i82559er", "ne2k_isa", "ne2k_pci", "pcnet", "rtl8139", "virtio", "vmxnet3",
+    "e1000",
+    "e1000-82540em",
+    "e1000-82544gc",
+    "e1000-82545em",
+    "e1000e",
+    "i82551",
+    "i82557b",
+    "i82559er",
+    "ne2k_isa",
+    "ne2k_pci",
+    "pcnet",
+    "rtl8139",
+    "virtio",
+    "vmxnet3",
 ];
 
 pub(super) const QEMU_NETWORK: Shape = Shape::new(&[
@@ -247,8 +259,20 @@ pub(super) const USB: Shape = Shape::new(&[
 .bare("host");
 
 const DISPLAYS: &[&str] = &[
-    "cirrus", "qxl", "qxl2", "qxl3", "qxl4", "none", "serial0", "serial1", "serial2", "serial3", "std",
-    "virtio", "virtio-gl", "vmware",
+    "cirrus",
+    "qxl",
+    "qxl2",
+    "qxl3",
+    "qxl4",
+    "none",
+    "serial0",
+    "serial1",
+    "serial2",
+    "serial3",
+    "std",
+    "virtio",
+    "virtio-gl",
+    "vmware",
 ];
 
 pub(super) const VGA: Shape = Shape::new(&[
@@ -259,7 +283,8 @@ pub(super) const VGA: Shape = Shape::new(&[
 .bare("type");
 
 pub(super) const SHARED_DIRECTORY: Shape = Shape::new(&[
-    part("cache", Format::Choice(&["auto", "always", "metadata", "never"])).absent(Absent::Text("auto")),
+    part("cache", Format::Choice(&["auto", "always", "metadata", "never"]))
+        .absent(Absent::Text("auto")),
     flag("direct-io"),
     part("dirid", Format::Text(Rule::ConfigId)).required(),
     flag("expose-acl"),
@@ -268,10 +293,7 @@ pub(super) const SHARED_DIRECTORY: Shape = Shape::new(&[
 .bare("dirid");
 
 pub(super) const WATCHDOG: Shape = Shape::new(&[
-    part(
-        "action",
-        Format::Choice(&["reset", "shutdown", "poweroff", "pause", "debug", "none"]),
-    ),
+    part("action", Format::Choice(&["reset", "shutdown", "poweroff", "pause", "debug", "none"])),
     part("model", Format::Choice(&["i6300esb", "ib700"])),
 ])
 .bare("model");

@@ -2,7 +2,7 @@
 
 use super::format::{Absent, Format, Rule, Trailing};
 use super::{
-    Applies, Declared, Hazard, HotplugFeature, Key, Privilege, Shape, drive, key, kept, parts,
+    Applies, Declared, Hazard, HotplugFeature, Key, Privilege, Shape, drive, kept, key, parts,
 };
 use crate::release::Release;
 
@@ -11,14 +11,21 @@ const KEYBOARDS: &[&str] = &[
     "it", "ja", "lt", "mk", "nl", "no", "pl", "pt", "pt-br", "sv", "sl", "tr",
 ];
 const LOCKS: &[&str] = &[
-    "backup", "clone", "create", "migrate", "rollback", "snapshot", "snapshot-delete", "suspending",
+    "backup",
+    "clone",
+    "create",
+    "migrate",
+    "rollback",
+    "snapshot",
+    "snapshot-delete",
+    "suspending",
     "suspended",
 ];
 const SCSI_CONTROLLERS: &[&str] =
     &["lsi", "lsi53c810", "virtio-scsi-pci", "virtio-scsi-single", "megasas", "pvscsi"];
 const SYSTEMS: &[&str] = &[
-    "other", "wxp", "w2k", "w2k3", "w2k8", "wvista", "win7", "win8", "win10", "win11", "l24", "l26",
-    "solaris",
+    "other", "wxp", "w2k", "w2k3", "w2k8", "wvista", "win7", "win8", "win10", "win11", "l24",
+    "l26", "solaris",
 ];
 /// The largest number where PVE's schema names none.
 const MAX: i64 = i64::MAX;
@@ -54,16 +61,23 @@ pub(super) const KEYS: &[Key] = &[
         .disrupts()
         .root_only()
         .since(Release::V8_3),
-    key("arch", Format::Choice(&["x86_64", "aarch64"]), "Processor architecture.").disrupts().root_only(),
+    key("arch", Format::Choice(&["x86_64", "aarch64"]), "Processor architecture.")
+        .disrupts()
+        .root_only(),
     key("args", Format::Text(Rule::Line), "Arguments handed to QEMU as they are.")
         .hazard(Hazard::Forbidden)
         .root_only(),
-    key("audio0", Format::Property(&parts::AUDIO), "An audio device.").privilege(Privilege::Hardware),
+    key("audio0", Format::Property(&parts::AUDIO), "An audio device.")
+        .privilege(Privilege::Hardware),
     key("autostart", Format::Bool, "Start again after a crash (not used by PVE).")
         .absent(Absent::Bool(false)),
-    key("balloon", Format::Mebibytes { min: 0 }, "Target of the balloon in MiB; 0 removes the device.")
-        .applies(Applies::Balloon)
-        .privilege(Privilege::Memory),
+    key(
+        "balloon",
+        Format::Mebibytes { min: 0 },
+        "Target of the balloon in MiB; 0 removes the device.",
+    )
+    .applies(Applies::Balloon)
+    .privilege(Privilege::Memory),
     key("bios", Format::Choice(&["seabios", "ovmf"]), "Firmware.")
         .absent(Absent::Text("seabios"))
         .disrupts(),
@@ -95,7 +109,9 @@ pub(super) const KEYS: &[Key] = &[
     key("cores", Format::Integer { min: 1, max: MAX }, "CPU cores per socket.")
         .absent(Absent::Integer(1))
         .privilege(Privilege::Cpu),
-    key("cpu", Format::Property(&parts::CPU), "Emulated CPU type.").disrupts().privilege(Privilege::Cpu),
+    key("cpu", Format::Property(&parts::CPU), "Emulated CPU type.")
+        .disrupts()
+        .privilege(Privilege::Cpu),
     key("cpulimit", Format::Number { max: 128 }, "CPU time limit in cores; 0 is no limit.")
         .absent(Absent::Integer(0))
         .live()
@@ -104,8 +120,12 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::CpuWeight)
         .live()
         .privilege(Privilege::Cpu),
-    key("description", Format::Description(Trailing::WhiteSpace), "Notes shown in the web interface.")
-        .live(),
+    key(
+        "description",
+        Format::Description(Trailing::WhiteSpace),
+        "Notes shown in the web interface.",
+    )
+    .live(),
     key("efidisk0", Format::Property(&drive::EFI_DISK), "The disk that holds EFI variables.")
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk),
@@ -133,8 +153,12 @@ pub(super) const KEYS: &[Key] = &[
         .disrupts()
         .root_only()
         .since(Release::V9_1),
-    cloud_init("ipconfig", Format::Property(&parts::IP_CONFIG), "Addresses cloud-init sets on netN.")
-        .slots(32),
+    cloud_init(
+        "ipconfig",
+        Format::Property(&parts::IP_CONFIG),
+        "Addresses cloud-init sets on netN.",
+    )
+    .slots(32),
     key("ivshmem", Format::Property(&parts::SHARED_MEMORY), "Memory shared with other machines.")
         .disrupts()
         .root_only(),
@@ -156,12 +180,20 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Memory),
     kept("meta", Format::Text(Rule::Line), "Proxmox VE writes it when the guest is created")
         .absent(Absent::ServerFilled),
-    key("migrate_downtime", Format::Number { max: MAX }, "Longest pause of a migration in seconds.")
-        .absent(Absent::Text("0.1"))
-        .applies(Applies::LiveSince8),
-    key("migrate_speed", Format::Integer { min: 0, max: MAX }, "Migration speed in MB/s; 0 is no limit.")
-        .absent(Absent::Integer(0))
-        .live(),
+    key(
+        "migrate_downtime",
+        Format::Number { max: MAX },
+        "Longest pause of a migration in seconds.",
+    )
+    .absent(Absent::Text("0.1"))
+    .applies(Applies::LiveSince8),
+    key(
+        "migrate_speed",
+        Format::Integer { min: 0, max: MAX },
+        "Migration speed in MB/s; 0 is no limit.",
+    )
+    .absent(Absent::Integer(0))
+    .live(),
     key("name", Format::Text(Rule::DnsName), "Name shown in the web interface.")
         .live()
         .hazard(Hazard::GuestName),
@@ -195,7 +227,8 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard),
-    key("reboot", Format::Bool, "Allow a reboot; else it ends the machine.").absent(Absent::Bool(true)),
+    key("reboot", Format::Bool, "Allow a reboot; else it ends the machine.")
+        .absent(Absent::Bool(true)),
     key("rng0", Format::Property(&parts::RANDOM), "A source of randomness.")
         .privilege(Privilege::Hardware),
     bus("sata", &drive::SATA, 6),
@@ -227,7 +260,8 @@ pub(super) const KEYS: &[Key] = &[
     key("sockets", Format::Integer { min: 1, max: MAX }, "CPU sockets.")
         .absent(Absent::Integer(1))
         .privilege(Privilege::Cpu),
-    key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.").root_only(),
+    key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.")
+        .root_only(),
     cloud_init("sshkeys", Format::SshKeys, "SSH public keys cloud-init installs."),
     key("startdate", Format::Text(Rule::Line), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
@@ -251,7 +285,9 @@ pub(super) const KEYS: &[Key] = &[
         .slots(256)
         .hazard(Hazard::UnusedVolume)
         .privilege(Privilege::Disk)
-        .declared(Declared::No("a detached volume is removed by a signed delete_volume, not by a file")),
+        .declared(Declared::No(
+            "a detached volume is removed by a signed delete_volume, not by a file",
+        )),
     key("usb", Format::Property(&parts::USB), "A USB device.")
         .slots(14)
         .applies(Applies::Hotplug(HotplugFeature::Usb))
@@ -260,13 +296,19 @@ pub(super) const KEYS: &[Key] = &[
     key("vcpus", Format::Integer { min: 1, max: MAX }, "CPUs plugged in at start.")
         .applies(Applies::Hotplug(HotplugFeature::Cpu))
         .privilege(Privilege::Cpu),
-    key("vga", Format::Property(&parts::VGA), "Display adapter.").disrupts().privilege(Privilege::Hardware),
-    bus("virtio", &drive::VIRTIO, 16).applies(Applies::HotplugDrive),
-    key("virtiofs", Format::Property(&parts::SHARED_DIRECTORY), "A host directory shared by virtiofs.")
-        .slots(10)
+    key("vga", Format::Property(&parts::VGA), "Display adapter.")
         .disrupts()
-        .privilege(Privilege::Disk)
-        .since(Release::V8_4),
+        .privilege(Privilege::Hardware),
+    bus("virtio", &drive::VIRTIO, 16).applies(Applies::HotplugDrive),
+    key(
+        "virtiofs",
+        Format::Property(&parts::SHARED_DIRECTORY),
+        "A host directory shared by virtiofs.",
+    )
+    .slots(10)
+    .disrupts()
+    .privilege(Privilege::Disk)
+    .since(Release::V8_4),
     key("vmgenid", Format::GeneratedUuid, "Generation id; 1 asks for a new one.")
         .absent(Absent::ServerFilled)
         .disrupts()

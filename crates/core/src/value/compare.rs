@@ -77,7 +77,11 @@ pub fn difference(
 
 /// The declared and stored size of a volume that exists and is too small or too large. The stored size is
 /// none when PVE does not tell it.
-pub fn size_gap(format: &Format, want: Option<&Value>, have: Option<&Value>) -> Option<(Bytes, Option<Bytes>)> {
+pub fn size_gap(
+    format: &Format,
+    want: Option<&Value>,
+    have: Option<&Value>,
+) -> Option<(Bytes, Option<Bytes>)> {
     let Format::Property(shape) = format else {
         return None;
     };
@@ -126,7 +130,9 @@ pub(super) fn says_nothing(absent: Absent, value: &Value) -> bool {
         (Absent::Integer(default), Value::Number(value)) => Decimal::whole(default) == *value,
         (Absent::Text(default), Value::Text(value)) => default == &**value,
         (Absent::Text(default), Value::Number(value)) => default.parse() == Ok(*value),
-        (Absent::Text(default), Value::Set(set)) => set.iter().map(AsRef::as_ref).eq(default.split(',')),
+        (Absent::Text(default), Value::Set(set)) => {
+            set.iter().map(AsRef::as_ref).eq(default.split(','))
+        }
         (
             Absent::Nothing
             | Absent::Bool(_)
@@ -143,18 +149,19 @@ pub(super) fn says_nothing(absent: Absent, value: &Value) -> bool {
 /// Two values that are not plainly equal.
 fn tolerant(format: &Format, want: &Value, have: &Value, conventions: Conventions) -> Difference {
     match (want, have) {
-        (Value::Property(want), Value::Property(have)) => match format {
-            Format::Property(shape) => properties(shape, want, have),
-            _ => Difference::Other,
-        },
+        (Value::Property(want), Value::Property(have)) => {
+            format.shape().map_or(Difference::Other, |shape| properties(shape, want, have))
+        }
         (Value::Set(want), Value::Set(have)) if matches!(format, Format::Tags) => {
             same_if(!conventions.tags_have_case && lower(want) == lower(have))
         }
-        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => same_if(
-            conventions.cgroup == Cgroup::V2
-                && *want > CGROUP_V2_WEIGHT_MAX
-                && *have == CGROUP_V2_WEIGHT_MAX,
-        ),
+        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => {
+            same_if(
+                conventions.cgroup == Cgroup::V2
+                    && *want > CGROUP_V2_WEIGHT_MAX
+                    && *have == CGROUP_V2_WEIGHT_MAX,
+            )
+        }
         (Value::AnyUuid, Value::Text(_)) => Difference::Same,
         (Value::Size(want), Value::Size(have)) => same_if(size_fits(*want, *have)),
         (Value::Volume(want), Value::Volume(have)) => same_if(volume_fits(want, have)),

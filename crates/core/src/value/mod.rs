@@ -141,9 +141,9 @@ impl Volume {
     /// The storage it is on, if it is on one.
     pub fn storage(&self) -> Option<&str> {
         match self {
-            Self::Fresh { storage } | Self::Existing { storage, .. } | Self::CloudInit { storage } => {
-                Some(storage)
-            }
+            Self::Fresh { storage }
+            | Self::Existing { storage, .. }
+            | Self::CloudInit { storage } => Some(storage),
             Self::Path(_) | Self::Empty | Self::HostCdrom => None,
         }
     }

@@ -16,13 +16,13 @@ pub fn pve(format: &Format, value: &Value) -> String {
         Value::Number(number) => number.to_string(),
         Value::Text(text) | Value::Odd(text) => text.to_string(),
         Value::List(items) => list(format, items),
-        Value::Set(items) => items.iter().map(AsRef::as_ref).collect::<Vec<&str>>().join(&separator(format)),
+        Value::Set(items) => joined(format, items),
         Value::Size(size) => size.to_string(),
         Value::Volume(volume) => self::volume(volume, None),
-        Value::Property(property) => match format {
-            Format::Property(shape) => self::property(shape, property),
-            _ => String::new(),
-        },
+        Value::Property(property) => {
+            let shape = format.shape().expect("a property value belongs to a property format");
+            self::property(shape, property)
+        }
         Value::Secret => MASK.to_owned(),
         Value::AnyUuid => "1".to_owned(),
     }
@@ -31,7 +31,9 @@ pub fn pve(format: &Format, value: &Value) -> String {
 /// What a value is shown as to a person: the same text, but on one line and not too long.
 pub fn shown(format: &Format, value: &Value) -> String {
     let text = match value {
-        Value::List(items) if matches!(format, Format::SshKeys | Format::Environment) => items.join(" "),
+        Value::List(items) if matches!(format, Format::SshKeys | Format::Environment) => {
+            items.join(" ")
+        }
         Value::Bool(_)
         | Value::Integer(_)
         | Value::Number(_)
@@ -60,20 +62,27 @@ const MASK: &str = "**********";
 /// How much of a value a plan shows; the rest is in the file and on the server.
 const SHOWN_MAX: usize = 120;
 
-fn separator(format: &Format) -> String {
-    match format {
-        Format::List { separator, .. } | Format::Words { separator, .. } => separator.to_string(),
-        Format::Tags => ";".to_owned(),
-        _ => ",".to_owned(),
+/// Items joined as their format joins them.
+fn joined<'a>(format: &Format, items: impl IntoIterator<Item = &'a Box<str>>) -> String {
+    let separator = format.separator().expect("items belong to a format that has several");
+    let mut text = String::new();
+    for item in items {
+        if !text.is_empty() {
+            text.push(separator);
+        }
+        text.push_str(item);
     }
+    text
 }
 
 fn list(format: &Format, items: &[Box<str>]) -> String {
-    match format {
-        Format::Boot => format!("order={}", items.join(";")),
-        Format::Environment => items.join("\0"),
-        Format::SshKeys => percent_encode(&items.join("\n")),
-        _ => items.join(&separator(format)),
+    let text = joined(format, items);
+    if matches!(format, Format::Boot) {
+        format!("order={text}")
+    } else if matches!(format, Format::SshKeys) {
+        percent_encode(&text)
+    } else {
+        text
     }
 }
 
@@ -119,9 +128,10 @@ fn property(shape: &Shape, property: &Property) -> String {
             if here != pass || folded {
                 continue;
             }
-            let printed = match value {
-                Value::Volume(held) => volume(held, property.size()),
-                other => pve(&part.format, other),
+            let printed = if let Value::Volume(held) = value {
+                volume(held, property.size())
+            } else {
+                pve(&part.format, value)
             };
             match (here, mac) {
                 (Pass::Bare, Some(mac)) => add(Some(&printed), &pve(&known("macaddr").format, mac)),

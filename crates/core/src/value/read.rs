@@ -95,17 +95,20 @@ fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
 fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
     let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let number = if bare || side != Side::Declared {
-        text.parse().map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
+        text.parse()
+            .map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
     } else {
         let size = Bytes::from_person(text).map_err(|error| Misfit::new(error.to_string()))?;
         i64::try_from(size.whole_mib()).expect("u64 bytes are under i64 MiB")
     };
-    within(number, min, i64::MAX, side)
-        .map_err(|_| Misfit::new(format!("it must be at least {min} MiB, and this is {number} MiB")))
+    within(number, min, i64::MAX, side).map_err(|_| {
+        Misfit::new(format!("it must be at least {min} MiB, and this is {number} MiB"))
+    })
 }
 
 fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
-    let decimal: Decimal = text.parse().map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
+    let decimal: Decimal =
+        text.parse().map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
     if side == Side::Stored || decimal.within(0, max) {
         Ok(decimal)
     } else if max == i64::MAX {
@@ -156,7 +159,8 @@ fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misf
 
 /// Items split on commas, semicolons and blanks, as PVE splits lists.
 fn items(text: &str, item: Rule, side: Side) -> Result<Vec<Box<str>>, Misfit> {
-    let pieces = unquoted(text).split(|c: char| c == ',' || c == ';' || c.is_ascii_whitespace() || c == '\0');
+    let pieces = unquoted(text)
+        .split(|c: char| c == ',' || c == ';' || c.is_ascii_whitespace() || c == '\0');
     let mut list = Vec::new();
     for piece in pieces.filter(|piece| !piece.is_empty()) {
         if side != Side::Stored {
@@ -181,11 +185,10 @@ fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
     let set: BTreeSet<Box<str>> = items(words, Rule::Word, Side::Stored)?.into_iter().collect();
     let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && &***word != "0");
     match (side, unknown) {
-        (Side::Declared | Side::Written, Some(word)) => Err(Misfit::new(format!(
-            "it must be 0, 1, or a list of {}",
-            HOTPLUG_WORDS.join(", ")
-        ))
-        .piece(&**word)),
+        (Side::Declared | Side::Written, Some(word)) => {
+            Err(Misfit::new(format!("it must be 0, 1, or a list of {}", HOTPLUG_WORDS.join(", ")))
+                .piece(&**word))
+        }
         (Side::Declared | Side::Written, None) | (Side::Stored, _) => Ok(Value::Set(set)),
     }
 }
@@ -204,14 +207,19 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
         return Ok(Value::List(devices));
     }
     let letters = text.strip_prefix("legacy=").unwrap_or(text);
-    if side != Side::Stored && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b))) {
-        return Err(Misfit::new("it must be a boot order").hint("write boot = \"order=scsi0;net0\""));
+    if side != Side::Stored
+        && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b)))
+    {
+        return Err(
+            Misfit::new("it must be a boot order").hint("write boot = \"order=scsi0;net0\"")
+        );
     }
     Ok(Value::text(letters))
 }
 
 fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
-    let entries: Vec<Box<str>> = text.split('\0').filter(|item| !item.is_empty()).map(Into::into).collect();
+    let entries: Vec<Box<str>> =
+        text.split('\0').filter(|item| !item.is_empty()).map(Into::into).collect();
     if side != Side::Stored {
         for item in &entries {
             let named = item.split_once('=').is_some_and(|(name, value)| {
@@ -230,7 +238,11 @@ fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
 /// Keys are percent-encoded on PVE's side and plain lines on ours.
 fn ssh_keys(text: &str) -> Result<Value, Misfit> {
     // A key has blanks between its parts, and encoded text has none.
-    let decoded = if text.trim().contains(char::is_whitespace) { Some(text.to_owned()) } else { percent_decode(text) };
+    let decoded = if text.trim().contains(char::is_whitespace) {
+        Some(text.to_owned())
+    } else {
+        percent_decode(text)
+    };
     let decoded = decoded.ok_or_else(|| Misfit::new("the percent encoding is broken"))?;
     let lines = decoded.lines().map(str::trim).filter(|line| !line.is_empty());
     Ok(Value::List(lines.map(Into::into).collect()))
@@ -271,16 +283,19 @@ fn spelled(
 
 /// A volume, and the size that `STORAGE:GiB` asks for.
 fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
-    match text {
-        "none" => return Ok((Volume::Empty, None)),
-        "cdrom" => return Ok((Volume::HostCdrom, None)),
-        _ => {}
+    if text == "none" {
+        return Ok((Volume::Empty, None));
+    }
+    if text == "cdrom" {
+        return Ok((Volume::HostCdrom, None));
     }
     if text.starts_with('/') {
         return Ok((Volume::Path(text.into()), None));
     }
     let Some((storage, name)) = text.split_once(':') else {
-        return Err(Misfit::new("it names no storage").hint("write STORAGE:GiB, such as local-lvm:8"));
+        return Err(
+            Misfit::new("it names no storage").hint("write STORAGE:GiB, such as local-lvm:8")
+        );
     };
     if side != Side::Stored {
         rule::check(Rule::ConfigId, storage).map_err(|misfit| misfit.piece(storage))?;
@@ -296,11 +311,13 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
         if side == Side::Stored {
             return Err(Misfit::new("an allocation is stored where a volume should be"));
         }
-        let kib = Bytes::from_pve(&format!("{name}G")).map_err(|error| Misfit::new(error.to_string()))?;
+        let kib =
+            Bytes::from_pve(&format!("{name}G")).map_err(|error| Misfit::new(error.to_string()))?;
         return Ok((Volume::Fresh { storage }, Some(Bytes(kib.0 / Bytes::KIB * Bytes::KIB))));
     }
     if name.is_empty() {
-        return Err(Misfit::new("it names a storage and no volume").hint("write STORAGE:GiB to allocate one"));
+        return Err(Misfit::new("it names a storage and no volume")
+            .hint("write STORAGE:GiB to allocate one"));
     }
     Ok((Volume::Existing { storage, name: name.into() }, None))
 }
@@ -316,14 +333,13 @@ fn is_cloud_init(file: &str) -> bool {
 fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
     let mut property = Property::default();
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
-        match piece.split_once('=') {
-            Some((name, value)) => named_part(shape, &mut property, name, value, side)?,
-            None => {
-                let Some(name) = shape.bare else {
-                    return Err(Misfit::new("every part must look like name=value").piece(piece));
-                };
-                named_part(shape, &mut property, name, piece, side)?;
-            }
+        if let Some((name, value)) = piece.split_once('=') {
+            named_part(shape, &mut property, name, value, side)?
+        } else {
+            let Some(name) = shape.bare else {
+                return Err(Misfit::new("every part must look like name=value").piece(piece));
+            };
+            named_part(shape, &mut property, name, piece, side)?;
         }
     }
     finish(shape, &mut property, side)?;
@@ -362,10 +378,17 @@ fn model_part(shape: &Shape, name: &str) -> Option<&'static Part> {
 /// The refusal of a part nobody knows.
 pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
     let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    Misfit::new(format!("it has no part `{name}`")).piece(name).hint(format!("its parts are {}", names.join(", ")))
+    Misfit::new(format!("it has no part `{name}`"))
+        .piece(name)
+        .hint(format!("its parts are {}", names.join(", ")))
 }
 
-fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
+fn set_part(
+    property: &mut Property,
+    part: &'static Part,
+    text: &str,
+    side: Side,
+) -> Result<(), Misfit> {
     let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
     if part.name == "size" && fresh {
         // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
@@ -387,11 +410,20 @@ fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side
 }
 
 /// Reads a declared volume into its part, and the size it asks for into `size`.
-pub(crate) fn declared_volume(property: &mut Property, part: &'static Part, text: &str) -> Result<(), Misfit> {
+pub(crate) fn declared_volume(
+    property: &mut Property,
+    part: &'static Part,
+    text: &str,
+) -> Result<(), Misfit> {
     set_volume(property, part, text, Side::Declared)
 }
 
-fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
+fn set_volume(
+    property: &mut Property,
+    part: &'static Part,
+    text: &str,
+    side: Side,
+) -> Result<(), Misfit> {
     let (volume, size) = volume(text, side)?;
     property.set(part.name, Value::Volume(volume));
     if let Some(size) = size {
@@ -404,7 +436,10 @@ fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Si
 
 /// Turns the parts into normal form: nothing that says what absence says.
 pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
-    if matches!(property.volume(), Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. })) {
+    if matches!(
+        property.volume(),
+        Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. })
+    ) {
         property.set("media", Value::text("cdrom"));
     }
     if property.is_cdrom() {

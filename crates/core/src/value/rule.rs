@@ -48,14 +48,20 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::Address => is_address(text),
         Rule::Tag => is_tag(text),
         Rule::ConfigId => is_config_id(text),
-        Rule::Interface => !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.".contains(&b)),
+        Rule::Interface => {
+            !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.".contains(&b))
+        }
         Rule::VolumeId => text.split_once(':').is_some_and(|(storage, name)| {
             is_config_id(storage) && !name.is_empty() && !name.contains(char::is_whitespace)
         }),
-        Rule::Path => text.starts_with('/') && !text.contains(',') && !text.chars().any(char::is_control),
+        Rule::Path => {
+            text.starts_with('/') && !text.contains(',') && !text.chars().any(char::is_control)
+        }
         Rule::Range => is_range(text),
         Rule::FileMode => {
-            text.len() == 4 && text.starts_with('0') && text.bytes().all(|b| (b'0'..=b'7').contains(&b))
+            text.len() == 4
+                && text.starts_with('0')
+                && text.bytes().all(|b| (b'0'..=b'7').contains(&b))
         }
         Rule::TimeZone => {
             !text.is_empty() && text.bytes().all(|b| is_word(b) || b"/+-".contains(&b))
@@ -65,7 +71,9 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::UrlEncoded => is_url_encoded(text),
         Rule::Device => {
             let base = text.trim_end_matches(|c: char| c.is_ascii_digit());
-            base.len() < text.len() && !base.is_empty() && base.bytes().all(|b| b.is_ascii_lowercase())
+            base.len() < text.len()
+                && !base.is_empty()
+                && base.bytes().all(|b| b.is_ascii_lowercase())
         }
     };
     if fits { Ok(()) } else { Err(Misfit::new(expected(rule))) }
@@ -75,7 +83,9 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
 pub(crate) fn expected(rule: Rule) -> &'static str {
     match rule {
         Rule::Line => "it must be one line without control characters",
-        Rule::DnsName => "it must be a DNS name: letters, digits and inner hyphens, parts joined by dots",
+        Rule::DnsName => {
+            "it must be a DNS name: letters, digits and inner hyphens, parts joined by dots"
+        }
         Rule::Address => "it must be an IP address",
         Rule::Tag => "a tag starts with a letter, digit or _ and goes on with those or - + .",
         Rule::ConfigId => "it must be an id: a letter, then letters, digits, - _ or .",
@@ -140,7 +150,8 @@ fn is_machine(text: &str) -> bool {
     let version = |rest: &str| {
         let rest = rest.strip_suffix(".pxe").unwrap_or(rest);
         let rest = rest.split_once("+pve").map_or(rest, |(version, _)| version);
-        rest.contains('.') && rest.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        rest.contains('.')
+            && rest.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
     };
     matches!(text, "pc" | "q35" | "virt")
         || ["pc-i440fx-", "pc-q35-", "pc-", "virt-"]
@@ -175,8 +186,12 @@ pub(super) fn mac(text: &str) -> Result<String, Misfit> {
 
 /// An IPv4 address with prefix length in its one spelling, or one of PVE's words.
 pub(super) fn cidr4(text: &str) -> Result<String, Misfit> {
-    cidr(text, &["dhcp", "manual"], 32, |address| Some(address.parse::<Ipv4Addr>().ok()?.to_string()))
-        .ok_or_else(|| Misfit::new("it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24"))
+    cidr(text, &["dhcp", "manual"], 32, |address| {
+        Some(address.parse::<Ipv4Addr>().ok()?.to_string())
+    })
+    .ok_or_else(|| {
+        Misfit::new("it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24")
+    })
 }
 
 /// An IPv6 address with prefix length in its one spelling, or one of PVE's words.
@@ -184,7 +199,9 @@ pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
     cidr(text, &["auto", "dhcp", "manual"], 128, |address| {
         Some(address.parse::<Ipv6Addr>().ok()?.to_string())
     })
-    .ok_or_else(|| Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64"))
+    .ok_or_else(|| {
+        Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64")
+    })
 }
 
 fn cidr(
@@ -277,7 +294,9 @@ mod tests {
     fn addresses_have_one_spelling() {
         assert_eq!(cidr6("FD00:0::1/64").unwrap(), "fd00::1/64");
         assert_eq!(cidr4("dhcp").unwrap(), "dhcp");
-        assert!(cidr4("10.0.0.5").is_err() && cidr4("10.0.0.5/33").is_err() && cidr4("auto").is_err());
+        assert!(
+            cidr4("10.0.0.5").is_err() && cidr4("10.0.0.5/33").is_err() && cidr4("auto").is_err()
+        );
         assert_eq!(mac("bc:24:11:aa:bb:cc").unwrap(), "BC:24:11:AA:BB:CC");
         assert!(mac("01:BB:CC:DD:EE:FF").is_err() && mac("BC:24:11:AA:BB").is_err());
     }

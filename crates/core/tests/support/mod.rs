@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_core::actual::{Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable};
+use evenkeel_core::actual::{
+    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable,
+};
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId};
@@ -16,7 +18,8 @@ use evenkeel_core::value::compare::{Cgroup, Conventions};
 pub(crate) fn desired(text: &str) -> Desired {
     let mut sources = Sources::default();
     sources.add("desired.toml", text);
-    desired::load(&sources).unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"))
+    desired::load(&sources)
+        .unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"))
 }
 
 /// A snapshot that is still empty.
@@ -47,7 +50,9 @@ pub(crate) fn actual(text: &str) -> (Snapshot, Context) {
     let mut context = Context::default();
     let mut guests: Vec<(Guest, Vec<Entry>)> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
-        if let Some(waits) = line.trim_start().strip_prefix("waits").filter(|_| line.starts_with(' ')) {
+        if let Some(waits) =
+            line.trim_start().strip_prefix("waits").filter(|_| line.starts_with(' '))
+        {
             let entry = guests.last_mut().unwrap().1.last_mut().unwrap();
             match waits {
                 " to be deleted" => entry.delete = 1,
@@ -114,7 +119,12 @@ fn guest(line: &str) -> Guest {
     guest
 }
 
-fn setting(line: &str, snapshot: &mut Snapshot, context: &mut Context, guests: &mut [(Guest, Vec<Entry>)]) {
+fn setting(
+    line: &str,
+    snapshot: &mut Snapshot,
+    context: &mut Context,
+    guests: &mut [(Guest, Vec<Entry>)],
+) {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {
         "release" => snapshot.release = rest.parse().unwrap(),
@@ -179,7 +189,8 @@ fn show_action(action: &Action, text: &mut String) {
     }
     for (name, value) in action.step.params() {
         if name != "digest" {
-            writeln!(text, "    > {name}={}", value.replace('\n', "\\n").replace('\0', "\\0")).unwrap();
+            writeln!(text, "    > {name}={}", value.replace('\n', "\\n").replace('\0', "\\0"))
+                .unwrap();
         }
     }
     if !action.why.is_empty() {
