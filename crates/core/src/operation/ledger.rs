@@ -83,13 +83,12 @@ impl Ledger {
     pub fn apply(&mut self, record: &OpRecord) -> Result<(), ReplayError> {
         let op = record.op;
         let illegal = |source| ReplayError::Illegal { op, source };
-        let operation = match self.operations.get(&op) {
-            Some(operation) => operation.after(&record.event).map_err(illegal)?,
-            None => {
-                let operation = Operation::begin(op, &record.event).map_err(illegal)?;
-                self.check_room(op, &operation.intent)?;
-                operation
-            }
+        let operation = if let Some(operation) = self.operations.get(&op) {
+            operation.after(&record.event).map_err(illegal)?
+        } else {
+            let operation = Operation::begin(op, &record.event).map_err(illegal)?;
+            self.check_room(op, &operation.intent)?;
+            operation
         };
         self.trace_origin(&operation, &record.event);
         if let Repeat::AtMostOnce { key } = &operation.intent.repeat {
