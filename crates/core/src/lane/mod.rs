@@ -75,7 +75,8 @@ pub struct Source {
     pub sharing: Sharing,
 }
 
-/// How a clone uses its source. Neither way may the source be changed meanwhile.
+/// How a clone uses its source; it follows from the source's kind, so all clones of one guest use it
+/// alike. Neither way may the source be changed meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sharing {
     /// PVE locks a container while it is cloned.

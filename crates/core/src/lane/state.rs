@@ -279,19 +279,9 @@ impl LaneTable {
                 self.blocked.insert((head.ticket, vmid));
             }
         }
-        let mut claims = Vec::new();
         for (ticket, vmid) in self.blocked.clone() {
-            let Some(head) = self.lanes.get(&vmid).and_then(|lane| lane.queue.front()) else {
-                continue;
-            };
-            if !self.target_is_ready(&head.job, &claims) {
-                continue;
-            }
-            if let Some(source) = head.job.source
-                && !self.source_is_ready(source, ticket, &claims)
-            {
-                // Only for the source does it wait: nobody younger may take the source before it.
-                claims.push(source);
+            let head = self.lanes.get(&vmid).and_then(|lane| lane.queue.front());
+            if !head.is_some_and(|head| self.can_start(&head.job, ticket)) {
                 continue;
             }
             self.blocked.remove(&(ticket, vmid));
@@ -304,26 +294,26 @@ impl LaneTable {
         }
     }
 
-    /// Whether nothing but the source can keep it from starting.
-    fn target_is_ready(&self, job: &Job, claims: &[Source]) -> bool {
+    fn can_start(&self, job: &Job, ticket: Ticket) -> bool {
         let free = |lane: &Lane| lane.owner.is_none() && lane.readers.is_empty();
         self.lanes.get(&job.target).is_none_or(free)
-            && claims.iter().all(|claim| claim.vmid != job.target)
             && job.storage.as_ref().is_none_or(|storage| self.has_room(storage))
+            && job.source.is_none_or(|source| self.can_read(source, ticket))
     }
 
-    fn source_is_ready(&self, source: Source, ticket: Ticket, claims: &[Source]) -> bool {
+    fn can_read(&self, source: Source, ticket: Ticket) -> bool {
         let goes_along = |other: Sharing| match (source.sharing, other) {
             (Sharing::Shared, Sharing::Shared) => true,
             (Sharing::Exclusive, _) | (_, Sharing::Exclusive) => false,
         };
+        // An action of the source that was there first goes first, or a stream of clones would
+        // keep it waiting for ever.
         let free = |lane: &Lane| {
             lane.owner.is_none()
                 && lane.readers.values().all(|other| goes_along(*other))
                 && lane.queue.front().is_none_or(|head| head.ticket > ticket)
         };
         self.lanes.get(&source.vmid).is_none_or(free)
-            && claims.iter().all(|claim| claim.vmid != source.vmid || goes_along(claim.sharing))
     }
 
     fn has_room(&self, storage: &StorageName) -> bool {

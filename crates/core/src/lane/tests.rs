@@ -411,7 +411,7 @@ fn a_clone_whose_own_guest_is_shut_does_not_keep_its_source_waiting() {
     submit(&mut table, vec![clone(1, 102, 103, Sharing::Shared)], NOW);
     assert_eq!(submit(&mut table, vec![clone(2, 100, 102, Sharing::Exclusive)], NOW), vec![]);
     assert_eq!(submit(&mut table, vec![job(3, 100)], NOW), vec![Effect::Start(op(3))]);
-    // Once only the source is missing, the clone has its turn before anything younger.
+    // Once its own guest is free, the clone waits for the source alone.
     let finish = |op, outcome| LaneEvent::Finish { op, outcome };
     assert_eq!(table.step(finish(op(1), Outcome::Succeeded), NOW), Ok(vec![]));
     let done = table.step(finish(op(3), Outcome::Succeeded), NOW);
@@ -419,4 +419,17 @@ fn a_clone_whose_own_guest_is_shut_does_not_keep_its_source_waiting() {
     assert_eq!(submit(&mut table, vec![job(4, 100)], NOW), vec![], "the source is being cloned");
     let done = table.step(finish(op(2), Outcome::Failed), NOW);
     assert_eq!(done, Ok(vec![Effect::Start(op(4))]));
+}
+
+#[test]
+fn a_stream_of_clones_does_not_overtake_an_action_of_their_source() {
+    let mut table = LaneTable::default();
+    let first = submit(&mut table, vec![clone(1, 100, 101, Sharing::Shared)], NOW);
+    assert_eq!(first, vec![Effect::Start(op(1))]);
+    assert_eq!(submit(&mut table, vec![job(2, 100)], NOW), vec![], "its source is being read");
+    let later = submit(&mut table, vec![clone(3, 100, 102, Sharing::Shared)], NOW);
+    assert_eq!(later, vec![]);
+    let finish = |op| LaneEvent::Finish { op, outcome: Outcome::Succeeded };
+    assert_eq!(table.step(finish(op(1)), NOW), Ok(vec![Effect::Start(op(2))]));
+    assert_eq!(table.step(finish(op(2)), NOW), Ok(vec![Effect::Start(op(3))]));
 }

@@ -223,8 +223,13 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     } else {
         found(evidence.postcondition.as_ref()) == Some(&Postcondition::Holds)
     };
+    // A create that failed or is forgotten leaves nothing to call ours.
+    let made = matches!(
+        found(evidence.task.as_ref()),
+        Some(TaskStatus::Succeeded | TaskStatus::Warned | TaskStatus::Unclear)
+    );
     let known = matches!(operation.state, OpState::TaskRunning { .. });
-    let ours = known || !operation.intent.kind.brings_forth();
+    let ours = (known && made) || !operation.intent.kind.brings_forth();
     operation.furthest == Request::Act && proof && ours
 }
 
