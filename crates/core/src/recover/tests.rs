@@ -1,5 +1,7 @@
 //! The whole product of evidence and operations, and the walks through it that a real agent makes.
 
+mod matching;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -38,6 +40,16 @@ fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
     };
     let task_type = if guest == GuestKind::Lxc { lxc } else { qemu };
     upid(task_type, if kind == ActionKind::Clone { "9000" } else { "101" }, 1, OWNER)
+}
+
+/// The task PVE would name for the request that left last.
+fn task_of(operation: &Operation) -> Upid {
+    let kind = match operation.furthest {
+        Request::Stop => ActionKind::Stop,
+        Request::Unprotect => ActionKind::SetConfig,
+        Request::Act => operation.intent.kind,
+    };
+    own_task(kind, operation.intent.guest.kind)
 }
 
 fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
@@ -90,7 +102,7 @@ fn every_operation() -> Vec<Operation> {
             }
             for base in bases {
                 let lost = OpEvent::Unknown { reason: String::new() };
-                let known = OpEvent::TaskRunning { upid: own_task(kind, guest) };
+                let known = OpEvent::TaskRunning { upid: task_of(&base) };
                 all.extend([lost, known].iter().map(|event| base.after(event).unwrap()));
                 all.push(base);
             }
@@ -125,7 +137,7 @@ const FACTS: [Postcondition; 5] = [
 /// Calls back with the whole product of readings that can bear on the operation, all made at one
 /// moment. The number and the volumes bear on few kinds only.
 fn every_evidence(operation: &Operation, at: UnixSeconds, mut check: impl FnMut(&Evidence)) {
-    let own = own_task(operation.intent.kind, operation.intent.guest.kind);
+    let own = task_of(operation);
     let volume: VolumeId = "local:vm-101-disk-1".parse().unwrap();
     let searches =
         [Search::None, Search::One(own), Search::Ambiguous, Search::TooShort, Search::Unreadable];
@@ -398,7 +410,7 @@ fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
     });
     for operation in every_operation() {
         let (after, events) = silent.recover(&operation, SENT.plus(3600));
-        // Only a preparation whose recorded task cannot be its own is said to be unknown.
+        // Only a task recorded for a request that leaves none is said to be unknown.
         let unknown = events.iter().all(|event| matches!(event, OpEvent::Unknown { .. }));
         assert!(after.is_in_flight() && unknown, "{events:?}");
     }
@@ -458,81 +470,6 @@ fn a_fact_that_follows_its_task_is_awaited_until_the_deadline() {
     assert_eq!(at(120, Postcondition::NotYet), Decision::Doubt(Doubt::FactLate));
 }
 
-fn search(operation: &Operation, tasks: Vec<Upid>) -> Search {
-    let list = TaskList { tasks, complete_since: SENT.minus(1000) };
-    search_tasks(operation, &list, OWNER, &BTreeSet::new())
-}
-
-#[test]
-fn every_kind_finds_its_own_task_and_no_other_kinds() {
-    for guest in GuestKind::ALL {
-        for kind in ActionKind::ALL {
-            let operation = operation(kind, guest);
-            let leaves = tasks::leaves_task(&operation, Request::Act);
-            let own = own_task(kind, guest);
-            let expected = if leaves { Search::One(own.clone()) } else { Search::None };
-            assert_eq!(search(&operation, vec![own]), expected, "{guest} {kind}");
-            let others: Vec<_> = ActionKind::ALL
-                .into_iter()
-                .flat_map(|other| GuestKind::ALL.map(|guest| own_task(other, guest)))
-                .filter(|task| *task != own_task(kind, guest))
-                .collect();
-            assert_eq!(search(&operation, others), Search::None, "{guest} {kind}");
-        }
-    }
-}
-
-#[test]
-fn a_task_matches_by_owner_guest_and_start_and_two_are_none() {
-    let start = operation(ActionKind::Start, GuestKind::Lxc);
-    let task = |after, user| upid("vzstart", "101", after, user);
-    let own = task(3, OWNER);
-    for (case, tasks, expected) in [
-        ("ours", vec![own.clone()], Search::One(own.clone())),
-        ("shown running and archived", vec![own.clone(), own.clone()], Search::One(own.clone())),
-        ("ours and a human's", vec![own.clone(), task(3, "root@pam")], Search::One(own.clone())),
-        ("the user without the token", vec![task(3, "agent@pve")], Search::None),
-        ("another token of the user", vec![task(3, "agent@pve!other")], Search::None),
-        ("two of our token", vec![own.clone(), task(9, OWNER)], Search::Ambiguous),
-        ("too late for ours, yet alike", vec![task(61, OWNER)], Search::Ambiguous),
-        ("ours, and a later one", vec![own.clone(), task(7200, OWNER)], Search::One(own.clone())),
-        ("another guest", vec![upid("vzstart", "1011", 3, OWNER)], Search::None),
-        (
-            "the start through HA",
-            vec![upid("hastart", "101", 3, OWNER)],
-            Search::One(upid("hastart", "101", 3, OWNER)),
-        ),
-    ] {
-        assert_eq!(search(&start, tasks), expected, "{case}");
-    }
-    let earlier = Upid::try_from(own.as_str().replace("65000003", "64FFFFFD")).unwrap();
-    assert_eq!(search(&start, vec![earlier]), Search::None, "started before it was sent");
-    let short = TaskList { tasks: vec![own.clone()], complete_since: SENT };
-    assert_eq!(search_tasks(&start, &short, OWNER, &BTreeSet::new()), Search::TooShort);
-    let list = TaskList { tasks: vec![own.clone(), task(4, OWNER)], complete_since: SENT.minus(9) };
-    let claimed = BTreeSet::from([task(4, OWNER)]);
-    assert_eq!(search_tasks(&start, &list, OWNER, &claimed), Search::One(own));
-}
-
-#[test]
-fn a_clone_is_found_under_its_source_and_a_move_under_its_giver() {
-    let clone = operation(ActionKind::Clone, GuestKind::Qemu);
-    let of = |task_type, id| upid(task_type, id, 1, OWNER);
-    assert_eq!(search(&clone, vec![of("qmclone", "101")]), Search::None);
-    assert_eq!(search(&clone, vec![of("qmclone", "9000")]), Search::One(of("qmclone", "9000")));
-    let shift = operation(ActionKind::MoveVolume, GuestKind::Lxc);
-    for (id, ours) in [
-        ("101", true),
-        ("101-mp0>102-mp0", true),
-        ("102-mp0>101-mp0", false),
-        ("1010-mp0>1-mp0", false),
-    ] {
-        let task = of("move_volume", id);
-        let expected = if ours { Search::One(task.clone()) } else { Search::None };
-        assert_eq!(search(&shift, vec![task]), expected, "{id}");
-    }
-}
-
 #[test]
 fn the_volume_of_a_lost_allocation_is_the_one_that_was_not_there_before() {
     let volumes = |names: &[&str]| -> BTreeSet<VolumeId> {
@@ -560,5 +497,25 @@ fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
         let look = Decision::Look(Question::TaskStatus);
         let expected = if ours { look } else { Decision::Doubt(Doubt::ForeignTask) };
         assert_eq!(decision, expected, "{task_type} {id}");
+    }
+}
+
+#[test]
+fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
+    for guest in GuestKind::ALL {
+        let mut prepared = signed(operation(ActionKind::Destroy, guest));
+        prepared.intent.first = Request::Stop;
+        prepared.furthest = Request::Stop;
+        prepared.state = OpState::Started { request: Request::Stop, sent_at: SENT };
+        let stop = own_task(ActionKind::Stop, guest);
+        let found_one = Some(Seen { at: SENT, found: Search::One(stop.clone()) });
+        let evidence = Evidence { search: found_one, ..Evidence::default() };
+        let adopt = decide(&prepared, &evidence, SENT);
+        assert_eq!(adopt, Decision::Adopt(stop.clone()));
+        let adopted = prepared.after(&adopt.event(&prepared.state, None).unwrap()).unwrap();
+        let with = |found| Evidence { task: Some(Seen { at: SENT, found }), ..Evidence::default() };
+        assert_eq!(decide(&adopted, &with(TaskStatus::Running), SENT), Decision::Resume(stop));
+        let ended = decide(&adopted, &with(TaskStatus::Succeeded), SENT);
+        assert_eq!(ended, fail(FailReason::ActNotSent), "the act is not sent after a crash");
     }
 }
