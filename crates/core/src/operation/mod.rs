@@ -15,21 +15,21 @@
 //! only follow an earlier one of the same operation (invariant 4).
 
 mod ledger;
+mod names;
 mod provenance;
 mod upid;
 
 use std::collections::BTreeSet;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, OpRecord, ReplayError, fold};
+pub use names::{IdempotencyKey, StorageName, VolumeId};
 pub use provenance::{IdentityHash, NotAnIdentityHash, Origin, Provenance};
 pub use upid::{UnixSeconds, Upid};
 
 use crate::action_kind::ActionKind;
-use crate::id::{GuestId, IdError, OperationId, VmId};
+use crate::id::{GuestId, OperationId, VmId};
 
 /// An operation as its journalled events tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -393,69 +393,6 @@ fn closed_as_succeeded(open: Request, by: Closer) -> Result<OpState, &'static st
 
 fn closed_as_failed(by: Closer, reason: &str, left_volume: Option<&VolumeId>) -> OpState {
     OpState::Failed { by, reason: reason.to_owned(), left_volume: left_volume.cloned() }
-}
-
-/// A name that is text of bounded length without blanks or control bytes.
-macro_rules! token {
-    ($(#[$doc:meta])* $type:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
-
-        impl $type {
-            /// The text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = IdError;
-
-            fn from_str(text: &str) -> Result<Self, IdError> {
-                let printable = text.bytes().all(|b| b.is_ascii_graphic());
-                if text.is_empty() || text.len() > TOKEN_LENGTH_MAX || !printable {
-                    let why = "it must be 1 to 255 printable ASCII characters without blanks";
-                    return Err(IdError { what: $what, text: text.escape_default().to_string(), why });
-                }
-                Ok(Self(text.to_owned()))
-            }
-        }
-
-        impl TryFrom<String> for $type {
-            type Error = IdError;
-
-            fn try_from(text: String) -> Result<Self, IdError> {
-                text.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(name: $type) -> String {
-                name.0
-            }
-        }
-    };
-}
-
-/// The longest volume name a file system takes; nonces are far shorter.
-const TOKEN_LENGTH_MAX: usize = 255;
-
-token! {
-    /// The key a signed operation spends: the nonce of its statement.
-    IdempotencyKey, "idempotency key"
-}
-
-token! {
-    /// A volume as PVE names it: `local-lvm:vm-101-disk-0`.
-    VolumeId, "volume"
 }
 
 #[cfg(test)]

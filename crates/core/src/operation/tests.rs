@@ -249,7 +249,9 @@ fn only_a_proved_creation_of_ours_begins_an_origin() {
     ] {
         let mut ledger = Ledger::default();
         ledger.apply(&record(1, started(intent))).unwrap();
-        events.into_iter().for_each(|event| ledger.apply(&record(1, event)).unwrap());
+        for event in events {
+            ledger.apply(&record(1, event)).unwrap();
+        }
         assert_eq!(ledger.provenance(guest()).proves(guest(), &hash(1)), ours, "{case}");
     }
     let provenance = created().provenance(guest());
@@ -324,10 +326,14 @@ proptest! {
         // Live running and replay after a crash at any record meet in the same state.
         let mut ledger = Ledger::default();
         let cut = cut.min(records.len());
-        records[..cut].iter().for_each(|record| ledger.apply(record).unwrap());
+        for record in &records[..cut] {
+            ledger.apply(record).unwrap();
+        }
         let stored = serde_json::to_string(&ledger).unwrap();
         let mut ledger: Ledger = serde_json::from_str(&stored).unwrap();
-        records[cut..].iter().for_each(|record| ledger.apply(record).unwrap());
+        for record in &records[cut..] {
+            ledger.apply(record).unwrap();
+        }
         let open: BTreeMap<_, _> = ledger.in_flight().map(|op| (op.id, op.clone())).collect();
         let expected: BTreeMap<_, _> =
             whole.into_iter().filter(|(_, op)| op.is_in_flight()).collect();
@@ -337,7 +343,9 @@ proptest! {
     #[test]
     fn a_refused_record_leaves_the_ledger_as_it_was(records in journal()) {
         let mut ledger = Ledger::default();
-        records.iter().for_each(|record| ledger.apply(record).unwrap());
+        for record in &records {
+            ledger.apply(record).unwrap();
+        }
         for event in every_event() {
             for number in 0..4 {
                 let before = ledger.clone();

@@ -47,11 +47,20 @@ pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> D
         OpState::Unknown { request, sent_at, .. } => case.unknown(*request, *sent_at),
         OpState::Succeeded { .. } | OpState::Failed { .. } => Ok(Decision::Closed),
     };
-    decided.unwrap_or_else(|early| early)
+    decided.unwrap_or_else(|pause| match pause {
+        Pause::Look(question) => Decision::Look(question),
+        Pause::Wait { not_before, reason } => Decision::Wait { not_before, reason },
+    })
 }
 
-/// The decision, or one that comes before it: a look or a wait. `?` makes the order readable.
-type Decided = Result<Decision, Decision>;
+/// Why nothing can be decided yet. As an error it lets `?` spell the order of looking.
+#[derive(Debug, Clone, Copy)]
+enum Pause {
+    Look(Question),
+    Wait { not_before: UnixSeconds, reason: WaitReason },
+}
+
+type Decided = Result<Decision, Pause>;
 
 #[derive(Clone, Copy)]
 struct Case<'a> {
@@ -118,7 +127,7 @@ impl Case<'_> {
             return Ok(Decision::Doubt(Doubt::ForeignTask));
         }
         let Some(seen) = &self.evidence.task else {
-            return Err(Decision::Look(Question::TaskStatus));
+            return Err(Pause::Look(Question::TaskStatus));
         };
         let status = match seen.found {
             TaskStatus::Running => return Ok(Decision::Resume(upid.clone())),
@@ -188,14 +197,14 @@ impl Case<'_> {
     }
 
     /// When the guest was seen unlocked after PVE can no longer fork the task late.
-    fn settled(self, sent_at: UnixSeconds) -> Result<UnixSeconds, Decision> {
+    fn settled(self, sent_at: UnixSeconds) -> Result<UnixSeconds, Pause> {
         let settles_at = sent_at.plus(LATE_FORK_SECONDS);
         if self.now < settles_at {
             let reason = WaitReason::LateFork;
-            return Err(Decision::Wait { not_before: settles_at, reason });
+            return Err(Pause::Wait { not_before: settles_at, reason });
         }
         match fresh(self.evidence.lock.as_ref(), settles_at) {
-            None => Err(Decision::Look(Question::Lock)),
+            None => Err(Pause::Look(Question::Lock)),
             Some(Seen { found: Lock::Unreadable, .. }) => Err(self.unreadable(Question::Lock)),
             Some(Seen { found: Lock::Held, .. }) => Err(self.look_again(WaitReason::Locked)),
             Some(Seen { found: Lock::Free, at }) => Ok(*at),
@@ -203,9 +212,9 @@ impl Case<'_> {
     }
 
     /// The task list, read no earlier than `since`.
-    fn search(&self, since: UnixSeconds) -> Result<&Search, Decision> {
+    fn search(&self, since: UnixSeconds) -> Result<&Search, Pause> {
         match fresh(self.evidence.search.as_ref(), since) {
-            None => Err(Decision::Look(Question::TaskList)),
+            None => Err(Pause::Look(Question::TaskList)),
             Some(Seen { found: Search::Unreadable, .. }) => {
                 Err(self.unreadable(Question::TaskList))
             }
@@ -214,14 +223,14 @@ impl Case<'_> {
     }
 
     /// The world as the operation's kind has to see it, read no earlier than `since`.
-    fn fact(self, since: UnixSeconds) -> Result<Fact, Decision> {
+    fn fact(self, since: UnixSeconds) -> Result<Fact, Pause> {
         let kind = self.operation.intent.kind;
         // Only a free number proves that a guest is gone.
         if kind == ActionKind::Destroy && self.number_is_free(since)? {
             return Ok(Fact::Holds);
         }
         let found = match fresh(self.evidence.postcondition.as_ref(), since) {
-            None => return Err(Decision::Look(Question::Postcondition)),
+            None => return Err(Pause::Look(Question::Postcondition)),
             Some(seen) => seen.found,
         };
         match found {
@@ -239,9 +248,9 @@ impl Case<'_> {
         }
     }
 
-    fn number_is_free(self, since: UnixSeconds) -> Result<bool, Decision> {
+    fn number_is_free(self, since: UnixSeconds) -> Result<bool, Pause> {
         match fresh(self.evidence.number.as_ref(), since) {
-            None => Err(Decision::Look(Question::NumberUse)),
+            None => Err(Pause::Look(Question::NumberUse)),
             Some(Seen { found: NumberUse::Unreadable, .. }) => {
                 Err(self.unreadable(Question::NumberUse))
             }
@@ -256,7 +265,7 @@ impl Case<'_> {
             return Ok(fail(reason));
         }
         match fresh(self.evidence.volumes.as_ref(), since) {
-            None => Err(Decision::Look(Question::Volumes)),
+            None => Err(Pause::Look(Question::Volumes)),
             Some(Seen { found: NewVolumes::Unreadable, .. }) => {
                 Err(self.unreadable(Question::Volumes))
             }
@@ -278,12 +287,12 @@ impl Case<'_> {
         }
     }
 
-    fn unreadable(&self, question: Question) -> Decision {
+    fn unreadable(&self, question: Question) -> Pause {
         self.look_again(WaitReason::Unreadable(question))
     }
 
-    fn look_again(&self, reason: WaitReason) -> Decision {
-        Decision::Wait { not_before: self.now.plus(LOOK_AGAIN_SECONDS), reason }
+    fn look_again(&self, reason: WaitReason) -> Pause {
+        Pause::Wait { not_before: self.now.plus(LOOK_AGAIN_SECONDS), reason }
     }
 }
 

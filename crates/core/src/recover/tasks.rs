@@ -50,13 +50,12 @@ pub fn search_tasks(
         .filter(|upid| upid.user() == owner && upid.started_at() >= earliest)
         .filter(|upid| could_be_task_of(operation, request, upid) && !claimed.contains(upid))
         .collect();
-    let in_window: Vec<&&Upid> =
-        candidates.iter().filter(|upid| upid.started_at() <= latest).collect();
-    match (in_window[..].as_ref(), candidates.len()) {
-        ([one], _) => Search::One(Upid::clone(one)),
-        ([], 0) => Search::None,
+    let mut in_window = candidates.iter().filter(|upid| upid.started_at() <= latest);
+    match (in_window.next(), in_window.next()) {
+        (Some(one), None) => Search::One(Upid::clone(one)),
+        (None, _) if candidates.is_empty() => Search::None,
         // One that came too late may still be ours; ignoring it would open the lane beside it.
-        ([] | [_, _, ..], _) => Search::Ambiguous,
+        (None, _) | (Some(_), Some(_)) => Search::Ambiguous,
     }
 }
 

@@ -1,5 +1,7 @@
 //! The whole product of evidence and operations, and the walks through it that a real agent makes.
 
+mod matching;
+
 use std::collections::BTreeSet;
 
 use super::*;
@@ -38,6 +40,16 @@ fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
     };
     let task_type = if guest == GuestKind::Lxc { lxc } else { qemu };
     upid(task_type, if kind == ActionKind::Clone { "9000" } else { "101" }, 1, OWNER)
+}
+
+/// The task PVE would name for the request that left last.
+fn task_of(operation: &Operation) -> Upid {
+    let kind = match operation.furthest {
+        Request::Stop => ActionKind::Stop,
+        Request::Unprotect => ActionKind::SetConfig,
+        Request::Act => operation.intent.kind,
+    };
+    own_task(kind, operation.intent.guest.kind)
 }
 
 fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
@@ -90,9 +102,8 @@ fn every_operation() -> Vec<Operation> {
             }
             for base in bases {
                 let lost = OpEvent::Unknown { reason: String::new() };
-                let known = OpEvent::TaskRunning { upid: own_task(kind, guest) };
-                let foreign = OpEvent::TaskRunning { upid: upid("vzdump", "101", 1, OWNER) };
-                all.extend([lost, known, foreign].iter().map(|event| base.after(event).unwrap()));
+                let known = OpEvent::TaskRunning { upid: task_of(&base) };
+                all.extend([lost, known].iter().map(|event| base.after(event).unwrap()));
                 all.push(base);
             }
         }
@@ -126,7 +137,7 @@ const FACTS: [Postcondition; 5] = [
 /// Calls back with the whole product of readings that can bear on the operation, all made at one
 /// moment. The number and the volumes bear on few kinds only.
 fn every_evidence(operation: &Operation, at: UnixSeconds, mut check: impl FnMut(&Evidence)) {
-    let own = own_task(operation.intent.kind, operation.intent.guest.kind);
+    let own = task_of(operation);
     let volume: VolumeId = "local:vm-101-disk-1".parse().unwrap();
     let searches =
         [Search::None, Search::One(own), Search::Ambiguous, Search::TooShort, Search::Unreadable];
@@ -169,75 +180,91 @@ fn found<T>(seen: Option<&Seen<T>>) -> Option<&T> {
 /// What must be true of any one decision, said without looking at how it is made.
 fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Decision {
     let decision = decide(operation, evidence, now);
-    let context = || format!("{decision:?} of {operation:?} on {evidence:?}");
-    let act = match &operation.state {
-        OpState::Started { request, .. }
-        | OpState::TaskRunning { request, .. }
-        | OpState::Unknown { request, .. } => *request == Request::Act,
-        OpState::Succeeded { .. } | OpState::Failed { .. } => {
-            assert_eq!(decision, Decision::Closed);
-            return decision;
+    if !operation.is_in_flight() {
+        assert_eq!(decision, Decision::Closed);
+        return decision;
+    }
+    let rule = match &decision {
+        Decision::Succeed { .. } => {
+            lane_may_open(operation, evidence, now) && success_is_proved(operation, evidence)
         }
+        Decision::Fail { left_volume, .. } => {
+            lane_may_open(operation, evidence, now)
+                && failure_is_proved(operation, evidence)
+                && volume_is_kept(operation, evidence, left_volume.as_ref())
+        }
+        Decision::Adopt(_) => {
+            matches!(operation.state, OpState::Started { .. })
+                && matches!(found(evidence.search.as_ref()), Some(Search::One(_)))
+                && (!operation.intent.kind.brings_forth() || operation.intent.id_was_free)
+        }
+        Decision::Wait { not_before, .. } => *not_before > now,
+        Decision::Look(_) | Decision::Resume(_) | Decision::Doubt(_) => true,
+        Decision::Closed => false,
     };
-    let brings_forth = operation.intent.kind.brings_forth();
-    let destroy = operation.intent.kind == ActionKind::Destroy;
-    let settled = now >= SENT.plus(LATE_FORK_SECONDS);
-    let known = matches!(operation.state, OpState::TaskRunning { .. });
-    let status = found(evidence.task.as_ref());
-    let fact = found(evidence.postcondition.as_ref());
-    let number = found(evidence.number.as_ref());
-    let search = found(evidence.search.as_ref());
-    let unlocked = found(evidence.lock.as_ref()) == Some(&Lock::Free);
-    let ended = !matches!(status, None | Some(TaskStatus::Running | TaskStatus::Unreadable));
-    let closes = matches!(decision, Decision::Succeed { .. } | Decision::Fail { .. });
-    if closes {
-        // No lane is opened while the request may still take effect.
-        assert!(if known { ended } else { settled && unlocked }, "{}", context());
-    }
-    if closes && matches!(operation.state, OpState::Started { .. }) && search.is_some() {
-        assert!(
-            matches!(search, Some(Search::None))
-                || !tasks::leaves_task(
-                    operation,
-                    if act { Request::Act } else { operation.furthest }
-                ),
-            "{}",
-            context()
-        );
-    }
-    if let Decision::Succeed { .. } = &decision {
-        assert!(act, "an act that was not sent did not succeed: {}", context());
-        let proof = if destroy {
-            number == Some(&NumberUse::Free)
-        } else {
-            fact == Some(&Postcondition::Holds)
-        };
-        assert!(proof, "success is seen, never concluded: {}", context());
-        assert!(!brings_forth || known, "a guest is ours by its task only: {}", context());
-    }
-    if let Decision::Fail { left_volume, .. } = &decision {
-        let task_failed = known && status == Some(&TaskStatus::Failed);
-        let absent = fact == Some(&Postcondition::DoesNotHold)
-            && (!brings_forth || number == Some(&NumberUse::Free))
-            && (!destroy || number == Some(&NumberUse::Taken));
-        assert!(!act || absent || (task_failed && brings_forth), "{}", context());
-        if operation.intent.volumes_before.is_some() && act {
-            let one = matches!(found(evidence.volumes.as_ref()), Some(NewVolumes::One(_)));
-            assert_eq!(left_volume.is_some(), one, "{}", context());
-        }
-    }
-    if let Decision::Adopt(_) = &decision {
-        assert!(matches!(search, Some(Search::One(_))) && !known, "{}", context());
-        assert!(!brings_forth || operation.intent.id_was_free, "{}", context());
-    }
-    if let Decision::Wait { not_before, .. } = &decision {
-        assert!(*not_before > now, "{}", context());
-    }
+    assert!(rule, "{decision:?} of {operation:?} on {evidence:?}");
     if let Some(event) = decision.event(&operation.state, None) {
         let after = operation.after(&event).expect("a decision is a legal event");
         assert_eq!(after.furthest, operation.furthest, "nothing further is sent");
     }
     decision
+}
+
+/// No lane is opened while the request may still take effect.
+fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> bool {
+    let settled =
+        now >= SENT.plus(LATE_FORK_SECONDS) && found(evidence.lock.as_ref()) == Some(&Lock::Free);
+    let none_found = found(evidence.search.as_ref()) == Some(&Search::None);
+    match &operation.state {
+        OpState::TaskRunning { .. } => !matches!(
+            found(evidence.task.as_ref()),
+            None | Some(TaskStatus::Running | TaskStatus::Unreadable)
+        ),
+        OpState::Started { request, .. } => {
+            settled && (none_found || !tasks::leaves_task(operation, *request))
+        }
+        OpState::Unknown { .. } => settled,
+        OpState::Succeeded { .. } | OpState::Failed { .. } => true,
+    }
+}
+
+/// Success is seen, never concluded; and a new guest is ours by its task only.
+fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
+    let proof = if operation.intent.kind == ActionKind::Destroy {
+        found(evidence.number.as_ref()) == Some(&NumberUse::Free)
+    } else {
+        found(evidence.postcondition.as_ref()) == Some(&Postcondition::Holds)
+    };
+    // A create that failed or is forgotten leaves nothing to call ours.
+    let made = matches!(
+        found(evidence.task.as_ref()),
+        Some(TaskStatus::Succeeded | TaskStatus::Warned | TaskStatus::Unclear)
+    );
+    let known = matches!(operation.state, OpState::TaskRunning { .. });
+    let ours = (known && made) || !operation.intent.kind.brings_forth();
+    operation.furthest == Request::Act && proof && ours
+}
+
+/// A failure is seen too, unless the act never left or its own task made no guest.
+fn failure_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
+    let kind = operation.intent.kind;
+    let known = matches!(operation.state, OpState::TaskRunning { .. });
+    let task_failed = known && found(evidence.task.as_ref()) == Some(&TaskStatus::Failed);
+    let number = found(evidence.number.as_ref());
+    let absent = found(evidence.postcondition.as_ref()) == Some(&Postcondition::DoesNotHold)
+        && (!kind.brings_forth() || number == Some(&NumberUse::Free))
+        && (kind != ActionKind::Destroy || number == Some(&NumberUse::Taken));
+    operation.furthest != Request::Act || absent || (task_failed && kind.brings_forth())
+}
+
+/// A volume that was allocated is never forgotten, so that it is never allocated again.
+fn volume_is_kept(operation: &Operation, evidence: &Evidence, left: Option<&VolumeId>) -> bool {
+    match found(evidence.volumes.as_ref()) {
+        _ if operation.intent.volumes_before.is_none() => left.is_none(),
+        Some(NewVolumes::One(volume)) => left == Some(volume),
+        Some(NewVolumes::None) => left.is_none(),
+        Some(NewVolumes::Several | NewVolumes::Unreadable) | None => false,
+    }
 }
 
 #[test]
@@ -383,8 +410,9 @@ fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
     });
     for operation in every_operation() {
         let (after, events) = silent.recover(&operation, SENT.plus(3600));
-        let foreign = events.iter().all(|event| matches!(event, OpEvent::Unknown { .. }));
-        assert!(after.is_in_flight() && foreign, "{events:?}");
+        // Only a task recorded for a request that leaves none is said to be unknown.
+        let unknown = events.iter().all(|event| matches!(event, OpEvent::Unknown { .. }));
+        assert!(after.is_in_flight() && unknown, "{events:?}");
     }
 }
 
@@ -442,81 +470,6 @@ fn a_fact_that_follows_its_task_is_awaited_until_the_deadline() {
     assert_eq!(at(120, Postcondition::NotYet), Decision::Doubt(Doubt::FactLate));
 }
 
-fn search(operation: &Operation, tasks: Vec<Upid>) -> Search {
-    let list = TaskList { tasks, complete_since: SENT.minus(1000) };
-    search_tasks(operation, &list, OWNER, &BTreeSet::new())
-}
-
-#[test]
-fn every_kind_finds_its_own_task_and_no_other_kinds() {
-    for guest in GuestKind::ALL {
-        for kind in ActionKind::ALL {
-            let operation = operation(kind, guest);
-            let leaves = tasks::leaves_task(&operation, Request::Act);
-            let own = own_task(kind, guest);
-            let expected = if leaves { Search::One(own.clone()) } else { Search::None };
-            assert_eq!(search(&operation, vec![own]), expected, "{guest} {kind}");
-            let others: Vec<_> = ActionKind::ALL
-                .into_iter()
-                .flat_map(|other| GuestKind::ALL.map(|guest| own_task(other, guest)))
-                .filter(|task| *task != own_task(kind, guest))
-                .collect();
-            assert_eq!(search(&operation, others), Search::None, "{guest} {kind}");
-        }
-    }
-}
-
-#[test]
-fn a_task_matches_by_owner_guest_and_start_and_two_are_none() {
-    let start = operation(ActionKind::Start, GuestKind::Lxc);
-    let task = |after, user| upid("vzstart", "101", after, user);
-    let own = task(3, OWNER);
-    for (case, tasks, expected) in [
-        ("ours", vec![own.clone()], Search::One(own.clone())),
-        ("shown running and archived", vec![own.clone(), own.clone()], Search::One(own.clone())),
-        ("ours and a human's", vec![own.clone(), task(3, "root@pam")], Search::One(own.clone())),
-        ("the user without the token", vec![task(3, "agent@pve")], Search::None),
-        ("another token of the user", vec![task(3, "agent@pve!other")], Search::None),
-        ("two of our token", vec![own.clone(), task(9, OWNER)], Search::Ambiguous),
-        ("too late for ours, yet alike", vec![task(61, OWNER)], Search::Ambiguous),
-        ("ours, and a later one", vec![own.clone(), task(7200, OWNER)], Search::One(own.clone())),
-        ("another guest", vec![upid("vzstart", "1011", 3, OWNER)], Search::None),
-        (
-            "the start through HA",
-            vec![upid("hastart", "101", 3, OWNER)],
-            Search::One(upid("hastart", "101", 3, OWNER)),
-        ),
-    ] {
-        assert_eq!(search(&start, tasks), expected, "{case}");
-    }
-    let earlier = Upid::try_from(own.as_str().replace("65000003", "64FFFFFD")).unwrap();
-    assert_eq!(search(&start, vec![earlier]), Search::None, "started before it was sent");
-    let short = TaskList { tasks: vec![own.clone()], complete_since: SENT };
-    assert_eq!(search_tasks(&start, &short, OWNER, &BTreeSet::new()), Search::TooShort);
-    let list = TaskList { tasks: vec![own.clone(), task(4, OWNER)], complete_since: SENT.minus(9) };
-    let claimed = BTreeSet::from([task(4, OWNER)]);
-    assert_eq!(search_tasks(&start, &list, OWNER, &claimed), Search::One(own));
-}
-
-#[test]
-fn a_clone_is_found_under_its_source_and_a_move_under_its_giver() {
-    let clone = operation(ActionKind::Clone, GuestKind::Qemu);
-    let of = |task_type, id| upid(task_type, id, 1, OWNER);
-    assert_eq!(search(&clone, vec![of("qmclone", "101")]), Search::None);
-    assert_eq!(search(&clone, vec![of("qmclone", "9000")]), Search::One(of("qmclone", "9000")));
-    let shift = operation(ActionKind::MoveVolume, GuestKind::Lxc);
-    for (id, ours) in [
-        ("101", true),
-        ("101-mp0>102-mp0", true),
-        ("102-mp0>101-mp0", false),
-        ("1010-mp0>1-mp0", false),
-    ] {
-        let task = of("move_volume", id);
-        let expected = if ours { Search::One(task.clone()) } else { Search::None };
-        assert_eq!(search(&shift, vec![task]), expected, "{id}");
-    }
-}
-
 #[test]
 fn the_volume_of_a_lost_allocation_is_the_one_that_was_not_there_before() {
     let volumes = |names: &[&str]| -> BTreeSet<VolumeId> {
@@ -530,5 +483,39 @@ fn the_volume_of_a_lost_allocation_is_the_one_that_was_not_there_before() {
         (volumes(&["s:b", "s:c", "s:d"]), NewVolumes::Several),
     ] {
         assert_eq!(NewVolumes::between(&before, &now), expected);
+    }
+}
+
+#[test]
+fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
+    let started = operation(ActionKind::Destroy, GuestKind::Lxc);
+    for (task_type, id, ours) in
+        [("vzdestroy", "101", true), ("vzdestroy", "102", false), ("qmdestroy", "101", false)]
+    {
+        let task = OpEvent::TaskRunning { upid: upid(task_type, id, 1, OWNER) };
+        let decision = decide(&started.after(&task).unwrap(), &Evidence::default(), SENT);
+        let look = Decision::Look(Question::TaskStatus);
+        let expected = if ours { look } else { Decision::Doubt(Doubt::ForeignTask) };
+        assert_eq!(decision, expected, "{task_type} {id}");
+    }
+}
+
+#[test]
+fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
+    for guest in GuestKind::ALL {
+        let mut prepared = signed(operation(ActionKind::Destroy, guest));
+        prepared.intent.first = Request::Stop;
+        prepared.furthest = Request::Stop;
+        prepared.state = OpState::Started { request: Request::Stop, sent_at: SENT };
+        let stop = own_task(ActionKind::Stop, guest);
+        let found_one = Some(Seen { at: SENT, found: Search::One(stop.clone()) });
+        let evidence = Evidence { search: found_one, ..Evidence::default() };
+        let adopt = decide(&prepared, &evidence, SENT);
+        assert_eq!(adopt, Decision::Adopt(stop.clone()));
+        let adopted = prepared.after(&adopt.event(&prepared.state, None).unwrap()).unwrap();
+        let with = |found| Evidence { task: Some(Seen { at: SENT, found }), ..Evidence::default() };
+        assert_eq!(decide(&adopted, &with(TaskStatus::Running), SENT), Decision::Resume(stop));
+        let ended = decide(&adopted, &with(TaskStatus::Succeeded), SENT);
+        assert_eq!(ended, fail(FailReason::ActNotSent), "the act is not sent after a crash");
     }
 }
