@@ -334,7 +334,7 @@ fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
     let mut property = Property::default();
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         if let Some((name, value)) = piece.split_once('=') {
-            named_part(shape, &mut property, name, value, side)?
+            named_part(shape, &mut property, name, value, side)?;
         } else {
             let Some(name) = shape.bare else {
                 return Err(Misfit::new("every part must look like name=value").piece(piece));

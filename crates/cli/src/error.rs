@@ -1,0 +1,107 @@
+//! What goes wrong, how it is told, and the exit code it ends with.
+//!
+//! The codes are part of the interface (docs/reference/exit-codes.md) and never change their meaning.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// How the process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Everything worked.
+    Ok = 0,
+    /// It failed in a way that has no code of its own.
+    Failed = 1,
+    /// The configuration or the desired state is invalid.
+    Invalid = 3,
+    /// What was asked for does not exist.
+    NotFound = 5,
+    /// The command line makes no sense.
+    Usage = 64,
+}
+
+/// An error as a person reads it: what failed, why, and what to do next.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    /// What failed, as a phrase.
+    pub(crate) message: String,
+    /// The code to end with.
+    pub(crate) exit: Exit,
+    /// What to do next.
+    pub(crate) hint: Option<String>,
+    /// What it came from.
+    #[source]
+    pub(crate) source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Failure {
+    /// A failure that ends with a code.
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { message: message.into(), exit, hint: None, source: None }
+    }
+
+    /// Adds the next step.
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what it came from.
+    pub(crate) fn because(
+        mut self,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> Self {
+        self.source = Some(Box::new(source));
+        self
+    }
+
+    /// The whole message, causes and hint included.
+    fn told(&self) -> String {
+        let mut text = format!("error: {}", self.message);
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            write!(text, ": {error}").expect("writing to a string cannot fail");
+            cause = error.source();
+        }
+        if let Some(hint) = &self.hint {
+            write!(text, "\n  hint: {hint}").expect("writing to a string cannot fail");
+        }
+        text
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    /// Only writing our own output ends here; files are read with their paths in the error.
+    fn from(error: std::io::Error) -> Self {
+        Self::new(Exit::Failed, "cannot write the answer").because(error)
+    }
+}
+
+/// Ends the process: tells a failure on stderr. A reader that went away is no failure of ours.
+pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
+    let exit = match done {
+        Ok(exit) => exit,
+        Err(failure) if is_broken_pipe(&failure) => Exit::Ok,
+        Err(failure) => {
+            // There is nobody left to tell if stderr is gone too.
+            let _ = writeln!(std::io::stderr(), "{}", failure.told());
+            failure.exit
+        }
+    };
+    ExitCode::from(exit as u8)
+}
+
+/// A command line that makes no sense, or asks for help.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+    let _ = error.print();
+    ExitCode::from(exit as u8)
+}
+
+fn is_broken_pipe(failure: &Failure) -> bool {
+    let source = failure.source.as_ref().and_then(|source| source.downcast_ref::<std::io::Error>());
+    source.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
