@@ -8,7 +8,7 @@
 use std::error::Error as StdError;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, DATE, HeaderValue};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderValue};
 use secrecy::ExposeSecret;
 
 use super::endpoint::Endpoint;
@@ -149,6 +149,8 @@ impl HttpExchange {
             .request(method, format!("{}{target}", self.endpoint.origin()))
             .header(AUTHORIZATION, token);
         match body {
+            // hyper says nothing about the length of an empty body unless told.
+            Some(form) if form.is_empty() => builder.header(CONTENT_LENGTH, "0"),
             // A body of known length, so that it is never chunked, which PVE refuses.
             Some(form) => builder
                 .header(CONTENT_TYPE, "application/x-www-form-urlencoded")
@@ -270,13 +272,18 @@ fn hyper_error(error: &reqwest::Error) -> Option<&hyper::Error> {
     chain(error).find_map(|cause| cause.downcast_ref::<hyper::Error>())
 }
 
-/// TLS errors come wrapped inside I/O errors, whose `source` skips the wrapped error itself.
+/// TLS errors come wrapped inside I/O errors (inside I/O errors), whose `source` skips what they
+/// wrap.
 fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
     chain(error).find_map(|cause| {
-        let inner = cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        inner
-            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-            .or_else(|| cause.downcast_ref::<rustls::Error>())
+        let mut wrapped: &(dyn StdError + 'static) = cause;
+        while let Some(inner) = wrapped.downcast_ref::<std::io::Error>()?.get_ref() {
+            if let Some(tls) = inner.downcast_ref::<rustls::Error>() {
+                return Some(tls);
+            }
+            wrapped = inner;
+        }
+        None
     })
 }
 

@@ -146,6 +146,19 @@ pub struct DestroyFlags {
     pub unreferenced_disks: bool,
 }
 
+/// How a volume moves to another storage.
+#[derive(Debug, Clone)]
+pub struct VolumeMove {
+    /// The config key that holds it.
+    pub slot: ConfigKey,
+    /// Where to.
+    pub storage: StorageName,
+    /// True destroys the old volume; false leaves it as `unusedN`.
+    pub delete_source: bool,
+    /// The config that was read.
+    pub digest: ConfigDigest,
+}
+
 /// How a guest moves to another node.
 #[derive(Debug, Clone)]
 pub struct Migration {
@@ -301,16 +314,9 @@ impl Writes<'_> {
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
 
-    /// Moves a volume to another storage; with `delete_source` the old one is destroyed, otherwise
-    /// it stays as `unusedN`.
-    pub async fn move_volume(
-        self,
-        guest: GuestId,
-        slot: &ConfigKey,
-        storage: &StorageName,
-        delete_source: bool,
-        digest: &ConfigDigest,
-    ) -> Result<Upid, Error> {
+    /// Moves a volume to another storage of the same node.
+    pub async fn move_volume(self, guest: GuestId, order: VolumeMove) -> Result<Upid, Error> {
+        let VolumeMove { slot, storage, delete_source, digest } = order;
         let (action, slot_parameter) = match guest.kind {
             GuestKind::Lxc => ("move_volume", "volume"),
             GuestKind::Qemu => ("move_disk", "disk"),
