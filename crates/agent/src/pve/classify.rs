@@ -64,10 +64,14 @@ fn words(answer: &Answer) -> (String, BTreeMap<String, String>) {
     let text = match spoken {
         Some(message) => message,
         None if !answer.reason.trim().is_empty() => answer.reason.clone(),
-        None if !is_html(&answer.body) && !body.trim_start().starts_with('{') => body.into_owned(),
-        None => String::new(),
+        None if is_plain_text(&body) => body.into_owned(),
+        None => "Proxmox gave no reason".to_owned(),
     };
     (text, errors)
+}
+
+fn is_plain_text(body: &str) -> bool {
+    !matches!(body.trim_start().chars().next(), None | Some('<' | '{'))
 }
 
 pub(super) fn is_html(body: &[u8]) -> bool {
@@ -152,8 +156,8 @@ fn whole_line(line: &str) -> Option<Class> {
     if let Some(class) = fixed(line) {
         return Some(class);
     }
-    if let Some(path) = between(line, "Configuration file 'nodes/", "' does not exist") {
-        return path.ends_with(".conf").then_some(Class::GuestNotFound);
+    if between(line, "Configuration file 'nodes/", ".conf' does not exist").is_some() {
+        return Some(Class::GuestNotFound);
     }
     if line.starts_with("unable to find configuration file for ") {
         return Some(Class::GuestNotFound);

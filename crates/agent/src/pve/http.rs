@@ -29,7 +29,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The whole exchange, so that an answer trickling in byte by byte ends too.
-const EXCHANGE_TIMEOUT: Duration = Duration::from_secs(120);
+const EXCHANGE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// PVE closes a connection after 5 s without a request; stay clearly below.
 const POOL_IDLE: Duration = Duration::from_secs(3);

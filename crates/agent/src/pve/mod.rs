@@ -21,6 +21,7 @@ pub mod http;
 pub mod name;
 mod reads;
 mod scalar;
+pub mod site;
 pub mod task;
 mod text;
 pub mod tls;

@@ -12,11 +12,14 @@ use super::error::{Class, Error};
 use super::exchange::{ApiPath, Request};
 use super::form::Query;
 use super::name::StorageName;
+use super::site::{
+    ClusterEntry, NodeEntry, NodeStatus, Number, Options, Permissions, Resource, StorageEntry,
+    Version, Volume,
+};
 use super::task::Upid;
 use super::wire::{
-    ClusterEntry, Config, GuestEntry, HasFeature, LogLine, LogLines, NodeEntry, NodeStatus, Number,
-    Options, PendingEntry, Permissions, Resource, SnapshotEntry, StorageEntry, TaskEntry,
-    TaskStatus, Version, Volume,
+    Config, GuestEntry, HasFeature, LogLine, LogLines, PendingEntry, SnapshotEntry, TaskEntry,
+    TaskStatus,
 };
 
 /// Which side of a config to read.

@@ -5,73 +5,72 @@ use proptest::prelude::*;
 
 use crate::every_call::{Always, client, reads, writes};
 
+/// Names PVE's answers use.
+const NAMES: [&str; 30] = [
+    "data",
+    "vmid",
+    "status",
+    "version",
+    "release",
+    "node",
+    "key",
+    "value",
+    "pending",
+    "delete",
+    "digest",
+    "lxc",
+    "name",
+    "upid",
+    "endtime",
+    "exitstatus",
+    "n",
+    "t",
+    "id",
+    "type",
+    "storage",
+    "volid",
+    "hasFeature",
+    "ha",
+    "managed",
+    "template",
+    "quorate",
+    "size",
+    "message",
+    "errors",
+];
+
+/// Values PVE's answers have.
+const VALUES: [&str; 10] = [
+    "\"running\"",
+    "\"stopped\"",
+    "\"OK\"",
+    "\"100\"",
+    "100",
+    "\"8.4.21\"",
+    "\"pve1\"",
+    "\"\"",
+    "\"da39a3ee5e6b4b0d3255bfef95601890afd80709\"",
+    "\"UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:\"",
+];
+
 /// JSON that looks like PVE's: the right names with any values.
 fn json() -> impl Strategy<Value = String> {
     let leaf = prop_oneof![
         Just("null".to_owned()),
         Just("true".to_owned()),
         any::<i64>().prop_map(|number| number.to_string()),
-        any::<f64>().prop_map(|number| if number.is_finite() {
-            number.to_string()
-        } else {
-            "0".into()
-        }),
+        prop::num::f64::NORMAL.prop_map(|number| number.to_string()),
         "[ -~]{0,12}".prop_map(|text| serde_json::to_string(&text).unwrap()),
-        prop::sample::select(vec![
-            "\"running\"",
-            "\"stopped\"",
-            "\"OK\"",
-            "\"100\"",
-            "100",
-            "\"8.4.21\"",
-            "\"pve1\"",
-            "\"\"",
-            "\"da39a3ee5e6b4b0d3255bfef95601890afd80709\"",
-            "\"UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:\"",
-        ])
-        .prop_map(str::to_owned),
+        prop::sample::select(&VALUES[..]).prop_map(str::to_owned),
     ];
-    let name = prop::sample::select(vec![
-        "data",
-        "vmid",
-        "status",
-        "version",
-        "release",
-        "node",
-        "key",
-        "value",
-        "pending",
-        "delete",
-        "digest",
-        "lxc",
-        "name",
-        "upid",
-        "endtime",
-        "exitstatus",
-        "n",
-        "t",
-        "id",
-        "type",
-        "storage",
-        "volid",
-        "hasFeature",
-        "ha",
-        "managed",
-        "template",
-        "quorate",
-        "size",
-        "message",
-        "errors",
-    ]);
-    leaf.prop_recursive(4, 40, 6, move |inner| {
+    leaf.prop_recursive(4, 40, 6, |inner| {
+        let list = prop::collection::vec(inner.clone(), 0..4);
+        let field = (prop::sample::select(&NAMES[..]), inner);
+        let field = field.prop_map(|(name, value)| format!("\"{name}\":{value}"));
+        let object = prop::collection::vec(field, 0..6);
         prop_oneof![
-            prop::collection::vec(inner.clone(), 0..4)
-                .prop_map(|items| format!("[{}]", items.join(","))),
-            prop::collection::vec((name.clone(), inner), 0..6).prop_map(|fields| {
-                let fields: Vec<String> =
-                    fields.into_iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-                format!("{{{}}}", fields.join(","))
-            }),
+            list.prop_map(|items| format!("[{}]", items.join(","))),
+            object.prop_map(|fields| format!("{{{}}}", fields.join(","))),
         ]
     })
 }

@@ -15,18 +15,18 @@ use evenkeel_agent::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 
 /// An exchange that gives the same outcome to every request, and keeps the requests.
-pub struct Always {
+pub(crate) struct Always {
     outcome: Outcome,
     requests: Mutex<Vec<Request>>,
 }
 
 impl Always {
-    pub fn new(outcome: Outcome) -> Arc<Self> {
+    pub(crate) fn new(outcome: Outcome) -> Arc<Self> {
         Arc::new(Self { outcome, requests: Mutex::default() })
     }
 
     /// `METHOD target body` of each request, without the common prefix.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let requests = self.requests.lock().expect("no test panics while holding it");
         requests
             .iter()
@@ -47,10 +47,10 @@ impl Exchange for Always {
 }
 
 /// A call's result, printed.
-pub type Shown = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+pub(crate) type Shown = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
 
 /// One call with its arguments filled in.
-pub type Call = (&'static str, fn(Client) -> Shown);
+pub(crate) type Call = (&'static str, fn(Client) -> Shown);
 
 macro_rules! calls {
     ($($name:literal => |$client:ident| $call:expr),* $(,)?) => {
@@ -63,7 +63,7 @@ macro_rules! calls {
     };
 }
 
-pub fn reads() -> Vec<Call> {
+pub(crate) fn reads() -> Vec<Call> {
     calls! {
         "version" => |c| c.version(),
         "nodes" => |c| c.nodes(),
@@ -92,7 +92,7 @@ pub fn reads() -> Vec<Call> {
     }
 }
 
-pub fn writes() -> Vec<Call> {
+pub(crate) fn writes() -> Vec<Call> {
     calls! {
         "start" => |c| c.writes().start(lxc()),
         "shutdown" => |c| c.writes().shutdown(qemu(), 60, false),
@@ -124,11 +124,11 @@ pub fn writes() -> Vec<Call> {
     }
 }
 
-pub fn client(exchange: Arc<Always>) -> Client {
+pub(crate) fn client(exchange: Arc<Always>) -> Client {
     Client::new(exchange, "pve1".parse().expect("a node name"))
 }
 
-pub fn upid() -> Upid {
+pub(crate) fn upid() -> Upid {
     "UPID:pve2:00001234:0123ABCD:65000000:vzstart:100:agent@pve!keel:".parse().expect("a UPID")
 }
 

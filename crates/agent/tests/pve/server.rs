@@ -14,12 +14,12 @@ use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
 /// The token every test uses; its secret must appear nowhere.
-pub const SECRET: &str = "c0ffee00-dead-beef-0000-5ec2e75ec2e7";
-pub const TOKEN: &str = "agent@pve!keel=c0ffee00-dead-beef-0000-5ec2e75ec2e7";
+pub(crate) const SECRET: &str = "c0ffee00-dead-beef-0000-5ec2e75ec2e7";
+pub(crate) const TOKEN: &str = "agent@pve!keel=c0ffee00-dead-beef-0000-5ec2e75ec2e7";
 
 /// What a connection does next.
 #[derive(Debug, Clone)]
-pub enum Step {
+pub(crate) enum Step {
     /// Reads one whole request and writes these bytes.
     Answer(Vec<u8>),
     /// Reads one whole request and closes.
@@ -31,7 +31,7 @@ pub enum Step {
 }
 
 /// An answer with a length, kept alive.
-pub fn answer(status_line: &str, body: &str) -> Step {
+pub(crate) fn answer(status_line: &str, body: &str) -> Step {
     let head = format!(
         "HTTP/1.1 {status_line}\r\nDate: Sun, 15 Nov 2026 20:00:00 GMT\r\nContent-Type: \
          application/json;charset=UTF-8\r\nContent-Length: {}\r\n\r\n",
@@ -40,25 +40,25 @@ pub fn answer(status_line: &str, body: &str) -> Step {
     Step::Answer([head.as_bytes(), body.as_bytes()].concat())
 }
 
-pub fn version() -> Step {
+pub(crate) fn version() -> Step {
     answer("200 OK", r#"{"data":{"version":"8.4.21","release":"8.4","repoid":"x"}}"#)
 }
 
 /// What the server saw.
 #[derive(Debug, Default, Clone)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Connections accepted.
-    pub connections: usize,
+    pub(crate) connections: usize,
     /// TLS handshakes that failed.
-    pub failed_handshakes: usize,
+    pub(crate) failed_handshakes: usize,
     /// Whole requests, with the number of their connection.
-    pub requests: Vec<(usize, String)>,
+    pub(crate) requests: Vec<(usize, String)>,
     /// Bytes read after the handshake, whole requests or not.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
 }
 
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     seen: Arc<Mutex<Seen>>,
     task: JoinHandle<()>,
 }
@@ -70,11 +70,11 @@ impl Drop for Server {
 }
 
 impl Server {
-    pub async fn plain(script: Vec<Vec<Step>>) -> Self {
+    pub(crate) async fn plain(script: Vec<Vec<Step>>) -> Self {
         Self::start(script, None).await
     }
 
-    pub async fn start(script: Vec<Vec<Step>>, tls: Option<TlsAcceptor>) -> Self {
+    pub(crate) async fn start(script: Vec<Vec<Step>>, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let seen = Arc::new(Mutex::new(Seen::default()));
@@ -82,34 +82,34 @@ impl Server {
         Self { address, seen, task }
     }
 
-    pub fn seen(&self) -> Seen {
+    pub(crate) fn seen(&self) -> Seen {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn plain_url(&self) -> String {
+    pub(crate) fn plain_url(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    pub fn client(&self) -> Client {
+    pub(crate) fn client(&self) -> Client {
         client(&self.plain_url(), &Trust::Platform)
     }
 }
 
-pub fn token() -> Token {
+pub(crate) fn token() -> Token {
     Token::from_text(&TOKEN.into()).unwrap()
 }
 
 /// Short enough to wait for in a test, long enough for a busy machine to answer.
-pub fn timeouts() -> Timeouts {
+pub(crate) fn timeouts() -> Timeouts {
     let short = Duration::from_secs(20);
     Timeouts { connect: short, answer: short, exchange: short }
 }
 
-pub fn client(url: &str, trust: &Trust) -> Client {
+pub(crate) fn client(url: &str, trust: &Trust) -> Client {
     client_with(url, trust, timeouts())
 }
 
-pub fn client_with(url: &str, trust: &Trust, timeouts: Timeouts) -> Client {
+pub(crate) fn client_with(url: &str, trust: &Trust, timeouts: Timeouts) -> Client {
     let exchange = HttpExchange::new(url.parse().unwrap(), trust, token(), timeouts).unwrap();
     Client::new(Arc::new(exchange), "pve1".parse().unwrap())
 }

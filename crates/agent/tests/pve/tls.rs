@@ -2,8 +2,10 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_agent::pve::error::{Error, NotSent};
+use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::{Fingerprint, Trust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
@@ -13,7 +15,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{Server, Step, client, version};
+use crate::server::{Server, Step, client, client_with, timeouts, token, version};
 
 /// A certificate with its key.
 struct Identity {
@@ -160,13 +162,7 @@ async fn the_platforms_roots_do_not_trust_an_unknown_authority() {
     let (_, identity) = signed_identity("127.0.0.1");
     let server = serve(&identity.certificate, &identity.key).await;
     let url = format!("https://{}", server.address);
-    let token = crate::server::token();
-    let built = evenkeel_agent::pve::http::HttpExchange::new(
-        url.parse().unwrap(),
-        &Trust::Platform,
-        token,
-        crate::server::timeouts(),
-    );
+    let built = HttpExchange::new(url.parse().unwrap(), &Trust::Platform, token(), timeouts());
     // A machine without any root certificate refuses earlier, which is as good.
     if built.is_ok() {
         let why = refused(&server, &Trust::Platform).await;
@@ -186,4 +182,21 @@ async fn a_server_that_hangs_up_in_the_handshake_was_sent_nothing() {
     };
     let (error, ()) = tokio::join!(client.writes().start("lxc/100".parse().unwrap()), hang_up);
     assert!(matches!(error, Err(Error::NotSent { .. })), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_the_handshake_was_sent_nothing() {
+    // The kernel completes the connection; nobody accepts it.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let trust = Trust::pinned(vec![Fingerprint::of(b"x")]).unwrap();
+    let connect = Duration::from_millis(50);
+    let client = client_with(&url, &trust, Timeouts { connect, ..timeouts() });
+    for error in [
+        client.version().await.unwrap_err(),
+        client.writes().start("lxc/100".parse().unwrap()).await.unwrap_err(),
+    ] {
+        let Error::NotSent { why, .. } = error else { panic!("{error}") };
+        assert_eq!(why, NotSent::ConnectTimeout { after: connect });
+    }
 }
