@@ -182,7 +182,16 @@ impl Client {
 
     /// Guests of the whole cluster. The node is certain, the status is not.
     pub async fn cluster_guests(&self) -> Result<Vec<Resource>, Error> {
-        let query = Query::new().with("type", "vm");
+        self.cluster_resources("vm").await
+    }
+
+    /// Nodes of the cluster, with what their kernels do.
+    pub async fn cluster_nodes(&self) -> Result<Vec<Resource>, Error> {
+        self.cluster_resources("node").await
+    }
+
+    async fn cluster_resources(&self, kind: &str) -> Result<Vec<Resource>, Error> {
+        let query = Query::new().with("type", kind);
         self.call(Request::list(ApiPath::new(["cluster", "resources"]), query)).await
     }
 

@@ -90,6 +90,12 @@ pub struct Resource {
     /// The config's `lock`.
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub lock: Option<String>,
+    /// What HA shall do with it; none if HA does not manage it.
+    #[serde(default, deserialize_with = "scalar::opt_text")]
+    pub hastate: Option<String>,
+    /// For a node: the version of the kernel's control groups.
+    #[serde(default, rename = "cgroup-mode", deserialize_with = "scalar::opt_u64")]
+    pub cgroup_mode: Option<u64>,
 }
 
 /// One entry of `GET /cluster/status`: the cluster itself, or a node.

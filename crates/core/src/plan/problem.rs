@@ -19,6 +19,8 @@ pub enum Problem {
     OtherNode(NodeName),
     /// The guest is not listed, and the list may not be whole.
     MaybeHidden(String),
+    /// The number is taken, by a guest the token cannot see.
+    Hidden,
     /// The configuration could not be read, so none is written.
     Unreadable(String),
     /// PVE gave no digest, and nothing is written without one.
@@ -76,6 +78,7 @@ impl fmt::Display for Problem {
             Self::MaybeHidden(why) => {
                 write!(f, "the guest is not listed, but the list may not be whole: {why}")
             }
+            Self::Hidden => f.write_str("the number is taken by a guest the token cannot see"),
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
@@ -114,7 +117,7 @@ impl Problem {
         Some(match self {
             Self::OtherKind(_) => "change `kind`, or the number".to_owned(),
             Self::OtherNode(node) => format!("declare it on the agent of {node}"),
-            Self::MaybeHidden(_) => {
+            Self::Hidden | Self::MaybeHidden(_) => {
                 "run `evenkeel doctor` to see which rights the token lacks".to_owned()
             }
             Self::Unreadable(_) | Self::NoDigest => {
