@@ -178,13 +178,11 @@ async fn ask_for<'a>(
     coverage: Coverage,
 ) -> (BTreeSet<VmId>, Coverage) {
     let mut hidden = BTreeSet::new();
-    let mut asked = 0;
-    for vmid in numbers {
+    for (asked, vmid) in numbers.enumerate() {
         if asked == NUMBERS_ASKED_MAX {
             let why = format!("more than {NUMBERS_ASKED_MAX} declared guests are not listed");
             return (hidden, Coverage::Partial(why));
         }
-        asked += 1;
         match client.vmid_is_free(*vmid).await {
             Ok(true) => {}
             Ok(false) => {

@@ -19,6 +19,7 @@ pub mod diagnostic;
 pub mod effect;
 pub mod id;
 pub mod identity;
+pub mod import;
 pub mod lane;
 pub mod operation;
 pub mod plan;
