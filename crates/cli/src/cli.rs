@@ -2,10 +2,15 @@
 
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use evenkeel_core::id::{NodeName, VmId};
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(after_help = "Exit codes: 0 ok, 1 error, 2 changes would run (plan --detailed-exitcode), \
+3 invalid configuration or desired state, 4 authentication or permission, 5 not found, \
+6 approval required, 7 busy, stale or transient, 64 usage")]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -14,8 +19,68 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Show what differs between desired files and the node; change nothing
+    Plan(Plan),
+    /// Write desired files for guests that exist; a plan right after is empty
+    Import(Import),
+    /// Check the connection, the token's rights and everything a plan depends on
+    Doctor(Doctor),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one page a verb
+    Man {
+        /// A directory to write the pages of all verbs to
+        #[arg(long)]
+        out: Option<Utf8PathBuf>,
+    },
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// A desired file, or a directory of them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    /// End with 2 if anything would run now
+    #[arg(long)]
+    pub(crate) detailed_exitcode: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// The guests to write files for; all of the node's if none is named
+    #[arg(value_name = "VMID")]
+    pub(crate) guests: Vec<VmId>,
+    /// The directory to write to, one file a guest
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Utf8PathBuf,
+    /// Replace files that are there already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// Desired files whose rights are checked too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Arguments of `validate`.
@@ -26,6 +91,30 @@ pub(crate) struct Validate {
     pub(crate) path: Utf8PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Where Proxmox VE is: the configuration file, with flags and environment above it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connect {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The address of the node's API, such as https://pve1.example:8006
+    #[arg(long, env = "PROXMOX_VE_ENDPOINT", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// The node to look at [default: the one that answers]
+    #[arg(long)]
+    pub(crate) node: Option<NodeName>,
+    /// A file with the API token; the environment variable `PROXMOX_VE_API_TOKEN` works too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<Utf8PathBuf>,
+    /// SHA-256 fingerprint of the server's certificate; may be given several times
+    #[arg(long, value_name = "HEX")]
+    pub(crate) fingerprint: Vec<String>,
+    /// A PEM file with the certificate authority of the server
+    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
+    pub(crate) ca_file: Option<Utf8PathBuf>,
 }
 
 /// How data is printed.

@@ -31,12 +31,11 @@ pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
     };
     for field in &config.fields {
         match line(field, guest, conventions) {
-            Line::Declare(value) => writeln!(text, "{} = {value}", field.key).expect(INFALLIBLE),
-            Line::Comment(why) => {
-                writeln!(text, "# {} is left out: {why}", field.key).expect(INFALLIBLE)
-            }
-            Line::Nothing => {}
+            Line::Declare(value) => writeln!(text, "{} = {value}", field.key),
+            Line::Comment(why) => writeln!(text, "# {} is left out: {why}", field.key),
+            Line::Nothing => Ok(()),
         }
+        .expect(INFALLIBLE);
     }
     for key in &config.unknown {
         writeln!(text, "# {} is left out: evenkeel does not know this key", one_line(key))
@@ -129,13 +128,11 @@ fn table(shape: &Shape, property: &Property) -> Option<String> {
     let fresh = can_be_named_by_storage(property);
     let mut entries = Vec::new();
     for (name, value) in &shown {
-        match value {
-            Value::Volume(volume) if fresh => {
-                entries.push(format!("storage = {}", quoted(volume.storage()?)));
-                entries.push(format!("size = {}", quoted(&friendly_size(property.size()?))));
-            }
-            Value::Size(_) if fresh => {}
-            _ => entries.push(format!("{name} = {}", spelled(&shape.part(name)?.format, value)?)),
+        if let (Value::Volume(volume), true) = (value, fresh) {
+            entries.push(format!("storage = {}", quoted(volume.storage()?)));
+            entries.push(format!("size = {}", quoted(&friendly_size(property.size()?))));
+        } else if !(fresh && matches!(value, Value::Size(_))) {
+            entries.push(format!("{name} = {}", spelled(&shape.part(name)?.format, value)?));
         }
     }
     Some(format!("{{ {} }}", entries.join(", ")))

@@ -133,6 +133,8 @@ pub struct Change {
     pub how: How,
     /// When it reaches the guest.
     pub when: When,
+    /// What it can cost by itself.
+    pub class: Class,
 }
 
 /// How a write says a change.

@@ -12,8 +12,8 @@ use crate::classify::{Class, change_of};
 use crate::desired::{self, Spec};
 use crate::effect::when;
 use crate::registry::{Declared, Hazard, KeyRef};
-use crate::value::Value;
 use crate::value::compare::{Difference, difference, size_gap};
+use crate::value::{Value, read};
 
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
 pub(super) fn plan_config(
@@ -42,9 +42,8 @@ pub(super) fn plan_config(
         return;
     }
     // What needs a signature must not hold up what does not.
-    let cloud_init = config.has_cloud_init();
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
-        found.changes.into_iter().partition(|change| needs_signature(change, cloud_init));
+        found.changes.into_iter().partition(|change| change.class == Class::Destructive);
     for changes in [unsigned, signed] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
@@ -162,7 +161,17 @@ impl Differ<'_> {
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
         let when = when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release);
-        Change { key: field.key, from, to, how, when }
+        let cloud_init = self.config.has_cloud_init();
+        let class = match &how {
+            // Reverting drops what waits; what is in effect stays.
+            How::Revert => Class::Benign,
+            How::Delete => change_of(field.key, from.as_ref(), None, cloud_init).class,
+            How::Set(text) => {
+                let written = read::written(&field.key.key().format, text);
+                change_of(field.key, from.as_ref(), Some(&written), cloud_init).class
+            }
+        };
+        Change { key: field.key, from, to, how, when, class }
     }
 
     /// Why a field cannot be written at all, whatever its value is now.
@@ -197,21 +206,6 @@ fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found
             found.problems.push(Problem::Shrink { disk: field.key, want, have });
         }
         Some(have) => found.grow.push((field.key, have, want)),
-    }
-}
-
-fn needs_signature(change: &Change, cloud_init: bool) -> bool {
-    match &change.how {
-        How::Revert => false,
-        How::Delete => {
-            change_of(change.key, change.from.as_ref(), None, cloud_init).class
-                == Class::Destructive
-        }
-        How::Set(text) => {
-            let to = crate::value::read::written(&change.key.key().format, text);
-            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class
-                == Class::Destructive
-        }
     }
 }
 
