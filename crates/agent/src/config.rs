@@ -160,7 +160,8 @@ impl PveConfig {
             ([], Some(path)) => Ok(Trust::from_ca_file(path)?),
             (_, Some(_)) => Err(ConfigError::TwoTrusts),
             (pins, None) => {
-                let pins: Result<Vec<Fingerprint>, _> = pins.iter().map(|pin| pin.parse()).collect();
+                let pins: Result<Vec<Fingerprint>, _> =
+                    pins.iter().map(|pin| pin.parse()).collect();
                 Ok(Trust::pinned(pins?)?)
             }
         }

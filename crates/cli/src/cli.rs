@@ -8,9 +8,11 @@ use evenkeel_core::id::{NodeName, VmId};
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 ok, 1 error, 2 changes would run (plan --detailed-exitcode), \
+#[command(
+    after_help = "Exit codes: 0 ok, 1 error, 2 changes would run (plan --detailed-exitcode), \
 3 invalid configuration or desired state, 4 authentication or permission, 5 not found, \
-6 approval required, 7 busy, stale or transient, 64 usage")]
+6 approval required, 7 busy, stale or transient, 64 usage"
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -100,7 +102,7 @@ pub(crate) struct Connect {
     /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
-    /// The address of the node's API, such as https://pve1.example:8006
+    /// The address of the node's API, such as `https://pve1.example:8006`
     #[arg(long, env = "PROXMOX_VE_ENDPOINT", value_name = "URL")]
     pub(crate) url: Option<String>,
     /// The node to look at [default: the one that answers]

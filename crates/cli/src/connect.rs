@@ -33,7 +33,9 @@ pub(crate) struct Connection {
 pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> {
     let config = configuration(arguments)?;
     let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
-        (None, Ok(text)) => Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?,
+        (None, Ok(text)) => {
+            Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
+        }
         (Some(_) | None, _) => config.pve.token()?,
     };
     let token_id = token.id().to_owned();
@@ -49,17 +51,24 @@ pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> 
 }
 
 /// The desired files to read: the flag, or the configuration's directory.
-pub(crate) fn desired_path(flag: Option<&camino::Utf8Path>, config: &AgentConfig) -> Result<PathBuf, Failure> {
-    flag.map(|path| path.as_std_path().to_owned()).or_else(|| config.desired.dir.clone()).ok_or_else(|| {
-        Failure::new(Exit::Invalid, "nothing says where the desired files are")
-            .hint("name them with --desired PATH, or set `dir` under [desired] in agent.toml")
-    })
+pub(crate) fn desired_path(
+    flag: Option<&camino::Utf8Path>,
+    config: &AgentConfig,
+) -> Result<PathBuf, Failure> {
+    flag.map(|path| path.as_std_path().to_owned())
+        .or_else(|| config.desired.dir.clone())
+        .ok_or_else(|| {
+            Failure::new(Exit::Invalid, "nothing says where the desired files are")
+                .hint("name them with --desired PATH, or set `dir` under [desired] in agent.toml")
+        })
 }
 
 fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
     let mut config = match &arguments.config {
         Some(path) => AgentConfig::from_file(path.as_std_path())?,
-        None if Path::new(DEFAULT_PATH).exists() => AgentConfig::from_file(Path::new(DEFAULT_PATH))?,
+        None if Path::new(DEFAULT_PATH).exists() => {
+            AgentConfig::from_file(Path::new(DEFAULT_PATH))?
+        }
         None => AgentConfig::default(),
     };
     let pve = &mut config.pve;
@@ -69,7 +78,8 @@ fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
         pve.token_file = Some(path.as_std_path().to_owned());
     }
     if let Some(path) = &arguments.ca_file {
-        (pve.ca_file, pve.fingerprint) = (Some(path.as_std_path().to_owned()), OneOrMany::default());
+        (pve.ca_file, pve.fingerprint) =
+            (Some(path.as_std_path().to_owned()), OneOrMany::default());
     }
     if !arguments.fingerprint.is_empty() {
         (pve.ca_file, pve.fingerprint) = (None, OneOrMany(arguments.fingerprint.clone()));
@@ -127,7 +137,9 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
         let exit = match &error {
-            ConfigError::Unreadable(io) if io.kind() == std::io::ErrorKind::NotFound => Exit::NotFound,
+            ConfigError::Unreadable(io) if io.kind() == std::io::ErrorKind::NotFound => {
+                Exit::NotFound
+            }
             ConfigError::Unreadable(_)
             | ConfigError::Malformed { .. }
             | ConfigError::NoUrl

@@ -9,7 +9,7 @@ use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
 
 /// How many files a directory may hold: one for each of the guests that may be declared.
-const FILES_MAX: usize = evenkeel_core::desired::GUESTS_MAX;
+const FILES_MAX: usize = desired::GUESTS_MAX;
 
 /// The endings of desired files.
 const ENDINGS: &[&str] = &["json", "toml", "yaml", "yml"];
@@ -105,8 +105,8 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, DirError> {
         file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
-    read.map_err(|error| match error.kind() {
-        std::io::ErrorKind::NotFound => DirError::NotFound(error),
-        _ => DirError::Unreadable(error),
+    read.map_err(|error| {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        if missing { DirError::NotFound(error) } else { DirError::Unreadable(error) }
     })
 }

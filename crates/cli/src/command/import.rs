@@ -24,7 +24,8 @@ pub(crate) async fn run(arguments: &Import) -> Result<Exit, Failure> {
             .hint("`pvesh get /cluster/resources --type vm` lists the guests of all nodes"));
     }
     fs_err::create_dir_all(arguments.out.as_std_path())?;
-    let chosen = snapshot.guests.values().filter(|guest| named.is_empty() || named.contains(&guest.id.vmid));
+    let chosen =
+        snapshot.guests.values().filter(|guest| named.is_empty() || named.contains(&guest.id.vmid));
     let mut written = 0;
     for guest in chosen {
         let text = desired_file(guest, snapshot.conventions);
@@ -47,9 +48,10 @@ fn write_new(path: &camino::Utf8Path, text: &str, replace: bool) -> Result<(), F
     options.write(true).create(true).truncate(replace).create_new(!replace);
     let file = options.open(path.as_std_path());
     let done = file.and_then(|mut file| file.write_all(text.as_bytes()));
-    done.map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => Failure::new(Exit::Failed, format!("{path} is there already"))
-            .hint("--force replaces it"),
-        _ => Failure::new(Exit::Failed, "cannot write a desired file").because(error),
+    done.map_err(|error| {
+        if error.kind() == std::io::ErrorKind::AlreadyExists {
+            return Failure::new(Exit::Failed, format!("{path} is there already")).hint("--force replaces it");
+        }
+        Failure::new(Exit::Failed, "cannot write a desired file").because(error)
     })
 }
