@@ -86,7 +86,7 @@ pub enum Unknown {
     /// No answer in time.
     #[error("no answer within {after:?}")]
     Timeout {
-        /// How long was waited for the answer to begin or go on.
+        /// How long was waited.
         after: Duration,
     },
     /// The connection ended before an answer.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, DATE, HeaderValue};
 use secrecy::ExposeSecret;
+use tokio::time::Instant;
 
 use super::endpoint::Endpoint;
 use super::error::{NotSent, Unknown};
@@ -74,6 +75,10 @@ impl HttpExchange {
         token: Token,
         timeouts: Timeouts,
     ) -> Result<Self, TrustError> {
+        // Plain HTTP is loopback only; there is nobody to trust, and a machine without any root
+        // certificate must still be able to run against a simulator.
+        let nobody = Trust::Pinned(Vec::new());
+        let trust = if endpoint.is_encrypted() { trust } else { &nobody };
         let refused = |error: reqwest::Error| TrustError::Refused(error.to_string());
         let builder = || -> Result<reqwest::ClientBuilder, TrustError> {
             Ok(reqwest::Client::builder()
@@ -109,6 +114,7 @@ impl HttpExchange {
         if let Some(why) = too_large(&target, body.as_deref()) {
             return Outcome::NotSent(why);
         }
+        let started = Instant::now();
         let send = |client: &reqwest::Client| {
             let sending = self.prepare(client, request.method(), &target, body.clone());
             async move { sending.send().await }
@@ -124,8 +130,8 @@ impl HttpExchange {
             send(&self.fresh).await
         };
         match first {
-            Ok(response) => self.answer(response, request.answer_max_bytes()).await,
-            Err(error) => self.failed(&error),
+            Ok(response) => self.answer(response, request.answer_max_bytes(), started).await,
+            Err(error) => self.failed(&error, started),
         }
     }
 
@@ -159,7 +165,12 @@ impl HttpExchange {
         }
     }
 
-    async fn answer(&self, mut response: reqwest::Response, max_bytes: usize) -> Outcome {
+    async fn answer(
+        &self,
+        mut response: reqwest::Response,
+        max_bytes: usize,
+        started: Instant,
+    ) -> Outcome {
         let status = response.status().as_u16();
         let reason = reason_of(&response);
         let date =
@@ -173,7 +184,7 @@ impl HttpExchange {
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
                 Ok(None) => break,
                 Err(error) if error.is_timeout() => {
-                    return Outcome::Unknown(self.timed_out());
+                    return Outcome::Unknown(timed_out(started));
                 }
                 Err(_) => return Outcome::Unknown(Unknown::Truncated { status }),
             }
@@ -189,7 +200,7 @@ impl HttpExchange {
 
     /// What a failed exchange says about the request: only a connection that never stood proves
     /// that nothing was sent.
-    fn failed(&self, error: &reqwest::Error) -> Outcome {
+    fn failed(&self, error: &reqwest::Error, started: Instant) -> Outcome {
         let detail = || text::clean(&self.token.scrub(&innermost(error)));
         if error.is_builder() {
             return Outcome::NotSent(NotSent::Connect { detail: detail() });
@@ -198,16 +209,12 @@ impl HttpExchange {
             return Outcome::NotSent(not_connected(error, self.timeouts.connect, detail()));
         }
         if error.is_timeout() {
-            return Outcome::Unknown(self.timed_out());
+            return Outcome::Unknown(timed_out(started));
         }
         if hyper_error(error).is_some_and(hyper::Error::is_parse) {
             return Outcome::Unknown(Unknown::NotHttp);
         }
         Outcome::Unknown(Unknown::ConnectionLost { detail: detail() })
-    }
-
-    fn timed_out(&self) -> Unknown {
-        Unknown::Timeout { after: self.timeouts.answer }
     }
 }
 
@@ -215,6 +222,11 @@ impl Exchange for HttpExchange {
     fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
         Box::pin(async move { self.carry(&request).await })
     }
+}
+
+fn timed_out(started: Instant) -> Unknown {
+    let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Unknown::Timeout { after: Duration::from_millis(waited_ms) }
 }
 
 fn too_large(target: &str, body: Option<&str>) -> Option<NotSent> {

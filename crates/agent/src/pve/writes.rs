@@ -2,7 +2,7 @@
 //!
 //! They hang on [`Writes`] and not on [`Client`], so that one place decides who may have it. Each is
 //! sent at most once, on a connection of its own; after an unknown outcome the caller looks at the
-//! world. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
+//! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
 use evenkeel_core::id::{GuestId, GuestKind, NodeName, VmId};
 use secrecy::SecretString;

@@ -28,6 +28,8 @@ pub(crate) enum Step {
     Close,
     /// Reads one whole request and says nothing until the server ends.
     Hang,
+    /// Reads one whole request and begins an answer that comes byte by byte.
+    Trickle,
 }
 
 /// An answer with a length, kept alive.
@@ -163,6 +165,7 @@ async fn play<S: AsyncRead + AsyncWrite + Unpin>(
                 }
             }
             Step::Hang => std::future::pending().await,
+            Step::Trickle => trickle(&mut stream).await,
             Step::ReadAndClose | Step::Close => return,
         }
     }
@@ -185,5 +188,17 @@ async fn read_request<S: AsyncRead + Unpin>(stream: &mut S, seen: &Mutex<Seen>) 
                 return Some(text);
             }
         }
+    }
+}
+
+/// A thousand bytes, one every five milliseconds.
+async fn trickle<S: AsyncWrite + Unpin>(stream: &mut S) {
+    let mut part: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n";
+    for _ in 0..=1000 {
+        if stream.write_all(part).await.is_err() || stream.flush().await.is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        part = b" ";
     }
 }
