@@ -50,7 +50,8 @@ fn write_new(path: &camino::Utf8Path, text: &str, replace: bool) -> Result<(), F
     let done = file.and_then(|mut file| file.write_all(text.as_bytes()));
     done.map_err(|error| {
         if error.kind() == std::io::ErrorKind::AlreadyExists {
-            return Failure::new(Exit::Failed, format!("{path} is there already")).hint("--force replaces it");
+            return Failure::new(Exit::Failed, format!("{path} is there already"))
+                .hint("--force replaces it");
         }
         Failure::new(Exit::Failed, "cannot write a desired file").because(error)
     })
