@@ -123,9 +123,27 @@ impl From<Error> for Failure {
                 Class::GuestNotFound | Class::NotFound | Class::UnknownNode | Class::NoSuchTask => {
                     Exit::NotFound
                 }
-                class if class.is_transient() => Exit::Transient,
-                Class::DigestMismatch => Exit::Transient,
-                _ => Exit::Failed,
+                Class::Locked { .. }
+                | Class::LockTimeout
+                | Class::NoQuorum
+                | Class::DigestMismatch => Exit::Transient,
+                Class::AlreadyExists
+                | Class::AlreadyRunning
+                | Class::NotRunning
+                | Class::GuestRunning
+                | Class::DidNotStop
+                | Class::IsTemplate
+                | Class::AlreadyAtSize
+                | Class::Shrink
+                | Class::Protected
+                | Class::UsedInHa
+                | Class::TooManyUnused
+                | Class::NothingToDo
+                | Class::ParameterRefused
+                | Class::NotImplemented
+                | Class::BodyTooLarge
+                | Class::Redirected
+                | Class::Other => Exit::Failed,
             },
         };
         let hint = error.hint().to_owned();

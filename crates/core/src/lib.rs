@@ -27,4 +27,5 @@ pub mod quantity;
 pub mod recover;
 pub mod registry;
 pub mod release;
+pub mod rights;
 pub mod value;

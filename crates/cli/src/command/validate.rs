@@ -16,7 +16,7 @@ pub(crate) fn run(arguments: &Validate) -> Result<Exit, Failure> {
     match (arguments.output.output, &loaded.desired) {
         (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded.sources)?,
         (OutputFormat::Json, Err(errors)) => {
-            tell_json(&Desired::default(), errors, &loaded.sources)?
+            tell_json(&Desired::default(), errors, &loaded.sources)?;
         }
         (OutputFormat::Table, Ok(desired)) => {
             let (guests, files) = (desired.guests.len(), loaded.sources.iter().count());

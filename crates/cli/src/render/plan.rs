@@ -17,7 +17,6 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::Class;
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
-use evenkeel_core::value::Value;
 
 use super::counted;
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
@@ -195,10 +194,7 @@ fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {
         GuestKind::Lxc => "hostname",
         GuestKind::Qemu => "name",
     };
-    match here.config.as_ref().ok()?.current(here.id.kind, key)? {
-        Value::Text(name) => Some(name),
-        _ => None,
-    }
+    here.config.as_ref().ok()?.current(here.id.kind, key)?.as_text()
 }
 
 /// One line that says it all.
