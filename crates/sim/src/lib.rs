@@ -12,12 +12,14 @@
 //! [`Simulator`] is a plain state machine: it takes the moment as an argument and never waits. The
 //! fronts [`Http`] and [`InProcess`] drive it with a clock. It shares only ids with the rest of
 //! evenkeel, so that both cannot misread Proxmox together.
+
 mod access;
 mod config;
 mod endpoints;
 mod engine;
 mod fault;
 mod format;
+mod http;
 mod in_process;
 mod job;
 mod property;
@@ -30,6 +32,7 @@ mod schema;
 mod state;
 mod storage;
 mod task;
+mod tls;
 mod world;
 mod write;
 
@@ -37,6 +40,7 @@ pub use access::{Access, Grant, Token, User};
 pub use config::{Config, Section, SnapshotSection};
 pub use engine::{Outcome, Simulator, Ticket};
 pub use fault::{Effect, Event, Fault};
+pub use http::{Http, HttpError, HttpOptions};
 pub use in_process::InProcess;
 
 pub use job::Timings;
@@ -48,4 +52,5 @@ pub use state::StateError;
 
 pub use storage::{Storage, StorageKind, Volume};
 
+pub use tls::{Certificate, CertificateError};
 pub use world::{Guest, Power, World};

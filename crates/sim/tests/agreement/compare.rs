@@ -1,5 +1,6 @@
 //! What is compared: status, reason, errors, and the bodies that read something back.
 
+use evenkeel_core::id::GuestId;
 use evenkeel_sim::Reply;
 use serde_json::{Map, Value};
 
@@ -7,15 +8,15 @@ use crate::replay::Replay;
 use crate::row::Row;
 
 /// Values the server makes up, and numbers it measures.
-const MADE_UP: [&str; 4] = ["digest", "meta", "smbios1", "vmgenid"];
+const MADE_UP: [&str; 5] = ["digest", "meta", "smbios1", "snaptime", "vmgenid"];
 
 impl Replay {
     /// The first difference that matters, in words.
-    pub(crate) fn difference(&mut self, row: &Row, reply: &Reply) -> Option<String> {
+    pub(crate) fn difference(&mut self, at: usize, row: &Row, reply: &Reply) -> Option<String> {
         if reply.status != row.status {
             return Some(format!(
-                "status {} {:?}, captured {} {:?}",
-                reply.status, reply.reason, row.status, row.reason
+                "status {} {:?}, captured {} {:?} {}",
+                reply.status, reply.reason, row.status, row.reason, row.body["errors"]
             ));
         }
         if !same_reason(&row.reason, &reply.reason) {
@@ -29,13 +30,13 @@ impl Replay {
         if row.status != 200 || row.body["data"].is_null() && row.body.get("data").is_none() {
             return None;
         }
-        self.data_difference(row, &body["data"])
+        self.data_difference(at, row, &body["data"])
     }
 
-    fn data_difference(&mut self, row: &Row, ours: &Value) -> Option<String> {
+    fn data_difference(&mut self, at: usize, row: &Row, ours: &Value) -> Option<String> {
         let captured = row.data();
         if row.is("/config") && row.method == "GET" {
-            return self.config_difference(row, ours);
+            return self.config_difference(at, row, ours);
         }
         if let Some(upid) = row.upid() {
             let tail = |text: &str| text.splitn(6, ':').nth(5).unwrap_or_default().to_owned();
@@ -50,40 +51,24 @@ impl Replay {
             );
         }
         if row.is("/status/current") {
-            return field_difference(
-                captured,
-                ours,
-                &[
-                    "status",
-                    "name",
-                    "maxmem",
-                    "cpus",
-                    "lock",
-                    "qmpstatus",
-                    "tags",
-                    "template",
-                    "vmid",
-                ],
-            );
+            // Numbers follow from a config the file may not show, so only their kind is compared.
+            let missing = ["name", "maxmem", "cpus"].iter().find(|field| {
+                captured.get(**field).is_some_and(|c| kind(c) != kind(&ours[**field]))
+            });
+            return missing.map(|field| format!("{field} is {}", ours[*field])).or_else(|| {
+                field_difference(captured, ours, &["status", "lock", "qmpstatus", "vmid"])
+            });
         }
         if captured.is_null() || row.is("/version") || row.is("/feature") {
             return (captured != ours).then(|| format!("data {ours}, captured {captured}"));
         }
-        let kind = |value: &Value| match value {
-            Value::Null => "null",
-            Value::Bool(_) => "bool",
-            Value::Number(_) => "number",
-            Value::String(_) => "text",
-            Value::Array(_) => "list",
-            Value::Object(_) => "object",
-        };
         (kind(captured) != kind(ours))
             .then(|| format!("data is a {}, captured a {}", kind(ours), kind(captured)))
     }
 
     /// Keys written since the last look must read back alike; what nothing in the file explains is
     /// taken over from the capture afterwards.
-    fn config_difference(&mut self, row: &Row, ours: &Value) -> Option<String> {
+    fn config_difference(&mut self, at: usize, row: &Row, ours: &Value) -> Option<String> {
         let (Some(captured), Some(ours)) = (row.data().as_object(), ours.as_object()) else {
             return Some("data is not an object".into());
         };
@@ -91,30 +76,53 @@ impl Replay {
         if row.path.contains("snapshot=") {
             return keys_difference(captured, ours, captured.keys());
         }
-        let touched =
-            self.touched.get(&guest).cloned().unwrap_or(Some(std::collections::BTreeSet::new()));
+        let explained = self.explained(at, row, guest);
         self.report.digests_seen += 1;
         self.report.digests_equal += usize::from(captured.get("digest") == ours.get("digest"));
-        match touched {
-            None => keys_difference(captured, ours, captured.keys().chain(ours.keys())),
-            Some(keys) if self.refused.contains(&guest) => {
-                // A refused write that left nothing agrees with any older value of a row not in the file.
-                let different: Vec<&String> =
-                    keys.iter().filter(|key| !same(captured.get(*key), ours.get(*key))).collect();
-                let before = self.sim_before(guest);
-                let changed = different.into_iter().find(|key| before.get(*key) != ours.get(*key));
-                changed.map(|key| {
-                    format!("{key} reads {:?}, captured {:?}", ours.get(key), captured.get(key))
-                })
+        let before = self.last_config.get(&guest).cloned().unwrap_or_default();
+        match explained {
+            Explained::Nothing => None,
+            Explained::Whole => keys_difference(captured, ours, captured.keys().chain(ours.keys())),
+            Explained::Keys { keys, refused } => {
+                // What the write did not change, because it was refused or deleted what was not
+                // there, agrees with whatever exchanges outside the file left.
+                let idle = |key: &&String| {
+                    same(before.get(*key), ours.get(*key)) && (refused || !ours.contains_key(*key))
+                };
+                keys_difference(captured, ours, keys.iter().filter(|key| !idle(key)))
             }
-            Some(keys) => keys_difference(captured, ours, keys.iter()),
         }
     }
 
-    /// The config as it was taken over at the last look.
-    fn sim_before(&self, guest: evenkeel_core::id::GuestId) -> Map<String, Value> {
-        self.last_config.get(&guest).cloned().unwrap_or_default()
+    /// How much of a config read the rows just before it explain. Rows may be missing anywhere, so
+    /// only a write directly before, or a create a few rows before, is held to account.
+    fn explained(&self, at: usize, row: &Row, guest: GuestId) -> Explained {
+        let recent = &self.rows[at.saturating_sub(CREATE_DISTANCE)..at];
+        if recent.iter().any(|earlier| crate::align::created(earlier) == Some(guest)) {
+            return Explained::Whole;
+        }
+        let Some(write) =
+            recent.last().filter(|write| write.guest() == Some(guest) && write.is("/config"))
+        else {
+            return Explained::Nothing;
+        };
+        let other_pair =
+            row.label.strip_suffix(" / readback").is_some_and(|label| label != write.label);
+        if write.method == "GET" || other_pair {
+            return Explained::Nothing;
+        }
+        Explained::Keys { keys: write.written(), refused: write.status >= 400 }
     }
+}
+
+/// A create is followed by its task's status and log before the config is read.
+const CREATE_DISTANCE: usize = 3;
+
+/// What the rows before a config read explain.
+enum Explained {
+    Nothing,
+    Whole,
+    Keys { keys: Vec<String>, refused: bool },
 }
 
 fn keys_difference<'a>(
@@ -130,6 +138,17 @@ fn keys_difference<'a>(
 fn field_difference(captured: &Value, ours: &Value, fields: &[&str]) -> Option<String> {
     let field = fields.iter().find(|field| !same(captured.get(**field), ours.get(**field)))?;
     Some(format!("{field} is {}, captured {}", ours[*field], captured[*field]))
+}
+
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "bool",
+        Value::Number(_) => "number",
+        Value::String(_) => "text",
+        Value::Array(_) => "list",
+        Value::Object(_) => "object",
+    }
 }
 
 /// Equal up to generated hardware addresses and cut texts.

@@ -1,6 +1,6 @@
 //! Replays rows in order against one world.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
@@ -36,12 +36,10 @@ pub(crate) struct Replay {
     pub(crate) upids: BTreeMap<String, String>,
     /// How captured tasks ended, read ahead.
     pub(crate) exits: BTreeMap<String, String>,
-    /// Keys written since a guest's config was last compared; `None` stands for all.
-    pub(crate) touched: BTreeMap<GuestId, Option<BTreeSet<String>>>,
-    /// Whether the last write to a guest was refused.
-    pub(crate) refused: BTreeSet<GuestId>,
     /// Configs as they were last taken over.
     pub(crate) last_config: BTreeMap<GuestId, serde_json::Map<String, Value>>,
+    /// A config lock set only to show what a row shows, with what was there before.
+    pub(crate) borrowed_lock: Option<(GuestId, Option<String>)>,
     ticket: Option<(String, String)>,
 }
 
@@ -56,6 +54,9 @@ const MEANWHILE: [&str; 8] = [
     "conc ",
     "while shutdown",
 ];
+
+/// No captured task needs more events than this to end.
+const TASK_EVENTS: usize = 200;
 
 impl Replay {
     pub(crate) fn new(rows: Vec<Row>, name: &str) -> Self {
@@ -90,9 +91,8 @@ impl Replay {
             report: Report::default(),
             upids: BTreeMap::new(),
             exits,
-            touched: BTreeMap::new(),
-            refused: BTreeSet::new(),
             last_config: BTreeMap::new(),
+            borrowed_lock: None,
             ticket: None,
         }
     }
@@ -108,20 +108,43 @@ impl Replay {
                 self.report.skipped += 1;
                 continue;
             };
-            let Outcome::Reply(reply) = self.sim.call(request) else {
+            let before = row.guest().and_then(|guest| self.sim.world.guest(guest).cloned());
+            let Some(reply) = self.answer(&row, request) else {
                 self.report.skipped += 1;
                 continue;
             };
             self.judge(at, &row, &reply);
+            // What the real server refused must not linger here when we took it.
+            if let (true, true, Some(guest)) = (row.status >= 400, reply.status == 200, before) {
+                self.sim.world.guests.insert(guest.id.vmid.get(), guest);
+            }
             self.follow(&row, &reply);
         }
         self.report
     }
 
+    /// Sends a request. Where the capture shows a task's end, ours gets the time to end as well.
+    fn answer(&mut self, row: &Row, request: Request) -> Option<Reply> {
+        for _ in 0..TASK_EVENTS {
+            let Outcome::Reply(reply) = self.sim.call(request.clone()) else { return None };
+            let status = |body: &Value| body["data"]["status"].as_str().map(str::to_owned);
+            let ended =
+                status(&row.body).as_deref() == Some("stopped") && row.path.contains("/tasks/");
+            let running = reply.json().and_then(status).as_deref() == Some("running");
+            match self.sim.next_event_ms() {
+                Some(next) if ended && running => self.sim.advance(next),
+                Some(_) | None => return Some(reply),
+            }
+        }
+        None
+    }
+
     /// The request a row stands for; `None` if it cannot be sent without knowing more.
     fn request(&mut self, row: &Row) -> Option<Request> {
-        let unreplayable =
-            row.method == "RAW" || row.status == 0 || row.path.starts_with("/api2/html");
+        let unreplayable = row.method == "RAW"
+            || row.status == 0
+            || row.path.starts_with("/api2/html")
+            || self.wants_unknown_snapshot(row);
         if unreplayable {
             return None;
         }
@@ -157,6 +180,15 @@ impl Replay {
         let fields: Vec<(&str, &str)> =
             fields.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         Some(request.form(&fields))
+    }
+
+    /// A read of a snapshot whose making is not in the file.
+    fn wants_unknown_snapshot(&self, row: &Row) -> bool {
+        let name = row.path.split("?snapshot=").nth(1).filter(|_| row.status == 200);
+        let guest = row.guest().and_then(|guest| self.sim.world.guest(guest));
+        name.is_some_and(|name| {
+            !guest.is_some_and(|g| g.config.snapshots.iter().any(|snapshot| snapshot.name == name))
+        })
     }
 
     /// UPIDs in the path are replaced by our own.
@@ -253,7 +285,7 @@ impl Replay {
 
     fn judge(&mut self, at: usize, row: &Row, reply: &Reply) {
         self.report.compared += 1;
-        match self.difference(row, reply) {
+        match self.difference(at, row, reply) {
             None => self.report.agreed += 1,
             Some(text) => self.report.differences.push(format!(
                 "row {at} [{}] {} {}: {text}",
