@@ -1,0 +1,61 @@
+//! `/sim/...`: faults, events, the request log and the clock, for tests over HTTP. Loopback only.
+
+use serde_json::{Value, json};
+
+use crate::engine::Simulator;
+use crate::fault::{Event, Fault};
+use crate::reply::{Body, Reply};
+use crate::request::Request;
+
+/// Answers an admin request, or refuses it when it does not come from this machine.
+pub(crate) fn admin(sim: &mut Simulator, request: &Request) -> Reply {
+    if !request.from_loopback {
+        return Reply::plain(403, "the admin endpoint answers to loopback addresses only");
+    }
+    let body: Result<Value, _> = serde_json::from_slice(&request.body);
+    match (request.method.as_str(), request.path(), body) {
+        ("POST", "/sim/faults", Ok(body)) => match serde_json::from_value::<Fault>(body) {
+            Ok(fault) => {
+                sim.inject(fault);
+                done(Value::Null)
+            }
+            Err(error) => Reply::plain(400, &format!("this is not a fault: {error}")),
+        },
+        ("POST", "/sim/events", Ok(body)) => match serde_json::from_value::<Event>(body) {
+            Ok(event) => {
+                sim.happen(event);
+                done(Value::Null)
+            }
+            Err(error) => Reply::plain(400, &format!("this is not an event: {error}")),
+        },
+        ("GET", "/sim/faults", _) => done(json!(sim.faults.all())),
+        ("DELETE", "/sim/faults", _) => {
+            sim.clear_faults();
+            done(Value::Null)
+        }
+        ("GET", "/sim/requests", _) => {
+            let own = |path: &str| path.starts_with("/sim/");
+            done(json!(
+                sim.records().iter().filter(|record| !own(&record.path)).collect::<Vec<_>>()
+            ))
+        }
+        ("DELETE", "/sim/requests", _) => {
+            // Requests on their way keep their place in the log, so only the read part goes.
+            for record in &mut sim.records {
+                record.path.insert_str(0, "/sim/cleared");
+            }
+            done(Value::Null)
+        }
+        ("GET", "/sim/clock", _) => done(json!({"now_ms": sim.now_ms()})),
+        _ => Reply::plain(404, "known here: /sim/faults, /sim/events, /sim/requests, /sim/clock"),
+    }
+}
+
+fn done(data: Value) -> Reply {
+    Reply {
+        status: 200,
+        reason: "OK".into(),
+        body: Body::Json(json!({"data": data})),
+        close: false,
+    }
+}
