@@ -1,9 +1,12 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+use std::net::SocketAddr;
+
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::release::Release;
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -21,6 +24,14 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// See it work: a simulated Proxmox VE and a story on loopback
+    Demo {
+        /// End by itself, without waiting for anybody
+        #[arg(long)]
+        headless: bool,
+    },
+    /// Pretend to be a Proxmox VE, on loopback
+    Sim(Sim),
     /// Show what differs between desired files and the node; change nothing
     Plan(Plan),
     /// Write desired files for guests that exist; a plan right after is empty
@@ -40,6 +51,40 @@ pub(crate) enum Verb {
         #[arg(long)]
         out: Option<Utf8PathBuf>,
     },
+}
+
+/// Arguments of `sim`.
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// Where to listen, on loopback; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
+    pub(crate) listen: SocketAddr,
+    /// How many guests: a mix of kinds, disks, odd values and waiting changes
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) guests: u32,
+    /// The name of the node
+    #[arg(long, default_value = "pve1")]
+    pub(crate) node: NodeName,
+    /// The release to pretend: 7.4, 8.4 or 9.2
+    #[arg(long, value_name = "RELEASE", default_value = "8.4")]
+    pub(crate) pve: Release,
+    /// Answer every request so many milliseconds later
+    #[arg(long = "latency", value_name = "MS", default_value_t = 0)]
+    pub(crate) latency_ms: u64,
+    /// A JSON file with a list of faults
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<Utf8PathBuf>,
+    /// Keep the state in this file, from one run to the next
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    /// Speak plain HTTP instead of TLS
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// Where addresses and oddities come from: the same seed gives the same guests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Arguments of `plan`.

@@ -24,6 +24,8 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<Exit, Failure> {
     match verb {
+        Verb::Demo { headless: _ } => waiting(command::demo::run()),
+        Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),

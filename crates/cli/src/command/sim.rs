@@ -1,0 +1,135 @@
+//! `evenkeel sim`: a Proxmox VE in memory, for trying things out and for your own CI.
+//!
+//! It has well-known tokens with all rights, so it listens on loopback only.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use serde_json::json;
+
+use crate::cli::{OutputFormat, Sim};
+use crate::error::{Exit, Failure};
+use crate::render::counted;
+
+pub(crate) async fn run(arguments: &Sim) -> Result<Exit, Failure> {
+    let address = loopback(arguments.listen)?;
+    let mut simulator = simulator(arguments)?;
+    for fault in faults(arguments)? {
+        simulator.inject(fault);
+    }
+    let guests = simulator.world.guests.len();
+    let options = HttpOptions { address, tls: !arguments.plain_http };
+    let http = Http::start(simulator, options).await.map_err(|error| {
+        Failure::wrapping(Exit::Failed, error)
+            .hint("is the port taken? --listen 127.0.0.1:0 takes a free one")
+    })?;
+    announce(&http, guests, arguments)?;
+    stop_signal().await?;
+    if let Some(path) = &arguments.state {
+        http.node
+            .with(|simulator| simulator.save(path.as_std_path()))
+            .map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn loopback(address: SocketAddr) -> Result<SocketAddr, Failure> {
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(Failure::new(Exit::Usage, format!("the simulator listens on loopback only, and {address} is not"))
+        .hint("its tokens are public and have all rights; use 127.0.0.1, and a tunnel to reach it from elsewhere"))
+}
+
+/// The saved state if there is one, else a new world.
+fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
+    match &arguments.state {
+        Some(path) if path.exists() => Simulator::load(path.as_std_path())
+            .map_err(|error| Failure::wrapping(Exit::Invalid, error)),
+        Some(_) | None => {
+            let scenario = Scenario {
+                release: arguments.pve,
+                node: arguments.node.to_string(),
+                guests: arguments.guests,
+                seed: arguments.seed,
+            };
+            Ok(Simulator::new(scenario.build()))
+        }
+    }
+}
+
+fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
+    let mut faults: Vec<Fault> = match &arguments.faults {
+        None => Vec::new(),
+        Some(path) => {
+            let text = fs_err::read_to_string(path.as_std_path()).map_err(|error| {
+                Failure::new(Exit::NotFound, "cannot read the faults").because(error)
+            })?;
+            serde_json::from_str(&text).map_err(|error| {
+                Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
+                    .because(error)
+            })?
+        }
+    };
+    if arguments.latency_ms > 0 {
+        let effect = Effect::Latency { ms: arguments.latency_ms };
+        faults.push(Fault { effect, method: None, contains: None, times: None });
+    }
+    Ok(faults)
+}
+
+/// Says where it is, in a form a script can read.
+fn announce(http: &Http, guests: usize, arguments: &Sim) -> Result<(), Failure> {
+    let (id, secret, _) = TOKENS[0];
+    let token = format!("{id}={secret}");
+    let fingerprint = (!arguments.plain_http).then(|| http.certificate().fingerprint);
+    let out = &mut std::io::stdout();
+    match arguments.output.output {
+        OutputFormat::Json => {
+            let ready = json!({
+                "url": http.url(), "token": token, "node": arguments.node, "fingerprint": fingerprint,
+            });
+            writeln!(out, "{ready}")?;
+        }
+        OutputFormat::Table => {
+            writeln!(
+                out,
+                "A Proxmox VE {} that pretends, with {}.\n",
+                arguments.pve,
+                counted(guests, "guest")
+            )?;
+            writeln!(out, "url          {}", http.url())?;
+            writeln!(out, "token        {token}")?;
+            writeln!(out, "node         {}", arguments.node)?;
+            if let Some(fingerprint) = &fingerprint {
+                writeln!(out, "fingerprint  {fingerprint}")?;
+            }
+            let pin = fingerprint.map(|pin| format!(" --fingerprint {pin}")).unwrap_or_default();
+            writeln!(out, "\nTry it from another terminal:\n")?;
+            writeln!(
+                out,
+                "  export PROXMOX_VE_ENDPOINT={} PROXMOX_VE_API_TOKEN='{token}'",
+                http.url()
+            )?;
+            writeln!(
+                out,
+                "  evenkeel import{pin} --out desired && evenkeel plan{pin} --desired desired"
+            )?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Waits until somebody wants it to end.
+async fn stop_signal() -> Result<(), Failure> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate())?;
+    // Both only wait; dropping the one that did not come loses nothing.
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
