@@ -125,8 +125,12 @@ impl FromStr for Upid {
             Ok(seconds) if started.len() == 8 && hex(started) => UnixSeconds(seconds),
             Ok(_) | Err(_) => return refuse("the start time must be 8 hexadecimal digits"),
         };
-        if task_type.is_empty() || user.is_empty() || task_type.contains('/') {
-            return refuse("type and user must not be empty");
+        if task_type.is_empty() || task_type.contains('/') || task_id.contains('/') {
+            return refuse("the type must not be empty, and type and id hold no slash");
+        }
+        let is_user = |(name, realm): (&str, &str)| !name.is_empty() && !realm.is_empty();
+        if !user.split_once('@').is_some_and(is_user) || user.contains('/') {
+            return refuse("the user must be user@realm, with or without a token");
         }
         Ok(Self {
             text: text.to_owned(),
@@ -192,6 +196,53 @@ mod tests {
         ] {
             let error = text.parse::<Upid>().unwrap_err();
             assert!(error.text.len() <= 200, "{text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_upid_is_read_into_its_parts_and_printed_as_it_was() {
+        let text = "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve!keel:";
+        let upid: Upid = text.parse().unwrap();
+        assert_eq!((upid.node().as_str(), upid.started_at().0), ("pve1", 0x6500_0000));
+        assert_eq!((upid.task_type(), upid.task_id()), ("vzstart", "100"));
+        assert_eq!(upid.user(), "agent@pve!keel");
+        for text in [
+            text,
+            "UPID:pve1:00001234:F0123ABCD:65000000:vzdump::root@pam:",
+            "UPID:a-b:0000abcd:0123abcd:65000000:move_volume:100-mp0>101-mp0:root@pam:",
+        ] {
+            assert_eq!(text.parse::<Upid>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_not_exactly_a_upid_is_refused() {
+        let long =
+            format!("UPID:pve1:00001234:0123ABCD:65000000:vzstart:{}:root@pam:", "1".repeat(600));
+        for text in [
+            "",
+            "OK",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:\n",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:x",
+            "UPID:..:00001234:0123ABCD:65000000:vzstart:100:root@pam:",
+            "UPID:pve1:0001234:0123ABCD:65000000:vzstart:100:root@pam:",
+            "UPID:pve1:+0001234:0123ABCD:65000000:vzstart:100:root@pam:",
+            "UPID:pve1:00001234:0123ABCD11:65000000:vzstart:100:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:6500000G:vzstart:100:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:65000000::100:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vz/start:100:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:../1:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:1 0:root@pam:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root:",
+            &long,
+        ] {
+            assert!(text.parse::<Upid>().is_err(), "{text}");
         }
     }
 }
