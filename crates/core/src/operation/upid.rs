@@ -188,7 +188,9 @@ mod tests {
             "UPID:pve1:00001234:0123ABCD:+6500000:vzstart:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000::100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vz/start:100:agent@pve:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:../1:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100::",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent:",
             "UPID:pve_1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:\n",
             " UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",
@@ -196,53 +198,6 @@ mod tests {
         ] {
             let error = text.parse::<Upid>().unwrap_err();
             assert!(error.text.len() <= 200, "{text}");
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_upid_is_read_into_its_parts_and_printed_as_it_was() {
-        let text = "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve!keel:";
-        let upid: Upid = text.parse().unwrap();
-        assert_eq!((upid.node().as_str(), upid.started_at().0), ("pve1", 0x6500_0000));
-        assert_eq!((upid.task_type(), upid.task_id()), ("vzstart", "100"));
-        assert_eq!(upid.user(), "agent@pve!keel");
-        for text in [
-            text,
-            "UPID:pve1:00001234:F0123ABCD:65000000:vzdump::root@pam:",
-            "UPID:a-b:0000abcd:0123abcd:65000000:move_volume:100-mp0>101-mp0:root@pam:",
-        ] {
-            assert_eq!(text.parse::<Upid>().unwrap().to_string(), text);
-        }
-    }
-
-    #[test]
-    fn what_is_not_exactly_a_upid_is_refused() {
-        let long =
-            format!("UPID:pve1:00001234:0123ABCD:65000000:vzstart:{}:root@pam:", "1".repeat(600));
-        for text in [
-            "",
-            "OK",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:\n",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root@pam:x",
-            "UPID:..:00001234:0123ABCD:65000000:vzstart:100:root@pam:",
-            "UPID:pve1:0001234:0123ABCD:65000000:vzstart:100:root@pam:",
-            "UPID:pve1:+0001234:0123ABCD:65000000:vzstart:100:root@pam:",
-            "UPID:pve1:00001234:0123ABCD11:65000000:vzstart:100:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:6500000G:vzstart:100:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:65000000::100:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:65000000:vz/start:100:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:../1:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:1 0:root@pam:",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:root:",
-            &long,
-        ] {
-            assert!(text.parse::<Upid>().is_err(), "{text}");
         }
     }
 }
