@@ -395,9 +395,7 @@ fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Si
     let (volume, size) = volume(text, side)?;
     property.set(part.name, Value::Volume(volume));
     if let Some(size) = size {
-        // LXC allocates whole MiB, QEMU whole KiB.
-        let unit = if part.name == "volume" { Bytes::MIB } else { Bytes::KIB };
-        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
+        property.set("size", Value::Size(size));
     }
     Ok(())
 }
@@ -409,6 +407,11 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
     }
     if property.is_cdrom() {
         property.remove("size");
+    }
+    if let (Some(Volume::Fresh { .. }), Some(size)) = (property.volume(), property.size()) {
+        // LXC allocates whole MiB, QEMU whole KiB, however the size was spelled.
+        let unit = if property.get("volume").is_some() { Bytes::MIB } else { Bytes::KIB };
+        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
     }
     property.parts.retain(|(name, value)| {
         let part = shape.part(name).expect("parts are set by the shape's names");
