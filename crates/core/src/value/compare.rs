@@ -22,12 +22,15 @@ pub struct Conventions {
 /// The version of the kernel's control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cgroup {
-    /// Version 1: weights default to 1024 and are not clamped.
+    /// Version 1: weights default to 1024 and are at least 2.
     V1,
-    /// Version 2: weights default to 100 and are clamped to 10000.
+    /// Version 2: weights default to 100 and are at most 10000.
     #[default]
     V2,
 }
+
+/// The smallest CPU weight cgroup v1 has; PVE stores no smaller one there.
+const CGROUP_V1_WEIGHT_MIN: i64 = 2;
 
 /// The largest CPU weight cgroup v2 has; PVE stores no larger one there.
 const CGROUP_V2_WEIGHT_MAX: i64 = 10_000;
@@ -150,15 +153,21 @@ fn tolerant(format: &Format, want: &Value, have: &Value, conventions: Convention
         (Value::Set(want), Value::Set(have)) if matches!(format, Format::Tags) => {
             same_if(!conventions.tags_have_case && lower(want) == lower(have))
         }
-        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => same_if(
-            conventions.cgroup == Cgroup::V2
-                && *want > CGROUP_V2_WEIGHT_MAX
-                && *have == CGROUP_V2_WEIGHT_MAX,
-        ),
+        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => {
+            same_if(clamped(*want, conventions.cgroup) == *have)
+        }
         (Value::AnyUuid, Value::Text(_)) => Difference::Same,
         (Value::Size(want), Value::Size(have)) => same_if(size_fits(*want, *have)),
         (Value::Volume(want), Value::Volume(have)) => same_if(volume_fits(want, have)),
         _ => Difference::Other,
+    }
+}
+
+/// The weight PVE stores for a declared one.
+fn clamped(weight: i64, cgroup: Cgroup) -> i64 {
+    match cgroup {
+        Cgroup::V1 => weight.max(CGROUP_V1_WEIGHT_MIN),
+        Cgroup::V2 => weight.min(CGROUP_V2_WEIGHT_MAX),
     }
 }
 
