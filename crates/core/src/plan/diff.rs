@@ -126,9 +126,11 @@ impl Differ<'_> {
             found.problems.push(Problem::RootVolume);
             return;
         }
+        // A card or drive that waits to be removed is still there: its address and volume are kept.
+        let kept = after.or_else(|| have.and_then(|have| have.current.as_ref()));
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, after).map(|text| match text {
+            Some(want) => write::text(field.key, want, kept).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.
