@@ -41,6 +41,10 @@ pub(super) fn plan_config(
         planned.problems.push(Problem::NoDigest);
         return;
     }
+    // Volumes grow first: a write that then waits for a restart is stored with the new size.
+    for (disk, from, to) in found.grow {
+        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
+    }
     // What needs a signature must not hold up what does not.
     let cloud_init = config.has_cloud_init();
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
@@ -49,9 +53,6 @@ pub(super) fn plan_config(
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
         }
-    }
-    for (disk, from, to) in found.grow {
-        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
     }
 }
 
@@ -97,11 +98,12 @@ impl Differ<'_> {
             (Difference::Same, Difference::Size { .. } | Difference::Other) => {
                 found.changes.push(self.change(field, current.map(|r| r.value.clone()), How::Revert));
             }
-            (Difference::Size { .. } | Difference::Other, Difference::Same) => {
+            // PVE's resize leaves the size in a waiting value behind, so a volume grows after the restart.
+            (Difference::Size { .. } | Difference::Other, Difference::Same | Difference::Size { .. }) => {
                 let how = have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
-            (Difference::Size { .. } | Difference::Other, Difference::Size { .. } | Difference::Other) => {
+            (Difference::Size { .. } | Difference::Other, Difference::Other) => {
                 self.differs(field, then, Some(have), found);
             }
         }
@@ -118,7 +120,9 @@ impl Differ<'_> {
             found.problems.push(problem);
             return;
         }
-        self.size(field, have, found);
+        if have.is_none_or(|have| have.waiting.is_none()) {
+            self.size(field, have, found);
+        }
         if let Difference::Size { .. } = difference {
             return;
         }
