@@ -388,7 +388,15 @@ fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side
 
 /// Reads a declared volume into its part, and the size it asks for into `size`.
 pub(crate) fn declared_volume(property: &mut Property, part: &'static Part, text: &str) -> Result<(), Misfit> {
+    if text.contains(',') {
+        return Err(comma());
+    }
     set_volume(property, part, text, Side::Declared)
+}
+
+/// PVE ends a part at a comma and knows no way to quote one.
+pub(crate) fn comma() -> Misfit {
+    Misfit::new("it must not contain a comma, which would end it").piece(",")
 }
 
 fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
