@@ -231,7 +231,7 @@ fn part_difference(
         (Some((_, Value::Size(want))), Some((_, Value::Size(have)))) => size_fits(*want, *have),
         (Some((_, Value::Volume(want))), Some((_, Value::Volume(have)))) => volume_fits(want, have),
         (Some((_, want)), Some((_, have))) => want == have,
-        (Some(_), None) | (None, Some(_)) | (None, None) => false,
+        (Some(_) | None, None) | (None, Some(_)) => false,
     };
     let Some((name, _)) = want.or(have).filter(|_| !same) else {
         return Difference::Same;
