@@ -272,15 +272,20 @@ impl Pve {
         }
     }
 
+    /// A slot's text once its volume has another size.
+    pub(crate) fn sized(&mut self, text: &str, size: u64) -> String {
+        self.volumes.insert(held(text).expect("a volume that exists"), size);
+        let pieces =
+            text.split(',').filter(|piece| !piece.is_empty() && !piece.starts_with("size="));
+        format!("{},size={}", pieces.collect::<Vec<&str>>().join(","), printed(size))
+    }
+
     fn resize(&mut self, vmid: VmId, disk: &str, to: u64) {
         let text = self.guests[&vmid].fields[disk].current.clone().expect("a volume to grow");
         let volume = held(&text).expect("a volume that exists");
-        let size = self.volumes.get_mut(&volume).expect("a volume that exists");
+        let size = self.volumes.get(&volume).expect("a volume that exists");
         assert!(to > *size, "PVE does not shrink {text} to {to}");
-        *size = to.div_ceil(4 * MIB) * 4 * MIB;
-        let size = printed(*size);
-        let pieces = text.split(',').filter(|piece| !piece.starts_with("size="));
-        let text = format!("{},size={size}", pieces.collect::<Vec<&str>>().join(","));
+        let text = self.sized(&text, to.div_ceil(4 * MIB) * 4 * MIB);
         let guest = self.guest(vmid);
         guest.fields.get_mut(disk).unwrap().current = Some(text);
         guest.writes += 1;

@@ -101,7 +101,7 @@ fn a_part_cannot_smuggle_another_part_in() {
 }
 
 proptest! {
-    #![proptest_config(cases(600))]
+    #![proptest_config(cases(500))]
 
     #[test]
     fn what_is_printed_reads_back(mut dice in dice(), at in any::<prop::sample::Index>()) {

@@ -10,7 +10,7 @@ use evenkeel_core::registry;
 use proptest::prelude::*;
 
 use crate::dice::{cases, dice};
-use crate::pve::{Guest, Stored, held};
+use crate::pve::{Guest, Stored, Waits, held};
 use crate::world::World;
 
 /// The keys an action names.
@@ -101,6 +101,8 @@ proptest! {
                 continue;
             };
             prop_assert!(guest.lock.is_none() || action.held.is_some(), "a locked guest is left alone");
+            // A start or stop sets off what waits, which nobody could see.
+            prop_assert!(guest.readable || action.held.is_some(), "{action:#?}");
             let digest = match &action.step {
                 Step::SetConfig(write) => &write.digest,
                 Step::Resize { digest, .. } => digest,
@@ -126,6 +128,35 @@ proptest! {
                 let line = file.lines.iter().find(|line| line.starts_with(&format!("{name} = "))).unwrap();
                 check_kept(guest, &name, text, line)?;
             }
+        }
+    }
+
+    #[test]
+    fn a_volume_only_grows_and_not_while_a_change_of_its_drive_waits(mut dice in dice()) {
+        let world = World::new(&mut dice);
+        for planned in &world.plan().guests {
+            let is_write = |action: &Action| matches!(action.step, Step::SetConfig(_));
+            let writes_from = planned.actions.iter().position(is_write).unwrap_or(usize::MAX);
+            for (at, action) in planned.actions.iter().enumerate() {
+                let Step::Resize { disk, from, to, .. } = &action.step else {
+                    continue;
+                };
+                let field = &world.pve.guests[&planned.guest.vmid].fields[&disk.to_string()];
+                prop_assert!(from < to && field.waiting.is_none(), "{disk} {field:?} to {to}");
+                prop_assert!(at < writes_from, "a write that waits would keep the old size");
+                let volume = held(field.current.as_ref().unwrap()).unwrap();
+                prop_assert_eq!(world.pve.volumes[&volume], from.0);
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_that_may_run_sets_off_a_waiting_destruction(mut dice in dice()) {
+        let world = World::new(&mut dice);
+        for action in world.plan().runnable() {
+            let guest = &world.pve.guests[&action.guest.vmid];
+            let waits = guest.fields.values().any(|field| field.waiting == Some(Waits::Destroy));
+            prop_assert!(!waits, "{action:#?}");
         }
     }
 

@@ -14,7 +14,7 @@ use evenkeel_core::value::compare::{Cgroup, Conventions};
 use evenkeel_core::value::read;
 
 use crate::dice::Dice;
-use crate::pve::{Guest, Pve, Stored, Waits};
+use crate::pve::{Guest, Pve, Stored, Waits, held};
 use crate::{spelling, toml};
 
 /// A desired and an actual state.
@@ -104,7 +104,7 @@ impl World {
             ]),
             template: dice.chance(5),
             lock: dice.chance(8).then(|| "backup".to_owned()),
-            readable: !dice.chance(4),
+            readable: !dice.chance(8),
             has_digest: !dice.chance(4),
             fields: BTreeMap::new(),
             writes: 0,
@@ -162,6 +162,13 @@ impl World {
         }
         if dice.chance(4) && name != "rootfs" && !kept {
             field.current = Some("what=is this?".to_owned());
+        }
+        let sized = !matches!(row.name, "efidisk0" | "tpmstate0" | "unused");
+        if let Some(text) = field.current.clone().filter(|text| sized && held(text).is_some())
+            && dice.chance(25)
+        {
+            let size = dice.pick(&[2 << 30, 64 << 30, (8 << 30) + (2 << 20)]);
+            field.current = Some(self.pve.sized(&text, size));
         }
         // Only a guest that runs, or ran, has changes that wait; a root volume never has one.
         field.waiting = match dice.roll(12) {
