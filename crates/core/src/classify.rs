@@ -251,8 +251,16 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
 fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
-    let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
-        return Judgement::benign();
+    let sets_off = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
+    let config = match intent.target {
+        Target::Seen(Guest { config: Ok(config), .. }) => config,
+        Target::Seen(Guest { config: Err(_), .. }) if sets_off => {
+            return Judgement::new(
+                Class::Destructive,
+                "what waits for a restart could not be read",
+            );
+        }
+        Target::Seen(_) | Target::Free | Target::Unknown => return Judgement::benign(),
     };
     let applies_waiting = match op {
         ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,

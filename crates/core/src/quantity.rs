@@ -85,22 +85,14 @@ impl Bytes {
         self.0 / Self::MIB
     }
 
-    /// The number of gibibytes as the plain decimal PVE takes in `STORAGE:GiB`.
+    /// The number of gibibytes as the plain decimal PVE takes in `STORAGE:GiB`. Twelve digits, rounded up:
+    /// PVE rounds down to whole KiB, and then gets back every whole number of KiB that was meant.
     pub fn gib_decimal(self) -> String {
-        let whole = self.0 / Self::GIB;
-        let mut rest = self.0 % Self::GIB;
-        let mut text = whole.to_string();
-        if rest > 0 {
-            text.push('.');
-        }
-        while rest > 0 {
-            rest *= 10;
-            text.push(char::from(
-                b'0' + u8::try_from(rest / Self::GIB).expect("a digit is below 10"),
-            ));
-            rest %= Self::GIB;
-        }
-        text
+        const SCALE: u128 = 1_000_000_000_000;
+        let scaled = (u128::from(self.0) * SCALE).div_ceil(u128::from(Self::GIB));
+        let (whole, fraction) = (scaled / SCALE, scaled % SCALE);
+        let text = format!("{whole}.{fraction:012}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }
 }
 
@@ -220,7 +212,7 @@ mod tests {
 
     #[test]
     fn gibibytes_are_exact_decimals() {
-        for (size, text) in [("8G", "8"), ("1536M", "1.5"), ("1000M", "0.9765625")] {
+        for (size, text) in [("8G", "8"), ("1536M", "1.5"), ("1000M", "0.9765625"), ("0", "0")] {
             assert_eq!(Bytes::from_pve(size).unwrap().gib_decimal(), text);
         }
     }

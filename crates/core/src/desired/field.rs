@@ -194,7 +194,11 @@ impl Reader<'_> {
             return read::declared_volume(property, part, text)
                 .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);
         }
-        property.set(part.name, self.value(&full, &part.format, &entry.value)?);
+        let value = self.value(&full, &part.format, &entry.value)?;
+        if matches!(&value, Value::Text(text) if text.contains(',')) {
+            return Err(vec![self.misfit(&full, &read::comma(), entry.value.span)]);
+        }
+        property.set(part.name, value);
         Ok(())
     }
 

@@ -41,6 +41,10 @@ pub(super) fn plan_config(
         planned.problems.push(Problem::NoDigest);
         return;
     }
+    // Volumes grow first: a write that then waits for a restart is stored with the new size.
+    for (disk, from, to) in found.grow {
+        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
+    }
     // What needs a signature must not hold up what does not.
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
         found.changes.into_iter().partition(|change| change.class == Class::Destructive);
@@ -48,9 +52,6 @@ pub(super) fn plan_config(
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
         }
-    }
-    for (disk, from, to) in found.grow {
-        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
     }
 }
 
@@ -100,15 +101,16 @@ impl Differ<'_> {
                     How::Revert,
                 ));
             }
-            (Difference::Size { .. } | Difference::Other, Difference::Same) => {
+            // PVE's resize leaves the size in a waiting value behind, so a volume grows after the restart.
+            (
+                Difference::Size { .. } | Difference::Other,
+                Difference::Same | Difference::Size { .. },
+            ) => {
                 let how =
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
-            (
-                Difference::Size { .. } | Difference::Other,
-                Difference::Size { .. } | Difference::Other,
-            ) => {
+            (Difference::Size { .. } | Difference::Other, Difference::Other) => {
                 self.differs(field, then, Some(have), found);
             }
         }
@@ -131,7 +133,9 @@ impl Differ<'_> {
             found.problems.push(problem);
             return;
         }
-        compare_sizes(field, have, found);
+        if have.is_none_or(|have| have.waiting.is_none()) {
+            compare_sizes(field, have, found);
+        }
         if let Difference::Size { .. } = difference {
             return;
         }
@@ -139,9 +143,11 @@ impl Differ<'_> {
             found.problems.push(Problem::RootVolume);
             return;
         }
+        // A card or drive that waits to be removed is still there: its address and volume are kept.
+        let kept = after.or_else(|| have.and_then(|have| have.current.as_ref()));
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, after).map(|text| match text {
+            Some(want) => write::text(field.key, want, kept).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.

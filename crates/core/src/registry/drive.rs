@@ -27,9 +27,10 @@ const CACHE: Part =
 const DISCARD: Part =
     part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
 const FILE: Part = part("file", Format::Volume).aliases(&["volume"]).required();
+// PVE takes the format when it allocates and does not store it.
 const IMAGE_FORMAT: Part =
     part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"]))
-        .when_declared();
+        .never_compared();
 const IMPORT_FROM: Part = part("import-from", Format::Text(Rule::Line)).never_compared();
 const MEDIA: Part = part("media", Format::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));

@@ -254,6 +254,12 @@ impl Shape {
         self
     }
 
+    /// The part of a property's own name, which is one of this shape's.
+    pub(crate) fn named(&self, name: &str) -> &'static Part {
+        let at = self.parts.binary_search_by(|part| part.name.cmp(name));
+        &self.parts[at.expect("a property has only parts of its shape")]
+    }
+
     /// The part of that name or alias.
     pub fn part(&self, name: &str) -> Option<&'static Part> {
         self.parts.iter().find(|part| part.name == name || part.aliases.contains(&name))

@@ -415,7 +415,15 @@ pub(crate) fn declared_volume(
     part: &'static Part,
     text: &str,
 ) -> Result<(), Misfit> {
+    if text.contains(',') {
+        return Err(comma());
+    }
     set_volume(property, part, text, Side::Declared)
+}
+
+/// PVE ends a part at a comma and knows no way to quote one.
+pub(crate) fn comma() -> Misfit {
+    Misfit::new("it must not contain a comma, which would end it").piece(",")
 }
 
 fn set_volume(
@@ -427,9 +435,7 @@ fn set_volume(
     let (volume, size) = volume(text, side)?;
     property.set(part.name, Value::Volume(volume));
     if let Some(size) = size {
-        // LXC allocates whole MiB, QEMU whole KiB.
-        let unit = if part.name == "volume" { Bytes::MIB } else { Bytes::KIB };
-        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
+        property.set("size", Value::Size(size));
     }
     Ok(())
 }
@@ -444,6 +450,11 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
     }
     if property.is_cdrom() {
         property.remove("size");
+    }
+    if let (Some(Volume::Fresh { .. }), Some(size)) = (property.volume(), property.size()) {
+        // LXC allocates whole MiB, QEMU whole KiB, however the size was spelled.
+        let unit = if property.get("volume").is_some() { Bytes::MIB } else { Bytes::KIB };
+        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
     }
     property.parts.retain(|(name, value)| {
         let part = shape.part(name).expect("parts are set by the shape's names");
