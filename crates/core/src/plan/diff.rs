@@ -113,8 +113,10 @@ impl Differ<'_> {
 
     /// A field that is not as declared, and will not be after a restart either.
     fn differs(&self, field: &desired::Field, difference: Difference, have: Option<&Field>, found: &mut Found) {
-        let after = have.and_then(Field::after_restart);
-        if let Some(problem) = self.refusal(field, after.map(|reading| &reading.value)) {
+        // What a waiting deletion would take away is still there: its volume and its MAC are taken over, or
+        // the write would allocate a second volume beside the one that holds the data.
+        let there = have.and_then(|have| have.after_restart().or(have.current.as_ref()));
+        if let Some(problem) = self.refusal(field, there.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;
         }
@@ -128,7 +130,7 @@ impl Differ<'_> {
         }
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, after).map(|text| match text {
+            Some(want) => write::text(field.key, want, there).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.
