@@ -47,6 +47,10 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
         return Ok(());
     };
     let stored = have.value.as_property();
+    // An ISO image has a storage too; it is no disk to take over.
+    if stored.is_some_and(Property::is_cdrom) {
+        return Err(Refusal::SlotTaken);
+    }
     match stored.and_then(Property::volume) {
         Some(volume @ Volume::Existing { storage, .. }) => {
             if *want != **storage {

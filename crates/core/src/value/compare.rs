@@ -83,7 +83,7 @@ pub fn size_gap(format: &Format, want: Option<&Value>, have: Option<&Value>) -> 
     };
     let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
     let (want, have) = (want?.as_property()?, have?.as_property()?);
-    let exists = matches!(have.volume(), Some(Volume::Existing { .. }));
+    let exists = matches!(have.volume(), Some(Volume::Existing { .. })) && !have.is_cdrom();
     let same_volume = volume_fits(want.volume()?, have.volume()?);
     let declared = want.size().filter(|_| compared && exists && same_volume)?;
     match have.size() {
