@@ -61,6 +61,8 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));
+            // The image was imported when the volume was made; PVE refuses the source beside a volume.
+            property.remove("import-from");
             match stored.and_then(Property::size) {
                 Some(size) => property.set("size", Value::Size(size)),
                 None => property.remove("size"),
@@ -87,7 +89,8 @@ fn take_over_parts(shape: &Shape, property: &mut Property, have: &Reading) {
     for part in shape.parts {
         let kept = match part.compared {
             Compared::WhenDeclared => part.name != "size" || same_volume,
-            Compared::Always | Compared::Never => false,
+            Compared::Never => same_volume,
+            Compared::Always => false,
         };
         let Some(value) = stored.get(part.name).filter(|_| kept) else {
             continue;
