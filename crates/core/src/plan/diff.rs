@@ -12,7 +12,7 @@ use crate::classify::{Class, change_of};
 use crate::desired::{self, Spec};
 use crate::effect::when;
 use crate::registry::{Declared, Hazard, KeyRef};
-use crate::value::Value;
+use crate::value::{Value, Volume};
 use crate::value::compare::{Difference, difference, size_gap};
 
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
@@ -128,6 +128,10 @@ impl Differ<'_> {
             found.problems.push(Problem::RootVolume);
             return;
         }
+        if let (None, Some(unused)) = (there, self.left_unused(field)) {
+            found.problems.push(Problem::LeftUnused { disk: field.key, unused });
+            return;
+        }
         let how = match &field.want {
             None => Ok(How::Delete),
             Some(want) => write::text(field.key, want, there).map(|text| match text {
@@ -145,6 +149,21 @@ impl Differ<'_> {
             }
             Err(Refusal::SlotTaken) => found.problems.push(Problem::SlotTaken(field.key)),
         }
+    }
+
+    /// A detached volume on the storage where a new one is declared. A rollback or a hand detaches volumes;
+    /// an empty one in their place would look like lost data to the guest.
+    fn left_unused(&self, field: &desired::Field) -> Option<KeyRef> {
+        let volume = field.want.as_ref()?.as_property()?.volume()?;
+        let Volume::Fresh { storage } = volume else {
+            return None;
+        };
+        let unused = self.config.fields.iter().find(|other| {
+            let held = other.current.as_ref().and_then(|reading| reading.value.as_property()?.volume());
+            other.key.key().hazard == Hazard::UnusedVolume
+                && held.and_then(Volume::storage) == Some(storage)
+        });
+        unused.map(|field| field.key)
     }
 
     /// Declared and actual size of a volume that exists.
