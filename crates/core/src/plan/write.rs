@@ -134,8 +134,8 @@ pub(super) fn needs_root(
     release: Release,
 ) -> bool {
     let Format::Property(shape) = &key.key().format else {
-        let device = key.key().name == "serial" && matches!(want, Some(Value::Text(text)) if is_root_device(text));
-        return device;
+        let real = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
+        return key.key().name == "serial" && (real(want) || real(have));
     };
     let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));
     let of = |property: Option<&Property>, name: &str| property.and_then(|p| p.get(name)).cloned();
@@ -149,8 +149,12 @@ pub(super) fn needs_root(
             config.current(GuestKind::Lxc, "unprivileged") != Some(&Value::Bool(true))
         }
         (GuestKind::Lxc, "mp") => matches!(want.and_then(Property::volume), Some(Volume::Path(_))),
-        (GuestKind::Qemu, "usb") => {
-            matches!(of(want, "host"), Some(Value::Text(host)) if is_root_device(&host))
+        // A real device is root's to give and to take away, in every write that carries it.
+        (GuestKind::Qemu, "usb") => [want, have]
+            .into_iter()
+            .any(|side| matches!(of(side, "host"), Some(Value::Text(host)) if is_root_device(&host))),
+        (GuestKind::Qemu, "hostpci") => {
+            [want, have].into_iter().any(|side| of(side, "host").is_some() || of(side, "romfile").is_some())
         }
         (GuestKind::Qemu, "rng0") => release < Release::V8_0,
         (GuestKind::Lxc | GuestKind::Qemu, _) => false,
