@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use crate::actual::{Config, Guest};
+use crate::actual::{Config, Guest, Power};
 use crate::registry::{Applies, HotplugFeature, KeyRef};
 use crate::release::Release;
 use crate::value::{Property, Value};
@@ -36,8 +36,10 @@ pub fn when(
     guest: &Guest,
     release: Release,
 ) -> When {
-    let (Ok(config), true) = (&guest.config, guest.is_running()) else {
-        return When::Live;
+    let config = match (&guest.config, guest.power) {
+        (_, Power::Stopped) | (Err(_), _) => return When::Live,
+        // A guest that may be running is taken for one: a promise of "live" would be hope.
+        (Ok(config), Power::Running | Power::Paused | Power::Unknown) => config,
     };
     let live_if = |live: bool| if live { When::Live } else { When::AfterRestart };
     match key.key().applies {

@@ -10,7 +10,7 @@ use super::{GuestPlan, push};
 use crate::actual::{Config, Field, Guest, Snapshot};
 use crate::classify::{Class, change_of};
 use crate::desired::{self, Spec};
-use crate::effect::when;
+use crate::effect::{When, when};
 use crate::registry::{Declared, Hazard, KeyRef};
 use crate::value::{Value, Volume};
 use crate::value::compare::{Difference, difference, size_gap};
@@ -181,7 +181,13 @@ impl Differ<'_> {
 
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
-        let when = when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release);
+        let when = match how {
+            // Nothing of the guest changes: what would have come with a restart no longer comes.
+            How::Revert => When::Live,
+            How::Set(_) | How::Delete => {
+                when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release)
+            }
+        };
         Change { key: field.key, from, to, how, when }
     }
 
