@@ -10,7 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::action_kind::ActionKind;
-use crate::actual::{Config, Guest};
+use crate::actual::{Config, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
@@ -231,8 +231,10 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
 fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
-    let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
-        return Judgement::benign();
+    let config = match intent.target {
+        Target::Seen(Guest { config: Ok(config), .. }) => config,
+        Target::Seen(_) | Target::Unknown => return what_may_wait(intent.kind, op),
+        Target::Free => return Judgement::benign(),
     };
     let applies_waiting = match op {
         ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,
@@ -255,13 +257,42 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         | ActionKind::WipeStorage
         | ActionKind::Decommission => false,
     };
-    if config.destruction_waits() {
+    if config.destruction_waits() && !drops_every_destruction(intent, config, op) {
         Judgement::new(Class::Destructive, "a waiting deletion would destroy its volume")
     } else if applies_waiting && config.anything_waits() {
         Judgement::new(Class::Disruptive, "applies changes that wait for a restart")
     } else {
         Judgement::benign()
     }
+}
+
+/// Nobody could read what waits: a power action may apply it. Only machines know a waiting destruction.
+fn what_may_wait(kind: GuestKind, op: ActionKind) -> Judgement {
+    let power = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
+    match kind {
+        GuestKind::Qemu if power => {
+            Judgement::new(Class::Destructive, "what waits for a restart cannot be read, and may destroy a volume")
+        }
+        GuestKind::Lxc if power => Judgement::new(Class::Disruptive, "what waits for a restart cannot be read"),
+        GuestKind::Lxc | GuestKind::Qemu => Judgement::benign(),
+    }
+}
+
+/// Whether a write does nothing but drop waiting changes, every waiting destruction among them: it saves
+/// the volumes, so it must not wait for a signature.
+fn drops_every_destruction(intent: &Intent<'_>, config: &Config, op: ActionKind) -> bool {
+    let only_reverts = op == ActionKind::SetConfig
+        && intent.params.keys().all(|name| matches!(name.as_str(), "revert" | "digest"));
+    let reverted = intent.params.get("revert").map_or("", String::as_str);
+    let mut doomed = config.fields.iter().filter(|field| field.destruction_waits());
+    only_reverts
+        && config.unknown_waits != UnknownWaits::Destruction
+        && doomed.all(|field| names_in(reverted).any(|name| field.key.to_string() == name))
+}
+
+/// The keys of a `delete` or `revert` parameter, split as PVE splits lists.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).filter(|name| !name.is_empty())
 }
 
 fn resize(intent: &Intent<'_>) -> Judgement {
