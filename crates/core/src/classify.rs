@@ -11,14 +11,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use change::{change, change_of};
+pub(crate) use change::change;
 
 use crate::action_kind::ActionKind;
 use crate::actual::{Config, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
-use crate::registry;
+use crate::registry::{self, KeyRef};
 use crate::value::read;
 
 /// What an act can cost.
@@ -337,8 +337,8 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
 }
 
 fn config(intent: &Intent<'_>) -> Judgement {
-    let seen = match intent.target {
-        Target::Seen(Guest { config: Ok(config), .. }) => config,
+    let (vmid, seen) = match intent.target {
+        Target::Seen(Guest { id, config: Ok(config), .. }) => (id.vmid, config),
         Target::Seen(_) | Target::Free | Target::Unknown => {
             return Judgement::new(Class::Destructive, "the configuration it would change is unknown");
         }
@@ -346,15 +346,18 @@ fn config(intent: &Intent<'_>) -> Judgement {
     let mut judgement = Judgement::benign();
     for (name, text) in intent.params {
         let next = match name.as_str() {
-            "delete" | "revert" => {
-                let names = text.split(|c: char| c == ',' || c == ';' || c.is_whitespace());
-                names
-                    .filter(|name| !name.is_empty())
-                    .map(|key| removal(intent.kind, seen, key, name == "revert"))
-                    .fold(Judgement::benign(), Judgement::worse)
-            }
-            _ => match registry::find(intent.kind, name) {
-                Some(key) => change(key, seen, Some(&read::written(&key.key().format, text))),
+            "delete" => names_in(text)
+                .map(|name| match find(intent.kind, name) {
+                    Some(key) => change(key, vmid, seen, None),
+                    None => unknown_key(name),
+                })
+                .fold(Judgement::benign(), Judgement::worse),
+            // Reverting drops what waits; a volume allocated for it stays as unusedN.
+            "revert" => names_in(text)
+                .map(|name| find(intent.kind, name).map_or_else(|| unknown_key(name), |_| Judgement::benign()))
+                .fold(Judgement::benign(), Judgement::worse),
+            _ => match find(intent.kind, name) {
+                Some(key) => change(key, vmid, seen, Some(&read::written(&key.key().format, text))),
                 // Judged with the other parameters.
                 None => Judgement::benign(),
             },
@@ -364,11 +367,14 @@ fn config(intent: &Intent<'_>) -> Judgement {
     judgement
 }
 
-fn removal(kind: GuestKind, config: &Config, name: &str, revert: bool) -> Judgement {
-    match registry::find(kind, name) {
-        // Reverting drops what waits; a volume allocated for it stays as unusedN.
-        Some(_) if revert => Judgement::benign(),
-        Some(key) => change(key, config, None),
-        None => Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows")),
+/// The key a parameter writes: `cdrom` is another name of `ide2`.
+fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
+    match (kind, name) {
+        (GuestKind::Qemu, "cdrom") => registry::find(kind, "ide2"),
+        (GuestKind::Lxc | GuestKind::Qemu, _) => registry::find(kind, name),
     }
+}
+
+fn unknown_key(name: &str) -> Judgement {
+    Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows"))
 }

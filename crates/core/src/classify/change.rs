@@ -4,21 +4,35 @@
 //! what does not. It never looks at who asks.
 
 use super::{Class, Judgement};
-use crate::actual::Config;
-use crate::registry::{Hazard, KeyRef};
+use crate::actual::{Config, Field, Reading};
+use crate::id::VmId;
+use crate::registry::{Format, Hazard, KeyRef, Part};
 use crate::value::{Property, Value, Volume};
 
-/// The class of one key's change, from what the guest will have after its next restart.
-pub fn change(key: KeyRef, config: &Config, to: Option<&Value>) -> Judgement {
+/// The class of one key's change; none stands for absence. It is the worse of what the change does to the
+/// value in effect and to the value that waits: a write replaces both.
+pub(crate) fn change(key: KeyRef, vmid: VmId, config: &Config, to: Option<&Value>) -> Judgement {
     let field = config.field(key);
-    let from = field.and_then(|field| field.current.as_ref()).map(|reading| &reading.value);
-    change_of(key, from, to, config.has_cloud_init())
+    let current = field.and_then(|field| field.current.as_ref());
+    let after = field.and_then(Field::after_restart);
+    let cloud_init = config.has_cloud_init();
+    let judge = |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
+    judge(current).worse(judge(after))
 }
 
-/// The class of changing one key from a value to another; none stands for absence.
-pub fn change_of(key: KeyRef, from: Option<&Value>, to: Option<&Value>, cloud_init: bool) -> Judgement {
-    if to.is_some_and(is_odd) {
-        return Judgement::new(Class::Destructive, format!("the value of `{key}` cannot be read"));
+/// The class of changing one key from a value to another.
+fn change_of(
+    key: KeyRef,
+    vmid: VmId,
+    from: Option<&Value>,
+    to: Option<&Value>,
+    cloud_init: bool,
+) -> Judgement {
+    if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
+        return Judgement::new(Class::Destructive, format!("`{key}` holds something evenkeel cannot read"));
+    }
+    if let Some(part) = root_part(key, from, to) {
+        return Judgement::new(Class::Destructive, format!("`{part}` of `{key}` opens the host to the guest"));
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
@@ -31,15 +45,70 @@ pub fn change_of(key: KeyRef, from: Option<&Value>, to: Option<&Value>, cloud_in
         Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
         Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
         Hazard::TpmState => match from {
-            None => Judgement::benign(),
+            None => whose_volume(key, vmid, None, to),
             Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
         },
         Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
         Hazard::Forbidden => {
             Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
         }
-        Hazard::VolumeSlot => slot(key, from, to),
+        Hazard::VolumeSlot => slot(key, from, to).worse(whose_volume(key, vmid, from, to)),
     }
+}
+
+/// Writing a value replaces it whole: parts nobody knows would be dropped, or carried along unjudged.
+fn has_unknown_parts(value: &Value) -> bool {
+    value.as_property().is_some_and(|property| !property.unknown().is_empty())
+}
+
+/// A part only root@pam may set, and that this change sets.
+fn root_part(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Option<&'static str> {
+    let Format::Property(shape) = key.key().format else {
+        return None;
+    };
+    let of = |value: Option<&Value>, part: &str| value.and_then(Value::as_property)?.get(part).cloned();
+    let sets = |part: &&Part| {
+        part.root_only && of(to, part.name).is_some() && of(to, part.name) != of(from, part.name)
+    };
+    shape.parts.iter().find(sets).map(|part| part.name)
+}
+
+/// A volume that comes into a slot must be new or the guest's own: two guests that write to one volume
+/// destroy it, and the host's own files are not a guest's.
+fn whose_volume(key: KeyRef, vmid: VmId, from: Option<&Value>, to: Option<&Value>) -> Judgement {
+    let Some(new) = to.and_then(Value::as_property) else {
+        return Judgement::benign();
+    };
+    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    if new.get("import-from").is_some() {
+        return destructive(format!("`{key}` copies an image that may be another guest's"));
+    }
+    let old = from.and_then(Value::as_property).and_then(Property::volume);
+    match new.volume() {
+        volume if volume == old => Judgement::benign(),
+        Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
+        Some(Volume::Existing { name, .. }) => match owner(name) {
+            Some(owner) if owner == vmid.to_string() => Judgement::benign(),
+            Some(owner) => destructive(format!("the volume for `{key}` belongs to guest {owner}")),
+            // Images of CD-ROMs have no owner; they are read only.
+            None if new.is_cdrom() => Judgement::benign(),
+            None => destructive(format!("nobody can tell whose the volume for `{key}` is")),
+        },
+        Some(Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom) | None => {
+            Judgement::benign()
+        }
+    }
+}
+
+/// The guest number in the name of a volume: `vm-101-disk-0`, `101/any.raw`, `base-100-x/vm-101-x`.
+fn owner(name: &str) -> Option<&str> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let named = ["vm-", "base-", "subvol-", "basevol-"].iter().find_map(|prefix| {
+        let (owner, _) = file.strip_prefix(prefix)?.split_once('-')?;
+        number(owner).then_some(owner)
+    });
+    named.or_else(|| name.split_once('/').map(|(folder, _)| folder).filter(|folder| number(folder)))
 }
 
 fn is_odd(value: &Value) -> bool {
@@ -83,9 +152,15 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         }
     }
     let Some(old) = old else {
-        return match from {
-            None => Judgement::benign(),
-            Some(_) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
+        let attaches = matches!(new.volume(), Some(Volume::Existing { .. }));
+        let left_out = ["backup", "replicate"].into_iter().find(|part| new.get(part) == Some(&Value::Bool(false)));
+        return match (from, left_out) {
+            // Detaching a volume and attaching it without backups is taking it out of them in two steps.
+            (None, Some(part)) if attaches => {
+                Judgement::new(Class::Destructive, format!("leaves `{key}` out of {part}s"))
+            }
+            (None, _) => Judgement::benign(),
+            (Some(_), _) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
         };
     };
     // Mount points are in backups only when they say so, disks unless they say otherwise; in both

@@ -8,9 +8,10 @@ use super::problem::Problem;
 use super::write::{self, Refusal};
 use super::{GuestPlan, push};
 use crate::actual::{Config, Field, Guest, Snapshot};
-use crate::classify::{Class, change_of};
+use crate::classify::{self, Class};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
+use crate::id::VmId;
 use crate::registry::{Declared, Hazard, KeyRef};
 use crate::value::{Value, Volume};
 use crate::value::compare::{Difference, difference, size_gap};
@@ -42,9 +43,8 @@ pub(super) fn plan_config(
         return;
     }
     // What needs a signature must not hold up what does not.
-    let cloud_init = config.has_cloud_init();
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
-        found.changes.into_iter().partition(|change| needs_signature(change, cloud_init));
+        found.changes.into_iter().partition(|change| needs_signature(change, guest.id.vmid, config));
     for changes in [unsigned, signed] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
@@ -210,15 +210,13 @@ impl Differ<'_> {
     }
 }
 
-fn needs_signature(change: &Change, cloud_init: bool) -> bool {
-    match &change.how {
-        How::Revert => false,
-        How::Delete => change_of(change.key, change.from.as_ref(), None, cloud_init).class == Class::Destructive,
-        How::Set(text) => {
-            let to = crate::value::read::written(&change.key.key().format, text);
-            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class == Class::Destructive
-        }
-    }
+fn needs_signature(change: &Change, vmid: VmId, config: &Config) -> bool {
+    let to = match &change.how {
+        How::Revert => return false,
+        How::Delete => None,
+        How::Set(text) => Some(crate::value::read::written(&change.key.key().format, text)),
+    };
+    classify::change(change.key, vmid, config, to.as_ref()).class == Class::Destructive
 }
 
 fn set_config(changes: &[Change], config: &Config) -> SetConfig {
