@@ -12,6 +12,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use change::change;
+use change::creation;
 
 use crate::action_kind::ActionKind;
 use crate::actual::{Config, Guest, UnknownWaits};
@@ -310,6 +311,11 @@ fn resize(intent: &Intent<'_>) -> Judgement {
 
 fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
     match (intent.target, op) {
+        (Target::Free, ActionKind::Create | ActionKind::Restore) => {
+            let keys = intent.params.iter().filter_map(|(name, text)| Some((find(intent.kind, name)?, text)));
+            keys.map(|(key, text)| creation(key, &read::written(&key.key().format, text)))
+                .fold(Judgement::benign(), Judgement::worse)
+        }
         (Target::Free, _) => Judgement::benign(),
         // A clone is aimed at its source, which it does not change.
         (Target::Seen(_), ActionKind::Clone) => Judgement::benign(),

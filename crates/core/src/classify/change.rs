@@ -6,7 +6,7 @@
 use super::{Class, Judgement};
 use crate::actual::{Config, Field, Reading};
 use crate::id::VmId;
-use crate::registry::{Format, Hazard, KeyRef, Part};
+use crate::registry::{Declared, Format, Hazard, KeyRef, Part};
 use crate::value::{Property, Value, Volume};
 
 /// The class of one key's change; none stands for absence. It is the worse of what the change does to the
@@ -18,6 +18,41 @@ pub(crate) fn change(key: KeyRef, vmid: VmId, config: &Config, to: Option<&Value
     let cloud_init = config.has_cloud_init();
     let judge = |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
     judge(current).worse(judge(after))
+}
+
+/// The class of one key of a guest that is being made. There is nothing to lose yet but what the value
+/// itself brings in: code for the host, or a volume that has an owner.
+pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
+    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    if is_odd(value) {
+        return destructive(format!("`{key}` holds something evenkeel cannot read"));
+    }
+    if let Some(part) = root_part(key, None, Some(value)) {
+        return destructive(format!("`{part}` of `{key}` opens the host to the guest"));
+    }
+    let volume = value.as_property().and_then(Property::volume);
+    match key.key().hazard {
+        Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
+        Hazard::Forbidden if key.key().declared == Declared::AtCreation => Judgement::benign(),
+        Hazard::Forbidden | Hazard::UnusedVolume => destructive(format!("`{key}` is not evenkeel's to set")),
+        Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
+            Some(Volume::Existing { .. }) if !value.as_property().is_some_and(Property::is_cdrom) => {
+                destructive(format!("the volume for `{key}` exists, so it is somebody's"))
+            }
+            Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
+            _ if value.as_property().is_some_and(|new| new.get("import-from").is_some()) => {
+                destructive(format!("`{key}` copies an image that may be another guest's"))
+            }
+            Some(
+                Volume::Existing { .. }
+                | Volume::Fresh { .. }
+                | Volume::CloudInit { .. }
+                | Volume::Empty
+                | Volume::HostCdrom,
+            )
+            | None => slot(key, None, Some(value)),
+        },
+    }
 }
 
 /// The class of changing one key from a value to another.
