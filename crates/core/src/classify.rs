@@ -15,12 +15,12 @@ pub(crate) use change::change;
 use change::creation;
 
 use crate::action_kind::ActionKind;
-use crate::actual::{Config, Guest, UnknownWaits};
+use crate::actual::{Config, Field, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
-use crate::registry::{self, KeyRef};
-use crate::value::read;
+use crate::registry::{self, Hazard, KeyRef};
+use crate::value::{Value, read};
 
 /// What an act can cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -331,6 +331,7 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
         Target::Seen(guest) => {
             !guest.template
                 && guest.ha.is_none()
+                && guest.config.as_ref().is_ok_and(holds_only_what_identity_covers)
                 && identity::identity(guest).is_ok_and(|live| provenance.proves(guest.id, &live))
         }
         Target::Free | Target::Unknown => false,
@@ -340,6 +341,26 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
     } else {
         Judgement::new(Class::Destructive, "the guest and all its volumes are lost")
     }
+}
+
+/// Whether everything a destroy would take is in the identity. Detached and waiting volumes and keys of a
+/// newer release are not, so somebody may have put data there; protection says that somebody cares.
+fn holds_only_what_identity_covers(config: &Config) -> bool {
+    let guarded = |field: &Field| {
+        let current = field.current.as_ref().map(|reading| &reading.value);
+        match field.key.key().hazard {
+            Hazard::UnusedVolume => true,
+            Hazard::Guard => current == Some(&Value::Bool(true)),
+            Hazard::Safe
+            | Hazard::Disrupts
+            | Hazard::GuestName
+            | Hazard::RootVolume
+            | Hazard::VolumeSlot
+            | Hazard::TpmState
+            | Hazard::Forbidden => false,
+        }
+    };
+    config.unknown.is_empty() && !config.anything_waits() && !config.fields.iter().any(guarded)
 }
 
 fn config(intent: &Intent<'_>) -> Judgement {
