@@ -301,6 +301,19 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
 }
 
 fn resize(intent: &Intent<'_>) -> Judgement {
+    let disk = intent.params.get("disk").and_then(|disk| registry::find(intent.kind, disk));
+    let is_volume = disk.is_some_and(|disk| match disk.key().hazard {
+        Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
+        Hazard::Safe
+        | Hazard::Disrupts
+        | Hazard::Guard
+        | Hazard::GuestName
+        | Hazard::UnusedVolume
+        | Hazard::Forbidden => false,
+    });
+    if !is_volume {
+        return Judgement::new(Class::Destructive, "it names no volume evenkeel knows");
+    }
     let size = intent.params.get("size").map(|size| crate::quantity::Bytes::from_pve(size));
     match size {
         Some(Ok(_)) => Judgement::benign(),
