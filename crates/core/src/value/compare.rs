@@ -61,7 +61,8 @@ pub fn difference(
 ) -> Difference {
     match (want, have) {
         (Some(want), Some(have)) => {
-            if want == have {
+            // An empty list and the blank PVE keeps of it are both nothing.
+            if want == have || (want.is_empty() && have.is_empty()) {
                 Difference::Same
             } else {
                 tolerant(&key.format, want, have, conventions)
