@@ -283,14 +283,12 @@ fn what_may_wait(kind: GuestKind, op: ActionKind) -> Judgement {
     }
 }
 
-/// Whether a write does nothing but drop waiting changes, every waiting destruction among them: it saves
-/// the volumes, so it must not wait for a signature.
+/// Whether a write drops every waiting destruction: PVE does that before it applies anything, so the
+/// volumes are saved, and saving them must not wait for a signature.
 fn drops_every_destruction(intent: &Intent<'_>, config: &Config, op: ActionKind) -> bool {
-    let only_reverts = op == ActionKind::SetConfig
-        && intent.params.keys().all(|name| matches!(name.as_str(), "revert" | "digest"));
     let reverted = intent.params.get("revert").map_or("", String::as_str);
     let mut doomed = config.fields.iter().filter(|field| field.destruction_waits());
-    only_reverts
+    op == ActionKind::SetConfig
         && config.unknown_waits != UnknownWaits::Destruction
         && doomed.all(|field| names_in(reverted).any(|name| field.key.to_string() == name))
 }
