@@ -5,9 +5,9 @@
 
 use super::{Class, Judgement};
 use crate::actual::{Config, Field, Reading};
-use crate::id::VmId;
-use crate::registry::{Declared, Format, Hazard, KeyRef, Part};
-use crate::value::{Property, Value, Volume};
+use crate::id::{GuestKind, VmId};
+use crate::registry::{Declared, Format, Hazard, KeyRef};
+use crate::value::{Property, Value, Volume, is_root_device};
 
 /// The class of one key's change; none stands for absence. It is the worse of what the change does to the
 /// value in effect and to the value that waits: a write replaces both.
@@ -27,8 +27,8 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
     if is_odd(value) {
         return destructive(format!("`{key}` holds something evenkeel cannot read"));
     }
-    if let Some(part) = root_part(key, None, Some(value)) {
-        return destructive(format!("`{part}` of `{key}` opens the host to the guest"));
+    if opens_host(key, None, Some(value)) {
+        return destructive(format!("`{key}` opens the host to the guest"));
     }
     let volume = value.as_property().and_then(Property::volume);
     match key.key().hazard {
@@ -66,8 +66,8 @@ fn change_of(
     if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
         return Judgement::new(Class::Destructive, format!("`{key}` holds something evenkeel cannot read"));
     }
-    if let Some(part) = root_part(key, from, to) {
-        return Judgement::new(Class::Destructive, format!("`{part}` of `{key}` opens the host to the guest"));
+    if opens_host(key, from, to) {
+        return Judgement::new(Class::Destructive, format!("`{key}` opens the host to the guest"));
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
@@ -96,16 +96,19 @@ fn has_unknown_parts(value: &Value) -> bool {
     value.as_property().is_some_and(|property| !property.unknown().is_empty())
 }
 
-/// A part only root@pam may set, and that this change sets.
-fn root_part(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Option<&'static str> {
-    let Format::Property(shape) = key.key().format else {
-        return None;
-    };
-    let of = |value: Option<&Value>, part: &str| value.and_then(Value::as_property)?.get(part).cloned();
-    let sets = |part: &&Part| {
-        part.root_only && of(to, part.name).is_some() && of(to, part.name) != of(from, part.name)
-    };
-    shape.parts.iter().find(sets).map(|part| part.name)
+/// Whether a change gives the guest something of the host that only root@pam may give: a device, or a
+/// kernel feature.
+fn opens_host(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> bool {
+    let part = |value: Option<&Value>, name: &str| value.and_then(Value::as_property)?.get(name).cloned();
+    let is_device = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
+    let is_new = |name: &str| part(to, name).is_some() && part(to, name) != part(from, name);
+    match (key.kind(), key.key().name, key.key().format) {
+        (GuestKind::Lxc, "dev", _) | (GuestKind::Qemu, "parallel", _) => to.is_some(),
+        (GuestKind::Qemu, "serial", _) => is_device(to),
+        (GuestKind::Qemu, "usb", _) => is_new("host") && is_device(part(to, "host").as_ref()),
+        (_, _, Format::Property(shape)) => shape.parts.iter().any(|part| part.root_only && is_new(part.name)),
+        (_, _, _) => false,
+    }
 }
 
 /// A volume that comes into a slot must be new or the guest's own: two guests that write to one volume
