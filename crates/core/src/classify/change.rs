@@ -16,7 +16,8 @@ pub(crate) fn change(key: KeyRef, vmid: VmId, config: &Config, to: Option<&Value
     let current = field.and_then(|field| field.current.as_ref());
     let after = field.and_then(Field::after_restart);
     let cloud_init = config.has_cloud_init();
-    let judge = |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
+    let judge =
+        |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
     judge(current).worse(judge(after))
 }
 
@@ -34,12 +35,18 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
     match key.key().hazard {
         Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
         Hazard::Forbidden if key.key().declared == Declared::AtCreation => Judgement::benign(),
-        Hazard::Forbidden | Hazard::UnusedVolume => destructive(format!("`{key}` is not evenkeel's to set")),
+        Hazard::Forbidden | Hazard::UnusedVolume => {
+            destructive(format!("`{key}` is not evenkeel's to set"))
+        }
         Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
-            Some(Volume::Existing { .. }) if !value.as_property().is_some_and(Property::is_cdrom) => {
+            Some(Volume::Existing { .. })
+                if !value.as_property().is_some_and(Property::is_cdrom) =>
+            {
                 destructive(format!("the volume for `{key}` exists, so it is somebody's"))
             }
-            Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
+            Some(Volume::Path(_)) => {
+                destructive(format!("gives `{key}` a file or device of the host"))
+            }
             _ if value.as_property().is_some_and(|new| new.get("import-from").is_some()) => {
                 destructive(format!("`{key}` copies an image that may be another guest's"))
             }
@@ -64,14 +71,19 @@ fn change_of(
     cloud_init: bool,
 ) -> Judgement {
     if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
-        return Judgement::new(Class::Destructive, format!("`{key}` holds something evenkeel cannot read"));
+        return Judgement::new(
+            Class::Destructive,
+            format!("`{key}` holds something evenkeel cannot read"),
+        );
     }
     if opens_host(key, from, to) {
         return Judgement::new(Class::Destructive, format!("`{key}` opens the host to the guest"));
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
-        Hazard::Disrupts => Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest")),
+        Hazard::Disrupts => {
+            Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
+        }
         Hazard::GuestName if cloud_init => {
             Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
         }
@@ -99,14 +111,18 @@ fn has_unknown_parts(value: &Value) -> bool {
 /// Whether a change gives the guest something of the host that only root@pam may give: a device, or a
 /// kernel feature.
 fn opens_host(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> bool {
-    let part = |value: Option<&Value>, name: &str| value.and_then(Value::as_property)?.get(name).cloned();
-    let is_device = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
+    let part =
+        |value: Option<&Value>, name: &str| value.and_then(Value::as_property)?.get(name).cloned();
+    let is_device =
+        |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
     let is_new = |name: &str| part(to, name).is_some() && part(to, name) != part(from, name);
     match (key.kind(), key.key().name, key.key().format) {
         (GuestKind::Lxc, "dev", _) | (GuestKind::Qemu, "parallel", _) => to.is_some(),
         (GuestKind::Qemu, "serial", _) => is_device(to),
         (GuestKind::Qemu, "usb", _) => is_new("host") && is_device(part(to, "host").as_ref()),
-        (_, _, Format::Property(shape)) => shape.parts.iter().any(|part| part.root_only && is_new(part.name)),
+        (_, _, Format::Property(shape)) => {
+            shape.parts.iter().any(|part| part.root_only && is_new(part.name))
+        }
         (_, _, _) => false,
     }
 }
@@ -132,9 +148,10 @@ fn whose_volume(key: KeyRef, vmid: VmId, from: Option<&Value>, to: Option<&Value
             None if new.is_cdrom() => Judgement::benign(),
             None => destructive(format!("nobody can tell whose the volume for `{key}` is")),
         },
-        Some(Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom) | None => {
-            Judgement::benign()
-        }
+        Some(
+            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom,
+        )
+        | None => Judgement::benign(),
     }
 }
 
@@ -179,8 +196,7 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         };
     };
     let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
-    let was_set_to =
-        |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
+    let was_set_to = |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
     if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
         return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
     }
@@ -191,7 +207,9 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
     }
     let Some(old) = old else {
         let attaches = matches!(new.volume(), Some(Volume::Existing { .. }));
-        let left_out = ["backup", "replicate"].into_iter().find(|part| new.get(part) == Some(&Value::Bool(false)));
+        let left_out = ["backup", "replicate"]
+            .into_iter()
+            .find(|part| new.get(part) == Some(&Value::Bool(false)));
         return match (from, left_out) {
             // Detaching a volume and attaching it without backups is taking it out of them in two steps.
             (None, Some(part)) if attaches => {
