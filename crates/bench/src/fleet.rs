@@ -35,6 +35,7 @@ pub(crate) fn as_declared(guests: u32) -> (Desired, Snapshot) {
         conventions: Conventions::default(),
         guests: here,
         elsewhere: BTreeMap::new(),
+        hidden: std::collections::BTreeSet::new(),
         coverage: Coverage::Whole,
     };
     (desired, snapshot)

@@ -42,6 +42,7 @@ const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Ke
 const fn bus(name: &'static str, shape: &'static Shape, slots: u16) -> Key {
     key(name, Format::Property(shape), "A disk, CD-ROM or cloud-init drive.")
         .slots(slots)
+        .applies(Applies::HotplugDrive)
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk)
 }
@@ -232,7 +233,7 @@ pub(super) const KEYS: &[Key] = &[
     key("rng0", Format::Property(&parts::RANDOM), "A source of randomness.")
         .privilege(Privilege::Hardware),
     bus("sata", &drive::SATA, 6),
-    bus("scsi", &drive::SCSI, 31).applies(Applies::HotplugDrive),
+    bus("scsi", &drive::SCSI, 31),
     key("scsihw", Format::Choice(SCSI_CONTROLLERS), "SCSI controller.")
         .absent(Absent::Text("lsi"))
         .disrupts()
@@ -299,7 +300,7 @@ pub(super) const KEYS: &[Key] = &[
     key("vga", Format::Property(&parts::VGA), "Display adapter.")
         .disrupts()
         .privilege(Privilege::Hardware),
-    bus("virtio", &drive::VIRTIO, 16).applies(Applies::HotplugDrive),
+    bus("virtio", &drive::VIRTIO, 16),
     key(
         "virtiofs",
         Format::Property(&parts::SHARED_DIRECTORY),

@@ -65,7 +65,8 @@ pub fn difference(
 ) -> Difference {
     match (want, have) {
         (Some(want), Some(have)) => {
-            if want == have {
+            // An empty list and the blank PVE keeps of it are both nothing.
+            if want == have || (want.is_empty() && have.is_empty()) {
                 Difference::Same
             } else {
                 tolerant(&key.format, want, have, conventions)
@@ -91,7 +92,7 @@ pub fn size_gap(
     };
     let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
     let (want, have) = (want?.as_property()?, have?.as_property()?);
-    let exists = matches!(have.volume(), Some(Volume::Existing { .. }));
+    let exists = matches!(have.volume(), Some(Volume::Existing { .. })) && !have.is_cdrom();
     let same_volume = volume_fits(want.volume()?, have.volume()?);
     let declared = want.size().filter(|_| compared && exists && same_volume)?;
     match have.size() {

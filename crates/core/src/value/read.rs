@@ -442,10 +442,7 @@ fn set_volume(
 
 /// Turns the parts into normal form: nothing that says what absence says.
 pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
-    if matches!(
-        property.volume(),
-        Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. })
-    ) {
+    if shape.part("media").is_some() && is_cdrom_volume(property) {
         property.set("media", Value::text("cdrom"));
     }
     if property.is_cdrom() {
@@ -457,8 +454,11 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
         property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
     }
     property.parts.retain(|(name, value)| {
-        let part = shape.part(name).expect("parts are set by the shape's names");
-        !value.is_empty() && !super::compare::says_nothing(part.absent, value)
+        // `STORAGE:8` brings a size along even where the shape has none.
+        let part = shape.part(name);
+        part.is_some_and(|part| {
+            !value.is_empty() && !super::compare::says_nothing(part.absent, value)
+        })
     });
     if shape.switch.is_some_and(|switch| property.get(switch).is_none()) {
         property.parts.clear();
@@ -473,12 +473,22 @@ fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misf
     Ok(())
 }
 
+/// What only a CD-ROM drive can hold.
+fn is_cdrom_volume(property: &Property) -> bool {
+    matches!(property.volume(), Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. }))
+}
+
 /// Refuses a declared property that lacks what PVE requires.
 pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> {
     for part in shape.parts {
         if part.required && property.get(part.name).is_none() {
             return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
         }
+    }
+    if shape.part("media").is_none() && is_cdrom_volume(property) {
+        return Err(Misfit::new(
+            "it needs a volume: only a CD-ROM drive can be empty or hold cloud-init",
+        ));
     }
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));

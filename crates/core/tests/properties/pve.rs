@@ -107,6 +107,7 @@ impl Pve {
             conventions: self.conventions,
             guests: self.guests.iter().map(|(vmid, guest)| (*vmid, read(guest))).collect(),
             elsewhere: BTreeMap::new(),
+            hidden: std::collections::BTreeSet::new(),
             coverage: Coverage::Whole,
         }
     }
