@@ -77,7 +77,7 @@ impl Bytes {
             "TB" => 1_000_000_000_000,
             _ => return Err(QuantityError::NotASize(text.to_owned())),
         };
-        scale(number.trim_end(), factor, text)
+        scale(number.trim_end_matches(' '), factor, text)
     }
 
     /// Whole mebibytes, rounded down.
@@ -106,7 +106,7 @@ impl Bytes {
 fn scale(number: &str, factor: u64, whole: &str) -> Result<Bytes, QuantityError> {
     let decimal: Decimal =
         number.parse().map_err(|_| QuantityError::NotASize(whole.to_owned()))?;
-    if decimal.mantissa < 0 {
+    if number.starts_with('-') {
         return Err(QuantityError::NotASize(whole.to_owned()));
     }
     let scaled =
@@ -137,6 +137,10 @@ impl Decimal {
     /// Nothing at all.
     pub const ZERO: Self = Self { mantissa: 0, scale: 0 };
 
+    /// How many digits a decimal has at most, before and after the point together: as many as any
+    /// `i64` holds, and few enough that scaling one never leaves an `i128`.
+    pub const DIGITS_MAX: usize = 18;
+
     /// A whole number.
     pub const fn whole(number: i64) -> Self {
         Self { mantissa: number, scale: 0 }
@@ -165,11 +169,14 @@ impl FromStr for Decimal {
         if digits.bytes().all(|b| b == b'.') || !all_digits(whole) || !all_digits(fraction) {
             return Err(refuse());
         }
+        if digits.bytes().filter(u8::is_ascii_digit).count() > Self::DIGITS_MAX {
+            return Err(refuse());
+        }
         let number: i64 = match format!("{whole}{fraction}").as_str() {
             "" => 0,
             joined => joined.parse().map_err(|_| refuse())?,
         };
-        let scale = u8::try_from(fraction.len()).map_err(|_| refuse())?;
+        let scale = u8::try_from(fraction.len()).expect("the digits were counted");
         Ok(Self { mantissa: if negative { -number } else { number }, scale })
     }
 }

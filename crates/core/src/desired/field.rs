@@ -54,7 +54,8 @@ impl Reader<'_> {
             Tree::Integer(number) if takes_number(format) => {
                 self.text(name, format, &number.to_string(), node.span)
             }
-            Tree::Float(number) if matches!(scalar(format), Format::Number { .. }) => {
+            // `2.0` prints as `2`: JSON knows one kind of number, and so does its schema.
+            Tree::Float(number) if takes_number(format) => {
                 self.text(name, format, &number.to_string(), node.span)
             }
             Tree::Bool(on) if takes_bool(format) => {
@@ -109,8 +110,8 @@ impl Reader<'_> {
     fn item(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<(), Diagnostic> {
         let whole = if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
         match read::declared(format, &whole) {
-            Ok(Value::List(items)) if items.len() == 1 => Ok(()),
-            Ok(Value::Set(items)) if items.len() == 1 => Ok(()),
+            Ok(Value::List(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
+            Ok(Value::Set(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
             Ok(_) => Err(Diagnostic::new(Code::BadValue, format!("an item of `{name}` must be one word"))
                 .at(span, "not one item")),
             Err(misfit) => Err(self.misfit(name, &misfit, span)),

@@ -4,16 +4,18 @@ use super::Releases;
 use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
 use crate::release::Release;
 
+const MAX: i64 = super::format::UNBOUNDED;
+
 const fn count(name: &'static str) -> Part {
-    part(name, Format::Integer { min: 0, max: i64::MAX })
+    part(name, Format::Integer { min: 0, max: MAX })
 }
 
 const fn length(name: &'static str, aliases: &'static [&'static str]) -> Part {
-    part(name, Format::Integer { min: 1, max: i64::MAX }).aliases(aliases)
+    part(name, Format::Integer { min: 1, max: MAX }).aliases(aliases)
 }
 
 const fn rate(name: &'static str) -> Part {
-    part(name, Format::Number { max: i64::MAX })
+    part(name, Format::Number { max: MAX })
 }
 
 const fn geometry(name: &'static str) -> Part {
@@ -123,7 +125,7 @@ const SATA_PARTS: [Part; 43] = with([flag("ssd"), WWN]);
 const SCSI_PARTS: [Part; 49] = with([
     flag("iothread"),
     part("product", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
-    part("queues", Format::Integer { min: 2, max: i64::MAX }),
+    part("queues", Format::Integer { min: 2, max: MAX }),
     flag("ro"),
     flag("scsiblock"),
     flag("ssd"),

@@ -5,6 +5,10 @@
 
 use super::Releases;
 
+/// The largest number where PVE's schema names none: as many nines as every reader of JSON and every
+/// `i64` can hold.
+pub const UNBOUNDED: i64 = 999_999_999_999_999_999;
+
 /// How a value is spelled and compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Format {

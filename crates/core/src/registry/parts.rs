@@ -4,8 +4,7 @@ use super::Releases;
 use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
 use crate::release::Release;
 
-/// The largest number where PVE's schema names none.
-const MAX: i64 = i64::MAX;
+const MAX: i64 = super::format::UNBOUNDED;
 
 pub(super) const STARTUP: Shape = Shape::new(&[
     part("down", Format::Integer { min: 0, max: MAX }),

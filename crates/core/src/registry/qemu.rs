@@ -20,8 +20,7 @@ const SYSTEMS: &[&str] = &[
     "other", "wxp", "w2k", "w2k3", "w2k8", "wvista", "win7", "win8", "win10", "win11", "l24", "l26",
     "solaris",
 ];
-/// The largest number where PVE's schema names none.
-const MAX: i64 = i64::MAX;
+const MAX: i64 = super::format::UNBOUNDED;
 
 /// A key cloud-init reads: stored at once, and first-boot logic runs again at the next start.
 const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Key {

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::{Misfit, Property, Value, Volume, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Format, Part, Rule, Shape, Trailing};
+use crate::registry::{Format, Part, Rule, Shape, Trailing, UNBOUNDED};
 
 /// Reads a declared text.
 pub fn declared(format: &Format, text: &str) -> Result<Value, Misfit> {
@@ -77,15 +77,16 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Misfit> {
 }
 
 fn integer(text: &str, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
-    let number: i64 = text.parse().map_err(|_| Misfit::new("it must be a whole number"))?;
-    within(number, min, max, side)
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    let number: Option<i64> = text.parse().ok().filter(|_| digits || side == Side::Stored);
+    within(number.ok_or_else(|| Misfit::new("it must be a whole number"))?, min, max, side)
 }
 
 /// Checks bounds of what is declared.
 fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
     if side == Side::Stored || (min..=max).contains(&number) {
         Ok(number)
-    } else if max == i64::MAX {
+    } else if max == UNBOUNDED && number < min {
         Err(Misfit::new(format!("it must be at least {min}")))
     } else {
         Err(Misfit::new(format!("it must lie between {min} and {max}")))
@@ -100,15 +101,18 @@ fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
         let size = Bytes::from_person(text).map_err(|error| Misfit::new(error.to_string()))?;
         i64::try_from(size.whole_mib()).expect("u64 bytes are under i64 MiB")
     };
-    within(number, min, i64::MAX, side)
-        .map_err(|_| Misfit::new(format!("it must be at least {min} MiB, and this is {number} MiB")))
+    if side == Side::Stored || (min..=UNBOUNDED).contains(&number) {
+        return Ok(number);
+    }
+    let bound = if number < min { format!("at least {min}") } else { format!("at most {UNBOUNDED}") };
+    Err(Misfit::new(format!("it must be {bound} MiB, and this is {number} MiB")))
 }
 
 fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
     let decimal: Decimal = text.parse().map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
     if side == Side::Stored || decimal.within(0, max) {
         Ok(decimal)
-    } else if max == i64::MAX {
+    } else if max == UNBOUNDED {
         Err(Misfit::new("it must not be negative"))
     } else {
         Err(Misfit::new(format!("it must lie between 0 and {max}")))
@@ -125,12 +129,15 @@ fn choice(text: &str, words: &[&str], side: Side) -> Result<Value, Misfit> {
 
 /// PVE drops surrounding blanks and one pair of double quotes when it parses its file.
 fn unquoted(text: &str) -> &str {
-    let text = text.trim();
+    let text = text.trim_ascii();
     text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)
 }
 
 fn trimmed_text(text: &str, item: Rule, side: Side) -> Result<Value, Misfit> {
-    let unquoted = unquoted(text);
+    let unquoted = match (side, item) {
+        (Side::Stored, _) | (_, Rule::Line) => unquoted(text),
+        (Side::Declared | Side::Written, _) => text.trim_ascii(),
+    };
     if side != Side::Stored {
         rule::check(item, unquoted)?;
     }
@@ -173,13 +180,14 @@ pub(crate) const HOTPLUG_WORDS: &[&str] = &["network", "disk", "cpu", "memory", 
 /// `1` stands for the default set and `0` for none, which is spelled as itself: an empty set would read
 /// as absence, and absence means the default.
 fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
-    let text = text.trim();
+    let text = text.trim_ascii();
     let words = match text {
         "1" => "network,disk,usb",
         other => other,
     };
     let set: BTreeSet<Box<str>> = items(words, Rule::Word, Side::Stored)?.into_iter().collect();
-    let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && &***word != "0");
+    let none = set.len() == 1 && set.contains("0");
+    let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && !none);
     match (side, unknown) {
         (Side::Declared | Side::Written, Some(word)) => Err(Misfit::new(format!(
             "it must be 0, 1, or a list of {}",
@@ -192,7 +200,7 @@ fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
 
 /// `order=a;b` becomes a list; the legacy letters stay text.
 fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
-    let text = text.trim();
+    let text = text.trim_ascii();
     if let Some(order) = text.strip_prefix("order=") {
         let devices: Vec<Box<str>> =
             order.split(';').filter(|device| !device.is_empty()).map(Into::into).collect();
@@ -277,6 +285,9 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
         _ => {}
     }
     if text.starts_with('/') {
+        if side != Side::Stored {
+            rule::check(Rule::Path, text)?;
+        }
         return Ok((Volume::Path(text.into()), None));
     }
     let Some((storage, name)) = text.split_once(':') else {
@@ -287,10 +298,13 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
     }
     let storage: Box<str> = storage.into();
     let file = name.rsplit('/').next().unwrap_or(name);
+    if side != Side::Stored && !name.is_empty() && !rule::is_volume_name(name) {
+        return Err(Misfit::new("the name of a volume has no blanks and no commas").piece(name));
+    }
     if name == "cloudinit" || is_cloud_init(file) {
         return Ok((Volume::CloudInit { storage }, None));
     }
-    if name.starts_with(|c: char| c.is_ascii_digit()) && name.parse::<Decimal>().is_ok() {
+    if is_allocation(name) {
         // PVE's config PUT takes `rootfs=STORAGE:16`, allocates nothing and forgets the real volume: stored,
         // this syntax is damage.
         if side == Side::Stored {
@@ -305,6 +319,11 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
     Ok((Volume::Existing { storage, name: name.into() }, None))
 }
 
+/// The GiB of `STORAGE:GiB`. A number too long to count is one too, or it would pass for a name.
+fn is_allocation(name: &str) -> bool {
+    name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+}
+
 /// `vm-200-cloudinit`, with or without an image format.
 fn is_cloud_init(file: &str) -> bool {
     let stem = file.split('.').next().unwrap_or(file);
@@ -315,14 +334,18 @@ fn is_cloud_init(file: &str) -> bool {
 
 fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
     let mut property = Property::default();
+    let mut given = Given::default();
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         match piece.split_once('=') {
-            Some((name, value)) => named_part(shape, &mut property, name, value, side)?,
+            Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
+                return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
+            }
+            Some((name, value)) => named_part(shape, (&mut property, &mut given), name, value, side)?,
             None => {
                 let Some(name) = shape.bare else {
                     return Err(Misfit::new("every part must look like name=value").piece(piece));
                 };
-                named_part(shape, &mut property, name, piece, side)?;
+                named_part(shape, (&mut property, &mut given), name, piece, side)?;
             }
         }
     }
@@ -333,17 +356,20 @@ fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
 /// Reads one `name=value` into the property.
 fn named_part(
     shape: &Shape,
-    property: &mut Property,
+    (property, given): (&mut Property, &mut Given),
     name: &str,
     value: &str,
     side: Side,
 ) -> Result<(), Misfit> {
     if let Some(part) = shape.part(name) {
+        given.once(part, side)?;
         return set_part(property, part, value, side);
     }
     if let Some(model) = shape.model_is_key.then(|| model_part(shape, name)).flatten() {
+        given.once(model, side)?;
         set_part(property, model, name, side)?;
         let mac = shape.part("macaddr").expect("a shape with models has macaddr");
+        given.once(mac, side)?;
         return set_part(property, mac, value, side);
     }
     match side {
@@ -365,15 +391,22 @@ pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
     Misfit::new(format!("it has no part `{name}`")).piece(name).hint(format!("its parts are {}", names.join(", ")))
 }
 
+/// The parts a text has named so far.
+#[derive(Default)]
+struct Given(Vec<&'static str>);
+
+impl Given {
+    /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
+    fn once(&mut self, part: &'static Part, side: Side) -> Result<(), Misfit> {
+        if side != Side::Stored && self.0.contains(&part.name) {
+            return Err(Misfit::new(format!("`{}` is given twice", part.name)).piece(part.name));
+        }
+        self.0.push(part.name);
+        Ok(())
+    }
+}
+
 fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side) -> Result<(), Misfit> {
-    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
-    if part.name == "size" && fresh {
-        // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
-        return Ok(());
-    }
-    if side != Side::Stored && property.get(part.name).is_some() {
-        return Err(Misfit::new(format!("`{}` is given twice", part.name)).piece(part.name));
-    }
     let in_part = |misfit: Misfit| Misfit {
         why: format!("`{}`: {}", part.name, misfit.why),
         piece: misfit.piece.or_else(|| Some(text.to_owned())),
@@ -382,7 +415,13 @@ fn set_part(property: &mut Property, part: &'static Part, text: &str, side: Side
     if matches!(part.format, Format::Volume) {
         return set_volume(property, part, text, side).map_err(in_part);
     }
-    property.set(part.name, read(&part.format, text, side).map_err(in_part)?);
+    let value = read(&part.format, text, side).map_err(in_part)?;
+    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
+    if part.name == "size" && fresh {
+        // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
+        return Ok(());
+    }
+    property.set(part.name, value);
     Ok(())
 }
 
@@ -402,9 +441,17 @@ fn set_volume(property: &mut Property, part: &'static Part, text: &str, side: Si
     Ok(())
 }
 
+/// Whether a volume makes its drive a CD-ROM.
+fn is_cdrom(volume: &Volume) -> bool {
+    match volume {
+        Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. } => true,
+        Volume::Fresh { .. } | Volume::Existing { .. } | Volume::Path(_) => false,
+    }
+}
+
 /// Turns the parts into normal form: nothing that says what absence says.
 pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
-    if matches!(property.volume(), Some(Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. })) {
+    if shape.part("media").is_some() && property.volume().is_some_and(is_cdrom) {
         property.set("media", Value::text("cdrom"));
     }
     if property.is_cdrom() {
@@ -433,6 +480,9 @@ pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> 
         if part.required && property.get(part.name).is_none() {
             return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
         }
+    }
+    if shape.part("media").is_none() && property.volume().is_some_and(is_cdrom) {
+        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init"));
     }
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));

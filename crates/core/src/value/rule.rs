@@ -50,7 +50,7 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::ConfigId => is_config_id(text),
         Rule::Interface => !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.".contains(&b)),
         Rule::VolumeId => text.split_once(':').is_some_and(|(storage, name)| {
-            is_config_id(storage) && !name.is_empty() && !name.contains(char::is_whitespace)
+            is_config_id(storage) && is_volume_name(name)
         }),
         Rule::Path => text.starts_with('/') && !text.contains(',') && !text.chars().any(char::is_control),
         Rule::Range => is_range(text),
@@ -96,6 +96,11 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
+/// The name of a volume on its storage. A comma would end it inside a property string.
+pub(super) fn is_volume_name(text: &str) -> bool {
+    !text.is_empty() && !text.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control() || b == b',')
+}
+
 fn is_config_id(text: &str) -> bool {
     text.len() > 1
         && text.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -118,7 +123,9 @@ fn is_dns_name(text: &str) -> bool {
 
 fn is_address(text: &str) -> bool {
     match text.split_once('%') {
-        Some((address, zone)) => address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty(),
+        Some((address, zone)) => {
+            address.parse::<Ipv6Addr>().is_ok() && check(Rule::Interface, zone).is_ok()
+        }
         None => text.parse::<std::net::IpAddr>().is_ok(),
     }
 }
@@ -139,8 +146,9 @@ fn is_range(text: &str) -> bool {
 fn is_machine(text: &str) -> bool {
     let version = |rest: &str| {
         let rest = rest.strip_suffix(".pxe").unwrap_or(rest);
-        let rest = rest.split_once("+pve").map_or(rest, |(version, _)| version);
-        rest.contains('.') && rest.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        let digits = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
+        let (version, revision) = rest.split_once("+pve").unwrap_or((rest, "0"));
+        version.contains('.') && version.split('.').all(digits) && digits(revision)
     };
     matches!(text, "pc" | "q35" | "virt")
         || ["pc-i440fx-", "pc-q35-", "pc-", "virt-"]
@@ -187,6 +195,9 @@ pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
     .ok_or_else(|| Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64"))
 }
 
+/// The shortest prefix length PVE takes for a guest's address.
+const PREFIX_MIN: u8 = 8;
+
 fn cidr(
     text: &str,
     words: &[&str],
@@ -197,8 +208,9 @@ fn cidr(
         return Some(text.to_owned());
     }
     let (address, prefix) = text.split_once('/')?;
-    let prefix: u8 = prefix.parse().ok().filter(|length| *length <= longest)?;
-    Some(format!("{}/{prefix}", canonical(address)?))
+    let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && !prefix.starts_with('0');
+    let length: u8 = prefix.parse().ok().filter(|length| plain && (PREFIX_MIN..=longest).contains(length))?;
+    Some(format!("{}/{length}", canonical(address)?))
 }
 
 /// An IPv4 address in its one spelling.
