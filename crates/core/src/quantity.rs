@@ -37,6 +37,19 @@ impl Bytes {
     /// One tebibyte.
     pub const TIB: u64 = 1 << 40;
 
+    /// The units a person may write.
+    pub const UNITS: &'static [(&'static [&'static str], u64)] = &[
+        (&["B"], 1),
+        (&["K", "KiB"], Self::KIB),
+        (&["M", "MiB"], Self::MIB),
+        (&["G", "GiB"], Self::GIB),
+        (&["T", "TiB"], Self::TIB),
+        (&["kB"], 1_000),
+        (&["MB"], 1_000_000),
+        (&["GB"], 1_000_000_000),
+        (&["TB"], 1_000_000_000_000),
+    ];
+
     /// Reads PVE's own form: digits, an optional fraction, an optional `K`, `M`, `G` or `T`. A number
     /// alone is bytes.
     pub fn from_pve(text: &str) -> Result<Self, QuantityError> {
@@ -66,16 +79,11 @@ impl Bytes {
                     Err(_) => QuantityError::NotASize(text.to_owned()),
                 });
             }
-            "B" => 1,
-            "K" | "KiB" => Self::KIB,
-            "M" | "MiB" => Self::MIB,
-            "G" | "GiB" => Self::GIB,
-            "T" | "TiB" => Self::TIB,
-            "kB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            "TB" => 1_000_000_000_000,
-            _ => return Err(QuantityError::NotASize(text.to_owned())),
+            unit => Self::UNITS
+                .iter()
+                .find(|(names, _)| names.contains(&unit))
+                .map(|(_, factor)| *factor)
+                .ok_or_else(|| QuantityError::NotASize(text.to_owned()))?,
         };
         scale(number.trim_end_matches(' '), factor, text)
     }

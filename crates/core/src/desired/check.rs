@@ -9,7 +9,7 @@ use super::field;
 use super::tree::{Entry, Node, Tree};
 use super::{Desired, Field, GUESTS_MAX, Guest, Run, Source, Spec, State, Stop};
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
-use crate::id::{GuestId, GuestKind, VmId};
+use crate::id::{GuestId, GuestKind, IdError, VmId};
 use crate::registry::{self, Absent, Declared, KeyRef};
 
 /// Words of a guest's table that are not configuration keys.
@@ -122,7 +122,7 @@ impl<'a> Checker<'a> {
                     let word = self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
                     spec.stop = word.unwrap_or_default();
                 }
-                "source" => spec.source = self.source(entry),
+                "source" => spec.source = self.source(id.kind, entry),
                 "unset" => unset = Some(entry),
                 _ => spec.fields.extend(self.field(id.kind, entry)),
             }
@@ -208,7 +208,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
-    fn source(&mut self, entry: &Entry) -> Option<Source> {
+    fn source(&mut self, kind: GuestKind, entry: &Entry) -> Option<Source> {
         let entries = self.table(&entry.value, "`source`")?;
         let [source] = entries else {
             let diagnostic = Diagnostic::new(Code::Structure, "`source` must name exactly one thing to make the guest from");
@@ -217,17 +217,24 @@ impl<'a> Checker<'a> {
             );
             return None;
         };
+        if source.key == "template" && kind != GuestKind::Lxc {
+            let diagnostic = Diagnostic::new(Code::Contradiction, format!("a {kind} guest is not made from a template"));
+            let diagnostic = diagnostic.at(source.key_span, "templates are for containers");
+            self.errors.push(diagnostic.hint("write clone = 9000 to copy a guest, or backup = \"…\" to restore one"));
+            return None;
+        }
         match (source.key.as_str(), &source.value.value) {
             ("template", Tree::Text(volume)) => self.volume(source, volume).map(Source::Template),
             ("backup", Tree::Text(volume)) => self.volume(source, volume).map(Source::Backup),
-            ("clone", Tree::Integer(number)) => {
-                let vmid = u32::try_from(*number).ok().and_then(|number| VmId::try_from(number).ok());
-                if vmid.is_none() {
-                    let diagnostic = Diagnostic::new(Code::BadValue, format!("`{number}` is not a guest number"));
-                    self.errors.push(diagnostic.at(source.value.span, ""));
+            // A float prints without its `.0`: JSON knows one kind of number, and so does its schema.
+            ("clone", Tree::Integer(_) | Tree::Float(_)) => match clone_number(&source.value.value).parse() {
+                Ok(vmid) => Some(Source::Clone(vmid)),
+                Err(error) => {
+                    let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
+                    self.errors.push(diagnostic.at(source.value.span, "this number"));
+                    None
                 }
-                vmid.map(Source::Clone)
-            }
+            },
             ("template" | "backup", _) => {
                 self.wrong_type(&source.value, "it must be a volume id in quotes");
                 None
@@ -246,7 +253,7 @@ impl<'a> Checker<'a> {
     fn volume(&mut self, entry: &Entry, volume: &str) -> Option<String> {
         let format = registry::Format::Text(registry::Rule::VolumeId);
         match crate::value::read::declared(&format, volume) {
-            Ok(_) => Some(volume.to_owned()),
+            Ok(_) => Some(volume.trim_ascii().to_owned()),
             Err(misfit) => {
                 let diagnostic = Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
                 self.errors.push(diagnostic.at(entry.value.span, ""));
@@ -320,8 +327,17 @@ fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
         .collect()
 }
 
+/// The digits of a number; of anything else nothing.
+fn clone_number(value: &Tree) -> String {
+    match value {
+        Tree::Integer(number) => number.to_string(),
+        Tree::Float(number) => number.to_string(),
+        Tree::Null | Tree::Bool(_) | Tree::Text(_) | Tree::List(_) | Tree::Table(_) => String::new(),
+    }
+}
+
 /// Why a key cannot be absent.
-fn cannot_unset(key: KeyRef) -> Option<&'static str> {
+pub(super) fn cannot_unset(key: KeyRef) -> Option<&'static str> {
     match (key.key().absent, key.key().declared) {
         (_, Declared::AtCreation) => Some("it is fixed when the guest is created"),
         (Absent::ServerFilled, _) => Some("Proxmox VE fills it in by itself"),

@@ -70,7 +70,7 @@ impl Reader<'_> {
     fn text(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<Value, Vec<Diagnostic>> {
         let value = read::declared(format, text).map_err(|misfit| vec![self.misfit(name, &misfit, span)])?;
         if needs_size(&value) {
-            return Err(vec![no_size(name, span)]);
+            return Err(vec![no_size(name, &value, span)]);
         }
         Ok(value)
     }
@@ -122,10 +122,22 @@ impl Reader<'_> {
     fn table(&self, name: &str, shape: &Shape, entries: &[Entry], node: &Node) -> Result<Value, Vec<Diagnostic>> {
         let mut property = Property::default();
         let mut errors = Vec::new();
+        let mut given: Vec<(&str, Span)> = Vec::new();
         for entry in entries {
+            if let Some(part) = shape.part(&entry.key) {
+                if let Some((_, first)) = given.iter().find(|(given, _)| *given == part.name) {
+                    errors.push(given_twice(name, part, entry, *first));
+                    continue;
+                }
+                given.push((part.name, entry.key_span));
+            }
             if let Err(mut more) = self.part(name, shape, entry, &mut property) {
                 errors.append(&mut more);
             }
+        }
+        let size = given.iter().find(|(part, _)| *part == "size");
+        if let (Some((_, size)), Some(Volume::Fresh { .. })) = (size, property.volume()) {
+            errors.push(two_sizes(name, *size));
         }
         if let Some(storage) = entries.iter().find(|entry| entry.key == "storage" && has_volume(shape)) {
             errors.extend(self.storage(name, shape, storage, &mut property).err());
@@ -136,7 +148,7 @@ impl Reader<'_> {
         read::require(shape, &property).map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
         read::normalise(shape, &mut property);
         let value = Value::Property(property);
-        if needs_size(&value) { Err(vec![no_size(name, node.span)]) } else { Ok(value) }
+        if needs_size(&value) { Err(vec![no_size(name, &value, node.span)]) } else { Ok(value) }
     }
 
     fn part(&self, name: &str, shape: &Shape, entry: &Entry, property: &mut Property) -> Result<(), Vec<Diagnostic>> {
@@ -146,11 +158,14 @@ impl Reader<'_> {
         let Some(part) = shape.part(&entry.key) else {
             return Err(vec![unknown_part(name, shape, entry)]);
         };
-        if property.get(part.name).is_some() {
-            let diagnostic = Diagnostic::new(Code::Duplicate, format!("`{}` is given twice in `{name}`", part.name));
-            return Err(vec![diagnostic.at(entry.key_span, "again here")]);
-        }
         let full = format!("{name}.{}", part.name);
+        if let (Format::Text(_), Tree::Text(text)) = (&part.format, &entry.value.value)
+            && text.contains(',')
+        {
+            // In PVE's own text the comma would end this part and begin another.
+            let misfit = Misfit::new("it must not contain a comma").piece(",");
+            return Err(vec![self.misfit(&full, &misfit, entry.value.span)]);
+        }
         if let (Format::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
             return read::declared_volume(property, part, text)
                 .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);
@@ -172,9 +187,11 @@ impl Reader<'_> {
             return Err(wrong_type(&entry.value, &format!("`{name}.storage` must be the name of a storage")));
         };
         let format = Format::Text(crate::registry::Rule::ConfigId);
-        read::declared(&format, storage)
+        let storage = read::declared(&format, storage)
             .map_err(|misfit| self.misfit(&format!("{name}.storage"), &misfit, entry.value.span))?;
-        property.set(part.name, Value::Volume(Volume::Fresh { storage: storage.as_str().into() }));
+        if let Value::Text(storage) = storage {
+            property.set(part.name, Value::Volume(Volume::Fresh { storage }));
+        }
         Ok(())
     }
 
@@ -199,6 +216,23 @@ impl Reader<'_> {
     fn mismatch(&self, name: &str, format: &Format, node: &Node) -> Diagnostic {
         wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
     }
+}
+
+fn given_twice(name: &str, part: &Part, entry: &Entry, first: Span) -> Diagnostic {
+    let message = if entry.key == part.name {
+        format!("`{}` is given twice in `{name}`", part.name)
+    } else {
+        format!("`{}` of `{name}` is another name of `{}`, which is given too", entry.key, part.name)
+    };
+    Diagnostic::new(Code::Duplicate, message)
+        .at(entry.key_span, "given again here")
+        .related(first, "first given here")
+}
+
+fn two_sizes(name: &str, size: Span) -> Diagnostic {
+    Diagnostic::new(Code::Contradiction, format!("`{name}` names two sizes"))
+        .at(size, "the volume to allocate has one already")
+        .hint("write storage = \"local-lvm\" and size = \"8GiB\", without a number after the storage")
 }
 
 fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
@@ -227,7 +261,12 @@ fn needs_size(value: &Value) -> bool {
     })
 }
 
-fn no_size(name: &str, span: Span) -> Diagnostic {
+fn no_size(name: &str, value: &Value, span: Span) -> Diagnostic {
+    if value.as_property().is_some_and(Property::is_cdrom) {
+        return Diagnostic::new(Code::Contradiction, format!("`{name}` is a CD-ROM, which cannot be allocated"))
+            .at(span, "both a new volume and media=cdrom")
+            .hint("name an image such as local:iso/debian.iso, or none for an empty drive");
+    }
     Diagnostic::new(Code::Structure, format!("`{name}` names a storage and no size"))
         .at(span, "how large shall it be?")
         .hint("add size = \"8GiB\"")

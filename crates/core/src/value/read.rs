@@ -67,12 +67,18 @@ fn read(format: &Format, text: &str, side: Side) -> Result<Value, Misfit> {
     })
 }
 
-/// PVE's boolean words, in any case.
+/// PVE's words for off and on, in any case.
+pub(crate) const BOOLEAN_WORDS: [[&str; 4]; 2] = [["0", "off", "no", "false"], ["1", "on", "yes", "true"]];
+
 pub(crate) fn boolean(text: &str) -> Result<bool, Misfit> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "on" | "yes" | "true" => Ok(true),
-        "0" | "off" | "no" | "false" => Ok(false),
-        _ => Err(Misfit::new("it must be true or false")),
+    let [off, on] = BOOLEAN_WORDS;
+    let is_one_of = |words: [&str; 4]| words.iter().any(|word| word.eq_ignore_ascii_case(text));
+    if is_one_of(on) {
+        Ok(true)
+    } else if is_one_of(off) {
+        Ok(false)
+    } else {
+        Err(Misfit::new("it must be true or false"))
     }
 }
 
@@ -212,7 +218,7 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
         return Ok(Value::List(devices));
     }
     let letters = text.strip_prefix("legacy=").unwrap_or(text);
-    if side != Side::Stored && (letters.is_empty() || !letters.bytes().all(|b| b"acdn".contains(&b))) {
+    if side != Side::Stored && (!(1..=4).contains(&letters.len()) || !letters.bytes().all(|b| b"acdn".contains(&b))) {
         return Err(Misfit::new("it must be a boot order").hint("write boot = \"order=scsi0;net0\""));
     }
     Ok(Value::text(letters))
@@ -238,9 +244,10 @@ fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
 /// Keys are percent-encoded on PVE's side and plain lines on ours.
 fn ssh_keys(text: &str) -> Result<Value, Misfit> {
     // A key has blanks between its parts, and encoded text has none.
-    let decoded = if text.trim().contains(char::is_whitespace) { Some(text.to_owned()) } else { percent_decode(text) };
+    let several_words = text.trim_ascii().contains(|c: char| c.is_ascii_whitespace());
+    let decoded = if several_words { Some(text.to_owned()) } else { percent_decode(text) };
     let decoded = decoded.ok_or_else(|| Misfit::new("the percent encoding is broken"))?;
-    let lines = decoded.lines().map(str::trim).filter(|line| !line.is_empty());
+    let lines = decoded.split('\n').map(str::trim_ascii).filter(|line| !line.is_empty());
     Ok(Value::List(lines.map(Into::into).collect()))
 }
 
