@@ -83,7 +83,7 @@ fn the_corpus_shows_every_declarable_key_well_and_badly_spelled() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
     fn documents_made_from_the_registry_are_accepted_by_both(document in documents::good()) {

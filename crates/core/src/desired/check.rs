@@ -15,6 +15,10 @@ use crate::registry::{self, Absent, Declared, KeyRef};
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
 
+/// What PVE shows beside a guest's keys and nobody sets.
+const KEPT_BY_PVE: &[&str] =
+    &["digest", "parent", "runningcpu", "runningmachine", "snapstate", "snaptime", "vmid", "vmstate"];
+
 pub(super) struct Checker<'a> {
     pub(super) errors: Vec<Diagnostic>,
     sources: &'a Sources,
@@ -166,8 +170,18 @@ impl<'a> Checker<'a> {
             self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"));
             return;
         }
+        if KEPT_BY_PVE.contains(&name) {
+            let message = format!("`{name}` cannot be declared: Proxmox VE keeps it for itself");
+            self.errors.push(Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"));
+            return;
+        }
         let mut diagnostic =
             Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`")).at(span, "not a key of a guest");
+        if let Some((family, last)) = family_of(kind, name) {
+            diagnostic = diagnostic.hint(format!("its slots go from {family}0 to {family}{last}"));
+            self.errors.push(diagnostic);
+            return;
+        }
         let names = key_names(kind, name);
         let near = did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
         diagnostic = match near {
@@ -256,7 +270,12 @@ impl<'a> Checker<'a> {
             Ok(_) => Some(volume.trim_ascii().to_owned()),
             Err(misfit) => {
                 let diagnostic = Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
-                self.errors.push(diagnostic.at(entry.value.span, ""));
+                let example = match entry.key.as_str() {
+                    "template" => "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
+                    _ => "local:backup/vzdump-lxc-101-2024_01_31-02_00_00.tar.zst",
+                };
+                let hint = format!("write it as Proxmox VE lists it, such as {example}");
+                self.errors.push(diagnostic.at(entry.value.span, "").hint(hint));
                 None
             }
         }
@@ -325,6 +344,14 @@ fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
         })
         .filter(|name| registry::find(kind, name).is_some())
         .collect()
+}
+
+/// The numbered family a slot out of range was meant for, and its last slot.
+fn family_of(kind: GuestKind, name: &str) -> Option<(&'static str, u16)> {
+    let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = base.len() < name.len();
+    let row = registry::table(kind).iter().find(|key| numbered && key.name == base && key.slots.is_some())?;
+    Some((row.name, row.slots? - 1))
 }
 
 /// The digits of a number; of anything else nothing.

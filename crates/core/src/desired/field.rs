@@ -30,7 +30,7 @@ pub(super) fn wrong_type(node: &Node, message: &str) -> Diagnostic {
     }
 }
 
-fn article(noun: &str) -> String {
+pub(super) fn article(noun: &str) -> String {
     match noun {
         "integer" => "an integer".to_owned(),
         "text" | "null" => noun.to_owned(),
@@ -214,7 +214,15 @@ impl Reader<'_> {
     }
 
     fn mismatch(&self, name: &str, format: &Format, node: &Node) -> Diagnostic {
-        wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
+        match node.value {
+            Tree::Null => wrong_type(node, &format!("`{name}` has no value")),
+            Tree::Bool(_)
+            | Tree::Integer(_)
+            | Tree::Float(_)
+            | Tree::Text(_)
+            | Tree::List(_)
+            | Tree::Table(_) => wrong_type(node, &format!("`{name}` must be {}", expectation(format))),
+        }
     }
 }
 

@@ -100,7 +100,8 @@ fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
 }
 
 fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
-    let bare = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let unsigned = text.strip_prefix('-').unwrap_or(text);
+    let bare = !unsigned.is_empty() && unsigned.bytes().all(|b| b.is_ascii_digit());
     let number = if bare || side != Side::Declared {
         text.parse().map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
     } else {
@@ -129,7 +130,8 @@ fn choice(text: &str, words: &[&str], side: Side) -> Result<Value, Misfit> {
     if side == Side::Stored || words.contains(&text) {
         Ok(Value::text(text))
     } else {
-        Err(Misfit::new(format!("it must be one of {}", words.join(", "))))
+        let misfit = Misfit::new(format!("it must be one of {}", words.join(", ")));
+        Err(misfit.meant(text, words))
     }
 }
 
@@ -199,6 +201,7 @@ fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
             "it must be 0, 1, or a list of {}",
             HOTPLUG_WORDS.join(", ")
         ))
+        .meant(word, HOTPLUG_WORDS)
         .piece(&**word)),
         (Side::Declared | Side::Written, None) | (Side::Stored, _) => Ok(Value::Set(set)),
     }
@@ -298,7 +301,12 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
         return Ok((Volume::Path(text.into()), None));
     }
     let Some((storage, name)) = text.split_once(':') else {
-        return Err(Misfit::new("it names no storage").hint("write STORAGE:GiB, such as local-lvm:8"));
+        return Err(match rule::check(Rule::ConfigId, text) {
+            Ok(()) => Misfit::new("it names a storage and no size")
+                .hint(format!("write {text}:8 to allocate 8 GiB there")),
+            Err(_) => Misfit::new("it is not a volume")
+                .hint("write STORAGE:GiB for a new one, such as local-lvm:8, or the volume id of one that exists"),
+        });
     };
     if side != Side::Stored {
         rule::check(Rule::ConfigId, storage).map_err(|misfit| misfit.piece(storage))?;
@@ -347,17 +355,26 @@ fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
             Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
                 return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
             }
-            Some((name, value)) => named_part(shape, (&mut property, &mut given), name, value, side)?,
-            None => {
-                let Some(name) = shape.bare else {
-                    return Err(Misfit::new("every part must look like name=value").piece(piece));
-                };
-                named_part(shape, (&mut property, &mut given), name, piece, side)?;
-            }
+            Some((name, value)) => named_part(shape, (&mut property, &mut given), name, value, side),
+            None => match shape.bare {
+                Some(name) => named_part(shape, (&mut property, &mut given), name, piece, side),
+                None => Err(nameless(shape, piece)),
+            },
         }
+        .map_err(|misfit| Misfit { piece: misfit.piece.or_else(|| Some(piece.to_owned())), ..misfit })?;
     }
     finish(shape, &mut property, side)?;
     Ok(property)
+}
+
+/// The refusal of a piece without a name where every part has one.
+fn nameless(shape: &Shape, piece: &str) -> Misfit {
+    let misfit = Misfit::new("every part must look like name=value");
+    match shape.part(piece) {
+        Some(Part { format: Format::Bool, .. }) => misfit.hint(format!("write {piece}=1")),
+        Some(_) => misfit.hint(format!("write {piece}= and its value")),
+        None => misfit,
+    }
 }
 
 /// Reads one `name=value` into the property.
@@ -395,7 +412,9 @@ fn model_part(shape: &Shape, name: &str) -> Option<&'static Part> {
 /// The refusal of a part nobody knows.
 pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
     let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    Misfit::new(format!("it has no part `{name}`")).piece(name).hint(format!("its parts are {}", names.join(", ")))
+    let misfit = Misfit::new(format!("it has no part `{name}`")).piece(name).meant(name, &names);
+    let parts = format!("its parts are {}", names.join(", "));
+    Misfit { hint: misfit.hint.or(Some(parts)), ..misfit }
 }
 
 /// The parts a text has named so far.
@@ -406,7 +425,7 @@ impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
     fn once(&mut self, part: &'static Part, side: Side) -> Result<(), Misfit> {
         if side != Side::Stored && self.0.contains(&part.name) {
-            return Err(Misfit::new(format!("`{}` is given twice", part.name)).piece(part.name));
+            return Err(Misfit::new(format!("`{}` is given twice", part.name)));
         }
         self.0.push(part.name);
         Ok(())
@@ -494,7 +513,8 @@ pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> 
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));
         if property.get(gateway).is_some() && shape.part(address).is_some() && !fixed {
-            return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`")));
+            return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`"))
+                .piece(format!("{gateway}=")));
         }
     }
     Ok(())

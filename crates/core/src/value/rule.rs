@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::diagnostic::did_you_mean;
 use crate::registry::Rule;
 
 /// Why a declared value does not fit its format, and what would.
@@ -30,6 +31,15 @@ impl Misfit {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// Adds the one of these words that was likely meant.
+    #[must_use]
+    pub(super) fn meant(self, written: &str, words: &[&str]) -> Self {
+        match did_you_mean(written, words.iter().copied()) {
+            Some(near) => self.hint(format!("did you mean `{near}`?")),
+            None => self,
+        }
     }
 
     /// Names the piece that is wrong.
@@ -80,7 +90,7 @@ pub(crate) fn expected(rule: Rule) -> &'static str {
         Rule::Tag => "a tag starts with a letter, digit or _ and goes on with those or - + .",
         Rule::ConfigId => "it must be an id: a letter, then letters, digits, - _ or .",
         Rule::Interface => "it must be an interface name: letters, digits, - _ or .",
-        Rule::VolumeId => "it must be a volume id such as local:snippets/hook.sh",
+        Rule::VolumeId => "it must be a volume id: a storage, a colon, and a name on that storage",
         Rule::Path => "it must be an absolute path without commas",
         Rule::Range => "it must be a number or a range such as 2-4",
         Rule::FileMode => "it must be a file mode such as 0660",
