@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(Bytes::from_person("16"), Err(QuantityError::NoUnit("16".into())));
         assert_eq!(Bytes::from_person("2GB").unwrap().0, 2_000_000_000);
         assert_eq!(Bytes::from_person("1.5 GiB").unwrap().0, 3 << 29);
-        for text in ["", "GiB", "-1GiB", "1GiBs", "1 2GiB", "1e3G", "99999999999999TiB"] {
+        for text in ["", "GiB", "-1GiB", "-0GiB", "1GiBs", "1 2GiB", "1e3G", "99999999999999TiB"] {
             assert!(Bytes::from_person(text).is_err(), "{text}");
         }
     }
@@ -232,12 +232,15 @@ mod tests {
         }
     }
 
+    /// Scaling it would leave an `i128`.
+    const TINY: &str = "0.0000000000000000000000000000000000000001";
+
     #[test]
     fn decimals_compare_by_value() {
         for (left, right) in [("2", "2.0"), ("02", "2"), (".5", "0.50"), ("-0", "0"), ("10.", "10")] {
             assert_eq!(left.parse::<Decimal>(), right.parse::<Decimal>(), "{left} {right}");
         }
-        for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999"] {
+        for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999", TINY] {
             assert!(text.parse::<Decimal>().is_err(), "{text}");
         }
         assert_eq!("-0.05".parse::<Decimal>().unwrap().to_string(), "-0.05");

@@ -46,7 +46,10 @@ fn cases() -> Vec<PathBuf> {
 fn told(head: &str) -> String {
     let mut sections = head.split("--- ");
     let sentence = sections.next().unwrap();
-    assert!(sentence.trim_end().ends_with('.'), "a case begins with the sentence it stands for: {head}");
+    assert!(
+        sentence.trim_end().ends_with('.'),
+        "a case begins with the sentence it stands for: {head}"
+    );
     let mut sources = Sources::default();
     let mut diagnostics = Vec::new();
     for section in sections {
@@ -66,7 +69,8 @@ fn told(head: &str) -> String {
 /// `COUNT * "text"`, with `\n` and `\xNN`.
 fn made(line: &str) -> Vec<u8> {
     let (count, text) = line.split_once(" * ").expect("COUNT * \"text\"");
-    let text = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).expect("text in quotes");
+    let text =
+        text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).expect("text in quotes");
     let mut bytes = Vec::new();
     let mut rest = text;
     while let Some(first) = rest.chars().next() {
@@ -92,7 +96,8 @@ fn block(diagnostic: &Diagnostic, sources: &Sources) -> String {
         writeln!(text, "    {} {label}", underlined(*span, sources)).unwrap();
     }
     for (span, label) in related {
-        writeln!(text, "    {} {} {label}", place_of(*span, sources), underlined(*span, sources)).unwrap();
+        writeln!(text, "    {} {} {label}", place_of(*span, sources), underlined(*span, sources))
+            .unwrap();
     }
     for hint in hints {
         writeln!(text, "    help: {hint}").unwrap();

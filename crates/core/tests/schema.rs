@@ -44,12 +44,18 @@ fn every_declarable_key_has_a_description_and_no_other_is_there() {
             let single = present["properties"].get(key.name).filter(|_| key.slots.is_none());
             let families = present["patternProperties"].as_object().unwrap();
             let family = families.iter().find(|(pattern, _)| {
-                key.slots.is_some() && pattern.trim_start_matches("^(?:").split(['(', '[']).next() == Some(key.name)
+                key.slots.is_some()
+                    && pattern.trim_start_matches("^(?:").split(['(', '[']).next() == Some(key.name)
             });
             let found = single.or(family.map(|(_, schema)| schema));
             let declarable = !matches!(key.declared, Declared::No(_));
             assert_eq!(found.is_some(), declarable, "{kind} {}", key.name);
-            assert!(found.is_none_or(|found| found["description"].as_str().unwrap().starts_with(key.doc)));
+            assert!(
+                found.is_none_or(|found| found["description"]
+                    .as_str()
+                    .unwrap()
+                    .starts_with(key.doc))
+            );
         }
     }
 }
@@ -74,7 +80,9 @@ fn schema_and_load_agree_on_every_document_of_the_corpus() {
 fn the_corpus_shows_every_declarable_key_well_and_badly_spelled() {
     for (folder, names) in [("valid", keys_in("valid")), ("invalid", keys_in("invalid"))] {
         for kind in GuestKind::ALL {
-            for key in registry::table(kind).iter().filter(|key| !matches!(key.declared, Declared::No(_))) {
+            for key in
+                registry::table(kind).iter().filter(|key| !matches!(key.declared, Declared::No(_)))
+            {
                 let name = format!("{kind} {}", key.name);
                 assert!(names.contains(&name), "{name} is not in corpus/{folder}");
             }
@@ -105,11 +113,14 @@ fn keys_in(folder: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, sources) in corpus(folder) {
         for guest in as_json(&sources)["guest"].as_object().into_iter().flat_map(Map::values) {
-            let Some(kind) = guest["kind"].as_str().and_then(|kind| kind.parse::<GuestKind>().ok()) else {
+            let Some(kind) = guest["kind"].as_str().and_then(|kind| kind.parse::<GuestKind>().ok())
+            else {
                 continue;
             };
             for name in guest.as_object().unwrap().keys() {
-                names.extend(registry::find(kind, name).map(|key| format!("{kind} {}", key.key().name)));
+                names.extend(
+                    registry::find(kind, name).map(|key| format!("{kind} {}", key.key().name)),
+                );
             }
         }
     }
@@ -154,8 +165,10 @@ fn json(node: &tree::Node) -> Value {
         tree::Tree::Float(number) => (*number).into(),
         tree::Tree::Text(text) => text.as_str().into(),
         tree::Tree::List(items) => items.iter().map(json).collect(),
-        tree::Tree::Table(entries) => {
-            entries.iter().map(|entry| (entry.key.clone(), json(&entry.value))).collect::<Map<_, _>>().into()
-        }
+        tree::Tree::Table(entries) => entries
+            .iter()
+            .map(|entry| (entry.key.clone(), json(&entry.value)))
+            .collect::<Map<_, _>>()
+            .into(),
     }
 }

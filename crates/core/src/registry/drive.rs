@@ -39,7 +39,7 @@ const SERIAL: Part = part("serial", Format::Text(Rule::UrlEncoded));
 const SIZE: Part = part("size", Format::Size).when_declared();
 const TRANSLATION: Part =
     part("trans", Format::Choice(&["none", "lba", "auto"])).releases(Releases::until(Release::V8_4));
-const WWN: Part = part("wwn", Format::Text(Rule::Word));
+const WWN: Part = part("wwn", Format::Text(Rule::WorldWideName));
 
 /// The parts every bus has.
 const COMMON: [Part; 41] = [
@@ -124,12 +124,12 @@ const IDE_PARTS: [Part; 44] =
 const SATA_PARTS: [Part; 43] = with([flag("ssd"), WWN]);
 const SCSI_PARTS: [Part; 49] = with([
     flag("iothread"),
-    part("product", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
+    part("product", Format::Text(Rule::ScsiProduct)).releases(Releases::from(Release::V8_0)),
     part("queues", Format::Integer { min: 2, max: MAX }),
     flag("ro"),
     flag("scsiblock"),
     flag("ssd"),
-    part("vendor", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
+    part("vendor", Format::Text(Rule::ScsiVendor)).releases(Releases::from(Release::V8_0)),
     WWN,
 ]);
 const VIRTIO_PARTS: [Part; 43] = with([flag("iothread"), flag("ro")]);

@@ -123,6 +123,24 @@ pub enum Rule {
     UrlEncoded,
     /// A guest device such as `scsi0`.
     Device,
+    /// Digits.
+    Number,
+    /// An option PVE lets a container's mount have.
+    MountOption,
+    /// `socket`, or a device of the host.
+    SerialPort,
+    /// A parallel port of the host.
+    ParallelPort,
+    /// `now`, or a date with or without a time.
+    StartDate,
+    /// A world wide name: `0x` and 16 hex digits.
+    WorldWideName,
+    /// `spice`, VENDOR:PRODUCT, or BUS-PORT.
+    UsbHost,
+    /// What a SCSI disk says its vendor is: at most 8 characters.
+    ScsiVendor,
+    /// What a SCSI disk says it is: at most 16 characters.
+    ScsiProduct,
 }
 
 /// Which trailing characters of a description PVE drops.

@@ -33,7 +33,7 @@ pub(super) const LXC_FEATURES: Shape = Shape::new(&[
     flag("nesting"),
 ]);
 
-const MOUNT_OPTIONS: Part = part("mountoptions", Format::Words { item: Rule::Word, separator: ';' });
+const MOUNT_OPTIONS: Part = part("mountoptions", Format::Words { item: Rule::MountOption, separator: ';' });
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
 const IDMAP: Part =
     part("idmap", Format::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
@@ -85,7 +85,7 @@ pub(super) const LXC_NETWORK: Shape = Shape::new(&[
     part("name", Format::Text(Rule::Interface)).required(),
     part("rate", Format::Number { max: MAX }),
     part("tag", Format::Integer { min: 1, max: 4094 }),
-    part("trunks", Format::Words { item: Rule::Range, separator: ';' }),
+    part("trunks", Format::Words { item: Rule::Number, separator: ';' }),
     part("type", Format::Choice(&["veth"])).absent(Absent::Text("veth")),
 ]);
 
@@ -239,7 +239,7 @@ pub(super) const TDX: Shape = Shape::new(&[
 .bare("type");
 
 pub(super) const USB: Shape = Shape::new(&[
-    part("host", Format::Text(Rule::Line)),
+    part("host", Format::Text(Rule::UsbHost)),
     part("mapping", Format::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
     flag("usb3"),
 ])

@@ -186,7 +186,7 @@ pub(super) const KEYS: &[Key] = &[
     key("ostype", Format::Choice(SYSTEMS), "Operating system, for its defaults.")
         .absent(Absent::Text("other"))
         .disrupts(),
-    key("parallel", Format::Text(Rule::Path), "A parallel port of the host.")
+    key("parallel", Format::Text(Rule::ParallelPort), "A parallel port of the host.")
         .slots(3)
         .disrupts()
         .root_only(),
@@ -208,7 +208,7 @@ pub(super) const KEYS: &[Key] = &[
         Format::List { item: Rule::DnsName, separator: ' ' },
         "DNS search domains cloud-init sets, in order of use.",
     ),
-    key("serial", Format::Text(Rule::Line), "A serial port: socket, or a device of the host.")
+    key("serial", Format::Text(Rule::SerialPort), "A serial port: socket, or a device of the host.")
         .slots(4)
         .disrupts()
         .privilege(Privilege::Hardware),
@@ -228,7 +228,7 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Cpu),
     key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.").root_only(),
     cloud_init("sshkeys", Format::SshKeys, "SSH public keys cloud-init installs."),
-    key("startdate", Format::Text(Rule::Line), "Date the machine's clock starts with.")
+    key("startdate", Format::Text(Rule::StartDate), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
     key("startup", Format::Property(&parts::STARTUP), "Start and stop order with the host.")
         .live()

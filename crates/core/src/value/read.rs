@@ -519,3 +519,42 @@ pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> 
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::id::GuestKind;
+    use crate::registry;
+    use crate::value::print;
+
+    fn format(kind: GuestKind, name: &str) -> Format {
+        registry::find(kind, name).unwrap().key().format
+    }
+
+    #[test]
+    fn a_cdrom_where_no_drive_is_is_refused_when_declared_and_read_when_stored() {
+        for (kind, name, rest) in
+            [(GuestKind::Lxc, "mp0", ",mp=/x"), (GuestKind::Lxc, "rootfs", ""), (GuestKind::Qemu, "efidisk0", "")]
+        {
+            for volume in ["none", "cdrom", "local:cloudinit", "local:vm-101-cloudinit"] {
+                let text = format!("{volume}{rest}");
+                assert!(declared(&format(kind, name), &text).is_err(), "{name} {text}");
+                assert!(stored(&format(kind, name), &text).as_property().is_some(), "{name} {text}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bare_part_with_an_equals_sign_is_printed_with_its_name() {
+        let device = format(GuestKind::Lxc, "dev0");
+        let value = declared(&device, "path=/dev/by-id/a=b").unwrap();
+        assert_eq!(print::pve(&device, &value), "path=/dev/by-id/a=b");
+    }
+
+    #[test]
+    fn a_stored_part_given_twice_counts_as_its_last() {
+        let network = format(GuestKind::Lxc, "net0");
+        let twice = stored(&network, "name=eth0,bridge=a,bridge=b");
+        assert_eq!(twice, stored(&network, "name=eth0,bridge=b"));
+    }
+}

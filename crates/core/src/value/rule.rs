@@ -77,6 +77,19 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
             let base = text.trim_end_matches(|c: char| c.is_ascii_digit());
             base.len() < text.len() && !base.is_empty() && base.bytes().all(|b| b.is_ascii_lowercase())
         }
+        Rule::Number => is_digits(text),
+        Rule::MountOption => MOUNT_OPTIONS.contains(&text),
+        Rule::SerialPort => {
+            text == "socket" || text.len() > "/dev/".len() && text.starts_with("/dev/") && check(Rule::Path, text).is_ok()
+        }
+        Rule::ParallelPort => {
+            ["/dev/parport", "/dev/usb/lp"].iter().any(|port| text.strip_prefix(port).is_some_and(is_digits))
+        }
+        Rule::StartDate => is_start_date(text),
+        Rule::WorldWideName => text.strip_prefix("0x").is_some_and(|hex| is_hex(hex, 16)),
+        Rule::UsbHost => is_usb_host(text),
+        Rule::ScsiVendor => is_scsi_label(text, 8),
+        Rule::ScsiProduct => is_scsi_label(text, 16),
     };
     if fits { Ok(()) } else { Err(Misfit::new(expected(rule))) }
 }
@@ -99,11 +112,56 @@ pub(crate) fn expected(rule: Rule) -> &'static str {
         Rule::Word => "it must be one word of letters, digits and - _ . + :",
         Rule::UrlEncoded => "it must be percent-encoded text",
         Rule::Device => "it must be a device such as scsi0",
+        Rule::Number => "it must be a number",
+        Rule::MountOption => "it must be one of discard, lazytime, noatime, nodev, noexec, nosuid",
+        Rule::SerialPort => "it must be socket, or a device such as /dev/ttyS0",
+        Rule::ParallelPort => "it must be a port such as /dev/parport0 or /dev/usb/lp0",
+        Rule::StartDate => "it must be now, or a date such as 2006-06-17T16:01:21",
+        Rule::WorldWideName => "it must be 0x and 16 hex digits",
+        Rule::UsbHost => "it must be spice, VENDOR:PRODUCT such as 0951:1666, or BUS-PORT such as 1-2.3",
+        Rule::ScsiVendor => "it must be at most 8 letters, digits, blanks, - or _",
+        Rule::ScsiProduct => "it must be at most 16 letters, digits, blanks, - or _",
     }
 }
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// What PVE lets a container's mount be mounted with.
+pub(crate) const MOUNT_OPTIONS: &[&str] = &["discard", "lazytime", "noatime", "nodev", "noexec", "nosuid"];
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Digits of these lengths with a mark between them.
+fn is_digit_groups(text: &str, mark: char, lengths: [std::ops::RangeInclusive<usize>; 3]) -> bool {
+    let groups: Vec<&str> = text.split(mark).collect();
+    groups.len() == 3
+        && groups.iter().zip(lengths).all(|(group, length)| is_digits(group) && length.contains(&group.len()))
+}
+
+fn is_start_date(text: &str) -> bool {
+    let (date, time) = text.split_once('T').map_or((text, None), |(date, time)| (date, Some(time)));
+    text == "now"
+        || is_digit_groups(date, '-', [4..=4, 1..=2, 1..=2])
+            && time.is_none_or(|time| is_digit_groups(time, ':', [1..=2, 1..=2, 1..=2]))
+}
+
+fn is_usb_host(text: &str) -> bool {
+    let id = |part: &str| is_hex(part.strip_prefix("0x").unwrap_or(part), 4);
+    text.eq_ignore_ascii_case("spice")
+        || text.split_once(':').is_some_and(|(vendor, product)| id(vendor) && id(product))
+        || text.split_once('-').is_some_and(|(bus, port)| is_digits(bus) && port.split('.').all(is_digits))
+}
+
+fn is_scsi_label(text: &str, longest: usize) -> bool {
+    text.len() <= longest && text.bytes().all(|b| is_word(b) || b"- ".contains(&b))
 }
 
 /// The name of a volume on its storage. A comma would end it inside a property string.
@@ -146,19 +204,17 @@ fn is_tag(text: &str) -> bool {
 }
 
 fn is_range(text: &str) -> bool {
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     match text.split_once('-') {
-        Some((from, to)) => digits(from) && digits(to),
-        None => digits(text),
+        Some((from, to)) => is_digits(from) && is_digits(to),
+        None => is_digits(text),
     }
 }
 
 fn is_machine(text: &str) -> bool {
     let version = |rest: &str| {
         let rest = rest.strip_suffix(".pxe").unwrap_or(rest);
-        let digits = |n: &str| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit());
         let (version, revision) = rest.split_once("+pve").unwrap_or((rest, "0"));
-        version.contains('.') && version.split('.').all(digits) && digits(revision)
+        version.contains('.') && version.split('.').all(is_digits) && is_digits(revision)
     };
     matches!(text, "pc" | "q35" | "virt")
         || ["pc-i440fx-", "pc-q35-", "pc-", "virt-"]
@@ -289,6 +345,15 @@ mod tests {
             (Rule::UrlEncoded, "ABC%20D", "ABC D"),
             (Rule::Device, "scsi0", "scsi"),
             (Rule::Line, "anything", "two\nlines"),
+            (Rule::Number, "4094", "2-4"),
+            (Rule::MountOption, "noatime", "rw"),
+            (Rule::SerialPort, "/dev/ttyS0", "/dev/"),
+            (Rule::ParallelPort, "/dev/usb/lp0", "/dev/lp0"),
+            (Rule::StartDate, "2006-6-17T16:1:21", "2006-06-17 16:01"),
+            (Rule::WorldWideName, "0x5000c500a1b2c3d4", "5000c500a1b2c3d4"),
+            (Rule::UsbHost, "1-2.3", "1234:56789"),
+            (Rule::ScsiVendor, "ATA Co", "ninechars"),
+            (Rule::ScsiProduct, "Disk_1 two", "a/b"),
         ] {
             assert_eq!(check(rule, good), Ok(()), "{rule:?} {good}");
             assert!(check(rule, bad).is_err(), "{rule:?} {bad}");

@@ -9,15 +9,18 @@ use serde_json::{Map, Value, json};
 /// A document both must accept.
 pub(crate) fn good() -> BoxedStrategy<Value> {
     let guest = select(GuestKind::ALL.to_vec()).prop_flat_map(|kind| {
-        let keys: Vec<&'static Key> =
-            registry::table(kind).iter().filter(|key| !matches!(key.declared, Declared::No(_))).collect();
+        let keys: Vec<&'static Key> = registry::table(kind)
+            .iter()
+            .filter(|key| !matches!(key.declared, Declared::No(_)))
+            .collect();
         let fields = prop::collection::vec(select(keys).prop_flat_map(field), 1..4);
         (Just(kind), fields, unset(kind), word("run", &["running", "stopped"]), source(kind))
     });
     (100_u32..=999_999_999, guest)
         .prop_map(|(vmid, (kind, fields, unset, run, source))| {
             let mut guest: Map<String, Value> = fields.into_iter().collect();
-            let unset: Vec<&str> = unset.into_iter().filter(|name| !guest.contains_key(*name)).collect();
+            let unset: Vec<&str> =
+                unset.into_iter().filter(|name| !guest.contains_key(*name)).collect();
             guest.insert("unset".into(), json!(unset));
             guest.extend(run);
             guest.extend(source);
@@ -62,8 +65,36 @@ enum Accident {
 
 fn accident() -> BoxedStrategy<Accident> {
     let character = select(vec![
-        ",", ";", ":", "=", "/", ".", "-", "+", "0", "9", "f", "G", "\"", "%", "\n", " ", "\t", "\0", "é",
-        "\u{85}", "\u{a0}", ",size=1G", ",media=cdrom", "none", "::", "1.", "local:8", "A", "%41", "-0",
+        ",",
+        ";",
+        ":",
+        "=",
+        "/",
+        ".",
+        "-",
+        "+",
+        "0",
+        "9",
+        "f",
+        "G",
+        "\"",
+        "%",
+        "\n",
+        " ",
+        "\t",
+        "\0",
+        "é",
+        "\u{85}",
+        "\u{a0}",
+        ",size=1G",
+        ",media=cdrom",
+        "none",
+        "::",
+        "1.",
+        "local:8",
+        "A",
+        "%41",
+        "-0",
     ]);
     let value = prop_oneof![
         Just(json!(null)),
@@ -85,7 +116,10 @@ fn accident() -> BoxedStrategy<Accident> {
         Just(json!(["0", "disk"])),
         any_value(),
     ];
-    let name = select(vec!["net0", "net32", "memory", "size", "file", "storage", "gw", "mp0", "state", "ide2", "volume"]);
+    let name = select(vec![
+        "net0", "net32", "memory", "size", "file", "storage", "gw", "mp0", "state", "ide2",
+        "volume",
+    ]);
     prop_oneof![
         4 => character.prop_map(|text| Accident::Insert(text.to_owned())),
         2 => Just(Accident::Delete),
@@ -142,7 +176,10 @@ fn walk(value: &mut Value, visit: &mut impl FnMut(&mut Value)) {
     }
 }
 
-fn word(name: &'static str, words: &'static [&'static str]) -> BoxedStrategy<Option<(String, Value)>> {
+fn word(
+    name: &'static str,
+    words: &'static [&'static str],
+) -> BoxedStrategy<Option<(String, Value)>> {
     prop::option::of(select(words).prop_map(move |word| (name.to_owned(), json!(word)))).boxed()
 }
 
@@ -160,8 +197,12 @@ fn source(kind: GuestKind) -> BoxedStrategy<Option<(String, Value)>> {
 
 fn unset(kind: GuestKind) -> BoxedStrategy<Vec<&'static str>> {
     let names: &[&str] = match kind {
-        GuestKind::Lxc => &["nameserver", "net1", "mp255", "dev9", "tags", "hostname", "onboot", "features"],
-        GuestKind::Qemu => &["ide2", "net31", "scsi30", "cores", "memory", "numa", "numa7", "description"],
+        GuestKind::Lxc => {
+            &["nameserver", "net1", "mp255", "dev9", "tags", "hostname", "onboot", "features"]
+        }
+        GuestKind::Qemu => {
+            &["ide2", "net31", "scsi30", "cores", "memory", "numa", "numa7", "description"]
+        }
     };
     subsequence(names, 0..3).boxed()
 }
@@ -178,20 +219,34 @@ fn field(key: &'static Key) -> BoxedStrategy<(String, Value)> {
 fn value(format: &Format) -> BoxedStrategy<Value> {
     let plain = text(format).prop_map(Value::String);
     match *format {
-        Format::Bool => prop_oneof![plain, any::<bool>().prop_map(Value::from), (0..2).prop_map(Value::from)].boxed(),
+        Format::Bool => {
+            prop_oneof![plain, any::<bool>().prop_map(Value::from), (0..2).prop_map(Value::from)]
+                .boxed()
+        }
         Format::Integer { min, max } | Format::Weight { min, max } => {
             prop_oneof![plain, (min..=max).prop_map(Value::from)].boxed()
         }
-        Format::Mebibytes { min } => prop_oneof![plain, (min..=UNBOUNDED).prop_map(Value::from)].boxed(),
-        Format::Number { max } => {
-            prop_oneof![plain, (0..=max).prop_map(Value::from), Just(json!(1.25)), Just(json!(0.5))].boxed()
+        Format::Mebibytes { min } => {
+            prop_oneof![plain, (min..=UNBOUNDED).prop_map(Value::from)].boxed()
         }
-        Format::List { item, .. } | Format::Words { item, .. } => prop_oneof![plain, list(rule(item))].boxed(),
+        Format::Number { max } => {
+            prop_oneof![plain, (0..=max).prop_map(Value::from), Just(json!(1.25)), Just(json!(0.5))]
+                .boxed()
+        }
+        Format::List { item, .. } | Format::Words { item, .. } => {
+            prop_oneof![plain, list(rule(item))].boxed()
+        }
         Format::Tags => prop_oneof![plain, list(rule(Rule::Tag))].boxed(),
-        Format::Hotplug => prop_oneof![plain, list(hotplug_word()), any::<bool>().prop_map(Value::from)].boxed(),
+        Format::Hotplug => {
+            prop_oneof![plain, list(hotplug_word()), any::<bool>().prop_map(Value::from)].boxed()
+        }
         Format::Boot => prop_oneof![plain, list(rule(Rule::Device))].boxed(),
-        Format::Environment => prop_oneof![plain, list("[A-Z_]{1,5}=[a-z =\t]{0,5}".boxed())].boxed(),
-        Format::SshKeys => prop_oneof![plain, list("ssh-ed25519 AAAA[a-z]{4}( [a-z@%]{1,5})?".boxed())].boxed(),
+        Format::Environment => {
+            prop_oneof![plain, list("[A-Z_]{1,5}=[a-z =\t]{0,5}".boxed())].boxed()
+        }
+        Format::SshKeys => {
+            prop_oneof![plain, list("ssh-ed25519 AAAA[a-z]{4}( [a-z@%]{1,5})?".boxed())].boxed()
+        }
         Format::Property(shape) => prop_oneof![plain, table(shape)].boxed(),
         Format::Choice(_)
         | Format::Text(_)
@@ -236,24 +291,32 @@ fn text(format: &Format) -> BoxedStrategy<String> {
         Format::List { item, .. } => joined(rule(item), "[,; \n]{1,2}"),
         Format::Words { item, .. } => joined(rule(item), "[; ]"),
         Format::Tags => joined(rule(Rule::Tag), "[,; ]{1,3}"),
-        Format::Hotplug => prop_oneof![joined(hotplug_word(), "[,;]"), Just("0".to_owned()), Just("1".to_owned())].boxed(),
+        Format::Hotplug => {
+            prop_oneof![joined(hotplug_word(), "[,;]"), Just("0".to_owned()), Just("1".to_owned())]
+                .boxed()
+        }
         Format::Boot => {
-            let order = joined(rule(Rule::Device), ";").prop_map(|devices| format!("order={devices}"));
+            let order =
+                joined(rule(Rule::Device), ";").prop_map(|devices| format!("order={devices}"));
             prop_oneof![order, "(legacy=)?[acdn]{1,4}"].boxed()
         }
         Format::Environment => joined("[A-Z_]{1,5}=[a-z =]{0,5}".boxed(), "\0"),
         Format::SshKeys => "ssh-ed25519%20AAAA[a-z]{4}|(ssh-rsa AAAA[a-z]{4} me\n){1,2}".boxed(),
         Format::Secret => ".{1,8}".boxed(),
-        Format::GeneratedUuid => "1|[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}".boxed(),
+        Format::GeneratedUuid => {
+            "1|[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}".boxed()
+        }
         Format::Volume => volume(false),
         Format::Size => sized(0),
         Format::Mac => "[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}".boxed(),
         Format::Cidr4 => {
-            let fixed = (any::<std::net::Ipv4Addr>(), 8..=32).prop_map(|(address, prefix)| format!("{address}/{prefix}"));
+            let fixed = (any::<std::net::Ipv4Addr>(), 8..=32)
+                .prop_map(|(address, prefix)| format!("{address}/{prefix}"));
             prop_oneof![fixed, Just("dhcp".to_owned()), Just("manual".to_owned())].boxed()
         }
         Format::Cidr6 => {
-            let fixed = (address6(), 8..=128).prop_map(|(address, prefix)| format!("{address}/{prefix}"));
+            let fixed =
+                (address6(), 8..=128).prop_map(|(address, prefix)| format!("{address}/{prefix}"));
             prop_oneof![3 => fixed, 1 => "auto|dhcp|manual"].boxed()
         }
         Format::Ip4 => any::<std::net::Ipv4Addr>().prop_map(|address| address.to_string()).boxed(),
@@ -275,7 +338,9 @@ fn sized(least_mib: i64) -> BoxedStrategy<String> {
 }
 
 fn joined(item: BoxedStrategy<String>, separator: &'static str) -> BoxedStrategy<String> {
-    (prop::collection::vec(item, 0..4), separator).prop_map(|(items, separator)| items.join(&separator)).boxed()
+    (prop::collection::vec(item, 0..4), separator)
+        .prop_map(|(items, separator)| items.join(&separator))
+        .boxed()
 }
 
 fn rule(rule: Rule) -> BoxedStrategy<String> {
@@ -295,6 +360,15 @@ fn rule(rule: Rule) -> BoxedStrategy<String> {
         Rule::Word => "[A-Za-z0-9_.+:-]{1,8}",
         Rule::UrlEncoded => "([A-Za-z0-9_.~()'*!-]|%20|%C3%a9|%e2%82%AC|%F0%9F%98%80){1,5}",
         Rule::Device => "(scsi|net|ide|usb)[0-9]{1,2}",
+        Rule::Number => "[0-9]{1,4}",
+        Rule::MountOption => "discard|lazytime|noatime|nodev|noexec|nosuid",
+        Rule::SerialPort => "socket|/dev/tty[A-Z][0-9]",
+        Rule::ParallelPort => "/dev/(parport|usb/lp)[0-9]",
+        Rule::StartDate => "now|[0-9]{4}-[0-9]{1,2}-[0-9]{2}(T[0-9]{1,2}:[0-9]{2}:[0-9])?",
+        Rule::WorldWideName => "0x[0-9a-fA-F]{16}",
+        Rule::UsbHost => "[Ss]pice|(0x)?[0-9a-f]{4}:[0-9A-F]{4}|[0-9]-[0-9](\\.[0-9]){0,2}",
+        Rule::ScsiVendor => "[A-Za-z0-9_ -]{1,8}",
+        Rule::ScsiProduct => "[A-Za-z0-9_ -]{1,16}",
     }
     .boxed()
 }
@@ -303,7 +377,8 @@ fn volume(may_be_cdrom: bool) -> BoxedStrategy<String> {
     let fresh = "[a-z]{2,5}:[0-9]{1,3}(\\.[0-9]{0,3})?";
     let existing = "local:[1-9]00/vm-100-disk-[0-9]\\.(raw|qcow2)|tank:(base-1-disk-0/)?vm-1-disk-0|local:1\\.2a|/dev/[a-z]{2,4}";
     if may_be_cdrom {
-        prop_oneof![fresh, existing, "none|cdrom|local:cloudinit|local:1/vm-1-cloudinit\\.qcow2"].boxed()
+        prop_oneof![fresh, existing, "none|cdrom|local:cloudinit|local:1/vm-1-cloudinit\\.qcow2"]
+            .boxed()
     } else {
         prop_oneof![fresh, existing].boxed()
     }
@@ -334,11 +409,14 @@ fn names(part: &'static Part) -> BoxedStrategy<String> {
 fn property(shape: &'static Shape) -> BoxedStrategy<String> {
     let cdrom = shape.part("media").is_some();
     let piece = move |part: &'static Part| {
-        let value = match part.format {
-            Format::Volume => volume(cdrom),
-            format => text(&format).prop_filter("a part has a value without commas", |text| {
-                !text.is_empty() && !text.contains(',')
-            }).boxed(),
+        let value = if matches!(part.format, Format::Volume) {
+            volume(cdrom)
+        } else {
+            text(&part.format)
+                .prop_filter("a part has a value without commas", |text| {
+                    !text.is_empty() && !text.contains(',')
+                })
+                .boxed()
         };
         let bare = shape.bare == Some(part.name);
         (any::<bool>(), names(part), value).prop_map(move |(short, name, value)| {
@@ -355,7 +433,8 @@ fn table(shape: &'static Shape) -> BoxedStrategy<Value> {
     let cdrom = shape.part("media").is_some();
     let entry = move |part: &'static Part| -> BoxedStrategy<Vec<(String, Value)>> {
         if matches!(part.format, Format::Volume) {
-            let named = (names(part), volume(cdrom)).prop_map(|(name, volume)| vec![(name, json!(volume))]);
+            let named =
+                (names(part), volume(cdrom)).prop_map(|(name, volume)| vec![(name, json!(volume))]);
             let storage = (rule(Rule::ConfigId), sized(1)).prop_map(|(storage, size)| {
                 vec![("storage".to_owned(), json!(storage)), ("size".to_owned(), json!(size))]
             });

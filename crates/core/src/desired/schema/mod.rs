@@ -23,6 +23,8 @@ mod number;
 mod pattern;
 mod value;
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 
 use self::value::Definitions;
@@ -138,17 +140,16 @@ fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
             "uniqueItems": true,
         },
     });
-    match words {
-        Value::Object(words) => words,
-        _ => unreachable!("the literal above is an object"),
-    }
+    let Value::Object(words) = words else { unreachable!("the literal above is an object") };
+    words
 }
 
 /// A key that is set cannot be unset too. A schema has no way to say so but key by key.
 fn contradictions(kind: GuestKind) -> Value {
     let contradiction = |key: KeyRef| {
         let name = key.to_string();
-        let not_unset = json!({ "properties": { "unset": { "not": { "contains": { "const": name } } } } });
+        let not_unset =
+            json!({ "properties": { "unset": { "not": { "contains": { "const": name } } } } });
         (name, not_unset)
     };
     Value::Object(unsettable(kind).map(contradiction).collect())
@@ -193,7 +194,8 @@ fn family(name: &str, slots: u16) -> String {
 fn description(key: &Key) -> String {
     let mut text = key.doc.to_owned();
     if key.releases.from > crate::release::Release::V7_4 {
-        text.push_str(&format!(" Since Proxmox VE {}.", key.releases.from));
+        write!(text, " Since Proxmox VE {}.", key.releases.from)
+            .expect("writing to a string cannot fail");
     }
     if key.declared == Declared::RootOnly {
         text.push_str(" Only root@pam may set it.");

@@ -6,6 +6,7 @@
 
 use super::number;
 use crate::registry::{Format, Part, Rule, Shape, Trailing};
+use crate::value::MOUNT_OPTIONS;
 use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS};
 
 /// White space around a text, which the reader drops.
@@ -36,7 +37,9 @@ pub(super) fn text(format: &Format, inside: Option<&Shape>) -> String {
             format!("(?:{bare}|{})", number::size(min))
         }
         Format::Number { max } => number::decimal(max),
-        Format::Choice(words) => format!("(?:{})", words.iter().map(|word| escaped(word)).collect::<Vec<_>>().join("|")),
+        Format::Choice(words) => {
+            format!("(?:{})", words.iter().map(|word| escaped(word)).collect::<Vec<_>>().join("|"))
+        }
         Format::Text(rule) => format!("{BLANK}{}{BLANK}", self::rule(rule, inside.is_some())),
         Format::Description(Trailing::Newlines) => "(?!0\\n*$)[\\s\\S]*".to_owned(),
         Format::Description(Trailing::WhiteSpace) => format!("(?!0{UNICODE_BLANK}$)[\\s\\S]*"),
@@ -56,10 +59,15 @@ pub(super) fn text(format: &Format, inside: Option<&Shape>) -> String {
         }
         Format::SshKeys => {
             let word = "[^\\t\\n\\f\\r ]";
-            format!("(?:[\\s\\S]*{word}[\\t\\n\\f\\r ]+{word}[\\s\\S]*|(?:[^%]|{})*)", encoded_character())
+            format!(
+                "(?:[\\s\\S]*{word}[\\t\\n\\f\\r ]+{word}[\\s\\S]*|(?:[^%]|{})*)",
+                encoded_character()
+            )
         }
         Format::Secret => "[\\s\\S]*".to_owned(),
-        Format::GeneratedUuid => "(?:[01]|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})".to_owned(),
+        Format::GeneratedUuid => {
+            "(?:[01]|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})".to_owned()
+        }
         Format::Volume => volume(inside.is_some_and(|shape| shape.part("media").is_some())),
         Format::Size => number::size(0),
         Format::Mac => "[0-9A-Fa-f][02468ACEace](?::[0-9A-Fa-f]{2}){5}".to_owned(),
@@ -135,12 +143,33 @@ fn rule(rule: Rule, comma_ends: bool) -> String {
         Rule::Word => "[A-Za-z0-9_.+:-]+".to_owned(),
         Rule::UrlEncoded => format!("(?:[A-Za-z0-9_.~()'*!-]|{})+", encoded_character()),
         Rule::Device => DEVICE.to_owned(),
+        Rule::Number => "[0-9]+".to_owned(),
+        Rule::MountOption => format!("(?:{})", MOUNT_OPTIONS.join("|")),
+        Rule::SerialPort => "(?:socket|/dev/[^\\x00-\\x1f\\x7f-\\x9f,]+)".to_owned(),
+        Rule::ParallelPort => "/dev/(?:parport|usb/lp)[0-9]+".to_owned(),
+        Rule::StartDate => {
+            let two = "[0-9]{1,2}";
+            format!("(?:now|[0-9]{{4}}-{two}-{two}(?:T{two}:{two}:{two})?)")
+        }
+        Rule::WorldWideName => "0x[0-9A-Fa-f]{16}".to_owned(),
+        Rule::UsbHost => {
+            let id = "(?:0x)?[0-9A-Fa-f]{4}";
+            format!("(?:{}|{id}:{id}|[0-9]+-[0-9]+(?:\\.[0-9]+)*)", any_case(&["spice"]))
+        }
+        Rule::ScsiVendor => label(8),
+        Rule::ScsiProduct => label(16),
     }
+}
+
+/// A SCSI label: the blanks around it do not count.
+fn label(longest: usize) -> String {
+    format!("(?:[A-Za-z0-9_-](?:[A-Za-z0-9_ -]{{0,{}}}[A-Za-z0-9_-])?)?", longest - 2)
 }
 
 /// Items between separators; one pair of quotes around the whole is dropped, as PVE does.
 fn list(item: &str, separators: &str) -> String {
-    let (inner, end) = if separators.starts_with(',') { ("[^\"]*", "$") } else { ("[^\",]*", "(?:,|$)") };
+    let (inner, end) =
+        if separators.starts_with(',') { ("[^\"]*", "$") } else { ("[^\",]*", "(?:,|$)") };
     let quotes = format!("(?={BLANK}(?:\"{inner}\"|{inner}){BLANK}{end})");
     format!("{quotes}(?:{item}(?=[{separators}\",]|$)|[{separators}\"])*")
 }
@@ -161,7 +190,8 @@ fn address4() -> String {
 fn address6() -> String {
     let group = "[0-9A-Fa-f]{1,4}";
     let address4 = address4();
-    let mut choices = vec![format!("(?:{group}:){{7}}{group}"), format!("(?:{group}:){{6}}{address4}")];
+    let mut choices =
+        vec![format!("(?:{group}:){{7}}{group}"), format!("(?:{group}:){{6}}{address4}")];
     for before in 0..=7 {
         let head = match before {
             0 => String::new(),
@@ -279,9 +309,12 @@ fn models(shape: &Shape) -> Option<String> {
 
 /// Words in any case.
 fn any_case(words: &[&str]) -> String {
-    let letter = |letter: char| match letter.is_ascii_alphabetic() {
-        true => format!("[{}{}]", letter.to_ascii_uppercase(), letter),
-        false => letter.to_string(),
+    let letter = |letter: char| {
+        if letter.is_ascii_alphabetic() {
+            format!("[{}{}]", letter.to_ascii_uppercase(), letter)
+        } else {
+            letter.to_string()
+        }
     };
     let words: Vec<String> = words.iter().map(|word| word.chars().map(letter).collect()).collect();
     format!("(?:{})", words.join("|"))

@@ -26,14 +26,12 @@ impl Definitions {
 
     /// The schema of a key's value.
     pub(super) fn key(&mut self, kind: &str, key: &Key) -> Value {
-        match key.format {
-            Format::Property(shape) => {
-                let name = format!("{kind}-{}{}", key.name, if key.slots.is_some() { "N" } else { "" });
-                let schema = self.property(shape);
-                self.define(&name, schema)
-            }
-            format => self.value(&format, None),
-        }
+        let Format::Property(shape) = key.format else {
+            return self.value(&key.format, None);
+        };
+        let slot = if key.slots.is_some() { "N" } else { "" };
+        let schema = self.property(shape);
+        self.define(&format!("{kind}-{}{slot}", key.name), schema)
     }
 
     /// The schema of a value, alone or as a part of a table.
@@ -52,7 +50,8 @@ impl Definitions {
         let format = Format::Property(shape);
         let mut spellings = vec![text(&format, None)];
         let bare = shape.bare.and_then(|name| shape.part(name));
-        let alone = |bare: &&Part| shape.parts.iter().all(|part| !part.required || part.name == bare.name);
+        let alone =
+            |bare: &&Part| shape.parts.iter().all(|part| !part.required || part.name == bare.name);
         if let Some(bare) = bare.filter(alone) {
             spellings.extend(scalars(&bare.format));
         }
@@ -72,7 +71,8 @@ impl Definitions {
                 properties.insert((*name).to_owned(), schema.clone());
             }
             if matches!(part.format, Format::Volume) {
-                properties.insert("storage".to_owned(), self.value(&Format::Text(Rule::ConfigId), None));
+                properties
+                    .insert("storage".to_owned(), self.value(&Format::Text(Rule::ConfigId), None));
                 names.push("storage");
                 conditions.extend(allocation(&names));
             }
@@ -83,11 +83,13 @@ impl Definitions {
         }
         for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
             if shape.part(gateway).is_some() && shape.part(address).is_some() {
-                let fixed = json!({ "required": [address], "properties": { address: { "pattern": "/" } } });
+                let fixed =
+                    json!({ "required": [address], "properties": { address: { "pattern": "/" } } });
                 conditions.push(json!({ "if": { "required": [gateway] }, "then": fixed }));
             }
         }
-        let mut table = json!({ "type": "object", "properties": properties, "additionalProperties": false });
+        let mut table =
+            json!({ "type": "object", "properties": properties, "additionalProperties": false });
         if !conditions.is_empty() {
             table["allOf"] = Value::Array(conditions);
         }
@@ -105,7 +107,8 @@ fn allocation(names: &[&str]) -> Vec<Value> {
     let is_fresh: Vec<Value> = names[..names.len() - 1]
         .iter()
         .map(|name| {
-            let fresh = json!({ "type": "string", "pattern": pattern::whole(&pattern::fresh_volume()) });
+            let fresh =
+                json!({ "type": "string", "pattern": pattern::whole(&pattern::fresh_volume()) });
             json!({ "required": [name], "properties": { *name: fresh } })
         })
         .collect();
@@ -122,7 +125,8 @@ fn one_of_required(names: &[&str]) -> Value {
 }
 
 fn pairs<'a>(names: &'a [&'a str]) -> impl Iterator<Item = [&'a str; 2]> {
-    let pair = |(at, one): (usize, &'a &'a str)| names[at + 1..].iter().map(move |other| [*one, *other]);
+    let pair =
+        |(at, one): (usize, &'a &'a str)| names[at + 1..].iter().map(move |other| [*one, *other]);
     names.iter().enumerate().flat_map(pair)
 }
 
@@ -144,7 +148,8 @@ fn text(format: &Format, inside: Option<&Shape>) -> Value {
     if let Format::Choice(words) = format {
         return json!({ "enum": words });
     }
-    let mut schema = json!({ "type": "string", "pattern": pattern::whole(&pattern::text(format, inside)) });
+    let mut schema =
+        json!({ "type": "string", "pattern": pattern::whole(&pattern::text(format, inside)) });
     if matches!(format, Format::Description(_)) {
         schema["maxLength"] = json!(DESCRIPTION_MAX);
     }
@@ -154,7 +159,9 @@ fn text(format: &Format, inside: Option<&Shape>) -> Value {
 /// The spellings that are neither text, list nor table.
 fn scalars(format: &Format) -> Vec<Value> {
     match *format {
-        Format::Bool | Format::Hotplug => vec![json!({ "type": "boolean" }), json!({ "enum": [0, 1] })],
+        Format::Bool | Format::Hotplug => {
+            vec![json!({ "type": "boolean" }), json!({ "enum": [0, 1] })]
+        }
         Format::GeneratedUuid => vec![json!({ "enum": [0, 1] })],
         Format::Integer { min, max } | Format::Weight { min, max } => {
             vec![json!({ "type": "integer", "minimum": min, "maximum": max })]
@@ -196,16 +203,21 @@ fn any_of(mut schemas: Vec<Value>) -> Value {
 
 /// The name of a format's definition; none for what is shorter than a reference to it.
 fn name(format: &Format, inside: Option<&Shape>) -> Option<String> {
-    let rule = |rule: Rule| match rule {
-        Rule::Line if inside.is_some() => "line-without-comma".to_owned(),
-        other => kebab(&format!("{other:?}")),
+    let rule = |rule: Rule| {
+        if rule == Rule::Line && inside.is_some() {
+            "line-without-comma".to_owned()
+        } else {
+            kebab(&format!("{rule:?}"))
+        }
     };
     Some(match *format {
         Format::Bool => "boolean".to_owned(),
         Format::Integer { min, max } | Format::Weight { min, max } if max == UNBOUNDED => {
             format!("whole-from-{min}")
         }
-        Format::Integer { min, max } | Format::Weight { min, max } => format!("whole-{min}-to-{max}"),
+        Format::Integer { min, max } | Format::Weight { min, max } => {
+            format!("whole-{min}-to-{max}")
+        }
         Format::Mebibytes { min } => format!("memory-from-{min}"),
         Format::Number { max: UNBOUNDED } => "number".to_owned(),
         Format::Number { max } => format!("number-to-{max}"),
@@ -222,7 +234,9 @@ fn name(format: &Format, inside: Option<&Shape>) -> Option<String> {
         Format::SshKeys => "ssh-keys".to_owned(),
         Format::Secret => "secret".to_owned(),
         Format::GeneratedUuid => "generated-uuid".to_owned(),
-        Format::Volume if inside.is_some_and(|shape| shape.part("media").is_some()) => "drive".to_owned(),
+        Format::Volume if inside.is_some_and(|shape| shape.part("media").is_some()) => {
+            "drive".to_owned()
+        }
         Format::Volume => "volume".to_owned(),
         Format::Size => "size".to_owned(),
         Format::Mac => "mac".to_owned(),
