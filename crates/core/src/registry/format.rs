@@ -5,9 +5,9 @@
 
 use super::Releases;
 
-/// The largest number where PVE's schema names none: as many nines as every reader of JSON and every
-/// `i64` can hold.
-pub const UNBOUNDED: i64 = 999_999_999_999_999_999;
+/// The largest number where PVE's schema names none: as many nines as a double holds exactly, so that
+/// editors, which read JSON numbers as doubles, draw the same line.
+pub const UNBOUNDED: i64 = 999_999_999_999_999;
 
 /// How a value is spelled and compared.
 #[derive(Debug, Clone, Copy)]

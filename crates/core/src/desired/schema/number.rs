@@ -4,7 +4,10 @@
 //! and decimals by value, as the reader does, and never look at what surrounds the number.
 
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::UNBOUNDED;
+
+/// The largest whole number a [`Decimal`] holds.
+const ALL_DIGITS: u128 = 10_u128.pow(18) - 1;
+const _: () = assert!(Decimal::DIGITS_MAX == 18, "the two must go together");
 
 /// A whole number without leading zeros.
 pub(super) fn whole(min: u128, max: u128) -> String {
@@ -32,11 +35,7 @@ pub(super) fn zero_padded(min: i64, max: i64) -> String {
 
 /// A decimal number of at most `max`; `-0` is 0.
 pub(super) fn decimal(max: i64) -> String {
-    let top = match max {
-        UNBOUNDED => Top::AnyOf18Digits,
-        max => Top::Through(natural(max)),
-    };
-    format!("(?:-(?=\\.?0)0*(?:\\.0*)?|{})", between(None, top))
+    format!("(?:-(?=\\.?0)0*(?:\\.0*)?|{})", between(None, Top::Through(natural(max))))
 }
 
 /// The GiB after a storage.
@@ -80,7 +79,7 @@ impl Point {
 /// Where a decimal must end.
 enum Top {
     /// Anywhere: the number of its digits is bound enough.
-    AnyOf18Digits,
+    Anywhere,
     /// At this whole number, itself included.
     Through(u128),
     /// Below this.
@@ -90,7 +89,7 @@ enum Top {
 /// As many bytes as a `u64` counts, in units of `factor`.
 fn below_all_bytes(factor: u128) -> Top {
     let top = Point::ratio(1 << 64, factor);
-    if top.whole > natural(UNBOUNDED) { Top::AnyOf18Digits } else { Top::Below(top) }
+    if top.whole > ALL_DIGITS { Top::Anywhere } else { Top::Below(top) }
 }
 
 fn between(low: Option<Point>, top: Top) -> String {
@@ -102,7 +101,7 @@ fn between(low: Option<Point>, top: Top) -> String {
     }
     let any_fraction = "(?:\\.[0-9]*)?";
     let last = match top {
-        Top::AnyOf18Digits => natural(UNBOUNDED),
+        Top::Anywhere => ALL_DIGITS,
         Top::Through(last) => {
             choices.push(format!("{}(?:\\.0*)?", exactly(last)));
             last - 1
