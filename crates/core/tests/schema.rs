@@ -91,8 +91,7 @@ fn the_corpus_shows_every_declarable_key_well_and_badly_spelled() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
-
+    // PROPTEST_CASES=40000 looks longer.
     #[test]
     fn documents_made_from_the_registry_are_accepted_by_both(document in documents::good()) {
         let sources = json_sources(&document);
