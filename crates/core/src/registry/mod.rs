@@ -18,7 +18,7 @@ mod qemu;
 
 use std::fmt;
 
-pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing};
+pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing, UNBOUNDED};
 
 use crate::id::GuestKind;
 use crate::release::Release;

@@ -27,8 +27,7 @@ const SYSTEMS: &[&str] = &[
     "other", "wxp", "w2k", "w2k3", "w2k8", "wvista", "win7", "win8", "win10", "win11", "l24",
     "l26", "solaris",
 ];
-/// The largest number where PVE's schema names none.
-const MAX: i64 = i64::MAX;
+const MAX: i64 = super::format::UNBOUNDED;
 
 /// A key cloud-init reads: stored at once, and first-boot logic runs again at the next start.
 const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Key {
@@ -220,7 +219,7 @@ pub(super) const KEYS: &[Key] = &[
     key("ostype", Format::Choice(SYSTEMS), "Operating system, for its defaults.")
         .absent(Absent::Text("other"))
         .disrupts(),
-    key("parallel", Format::Text(Rule::Path), "A parallel port of the host.")
+    key("parallel", Format::Text(Rule::ParallelPort), "A parallel port of the host.")
         .slots(3)
         .disrupts()
         .root_only(),
@@ -243,10 +242,14 @@ pub(super) const KEYS: &[Key] = &[
         Format::List { item: Rule::DnsName, separator: ' ' },
         "DNS search domains cloud-init sets, in order of use.",
     ),
-    key("serial", Format::Text(Rule::Line), "A serial port: socket, or a device of the host.")
-        .slots(4)
-        .disrupts()
-        .privilege(Privilege::Hardware),
+    key(
+        "serial",
+        Format::Text(Rule::SerialPort),
+        "A serial port: socket, or a device of the host.",
+    )
+    .slots(4)
+    .disrupts()
+    .privilege(Privilege::Hardware),
     key("shares", Format::Integer { min: 0, max: 50_000 }, "Memory weight for ballooning.")
         .absent(Absent::Integer(1000))
         .live()
@@ -264,7 +267,7 @@ pub(super) const KEYS: &[Key] = &[
     key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.")
         .root_only(),
     cloud_init("sshkeys", Format::SshKeys, "SSH public keys cloud-init installs."),
-    key("startdate", Format::Text(Rule::Line), "Date the machine's clock starts with.")
+    key("startdate", Format::Text(Rule::StartDate), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
     key("startup", Format::Property(&parts::STARTUP), "Start and stop order with the host.")
         .live()

@@ -124,6 +124,15 @@ fn texts(rule: Rule) -> &'static [&'static str] {
         Rule::Word => &["host", "kvm64", "x86-64-v2-AES", "nfs"],
         Rule::UrlEncoded => &["ABC", "ABC%20D"],
         Rule::Device => &["scsi0", "net0"],
+        Rule::Number => &["1", "30"],
+        Rule::MountOption => &["noatime", "nodev", "discard"],
+        Rule::SerialPort => &["socket", "/dev/ttyS1"],
+        Rule::ParallelPort => &["/dev/parport0", "/dev/usb/lp1"],
+        Rule::StartDate => &["now", "2006-06-17T16:01:21"],
+        Rule::WorldWideName => &["0x5000c50015ea71ac"],
+        Rule::UsbHost => &["spice", "1-2", "0x1234:5678"],
+        Rule::ScsiVendor => &["QEMU", "Keel-1"],
+        Rule::ScsiProduct => &["Disk", "Even_Keel 2"],
     }
 }
 

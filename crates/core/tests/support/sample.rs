@@ -96,6 +96,15 @@ fn texts(rule: Rule) -> [String; 2] {
         Rule::Word => ("word", "other"),
         Rule::UrlEncoded => ("A%20B", "C"),
         Rule::Device => ("scsi0", "net0"),
+        Rule::Number => ("1", "2"),
+        Rule::MountOption => ("noatime", "nodev"),
+        Rule::SerialPort => ("socket", "/dev/ttyS0"),
+        Rule::ParallelPort => ("/dev/parport0", "/dev/usb/lp0"),
+        Rule::StartDate => ("2006-06-17", "now"),
+        Rule::WorldWideName => ("0x5000c50015ea71ac", "0x5000c50015ea71ad"),
+        Rule::UsbHost => ("1-2", "spice"),
+        Rule::ScsiVendor => ("vendor-a", "vendor-b"),
+        Rule::ScsiProduct => ("product-a", "product-b"),
     };
     [a.to_owned(), b.to_owned()]
 }
