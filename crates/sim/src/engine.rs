@@ -102,11 +102,12 @@ impl Simulator {
     }
 
     /// A request arrives. Ask [`Self::poll`] what became of it.
+    #[expect(clippy::needless_pass_by_value, reason = "a request that was sent is gone")]
     pub fn submit(&mut self, now_ms: u64, request: Request) -> Ticket {
         self.advance(now_ms);
         self.next_ticket += 1;
         let ticket = self.next_ticket;
-        let pending = self.receive(request);
+        let pending = self.receive(&request);
         self.pending.insert(ticket, pending);
         self.settle();
         Ticket(ticket)
@@ -146,7 +147,7 @@ impl Simulator {
 
     /// Lets time pass until no task is running.
     pub fn run_tasks(&mut self) {
-        while self.tasks.all.iter().any(|task| task.is_running()) {
+        while self.tasks.all.iter().any(super::task::Task::is_running) {
             let Some(next) = self.next_event_ms() else { return };
             self.advance(next);
         }
@@ -204,9 +205,10 @@ impl Simulator {
             Event::Power { guest, running } => {
                 let since_ms = self.now_ms;
                 if let Some(record) = self.world.guest_mut(guest) {
-                    record.power = match running {
-                        true => Power::Running { since_ms, pid: 4242, paused: false },
-                        false => Power::Stopped,
+                    record.power = if running {
+                        Power::Running { since_ms, pid: 4242, paused: false }
+                    } else {
+                        Power::Stopped
                     };
                 }
             }
@@ -238,7 +240,7 @@ impl Simulator {
                     *value = format!(
                         "creation-qemu=9.2.0,ctime={}",
                         self.world.epoch_s + self.now_ms / 1000
-                    )
+                    );
                 }
                 "net0" => *value = format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
                 _ => {}

@@ -186,13 +186,13 @@ where
             }
         }
     });
-    let server = hyper::server::conn::http1::Builder::new()
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), service);
     // An error is a broken connection, which is the client's to notice.
-    let _closed: Result<(), hyper::Error> = server.await;
+    let _closed: Result<(), hyper::Error> = connection.await;
 }
 
 /// The connection breaks without an answer.

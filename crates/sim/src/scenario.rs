@@ -102,9 +102,10 @@ fn add_guest(world: &mut World, random: &mut Random, vmid: VmId, number: u32) {
         66 => config.set_lock(Some("snapshot")),
         _ => {}
     }
-    let power = match running {
-        true => Power::Running { since_ms: 0, pid: 2000 + number, paused: false },
-        false => Power::Stopped,
+    let power = if running {
+        Power::Running { since_ms: 0, pid: 2000 + number, paused: false }
+    } else {
+        Power::Stopped
     };
     world.put_guest(id, config, power);
 }
@@ -131,7 +132,7 @@ fn container(world: &mut World, random: &mut Random, id: VmId, number: u32) -> C
     set(&mut config, "cores", (1 + random.below(4)).to_string());
     set(&mut config, "rootfs", format!("{root},size={gib}G"));
     set(&mut config, "net0", format!("name=eth0,bridge=vmbr0,hwaddr={mac},ip=dhcp,type=veth"));
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         let (volume, gib) = disk(id, random, 1);
         set(&mut config, "mp0", format!("{volume},mp=/data,backup=1,size={gib}G"));
     }
@@ -207,7 +208,7 @@ fn oddities(config: &mut Config, kind: GuestKind, number: u32, release: Release)
             config.active.insert("env".into(), "A=1".into());
         }
         (GuestKind::Lxc, 8) => {
-            config.raw.push(("lxc.apparmor.profile".into(), "unconfined".into()))
+            config.raw.push(("lxc.apparmor.profile".into(), "unconfined".into()));
         }
         (GuestKind::Qemu, 9) if release >= Release::V8_1 => {
             config.active.insert("memory".into(), "current=2048".into());

@@ -195,7 +195,7 @@ impl World {
 
     /// The first free number.
     pub(crate) fn next_id(&self) -> u32 {
-        (VmId::MIN..).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
+        (VmId::MIN..VmId::MAX).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
     }
 
     /// Notes something in the cluster log.
@@ -236,6 +236,7 @@ mod release_text {
     use evenkeel_core::release::Release;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
     pub(super) fn serialize<S: Serializer>(release: &Release, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(release)
     }

@@ -142,7 +142,7 @@ async fn the_proxy_gives_up_after_thirty_seconds_and_the_call_goes_on() {
     assert_eq!((reply.status, began.elapsed().as_secs()), (596, 30));
     tokio::time::sleep(Duration::from_secs(30)).await;
     sim.with(|sim| {
-        assert!(!sim.world.storages["store"].volumes.contains_key("backup/vzdump-lxc-100.tar.zst"))
+        assert!(!sim.world.storages["store"].volumes.contains_key("backup/vzdump-lxc-100.tar.zst"));
     });
 }
 
@@ -208,7 +208,7 @@ async fn events_happen_behind_the_back_of_clients() {
     let config = || root("GET", &node("/lxc/100/config"));
     let before = data(&sim, config()).await;
     sim.with(|sim| {
-        sim.happen(Event::Edit { guest, set: [("cores".to_owned(), Some("7".to_owned()))].into() })
+        sim.happen(Event::Edit { guest, set: [("cores".to_owned(), Some("7".to_owned()))].into() });
     });
     let after = data(&sim, config()).await;
     assert_eq!(after["cores"], 7);

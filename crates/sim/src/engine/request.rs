@@ -113,8 +113,8 @@ impl Pending {
 
 impl Simulator {
     /// Takes a request in: everything that is decided before a worker sees it.
-    pub(super) fn receive(&mut self, request: Request) -> Pending {
-        let record = self.record(&request);
+    pub(super) fn receive(&mut self, request: &Request) -> Pending {
+        let record = self.record(request);
         let mut pending = Pending {
             arrived_ms: self.now_ms,
             record,
@@ -126,7 +126,7 @@ impl Simulator {
             work: None,
         };
         if request.path().starts_with("/sim/") {
-            let reply = endpoints::admin(self, &request);
+            let reply = endpoints::admin(self, request);
             return self.hold(pending, 0, reply);
         }
         match self.faults.on_request(&request.method, request.path()) {
@@ -143,7 +143,7 @@ impl Simulator {
             }
             after => pending.after = after,
         }
-        match self.understand(&request) {
+        match self.understand(request) {
             Ok(work) => {
                 self.records[record].user = Some(work.who.full());
                 self.records[record].params = work.params.keys().cloned().collect();
