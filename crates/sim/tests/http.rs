@@ -41,6 +41,8 @@ async fn the_reason_phrase_carries_the_message_and_errors_close_the_connection()
         "{answer}"
     );
     assert!(answer.to_lowercase().contains("connection: close"), "{answer}");
+    // The scenario's clock begins at 1790000000.
+    assert!(answer.contains("date: Mon, 21 Sep 2026 14:13:2"), "{answer}");
 }
 
 #[tokio::test]
