@@ -158,10 +158,8 @@ impl Replay {
                 *value = value.replace("bridge=vmbr77", "bridge=vmbr0");
             }
         }
-        if guest.kind == GuestKind::Lxc
-            && row.label.contains("stopped")
-            && !row.written().contains(&"arch".to_owned())
-        {
+        let names_arch = row.written().contains(&"arch".to_owned());
+        if guest.kind == GuestKind::Lxc && (record.power.is_running() || !names_arch) {
             record.config.active.entry("arch".into()).or_insert_with(|| "amd64".into());
         }
     }
@@ -214,8 +212,7 @@ impl Replay {
         {
             self.sim.happen(Event::Lock { guest, lock: None });
         }
-        if row.method == "PUT"
-            && words.contains("protection mode")
+        if words.contains("protection mode")
             && let Some(record) = self.sim.world.guest_mut(guest)
         {
             record.config.active.insert("protection".into(), "1".into());

@@ -53,6 +53,12 @@ impl Row {
         keys
     }
 
+    /// Keys a config write gives a value.
+    pub(crate) fn set_keys(&self) -> Vec<String> {
+        let keys = self.params.iter().flatten().map(|(key, _)| key.clone());
+        keys.filter(|key| !matches!(key.as_str(), "delete" | "revert" | "digest")).collect()
+    }
+
     pub(crate) fn upid(&self) -> Option<&str> {
         self.data().as_str().filter(|text| text.starts_with("UPID:"))
     }
