@@ -21,7 +21,8 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-/// The tokens every scenario has: name, secret, and the role of its user on `/`.
+/// The tokens every scenario has: name, secret, and the role of its user on `/`. Their secrets are
+/// published here, so they are accepted from loopback addresses only.
 pub const TOKENS: [(&str, &str, &str); 4] = [
     ("root@pam!full", "00000000-0000-4000-8000-000000000001", "Administrator"),
     ("viewer@pve!ro", "00000000-0000-4000-8000-000000000002", "PVEAuditor"),
@@ -42,7 +43,7 @@ impl Scenario {
         for (token, secret, role) in TOKENS {
             let (user, _) = token.split_once('!').expect("a token names its user");
             if user != "root@pam" {
-                world.access.add_user(user, "secret");
+                world.access.add_user(user, crate::world::PASSWORD);
             }
             world.access.add_token(token, secret, false);
             if !role.is_empty() && user != "root@pam" {
@@ -79,6 +80,11 @@ impl Scenario {
         }
         world
     }
+}
+
+/// Whether a token, written `name=secret`, is one of those everybody knows.
+pub(crate) fn is_published(token: &str) -> bool {
+    TOKENS.iter().any(|(_, secret, _)| token.ends_with(secret))
 }
 
 fn add_guest(world: &mut World, random: &mut Random, vmid: VmId, number: u32) {

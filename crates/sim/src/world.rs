@@ -86,7 +86,7 @@ impl World {
     /// An empty node: storage `local`, bridge `vmbr0`, user root@pam with password `secret`.
     pub fn new(release: Release, node: &str, seed: u64) -> Self {
         let mut access = Access::default();
-        access.add_user("root@pam", "secret");
+        access.add_user("root@pam", PASSWORD);
         let local =
             Storage::new(crate::storage::StorageKind::Dir, "backup,iso,vztmpl", "/var/lib/vz");
         Self {
@@ -207,6 +207,9 @@ impl World {
         }
     }
 }
+
+/// The password of every simulated user; published, so it is good on loopback only.
+pub(crate) const PASSWORD: &str = "secret";
 
 /// The cluster log is a small ring; older lines are gone.
 const CLUSTER_LOG_LINES: usize = 500;

@@ -106,6 +106,37 @@ fn the_admin_endpoint_is_closed_to_other_machines() {
     assert_eq!(reply.status, 403);
 }
 
+#[test]
+fn published_secrets_are_good_on_loopback_only() {
+    let mut sim = Simulator::new(Scenario::default().build());
+    sim.world.access.add_token("root@pam!own", "a-secret-of-my-own", false);
+    let (name, secret, _) = TOKENS[0];
+    let login = [("username", "root@pam"), ("password", "secret")];
+    let requests = [
+        (
+            evenkeel_sim::Request::new("GET", "/api2/json/version")
+                .token(&format!("{name}={secret}")),
+            401,
+        ),
+        (evenkeel_sim::Request::new("POST", "/api2/json/access/ticket").form(&login), 401),
+        (
+            evenkeel_sim::Request::new("GET", "/api2/json/version")
+                .token("root@pam!own=a-secret-of-my-own"),
+            200,
+        ),
+    ];
+    for (mut request, status) in requests {
+        let shown = request.target.clone();
+        for (loopback, expected) in [(false, status), (true, 200)] {
+            request.from_loopback = loopback;
+            let evenkeel_sim::Outcome::Reply(reply) = sim.call(request.clone()) else {
+                panic!("no answer")
+            };
+            assert_eq!(reply.status, expected, "{shown} from loopback: {loopback}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn tls_presents_the_certificate_and_a_renewed_one_after_the_event() {
     let http = start(true).await;
