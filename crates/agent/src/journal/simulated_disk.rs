@@ -337,6 +337,8 @@ impl Disk for SimulatedDisk {
         }
         contents.durable_names = contents.names.clone();
         contents.name_changes.clear();
+        let named: BTreeSet<u64> = contents.names.values().copied().collect();
+        contents.files.retain(|id, _| named.contains(id));
         Ok(())
     }
 

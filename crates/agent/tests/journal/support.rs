@@ -13,8 +13,12 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Small enough that a short script rotates several times and drops a segment.
-pub(crate) const SMALL: Limits =
-    Limits { segment_bytes: 1_500, archive_segments: 2, line_bytes: 64 << 10, reserve_bytes: 4_096 };
+pub(crate) const SMALL: Limits = Limits {
+    segment_bytes: 1_500,
+    archive_segments: 2,
+    line_bytes: 64 << 10,
+    reserve_bytes: 4_096,
+};
 
 /// Longer loops for a machine that has the time.
 pub(crate) fn thorough() -> bool {
@@ -74,7 +78,8 @@ pub(crate) fn started(number: u64, vmid: u32, key: Option<&str>) -> Record {
     let kind = if key.is_some() { ActionKind::Destroy } else { ActionKind::SetConfig };
     let Value::Object(params) = json!({ "cores": 4, "digest": "abc" }) else { unreachable!() };
     let Value::Object(before) = json!({ "cores": 2 }) else { unreachable!() };
-    let details = Details::new(params, before, "cores 2 -> 4".to_owned(), json!({"class": "benign"}));
+    let details =
+        Details::new(params, before, "cores 2 -> 4".to_owned(), json!({"class": "benign"}));
     let event = OpEvent::Started(Box::new(intent(vmid, kind, key)));
     Record::op_started(OpRecord { op: op(number), event }, details)
 }
@@ -169,42 +174,52 @@ pub(crate) fn history(disk: &SimulatedDisk) -> Vec<Map<String, Value>> {
 /// What a list of records says.
 pub(crate) fn fold(records: &[Record]) -> State {
     let mut state = State::default();
-    records.iter().for_each(|record| state.apply(record.clone()).unwrap());
+    for record in records {
+        state.apply(record.clone()).unwrap();
+    }
     state
 }
 
-/// What the records look like when they are read back, learned from a disk without faults.
-pub(crate) fn expected(records: &[Record]) -> Vec<Map<String, Value>> {
-    let disk = SimulatedDisk::default();
-    let mut journal = open_with(&disk, Limits::default()).unwrap();
-    for record in records {
-        journal.append(record.clone(), now()).unwrap();
-    }
-    history(&disk)
+/// What a list of records must look like when any number of them is read back.
+pub(crate) struct Expected {
+    fields: Vec<Map<String, Value>>,
+    /// After none of them, after the first, and so on.
+    states: Vec<State>,
 }
 
-/// Starts on `disk` and checks: of `attempted` at least the acknowledged are there, in order, and
-/// nothing else; the state is their fold; a second start changes nothing.
-pub(crate) fn check_start(
-    disk: &SimulatedDisk,
-    attempted: &[Record],
-    expected: &[Map<String, Value>],
-    acknowledged: usize,
-) -> usize {
-    let journal = open(disk).unwrap();
-    let found = history(disk);
-    let end = match found.last() {
-        None => 0,
-        Some(last) => expected.iter().position(|record| record == last).unwrap() + 1,
-    };
-    assert!(end >= acknowledged, "{acknowledged} acknowledged, {end} found");
-    assert_eq!(found, expected[end - found.len()..end], "in order and without gaps");
-    assert_eq!(journal.state().compacted(), fold(&attempted[..end]).compacted());
-    let head = journal.head();
-    drop(journal);
-    let again = open(disk).unwrap();
-    assert_eq!(again.head(), head, "starting twice equals starting once");
-    assert_eq!(again.state().compacted(), fold(&attempted[..end]).compacted());
-    assert_eq!(disk.uncertain(), 0, "after a start nothing is left unsynced");
-    end
+impl Expected {
+    /// Learned from a disk without faults.
+    pub(crate) fn of(records: &[Record]) -> Self {
+        let disk = SimulatedDisk::default();
+        let mut journal = open_with(&disk, Limits::default()).unwrap();
+        for record in records {
+            journal.append(record.clone(), now()).unwrap();
+        }
+        let states = (0..=records.len()).map(|end| fold(&records[..end]).compacted()).collect();
+        Self { fields: history(&disk), states }
+    }
+
+    /// Starts on `disk` and checks: at least the acknowledged records are there, in order, and
+    /// nothing else; the state is their fold; a second start changes nothing. Says how many records
+    /// there are.
+    pub(crate) fn check_start(&self, disk: &SimulatedDisk, acknowledged: usize) -> usize {
+        let journal = open(disk).unwrap();
+        let found = history(disk);
+        let end = match found.last() {
+            None => 0,
+            Some(last) => self.fields.iter().position(|record| record == last).unwrap() + 1,
+        };
+        assert!(end >= acknowledged, "{acknowledged} acknowledged, {end} found");
+        assert_eq!(found, self.fields[end - found.len()..end], "in order and without gaps");
+        assert_eq!(journal.state().compacted(), self.states[end]);
+        let head = journal.head();
+        drop(journal);
+        assert_eq!(disk.uncertain(), 0, "after a start nothing is left unsynced");
+        let calls = disk.calls();
+        let again = open(disk).unwrap();
+        assert!(disk.calls() <= calls + 3, "a second start repairs nothing");
+        assert_eq!(again.head(), head, "starting twice equals starting once");
+        assert_eq!(again.state().compacted(), self.states[end]);
+        end
+    }
 }
