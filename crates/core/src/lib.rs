@@ -28,4 +28,6 @@ pub mod recover;
 pub mod registry;
 pub mod release;
 pub mod rights;
+#[cfg(test)]
+mod thorough;
 pub mod value;
