@@ -7,7 +7,7 @@ mod property;
 
 use std::collections::BTreeSet;
 
-pub(crate) use property::{comma, declared_volume, normalise, require};
+pub(crate) use property::{comma, declarable, declared_volume, normalise, require};
 
 use super::{Misfit, Value, Volume, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};

@@ -109,6 +109,9 @@ fn set_part(
         piece: misfit.piece.or_else(|| Some(text.to_owned())),
         hint: misfit.hint,
     };
+    if side == Side::Declared {
+        declarable(part)?;
+    }
     if matches!(part.format, Format::Volume) {
         return set_volume(property, part, text, side).map_err(in_part);
     }
@@ -120,6 +123,15 @@ fn set_part(
     }
     property.set(part.name, value);
     Ok(())
+}
+
+/// Refuses a part that PVE would store as something else.
+pub(crate) fn declarable(part: &Part) -> Result<(), Misfit> {
+    let Some(instead) = part.instead else {
+        return Ok(());
+    };
+    let why = format!("Proxmox VE does not store `{}` as it is given", part.name);
+    Err(Misfit::new(why).piece(part.name).hint(format!("declare `{instead}` instead")))
 }
 
 /// Reads a declared volume into its part, and the size it asks for into `size`.
