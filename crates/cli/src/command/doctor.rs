@@ -134,10 +134,13 @@ async fn token_rights(
         findings.ok("rights", "the token has every right that is needed".to_owned());
         return Ok(());
     }
-    for (path, privileges) in &missing {
+    let role = role(&needed, &connection.token_id);
+    for (position, (path, privileges)) in missing.iter().enumerate() {
         let names: Vec<&str> = privileges.iter().copied().collect();
         let what = format!("the token lacks {} on {path}", names.join(", "));
-        findings.fail("rights", &what, &role(&needed, &connection.token_id));
+        // One role mends them all, so it is said once, at the end.
+        let next = (position + 1 == missing.len()).then(|| role.clone());
+        findings.0.push(Finding { verdict: Verdict::Failed, subject: "rights", what, next });
     }
     Ok(())
 }
