@@ -40,6 +40,8 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
+    /// Print the JSON Schema of desired files, for editors
+    Schema,
     /// Print completions for a shell
     Completions {
         /// The shell

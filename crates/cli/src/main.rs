@@ -30,6 +30,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
+        Verb::Schema => command::schema::run(),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }

@@ -162,10 +162,40 @@ impl Access {
         held
     }
 
-    /// Whether any of the privileges is held.
+    /// Whether any of the privileges is held. Asked for every guest of every list, so it looks
+    /// roles up without building sets.
     pub(crate) fn may(&self, who: &Identity, path: &str, any: &[&str], release: Release) -> bool {
-        let held = self.privileges(who, path, release);
-        any.iter().any(|name| held.contains_key(name))
+        let holds = |holder: &str| any.iter().any(|name| self.holds(holder, path, name, release));
+        let Some(id) = &who.token else { return holds(&who.user) };
+        let name = format!("{}!{id}", who.user);
+        match self.tokens.get(&name) {
+            Some(token) if !token.separated => holds(&who.user),
+            Some(_) | None => any.iter().any(|privilege| {
+                self.holds(&who.user, path, privilege, release)
+                    && self.holds(&name, path, privilege, release)
+            }),
+        }
+    }
+
+    fn holds(&self, holder: &str, path: &str, privilege: &str, release: Release) -> bool {
+        let has =
+            |name: &str| role_parts(name, release).iter().any(|part| part.contains(&privilege));
+        if holder == "root@pam" {
+            return has("Administrator");
+        }
+        let covers = |grant: &&Grant| {
+            let below = path
+                .strip_prefix(grant.path.as_str())
+                .is_some_and(|rest| grant.path == "/" || rest.is_empty() || rest.starts_with('/'));
+            grant.holder == holder && below && (grant.propagate || grant.path == path)
+        };
+        // The longest path is the nearest grant, and it replaces those above it.
+        let nearest = self.acl.iter().filter(covers).map(|grant| grant.path.len()).max();
+        self.acl
+            .iter()
+            .filter(covers)
+            .filter(|grant| Some(grant.path.len()) == nearest)
+            .any(|grant| has(&grant.role))
     }
 }
 
@@ -245,21 +275,27 @@ pub(crate) const ROLES: [&str; 10] = [
 
 /// The privileges of a role in a release; an unknown role has none.
 pub(crate) fn role(name: &str, release: Release) -> BTreeSet<&'static str> {
-    let agent: &[&str] = if release >= Release::V9_0 {
-        &[
-            "VM.GuestAgent.Audit",
-            "VM.GuestAgent.FileRead",
-            "VM.GuestAgent.FileSystemMgmt",
-            "VM.GuestAgent.FileWrite",
-            "VM.GuestAgent.Unrestricted",
-            "VM.Replicate",
-        ]
+    let known = |name: &&str| release >= Release::V8_0 || !name.starts_with("Mapping.");
+    role_parts(name, release).into_iter().flatten().copied().filter(known).collect()
+}
+
+const AGENT_BEFORE_9: [&str; 1] = ["VM.Monitor"];
+const AGENT: [&str; 6] = [
+    "VM.GuestAgent.Audit",
+    "VM.GuestAgent.FileRead",
+    "VM.GuestAgent.FileSystemMgmt",
+    "VM.GuestAgent.FileWrite",
+    "VM.GuestAgent.Unrestricted",
+    "VM.Replicate",
+];
+
+fn role_parts(name: &str, release: Release) -> Vec<&'static [&'static str]> {
+    let (agent, agent_audit): (&[&str], &[&str]) = if release >= Release::V9_0 {
+        (&AGENT, &["VM.GuestAgent.Audit"])
     } else {
-        &["VM.Monitor"]
+        (&AGENT_BEFORE_9, &[])
     };
-    let agent_audit: &[&str] =
-        if release >= Release::V9_0 { &["VM.GuestAgent.Audit"] } else { &[] };
-    let parts: Vec<&[&str]> = match name {
+    match name {
         "Administrator" => vec![&AUDIT, &VM_USER, &VM_ADMIN, &DATASTORE, &ADMIN, &ROOT, agent],
         "PVEAdmin" => vec![&AUDIT, &VM_USER, &VM_ADMIN, &DATASTORE, &ADMIN, agent],
         "PVEAuditor" => vec![&AUDIT, agent_audit],
@@ -268,13 +304,9 @@ pub(crate) fn role(name: &str, release: Release) -> BTreeSet<&'static str> {
         "PVEDatastoreAdmin" => vec![&DATASTORE, &["Datastore.Audit"]],
         "PVEDatastoreUser" => vec![&["Datastore.AllocateSpace", "Datastore.Audit"]],
         "PVEPoolAdmin" => vec![&["Pool.Allocate", "Pool.Audit"]],
-        "EvenkeelReader" => {
-            vec![&["VM.Audit", "Datastore.Audit", "Sys.Audit", "Pool.Audit"]]
-        }
+        "EvenkeelReader" => vec![&["VM.Audit", "Datastore.Audit", "Sys.Audit", "Pool.Audit"]],
         _ => Vec::new(),
-    };
-    let known = |name: &&str| release >= Release::V8_0 || !name.starts_with("Mapping.");
-    parts.into_iter().flatten().copied().filter(|name| known(&name)).collect()
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! anything that changes the file (lock, after-restart values, snapshots) and with nothing else.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::release::Release;
@@ -104,14 +105,17 @@ impl Config {
     /// The SHA-1 of the rendered file.
     pub(crate) fn digest(&self, kind: GuestKind) -> String {
         let hash = Sha1::digest(self.render(kind).as_bytes());
-        hash.iter().map(|byte| format!("{byte:02x}")).collect()
+        hash.iter().fold(String::new(), |mut text, byte| {
+            let _infallible = write!(text, "{byte:02x}");
+            text
+        })
     }
 
     /// The file's text.
     pub(crate) fn render(&self, kind: GuestKind) -> String {
         let mut text = render_section(&self.active, kind);
         for (key, value) in &self.raw {
-            text.push_str(&format!("{key}: {value}\n"));
+            let _infallible = writeln!(text, "{key}: {value}");
         }
         if !self.pending.is_empty() || !self.pending_delete.is_empty() {
             let mut section = self.pending.clone();
@@ -129,7 +133,7 @@ impl Config {
             text.push_str(&render_section(&section, kind));
         }
         for snapshot in &self.snapshots {
-            text.push_str(&format!("\n[{}]\n", snapshot.name));
+            let _infallible = write!(text, "\n[{}]\n", snapshot.name);
             text.push_str(&render_section(&snapshot.section, kind));
         }
         text
@@ -148,8 +152,8 @@ impl Config {
         }
         for slot in 0..UNUSED_SLOTS {
             let key = format!("unused{slot}");
-            if !self.active.contains_key(&key) {
-                self.active.insert(key, volume.to_owned());
+            if let std::collections::btree_map::Entry::Vacant(e) = self.active.entry(key) {
+                e.insert(volume.to_owned());
                 return;
             }
         }
@@ -166,13 +170,13 @@ fn render_section(section: &Section, kind: GuestKind) -> String {
     if kind == GuestKind::Lxc || description != "0" {
         for line in description.trim_end_matches('\n').split('\n') {
             if !description.trim_end_matches('\n').is_empty() {
-                text.push_str(&format!("#{}\n", encode_comment(line)));
+                let _infallible = writeln!(text, "#{}", encode_comment(line));
             }
         }
     }
     for (key, value) in section {
         if key != "description" {
-            text.push_str(&format!("{key}: {value}\n"));
+            let _infallible = writeln!(text, "{key}: {value}");
         }
     }
     text
@@ -185,7 +189,7 @@ fn encode_comment(line: &str) -> String {
         if (0x20..=0x7e).contains(&byte) && byte != b'%' {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _infallible = write!(out, "%{byte:02X}");
         }
     }
     out

@@ -86,8 +86,10 @@ fn check_guest_format(name: &str, value: &str) -> Result<(), Refusal> {
             !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit() || b",-".contains(&b)),
             format!("unable to parse cpuset '{value}'"),
         ),
-        "cpu-type" => must(
-            value.starts_with("custom-") || CPU_TYPES.contains(&value),
+        "cpu-type" | "cpu-type-7" => must(
+            value.starts_with("custom-")
+                || (CPU_TYPES.contains(&value)
+                    && !(name == "cpu-type-7" && value.starts_with("x86-64"))),
             format!("Built-in cputype '{value}' is not defined (missing 'custom-' prefix?)"),
         ),
         "boot-devices" => {

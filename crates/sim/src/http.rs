@@ -12,7 +12,9 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::ext::ReasonPhrase;
-use hyper::header::{CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, HeaderValue, LOCATION, SERVER};
+use hyper::header::{
+    CONNECTION, CONTENT_DISPOSITION, CONTENT_TYPE, DATE, HeaderValue, LOCATION, SERVER,
+};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -190,18 +192,23 @@ where
                 return Err(Broken);
             }
             match outcome {
-                Outcome::Reply(reply) => Ok(response(reply, count)),
+                Outcome::Reply(reply) => {
+                    let mut response = response(reply, count);
+                    let unix = node.with(|sim| sim.unix_s());
+                    response.headers_mut().insert(DATE, date(unix));
+                    Ok(response)
+                }
                 Outcome::Dropped | Outcome::Wait { .. } => Err(Broken),
             }
         }
     });
-    let server = hyper::server::conn::http1::Builder::new()
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
         .keep_alive(true)
         .serve_connection(TokioIo::new(stream), service);
     // An error is a broken connection, which is the client's to notice.
-    let _closed: Result<(), hyper::Error> = server.await;
+    let _closed: Result<(), hyper::Error> = connection.await;
 }
 
 /// The connection breaks without an answer.
@@ -258,6 +265,14 @@ fn response(reply: Reply, count: u32) -> hyper::Response<Full<Bytes>> {
         );
     }
     response
+}
+
+/// The simulated clock, so that clients can match tasks with it.
+fn date(unix: u64) -> HeaderValue {
+    let moment = i64::try_from(unix).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    let text = moment.unwrap_or_default().strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+    HeaderValue::from_str(&text)
+        .unwrap_or(HeaderValue::from_static("Thu, 01 Jan 1970 00:00:00 GMT"))
 }
 
 fn redirect(request: &hyper::Request<Incoming>) -> hyper::Response<Full<Bytes>> {

@@ -44,7 +44,7 @@ impl InProcess {
                 self.changed.notify_waiters();
                 return outcome;
             };
-            let idle = Duration::from_secs(3600);
+            let idle = Duration::from_hours(1);
             let wait = until_ms
                 .map_or(idle, |until| Duration::from_millis(until.saturating_sub(now_ms).max(1)));
             tokio::select! {

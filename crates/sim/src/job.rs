@@ -8,6 +8,8 @@ mod disks;
 mod power;
 mod snapshots;
 
+use std::fmt::Write as _;
+
 use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
@@ -163,10 +165,12 @@ pub(crate) struct Site<'a> {
     pub(crate) timings: &'a Timings,
     pub(crate) now_ms: u64,
     pub(crate) log: &'a mut Vec<String>,
+    /// How many warnings the task has given so far.
+    pub(crate) warnings: u32,
 }
 
-/// Waiting for the file lock inside a worker is short for new guests, ten seconds otherwise.
-const LOCK_WAIT_MS: u64 = 10_000;
+/// A worker waits this long for the guest's file lock.
+pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
 impl Job {
     /// The guest whose file lock the task holds for its whole run.
@@ -194,10 +198,6 @@ impl Job {
             | Self::Configure { guest, .. } => Some(*guest),
             Self::Backup { .. } | Self::DeleteVolume { .. } => None,
         }
-    }
-
-    pub(crate) fn lock_timeout_ms(&self) -> u64 {
-        LOCK_WAIT_MS
     }
 }
 
@@ -248,61 +248,64 @@ pub(crate) fn begin(site: &mut Site<'_>, job: &Job) -> Result<u64, String> {
             create::begin_destroy(site, *guest, *purge, *force).map(|()| t.short_ms)
         }
         Job::Configure { .. } => Ok(0),
-        Job::Backup { guests, .. } => disks::begin_backup(site, guests).map(|()| t.copy_ms),
+        Job::Backup { guests, .. } => {
+            disks::begin_backup(site, guests);
+            Ok(t.copy_ms)
+        }
         Job::DeleteVolume { .. } => Ok(t.short_ms),
     }
 }
 
-/// Ends a task whose time is over: its effects. `Ok` may carry a number of warnings.
-pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<u32, String> {
+/// Ends a task whose time is over: its effects.
+pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<(), String> {
     match job {
-        Job::Start { guest } => power::started(site, *guest),
+        Job::Start { guest } => return power::started(site, *guest),
         Job::Stop { guest } => power::stopped(site, *guest),
         Job::Shutdown { guest, timeout_s, force } => {
-            power::shut_down(site, *guest, *timeout_s, *force)
+            return power::shut_down(site, *guest, *timeout_s, *force);
         }
-        Job::Reboot { guest, .. } => power::rebooted(site, *guest),
-        Job::Reset { .. } => Ok(0),
+        Job::Reboot { guest, .. } => return power::rebooted(site, *guest),
+        Job::Reset { .. } => {}
         Job::Pause { guest } => power::paused(site, *guest, true),
         Job::Hibernate { guest } => power::hibernated(site, *guest),
         Job::Resume { guest } => power::paused(site, *guest, false),
         Job::Create { guest, config, start, broken } => {
-            create::created(site, *guest, config, *start, broken.as_deref())
+            return create::created(site, *guest, config, *start, broken.as_deref());
         }
         Job::Restore { guest, config, start } => {
-            create::created(site, *guest, config, *start, None)
+            return create::created(site, *guest, config, *start, None);
         }
-        Job::Clone { source, target, config, full, storage, format } => create::cloned(
-            site,
-            *source,
-            *target,
-            config,
-            *full,
-            storage.as_deref(),
-            format.as_deref(),
-        ),
+        Job::Clone { source, target, config, full, storage, format } => {
+            let (storage, format) = (storage.as_deref(), format.as_deref());
+            return create::cloned(site, *source, *target, config, *full, storage, format);
+        }
         Job::Template { guest } => disks::templated(site, *guest),
         Job::Resize { guest, disk, relative, bytes, .. } => {
-            disks::resized(site, *guest, disk, *relative, *bytes)
+            disks::resized(site, *guest, disk, *relative, *bytes);
         }
         Job::Move { guest, disk, storage, delete } => {
-            disks::moved(site, *guest, disk, storage, *delete)
+            return disks::moved(site, *guest, disk, storage, *delete);
         }
         Job::Reassign { guest, disk, target, target_disk } => {
-            disks::reassigned(site, *guest, disk, *target, target_disk)
+            return disks::reassigned(site, *guest, disk, *target, target_disk);
         }
         Job::Snapshot { guest, name, description, state } => {
-            snapshots::taken(site, *guest, name, description, *state)
+            snapshots::taken(site, *guest, name, description, *state);
         }
-        Job::Rollback { guest, name, start } => snapshots::rolled_back(site, *guest, name, *start),
+        Job::Rollback { guest, name, start } => {
+            return snapshots::rolled_back(site, *guest, name, *start);
+        }
         Job::DeleteSnapshot { guest, name, .. } => snapshots::deleted(site, *guest, name),
         Job::Destroy { guest, unreferenced, .. } => create::destroyed(site, *guest, *unreferenced),
-        Job::Configure { guest, change, skip_lock } => configure(site, *guest, change, *skip_lock),
-        Job::Backup { guests, storage, remove, protected } => {
-            disks::backed_up(site, guests, storage, *remove, *protected)
+        Job::Configure { guest, change, skip_lock } => {
+            return configure(site, *guest, change, *skip_lock);
         }
-        Job::DeleteVolume { volume } => disks::volume_deleted(site, volume),
+        Job::Backup { guests, storage, remove, protected } => {
+            return disks::backed_up(site, guests, storage, *remove, *protected);
+        }
+        Job::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
     }
+    Ok(())
 }
 
 /// What a killed worker leaves behind: config locks stay, a shutdown says why it ended.
@@ -320,10 +323,10 @@ fn configure(
     guest: GuestId,
     change: &Change,
     skip_lock: bool,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     site.log.push(describe(guest, change));
     match crate::write::qemu::update(site.world, guest, change, skip_lock, site.now_ms) {
-        Ok(()) => Ok(0),
+        Ok(()) => Ok(()),
         Err(crate::reply::Failure::Died(message)) => Err(message),
         Err(crate::reply::Failure::Params(errors)) => {
             let lines: Vec<String> =
@@ -338,12 +341,12 @@ fn configure(
 pub(crate) fn describe(guest: GuestId, change: &Change) -> String {
     let mut words = String::new();
     if !change.delete.is_empty() {
-        words.push_str(&format!(" -delete {}", change.delete.join(",")));
+        let _infallible = write!(words, " -delete {}", change.delete.join(","));
     }
     for (key, value) in &change.set {
         let shown =
             if key == "cipassword" { "<hidden>" } else { value.as_deref().unwrap_or_default() };
-        words.push_str(&format!(" -{key} {shown}"));
+        let _infallible = write!(words, " -{key} {shown}");
     }
     format!("update VM {}:{words}", guest.vmid)
 }

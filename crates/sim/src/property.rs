@@ -135,7 +135,7 @@ pub(crate) fn parse_size(text: &str) -> Option<u64> {
 /// Prints bytes with the largest unit that divides them exactly.
 pub(crate) fn print_size(bytes: u64) -> String {
     for (letter, shift) in UNITS.iter().rev() {
-        if bytes % (1 << shift) == 0 {
+        if bytes.is_multiple_of(1 << shift) {
             return format!("{}{letter}", bytes >> shift);
         }
     }

@@ -1,5 +1,7 @@
 //! Numbers from a seed: addresses, uuids, process ids. The same seed gives the same world.
 
+use std::fmt::Write as _;
+
 use serde::{Deserialize, Serialize};
 
 /// A small generator (splitmix64); good enough for names, never for secrets.
@@ -30,7 +32,7 @@ impl Random {
         let mut mac = prefix.trim_end_matches(':').to_ascii_uppercase();
         let missing = 6_usize.saturating_sub(mac.split(':').count());
         for shift in 0..missing {
-            mac.push_str(&format!(":{:02X}", (n >> (8 * shift)) & 0xff));
+            let _infallible = write!(mac, ":{:02X}", (n >> (8 * shift)) & 0xff);
         }
         mac
     }

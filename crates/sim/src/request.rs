@@ -4,6 +4,7 @@
 //! are split at `&` and `;`, a value ends at its second `=`, a repeated key becomes a list).
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use evenkeel_core::release::Release;
 use serde_json::Value;
@@ -237,7 +238,7 @@ pub(crate) fn encode(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            let _infallible = write!(out, "%{byte:02X}");
         }
     }
     out

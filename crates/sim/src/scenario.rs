@@ -21,7 +21,8 @@ pub struct Scenario {
     pub seed: u64,
 }
 
-/// The tokens every scenario has: name, secret, and the role of its user on `/`.
+/// The tokens every scenario has: name, secret, and the role of its user on `/`. Their secrets are
+/// published here, so they are accepted from loopback addresses only.
 pub const TOKENS: [(&str, &str, &str); 4] = [
     ("root@pam!full", "00000000-0000-4000-8000-000000000001", "Administrator"),
     ("viewer@pve!ro", "00000000-0000-4000-8000-000000000002", "PVEAuditor"),
@@ -42,7 +43,7 @@ impl Scenario {
         for (token, secret, role) in TOKENS {
             let (user, _) = token.split_once('!').expect("a token names its user");
             if user != "root@pam" {
-                world.access.add_user(user, "secret");
+                world.access.add_user(user, crate::world::PASSWORD);
             }
             world.access.add_token(token, secret, false);
             if !role.is_empty() && user != "root@pam" {
@@ -81,6 +82,11 @@ impl Scenario {
     }
 }
 
+/// Whether a token, written `name=secret`, is one of those everybody knows.
+pub(crate) fn is_published(token: &str) -> bool {
+    TOKENS.iter().any(|(_, secret, _)| token.ends_with(secret))
+}
+
 fn add_guest(world: &mut World, random: &mut Random, vmid: VmId, number: u32) {
     let kind = if number.is_multiple_of(2) { GuestKind::Lxc } else { GuestKind::Qemu };
     let id = GuestId::new(kind, vmid);
@@ -102,9 +108,10 @@ fn add_guest(world: &mut World, random: &mut Random, vmid: VmId, number: u32) {
         66 => config.set_lock(Some("snapshot")),
         _ => {}
     }
-    let power = match running {
-        true => Power::Running { since_ms: 0, pid: 2000 + number, paused: false },
-        false => Power::Stopped,
+    let power = if running {
+        Power::Running { since_ms: 0, pid: 2000 + number, paused: false }
+    } else {
+        Power::Stopped
     };
     world.put_guest(id, config, power);
 }
@@ -131,7 +138,7 @@ fn container(world: &mut World, random: &mut Random, id: VmId, number: u32) -> C
     set(&mut config, "cores", (1 + random.below(4)).to_string());
     set(&mut config, "rootfs", format!("{root},size={gib}G"));
     set(&mut config, "net0", format!("name=eth0,bridge=vmbr0,hwaddr={mac},ip=dhcp,type=veth"));
-    if number % 5 == 0 {
+    if number.is_multiple_of(5) {
         let (volume, gib) = disk(id, random, 1);
         set(&mut config, "mp0", format!("{volume},mp=/data,backup=1,size={gib}G"));
     }
@@ -207,7 +214,7 @@ fn oddities(config: &mut Config, kind: GuestKind, number: u32, release: Release)
             config.active.insert("env".into(), "A=1".into());
         }
         (GuestKind::Lxc, 8) => {
-            config.raw.push(("lxc.apparmor.profile".into(), "unconfined".into()))
+            config.raw.push(("lxc.apparmor.profile".into(), "unconfined".into()));
         }
         (GuestKind::Qemu, 9) if release >= Release::V8_1 => {
             config.active.insert("memory".into(), "current=2048".into());

@@ -165,7 +165,7 @@ impl Storage {
                         .any(|format| self.volumes.contains_key(&format!("{vmid}/{stem}.{format}")))
             })
         };
-        let number = (0..).find(|number| !taken(*number)).expect("there are endless numbers");
+        let number = (0..u32::MAX).find(|number| !taken(*number)).unwrap_or(u32::MAX);
         match self.kind {
             StorageKind::Dir => format!("{vmid}/{prefix}-{vmid}-disk-{number}.{format}"),
             StorageKind::LvmThin | StorageKind::ZfsPool => format!("{prefix}-{vmid}-disk-{number}"),

@@ -6,7 +6,7 @@ use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Identity;
-use crate::job::Job;
+use crate::job::{Job, LOCK_WAIT_MS};
 
 /// One task, from its fork until the node forgets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -114,21 +114,20 @@ impl Tasks {
         id: &str,
         who: &Identity,
         job: Job,
-        now: (u64, u64),
+        (now_ms, unix): (u64, u64),
     ) -> Upid {
-        let (now_ms, now_s) = now;
         self.next_pid += 1;
         let upid = Upid {
             node: node.to_owned(),
             pid: FIRST_PID + self.next_pid,
             // Clock ticks since the node booted, a while before the simulation began.
             pstart: 200_000 + now_ms / 10,
-            start_s: now_s,
+            start_s: unix,
             kind: kind.to_owned(),
             id: id.to_owned(),
             user: who.full(),
         };
-        let stage = Stage::Waiting { deadline_ms: now_ms + job.lock_timeout_ms() };
+        let stage = Stage::Waiting { deadline_ms: now_ms + LOCK_WAIT_MS };
         self.all.push(Task {
             upid: upid.clone(),
             stage,
@@ -161,7 +160,7 @@ impl Tasks {
             "unexpected status" => {}
             "OK" => task.log.push("TASK OK".into()),
             warnings if warnings.starts_with("WARNINGS:") => {
-                task.log.push(format!("TASK {warnings}"))
+                task.log.push(format!("TASK {warnings}"));
             }
             error => task.log.push(format!("TASK ERROR: {}", error.replace('\n', " ").trim_end())),
         }

@@ -86,7 +86,7 @@ impl World {
     /// An empty node: storage `local`, bridge `vmbr0`, user root@pam with password `secret`.
     pub fn new(release: Release, node: &str, seed: u64) -> Self {
         let mut access = Access::default();
-        access.add_user("root@pam", "secret");
+        access.add_user("root@pam", PASSWORD);
         let local =
             Storage::new(crate::storage::StorageKind::Dir, "backup,iso,vztmpl", "/var/lib/vz");
         Self {
@@ -195,7 +195,7 @@ impl World {
 
     /// The first free number.
     pub(crate) fn next_id(&self) -> u32 {
-        (VmId::MIN..).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
+        (VmId::MIN..VmId::MAX).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
     }
 
     /// Notes something in the cluster log.
@@ -207,6 +207,9 @@ impl World {
         }
     }
 }
+
+/// The password of every simulated user; published, so it is good on loopback only.
+pub(crate) const PASSWORD: &str = "secret";
 
 /// The cluster log is a small ring; older lines are gone.
 const CLUSTER_LOG_LINES: usize = 500;
@@ -236,6 +239,7 @@ mod release_text {
     use evenkeel_core::release::Release;
     use serde::{Deserialize as _, Deserializer, Serializer};
 
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
     pub(super) fn serialize<S: Serializer>(release: &Release, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(release)
     }

@@ -5,5 +5,6 @@ pub(crate) mod doctor;
 pub(crate) mod import;
 pub(crate) mod plan;
 pub(crate) mod reference;
+pub(crate) mod schema;
 pub(crate) mod sim;
 pub(crate) mod validate;

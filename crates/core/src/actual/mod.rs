@@ -9,7 +9,7 @@ mod config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use config::{Config, Entry, Field, Reading, Waiting};
+pub use config::{Config, Entry, Field, Reading, UnknownWaits, Waiting};
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
 use crate::release::Release;

@@ -175,9 +175,11 @@ impl fmt::Display for Change {
     }
 }
 
-/// A value, or the word for its absence.
+/// A value, or the word for its absence; an empty value is written by deleting its key.
 fn shown(format: &Format, value: Option<&Value>) -> String {
-    value.map_or_else(|| "unset".to_owned(), |value| print::shown(format, value))
+    value
+        .filter(|value| !value.is_empty())
+        .map_or_else(|| "unset".to_owned(), |value| print::shown(format, value))
 }
 
 /// The parts of a property string that differ and count.

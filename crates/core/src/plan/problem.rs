@@ -47,6 +47,13 @@ pub enum Problem {
     },
     /// A volume would be allocated into a slot that holds something.
     SlotTaken(KeyRef),
+    /// A volume would be allocated while a detached one waits on the same storage.
+    LeftUnused {
+        /// The empty slot.
+        disk: KeyRef,
+        /// Where the detached volume is.
+        unused: KeyRef,
+    },
     /// The root volume differs in more than its size.
     RootVolume,
     /// Only root@pam may set it, and an API token never is root@pam.
@@ -91,6 +98,10 @@ impl fmt::Display for Problem {
             Self::SlotTaken(disk) => {
                 write!(f, "{disk} is taken: a volume is allocated only into an empty slot")
             }
+            Self::LeftUnused { disk, unused } => write!(
+                f,
+                "{disk} is empty and {unused} holds a volume of that storage: it may be the one, so none is allocated"
+            ),
             Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
             Self::RootOnly(key) => {
                 write!(f, "{key} can be set only by root@pam, which no API token is")
@@ -131,6 +142,9 @@ impl Problem {
                 format!("declare storage {have}, or move the volume")
             }
             Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
+            Self::LeftUnused { disk, unused } => {
+                format!("declare {disk} with the volume of {unused}, or have {unused} removed")
+            }
             Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
             Self::FixedAtCreation(key) => format!("leave {key} out, or declare what is there"),

@@ -5,6 +5,10 @@
 
 use super::Releases;
 
+/// The largest number where PVE's schema names none: as many nines as a double holds exactly, so that
+/// editors, which read JSON numbers as doubles, draw the same line.
+pub const UNBOUNDED: i64 = 999_999_999_999_999;
+
 /// How a value is spelled and compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Format {
@@ -155,6 +159,24 @@ pub enum Rule {
     UrlEncoded,
     /// A guest device such as `scsi0`.
     Device,
+    /// Digits.
+    Number,
+    /// An option PVE lets a container's mount have.
+    MountOption,
+    /// `socket`, or a device of the host.
+    SerialPort,
+    /// A parallel port of the host.
+    ParallelPort,
+    /// `now`, or a date with or without a time.
+    StartDate,
+    /// A world wide name: `0x` and 16 hex digits.
+    WorldWideName,
+    /// `spice`, VENDOR:PRODUCT, or BUS-PORT.
+    UsbHost,
+    /// What a SCSI disk says its vendor is: at most 8 characters.
+    ScsiVendor,
+    /// What a SCSI disk says it is: at most 16 characters.
+    ScsiProduct,
 }
 
 /// Which trailing characters of a description PVE drops.
@@ -252,6 +274,12 @@ impl Shape {
     pub(super) const fn model_is_key(mut self) -> Self {
         self.model_is_key = true;
         self
+    }
+
+    /// The part of a property's own name, which is one of this shape's.
+    pub(crate) fn named(&self, name: &str) -> &'static Part {
+        let at = self.parts.binary_search_by(|part| part.name.cmp(name));
+        &self.parts[at.expect("a property has only parts of its shape")]
     }
 
     /// The part of that name or alias.

@@ -19,6 +19,7 @@ mod rule;
 
 use std::collections::BTreeSet;
 
+pub(crate) use rule::MOUNT_OPTIONS;
 pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
 
 use crate::quantity::{Bytes, Decimal};

@@ -135,7 +135,8 @@ fn property(shape: &Shape, property: &Property) -> String {
             };
             match (here, mac) {
                 (Pass::Bare, Some(mac)) => add(Some(&printed), &pve(&known("macaddr").format, mac)),
-                (Pass::Bare, None) => add(None, &printed),
+                // Bare, `/dev/a=b` would read as a part named `/dev/a`.
+                (Pass::Bare, None) => add(printed.contains('=').then_some(*name), &printed),
                 (Pass::Required | Pass::Rest, _) => add(Some(name), &printed),
             }
         }

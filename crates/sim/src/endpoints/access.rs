@@ -1,5 +1,7 @@
 //! Log-in, permissions, users, tokens, access list.
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -48,7 +50,10 @@ pub(super) fn permissions(cx: &Context<'_>) -> Answer {
 /// The token a session must send with every write.
 pub(crate) fn csrf_token(ticket: &str) -> String {
     let hash = Sha256::digest(ticket.as_bytes());
-    let hex: String = hash.iter().take(16).map(|byte| format!("{byte:02X}")).collect();
+    let hex: String = hash.iter().take(16).fold(String::new(), |mut text, byte| {
+        let _infallible = write!(text, "{byte:02X}");
+        text
+    });
     format!("{}:{hex}", &hex[..8])
 }
 

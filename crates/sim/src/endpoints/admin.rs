@@ -19,36 +19,33 @@ pub(crate) fn admin(sim: &mut Simulator, request: &Request) -> Reply {
         ("POST", "/sim/faults", Ok(body)) => match serde_json::from_value::<Fault>(body) {
             Ok(fault) => {
                 sim.inject(fault);
-                done(Value::Null)
+                done(&Value::Null)
             }
             Err(error) => Reply::plain(400, &format!("this is not a fault: {error}")),
         },
         ("POST", "/sim/events", Ok(body)) => match serde_json::from_value::<Event>(body) {
             Ok(event) => {
                 sim.happen(event);
-                done(Value::Null)
+                done(&Value::Null)
             }
             Err(error) => Reply::plain(400, &format!("this is not an event: {error}")),
         },
-        ("GET", "/sim/faults", _) => done(json!(sim.faults.all())),
+        ("GET", "/sim/faults", _) => done(&json!(sim.faults.all())),
         ("DELETE", "/sim/faults", _) => {
             sim.clear_faults();
-            done(Value::Null)
+            done(&Value::Null)
         }
         ("GET", "/sim/requests", _) => {
             let own = |path: &str| path.starts_with("/sim/");
-            done(json!(
+            done(&json!(
                 sim.records().iter().filter(|record| !own(&record.path)).collect::<Vec<_>>()
             ))
         }
         ("DELETE", "/sim/requests", _) => {
-            // Requests on their way keep their place in the log, so only the read part goes.
-            for record in &mut sim.records {
-                record.path.insert_str(0, "/sim/cleared");
-            }
-            done(Value::Null)
+            sim.clear_records();
+            done(&Value::Null)
         }
-        ("GET", "/sim/clock", _) => done(json!({"now_ms": sim.now_ms()})),
+        ("GET", "/sim/clock", _) => done(&json!({"now_ms": sim.now_ms()})),
         _ => Reply::plain(404, "known here: /sim/faults, /sim/events, /sim/requests, /sim/clock"),
     }
 }
@@ -67,7 +64,7 @@ fn asked_by_loopback_name(request: &Request) -> bool {
     request.find("host").is_none_or(own) && request.find("origin").is_none()
 }
 
-fn done(data: Value) -> Reply {
+fn done(data: &Value) -> Reply {
     Reply {
         status: 200,
         reason: "OK".into(),

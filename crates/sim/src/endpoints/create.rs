@@ -36,14 +36,7 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
     check_rights(cx, guest)?;
     let restore = cx.flag("restore") || cx.text("archive").is_some();
     check_options(cx, guest, restore)?;
-    let mut change = Change::default();
-    for (name, value) in cx.params {
-        if let (Some(_), Param::Text(text)) =
-            (Schema::shared().key(guest.kind, name, release), value)
-        {
-            change.set.insert(name.clone(), Some(text.clone()));
-        }
-    }
+    let change = given_keys(cx, guest.kind);
     let unprivileged = match cx.text("unprivileged") {
         Some(text) => text == "1",
         None => release >= Release::V9_0,
@@ -66,8 +59,8 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
     }
     cx.lock(guest, STUB_WAIT_MS)?;
     let config = match guest.kind {
-        GuestKind::Lxc => new_container(cx, guest, &change, unprivileged)?,
-        GuestKind::Qemu => new_machine(cx, &change)?,
+        GuestKind::Lxc => new_container(cx, guest, &change, unprivileged),
+        GuestKind::Qemu => new_machine(cx, &change),
     };
     if let Some(old) = cx.world.guests.remove(&guest.vmid.get()) {
         let values = old.config.active.iter().filter(|(key, _)| is_disk_key(guest.kind, key));
@@ -96,14 +89,26 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
     cx.fork(kind, &id, Job::Create { guest, config: Box::new(config), start, broken })
 }
 
+/// The config keys among the parameters.
+fn given_keys(cx: &Context<'_>, kind: GuestKind) -> Change {
+    let release = cx.world.release();
+    let mut change = Change::default();
+    for (name, value) in cx.params {
+        if let (Some(_), Param::Text(text)) = (Schema::shared().key(kind, name, release), value) {
+            change.set.insert(name.clone(), Some(text.clone()));
+        }
+    }
+    change
+}
+
 fn check_rights(cx: &Context<'_>, guest: GuestId) -> Result<(), Failure> {
     if let Some(pool) = cx.text("pool").filter(|pool| !cx.world.pools.contains(*pool)) {
         return Err(Failure::Denied(format!("pool '{pool}' does not exist")));
     }
-    match cx.may(&format!("/vms/{}", guest.vmid), &["VM.Allocate"]) {
-        true => Ok(()),
-        // Here PVE gives no details.
-        false => Err(Failure::Denied(String::new())),
+    if cx.may(&format!("/vms/{}", guest.vmid), &["VM.Allocate"]) {
+        Ok(())
+    } else {
+        Err(Failure::Denied(String::new()))
     }
 }
 
@@ -174,7 +179,7 @@ fn new_container(
     guest: GuestId,
     change: &Change,
     unprivileged: bool,
-) -> Result<Config, Failure> {
+) -> Config {
     let storage = cx.text("storage").unwrap_or("local").to_owned();
     let archive = cx.text("ostemplate").unwrap_or_default();
     let mut config = Config::of(&[
@@ -215,10 +220,10 @@ fn new_container(
     } else if cx.text("unprivileged") == Some("0") {
         config.active.insert("unprivileged".into(), "0".into());
     }
-    Ok(config)
+    config
 }
 
-fn new_machine(cx: &mut Context<'_>, change: &Change) -> Result<Config, Failure> {
+fn new_machine(cx: &mut Context<'_>, change: &Change) -> Config {
     let release = cx.world.release();
     let mut config = Config::default();
     for (key, value) in &change.set {
@@ -251,7 +256,7 @@ fn new_machine(cx: &mut Context<'_>, change: &Change) -> Result<Config, Failure>
     if windows && config.get("machine").is_none() {
         config.active.insert("machine".into(), "pc-i440fx-9.2+pve1".into());
     }
-    Ok(config)
+    config
 }
 
 /// The first disk, the first CD-ROM, the first network card.
@@ -306,20 +311,7 @@ pub(super) fn clone(cx: &mut Context<'_>) -> Answer {
         check_linkable(source, &config)?;
     }
     let copy = copied(cx, source, &config, release)?;
-    let stub = match source.kind {
-        GuestKind::Lxc => {
-            let mut stub = copy.clone();
-            stub.active.retain(|key, _| !is_disk_key(GuestKind::Lxc, key));
-            stub.set_lock(Some("create"));
-            if let Some(record) = cx.world.guest_mut(source) {
-                record.config.set_lock(Some("disk"));
-            }
-            stub
-        }
-        GuestKind::Qemu => {
-            Config::of(&[("lock", "clone"), ("description", " qmclone temporary file")])
-        }
-    };
+    let stub = stub_of(cx, source, &copy);
     cx.world.put_guest(target, stub, Power::Stopped);
     let job = Job::Clone {
         source,
@@ -334,6 +326,24 @@ pub(super) fn clone(cx: &mut Context<'_>) -> Answer {
         GuestKind::Qemu => "qmclone",
     };
     cx.fork(kind, &source.vmid.to_string(), job)
+}
+
+/// What stands in the target's file while it is copied; a container's source is locked meanwhile.
+fn stub_of(cx: &mut Context<'_>, source: GuestId, copy: &Config) -> Config {
+    match source.kind {
+        GuestKind::Lxc => {
+            let mut stub = copy.clone();
+            stub.active.retain(|key, _| !is_disk_key(GuestKind::Lxc, key));
+            stub.set_lock(Some("create"));
+            if let Some(record) = cx.world.guest_mut(source) {
+                record.config.set_lock(Some("disk"));
+            }
+            stub
+        }
+        GuestKind::Qemu => {
+            Config::of(&[("lock", "clone"), ("description", " qmclone temporary file")])
+        }
+    }
 }
 
 fn check_linkable(source: GuestId, config: &Config) -> Result<(), Failure> {

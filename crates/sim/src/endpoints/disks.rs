@@ -28,8 +28,13 @@ pub(super) fn resize(cx: &mut Context<'_>) -> Answer {
         cx.lock(guest, LOCK_WAIT_MS)?;
         let timings = crate::job::Timings::default();
         let mut log = Vec::new();
-        let site =
-            &mut Site { world: cx.world, timings: &timings, now_ms: cx.now_ms, log: &mut log };
+        let site = &mut Site {
+            world: cx.world,
+            timings: &timings,
+            now_ms: cx.now_ms,
+            log: &mut log,
+            warnings: 0,
+        };
         crate::job::begin(site, &job)
             .and_then(|_| crate::job::finish(site, &job))
             .map_err(Failure::Died)?;

@@ -102,6 +102,7 @@ type Answer = Result<Success, Failure>;
 const LOCK_WAIT_MS: u64 = 10_000;
 
 /// Runs the handler of a call.
+#[expect(clippy::too_many_lines, reason = "one row per call, total on purpose")]
 pub(crate) fn dispatch(cx: &mut Context<'_>, call: Call) -> Answer {
     match call {
         Call::Index => Ok(node::index(cx)),
@@ -109,7 +110,6 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: Call) -> Answer {
         Call::Nodes => Ok(node::nodes(cx)),
         Call::NodeStatus => Ok(node::status(cx)),
         Call::Permissions => access::permissions(cx),
-        Call::TicketProbe => Ok(Value::Null.into()),
         Call::Ticket => access::ticket(cx),
         Call::Acl => Ok(access::acl(cx)),
         Call::Users => Ok(access::users(cx)),
@@ -129,7 +129,7 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: Call) -> Answer {
         Call::TaskStatus => tasks::status(cx),
         Call::TaskLog => tasks::log(cx),
         // The engine stops tasks itself, because that frees locks.
-        Call::TaskStop => Ok(Value::Null.into()),
+        Call::TicketProbe | Call::TaskStop => Ok(Value::Null.into()),
         Call::Vzdump => storage::vzdump(cx),
         Call::StorageConfig => Ok(storage::configured(cx)),
         Call::StorageOne => storage::one(cx),
@@ -139,13 +139,6 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: Call) -> Answer {
         Call::Volume => storage::volume(cx),
         Call::SetVolume => storage::set_volume(cx),
         Call::DeleteVolume => storage::delete_volume(cx),
-        guest => dispatch_guest(cx, guest),
-    }
-}
-
-#[expect(clippy::wildcard_enum_match_arm, reason = "the other half of the calls is in `dispatch`")]
-fn dispatch_guest(cx: &mut Context<'_>, call: Call) -> Answer {
-    match call {
         Call::List => Ok(guests::list(cx)),
         Call::GuestIndex => Ok(guests::index(cx)),
         Call::Config => guests::config(cx),
@@ -179,7 +172,6 @@ fn dispatch_guest(cx: &mut Context<'_>, call: Call) -> Answer {
         Call::SnapshotConfig => snapshots::config(cx),
         Call::DescribeSnapshot => snapshots::describe(cx),
         Call::Rollback => snapshots::rollback(cx),
-        other => Err(Failure::NoMethod(format!("{other:?} not implemented"))),
     }
 }
 
@@ -234,9 +226,10 @@ impl Context<'_> {
 
     /// Refuses unless the caller holds any of the privileges.
     fn need(&self, path: &str, any: &[&str]) -> Result<(), Failure> {
-        match self.may(path, any) {
-            true => Ok(()),
-            false => Err(Failure::Denied(format!("{path}, {}", any.join("|")))),
+        if self.may(path, any) {
+            Ok(())
+        } else {
+            Err(Failure::Denied(format!("{path}, {}", any.join("|"))))
         }
     }
 
@@ -249,6 +242,10 @@ impl Context<'_> {
     }
 
     /// Forks a task and answers with its UPID.
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "it is the last expression of handlers that can fail"
+    )]
     fn fork(&mut self, kind: &str, id: &str, job: Job) -> Answer {
         Ok(json!(self.fork_text(kind, id, job)).into())
     }

@@ -18,9 +18,10 @@ fn task(kind: GuestKind, lxc: &'static str, qemu: &'static str) -> &'static str 
 }
 
 fn not_running(cx: &Context<'_>, guest: GuestId, word: &str) -> Result<(), Failure> {
-    match cx.is_running(guest) {
-        true => Ok(()),
-        false => Err(Failure::Died(format!("{word} {} not running", guest.vmid))),
+    if cx.is_running(guest) {
+        Ok(())
+    } else {
+        Err(Failure::Died(format!("{word} {} not running", guest.vmid)))
     }
 }
 

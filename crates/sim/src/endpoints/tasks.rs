@@ -25,18 +25,15 @@ fn entry(task: &Task) -> Value {
         "pstart": task.upid.pstart, "starttime": task.upid.start_s, "type": task.upid.kind,
         "id": task.upid.id, "user": user,
     });
-    match &task.exit {
-        Some(exit) => {
-            entry["status"] = json!(exit);
-            entry["endtime"] = json!(task.end_s);
-        }
-        None => {
-            // A running task is shown with its token inside the user name.
-            entry["status"] = json!("RUNNING");
-            entry["user"] = json!(task.upid.user);
-            entry["saved"] = json!("0");
-            return entry;
-        }
+    if let Some(exit) = &task.exit {
+        entry["status"] = json!(exit);
+        entry["endtime"] = json!(task.end_s);
+    } else {
+        // A running task is shown with its token inside the user name.
+        entry["status"] = json!("RUNNING");
+        entry["user"] = json!(task.upid.user);
+        entry["saved"] = json!("0");
+        return entry;
     }
     if let Some(token) = token {
         entry["tokenid"] = json!(token);
@@ -150,13 +147,10 @@ pub(super) fn status(cx: &Context<'_>) -> Answer {
 }
 
 pub(super) fn log(cx: &Context<'_>) -> Answer {
-    let task = match find(cx.world, cx.tasks, cx.who, cx.hole("upid"), "Sys.Audit")? {
-        Ok(task) => task,
-        Err(_) => {
-            // A lost log is answered with one line, and as an object instead of a list.
-            let line = json!({"n": 1, "t": "unable to open file - No such file or directory"});
-            return Ok(Success::Listed { data: line, total: Some(1) });
-        }
+    let Ok(task) = find(cx.world, cx.tasks, cx.who, cx.hole("upid"), "Sys.Audit")? else {
+        // A lost log is answered with one line, and as an object instead of a list.
+        let line = json!({"n": 1, "t": "unable to open file - No such file or directory"});
+        return Ok(Success::Listed { data: line, total: Some(1) });
     };
     if cx.flag("download") {
         return Ok(Success::Download(task.log.join("\n")));

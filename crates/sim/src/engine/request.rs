@@ -9,7 +9,7 @@ use crate::endpoints::{self, Call, Context};
 use crate::fault::Effect;
 use crate::record::Record;
 use crate::reply::{Failure, Formatter, Reply, Success, render};
-use crate::request::{Params, Request, decode, percent_decode};
+use crate::request::{Param, Params, Request, decode, percent_decode};
 use crate::schema::{Endpoint, Schema, Who, check_parameters};
 use crate::task::Stage;
 
@@ -113,8 +113,8 @@ impl Pending {
 
 impl Simulator {
     /// Takes a request in: everything that is decided before a worker sees it.
-    pub(super) fn receive(&mut self, request: Request) -> Pending {
-        let record = self.record(&request);
+    pub(super) fn receive(&mut self, request: &Request) -> Pending {
+        let record = self.record(request);
         let mut pending = Pending {
             arrived_ms: self.now_ms,
             record,
@@ -126,7 +126,7 @@ impl Simulator {
             work: None,
         };
         if request.path().starts_with("/sim/") {
-            let reply = endpoints::admin(self, &request);
+            let reply = endpoints::admin(self, request);
             return self.hold(pending, 0, reply);
         }
         match self.faults.on_request(&request.method, request.path()) {
@@ -143,7 +143,7 @@ impl Simulator {
             }
             after => pending.after = after,
         }
-        match self.understand(&request) {
+        match self.understand(request) {
             Ok(work) => {
                 self.records[record].user = Some(work.who.full());
                 self.records[record].params = work.params.keys().cloned().collect();
@@ -219,6 +219,11 @@ impl Simulator {
             }
         };
         let params = decode(request, self.world.release()).map_err(|reply| (0, reply))?;
+        let password = params.get("password");
+        let published = password == Some(&Param::Text(crate::world::PASSWORD.to_owned()));
+        if world_call && published && !request.from_loopback {
+            return Err((UNAUTHORISED_DELAY_MS, Reply::empty(401, "authentication failure")));
+        }
         let route = Schema::shared().route(method, &segments);
         let protected = route.is_some_and(|(endpoint, _)| endpoint.protected);
         Ok(Work { method: method.to_owned(), segments, params, who, formatter, protected })
@@ -230,6 +235,9 @@ impl Simulator {
         let header = request.find("authorization").unwrap_or_default();
         if let Some(rest) = header.strip_prefix("PVEAPIToken") {
             let token = percent_decode(rest.trim_start_matches(['=', ' ']), false);
+            if !request.from_loopback && crate::scenario::is_published(&token) {
+                return Err(FAILED);
+            }
             return self.world.access.by_token(&token, now_s).ok_or(FAILED);
         }
         let cookies = request.find("cookie").unwrap_or_default().split(';').map(str::trim);

@@ -73,7 +73,7 @@ impl Simulator {
         for at in self.active_tasks() {
             match self.tasks.all[at].stage {
                 Stage::Unforked { at_ms } if at_ms <= self.now_ms => {
-                    let deadline_ms = at_ms + self.tasks.all[at].job.lock_timeout_ms();
+                    let deadline_ms = at_ms + job::LOCK_WAIT_MS;
                     self.tasks.all[at].stage = Stage::Waiting { deadline_ms };
                 }
                 Stage::Waiting { deadline_ms } => {
@@ -123,6 +123,7 @@ impl Simulator {
                 timings: &self.timings,
                 now_ms: self.now_ms,
                 log: &mut log,
+                warnings: 0,
             };
             job::begin(site, &job)
         } else {
@@ -153,8 +154,9 @@ impl Simulator {
             timings: &self.timings,
             now_ms: self.now_ms,
             log: &mut log,
+            warnings: 0,
         };
-        let done = job::finish(site, &job);
+        let done = job::finish(site, &job).map(|()| site.warnings);
         self.tasks.all[at].log = log;
         match done {
             Ok(0) => self.end_task(at, "OK"),

@@ -21,7 +21,7 @@ pub(super) fn created(
     config: &Config,
     start: bool,
     broken: Option<&str>,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     let what = match guest.kind {
         GuestKind::Lxc => "CT",
         GuestKind::Qemu => "VM",
@@ -48,7 +48,7 @@ pub(super) fn created(
         super::power::begin_start(site, guest)?;
         return super::power::started(site, guest);
     }
-    Ok(0)
+    Ok(())
 }
 
 fn world_owns(world: &World, guest: GuestId, volid: &str) -> bool {
@@ -67,8 +67,16 @@ fn make_disks(site: &mut Site<'_>, guest: GuestId, config: &mut Config) -> Resul
             (GuestKind::Lxc, _) => disk::lxc_mount(site.world, guest, &value, site.now_ms)?,
             (GuestKind::Qemu, key) => disk::qemu_drive(site.world, guest, key, &value, site.now_ms)
                 .map_err(|failure| match failure {
-                    crate::reply::Failure::Died(message) => message,
-                    other => format!("{other:?}"),
+                    crate::reply::Failure::Params(errors) => {
+                        errors.into_values().collect::<Vec<_>>().join(" ")
+                    }
+                    crate::reply::Failure::Died(message)
+                    | crate::reply::Failure::DiedWith(message, _)
+                    | crate::reply::Failure::Denied(message)
+                    | crate::reply::Failure::NoMethod(message)
+                    | crate::reply::Failure::Unauthorised(message)
+                    | crate::reply::Failure::Awaits { failed: message, .. } => message,
+                    crate::reply::Failure::Locked { .. } => "got timeout".to_owned(),
                 })?,
         };
         let volid = printed.split(',').next().unwrap_or_default().to_owned();
@@ -83,10 +91,10 @@ fn make_disks(site: &mut Site<'_>, guest: GuestId, config: &mut Config) -> Resul
 fn log_disk(site: &mut Site<'_>, guest: GuestId, key: &str, volid: &str, printed: &str) {
     let Some((storage, name)) = split_volid(volid) else { return };
     let path = site.world.storages.get(storage).map_or("", |s| s.path.as_str());
-    let (size, format) =
+    let (bytes, format) =
         site.world.volume(volid).map_or((0, "raw"), |v| (v.size_bytes, v.format.as_str()));
     site.log.push(format!(
-        "Formatting '{path}/images/{name}', fmt={format} size={size} preallocation=off"
+        "Formatting '{path}/images/{name}', fmt={format} size={bytes} preallocation=off"
     ));
     if guest.kind == GuestKind::Qemu {
         site.log.push(format!("{key}: successfully created disk '{printed}'"));
@@ -127,7 +135,7 @@ pub(super) fn cloned(
     full: bool,
     storage: Option<&str>,
     format: Option<&str>,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     let mut config = config.clone();
     let keys: Vec<String> =
         config.active.keys().filter(|key| is_disk_key(target.kind, key)).cloned().collect();
@@ -153,7 +161,7 @@ pub(super) fn cloned(
     {
         record.config.set_lock(None);
     }
-    Ok(0)
+    Ok(())
 }
 
 fn full_copy(
@@ -241,12 +249,8 @@ pub(super) fn begin_destroy(
 }
 
 /// Every volume the file names goes; with `unreferenced` also what merely carries the number.
-pub(super) fn destroyed(
-    site: &mut Site<'_>,
-    guest: GuestId,
-    unreferenced: bool,
-) -> Result<u32, String> {
-    let Some(record) = site.world.guests.remove(&guest.vmid.get()) else { return Ok(0) };
+pub(super) fn destroyed(site: &mut Site<'_>, guest: GuestId, unreferenced: bool) {
+    let Some(record) = site.world.guests.remove(&guest.vmid.get()) else { return };
     let config = record.config;
     let snapshots = config.snapshots.iter().flat_map(|snapshot| snapshot.section.iter());
     let volumes: Vec<String> = config
@@ -271,5 +275,4 @@ pub(super) fn destroyed(
         }
     }
     site.world.access.acl.retain(|grant| grant.path != format!("/vms/{}", guest.vmid));
-    Ok(0)
 }

@@ -32,24 +32,18 @@ pub(super) fn begin_resize(
     let Some(volid) = volume_of(site, guest, key) else {
         return Err(format!("disk '{key}' does not exist"));
     };
-    let size = site.world.volume(&volid).map_or(0, |volume| volume.size_bytes);
-    if !relative && bytes < size {
+    let before = site.world.volume(&volid).map_or(0, |volume| volume.size_bytes);
+    if !relative && bytes < before {
         return Err("shrinking disks is not supported".into());
     }
     Ok(())
 }
 
-pub(super) fn resized(
-    site: &mut Site<'_>,
-    guest: GuestId,
-    key: &str,
-    relative: bool,
-    bytes: u64,
-) -> Result<u32, String> {
-    let Some(volid) = volume_of(site, guest, key) else { return Ok(0) };
-    let Some(volume) = site.world.volume_mut(&volid) else { return Ok(0) };
+pub(super) fn resized(site: &mut Site<'_>, guest: GuestId, key: &str, relative: bool, bytes: u64) {
+    let Some(volid) = volume_of(site, guest, key) else { return };
+    let Some(volume) = site.world.volume_mut(&volid) else { return };
     volume.size_bytes = if relative { volume.size_bytes.saturating_add(bytes) } else { bytes };
-    let size = print_size(volume.size_bytes);
+    let printed = print_size(volume.size_bytes);
     let running = site.world.guest(guest).is_some_and(|g| g.power.is_running());
     if !running || guest.kind == GuestKind::Lxc {
         site.log.push("Image resized.".into());
@@ -57,9 +51,8 @@ pub(super) fn resized(
     if let Some(record) = site.world.guest_mut(guest)
         && let Some(value) = record.config.active.get_mut(key)
     {
-        *value = with_size(value, &size);
+        *value = with_size(value, &printed);
     }
-    Ok(0)
 }
 
 /// Replaces or adds `size=`; both printers put it where the alphabet wants it.
@@ -95,15 +88,15 @@ pub(super) fn moved(
     key: &str,
     storage: &str,
     delete: bool,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     if let Some(record) = site.world.guest_mut(guest)
         && record.config.lock() == Some("disk")
     {
         record.config.set_lock(None);
     }
-    let Some(old) = volume_of(site, guest, key) else { return Ok(0) };
-    let size = site.world.volume(&old).map_or(0, |volume| volume.size_bytes);
-    let new = disk::allocate_bytes(site.world, guest, storage, size, None, site.now_ms)?;
+    let Some(old) = volume_of(site, guest, key) else { return Ok(()) };
+    let bytes = site.world.volume(&old).map_or(0, |volume| volume.size_bytes);
+    let new = disk::allocate_bytes(site.world, guest, storage, bytes, None, site.now_ms)?;
     if let Some(record) = site.world.guest_mut(guest) {
         if let Some(value) = record.config.active.get_mut(key) {
             *value = value.replacen(&old, &new, 1);
@@ -115,7 +108,7 @@ pub(super) fn moved(
     if delete {
         site.world.free(&old);
     }
-    Ok(0)
+    Ok(())
 }
 
 pub(super) fn reassigned(
@@ -124,13 +117,13 @@ pub(super) fn reassigned(
     key: &str,
     target: GuestId,
     target_key: &str,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     exists(site.world, target)?;
     let Some(value) = site.world.guest_mut(guest).and_then(|record| {
         record.config.set_lock(None);
         record.config.active.remove(key)
     }) else {
-        return Ok(0);
+        return Ok(());
     };
     let volid = value.split(',').next().unwrap_or_default().to_owned();
     if let Some(volume) = site.world.volume_mut(&volid) {
@@ -139,7 +132,7 @@ pub(super) fn reassigned(
     if let Some(record) = site.world.guest_mut(target) {
         record.config.active.insert(target_key.to_owned(), value);
     }
-    Ok(0)
+    Ok(())
 }
 
 pub(super) fn begin_template(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
@@ -150,8 +143,8 @@ pub(super) fn begin_template(site: &mut Site<'_>, guest: GuestId) -> Result<(), 
     Ok(())
 }
 
-pub(super) fn templated(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String> {
-    let Some(record) = site.world.guest(guest) else { return Ok(0) };
+pub(super) fn templated(site: &mut Site<'_>, guest: GuestId) {
+    let Some(record) = site.world.guest(guest) else { return };
     let mut config = record.config.clone();
     for (key, value) in &mut config.active {
         if !is_disk_key(guest.kind, key)
@@ -172,10 +165,9 @@ pub(super) fn templated(site: &mut Site<'_>, guest: GuestId) -> Result<u32, Stri
     if let Some(record) = site.world.guest_mut(guest) {
         record.config = config;
     }
-    Ok(0)
 }
 
-pub(super) fn begin_backup(site: &mut Site<'_>, guests: &[GuestId]) -> Result<(), String> {
+pub(super) fn begin_backup(site: &mut Site<'_>, guests: &[GuestId]) {
     for guest in guests {
         site.log.push(format!("INFO: Starting Backup of VM {} ({})", guest.vmid, guest.kind));
         if unlocked(site.world, *guest).is_ok()
@@ -184,7 +176,6 @@ pub(super) fn begin_backup(site: &mut Site<'_>, guests: &[GuestId]) -> Result<()
             record.config.set_lock(Some("backup"));
         }
     }
-    Ok(())
 }
 
 pub(super) fn backed_up(
@@ -193,7 +184,7 @@ pub(super) fn backed_up(
     storage: &str,
     remove: bool,
     protected: bool,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     let now_s = site.world.unix(site.now_ms);
     let mut failed = false;
     for guest in guests {
@@ -230,7 +221,7 @@ pub(super) fn backed_up(
         }
         site.log.push(format!("INFO: Finished Backup of VM {}", guest.vmid));
     }
-    if failed { Err("job errors".into()) } else { Ok(0) }
+    if failed { Err("job errors".into()) } else { Ok(()) }
 }
 
 /// Retention after a backup: of this guest's unprotected backups only the newest are kept.
@@ -249,7 +240,7 @@ fn prune(storage: &mut crate::storage::Storage, guest: GuestId) {
     }
 }
 
-pub(super) fn volume_deleted(site: &mut Site<'_>, volid: &str) -> Result<u32, String> {
+pub(super) fn volume_deleted(site: &mut Site<'_>, volid: &str) -> Result<(), String> {
     match site.world.volume(volid) {
         None => Err(format!("volume '{volid}' does not exist")),
         Some(volume) if volume.protected => {
@@ -258,7 +249,7 @@ pub(super) fn volume_deleted(site: &mut Site<'_>, volid: &str) -> Result<u32, St
         Some(_) => {
             site.world.free(volid);
             site.log.push(format!("Removed volume '{volid}'"));
-            Ok(0)
+            Ok(())
         }
     }
 }

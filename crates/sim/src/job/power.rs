@@ -53,10 +53,10 @@ fn check_bridges(world: &World, config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String> {
+pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
     exists(site.world, guest)?;
     if is_running(site.world, guest) {
-        return Ok(0);
+        return Ok(());
     }
     let pid = u32::try_from(2000 + site.world.random.below(60_000)).unwrap_or(2000);
     if let Some(record) = site.world.guest_mut(guest) {
@@ -66,7 +66,20 @@ pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String
             record.config.active.remove("vmstate");
         }
     }
-    Ok(0)
+    warn_about_threads(site, guest);
+    Ok(())
+}
+
+/// A disk that asks for a thread of its own where the controller has none starts with a warning.
+fn warn_about_threads(site: &mut Site<'_>, guest: GuestId) {
+    let Some(config) = site.world.guest(guest).map(|record| &record.config) else { return };
+    let single = config.get("scsihw") == Some("virtio-scsi-single");
+    let asks =
+        |(key, value): (&String, &String)| key.starts_with("scsi") && value.contains("iothread=1");
+    if guest.kind == GuestKind::Qemu && !single && config.active.iter().any(asks) {
+        site.log.push("WARN: iothread is only valid with virtio disk or virtio-scsi-single controller, ignoring".into());
+        site.warnings += 1;
+    }
 }
 
 fn is_running(world: &World, guest: GuestId) -> bool {
@@ -97,12 +110,11 @@ pub(super) fn begin_stop(site: &mut Site<'_>, guest: GuestId) -> Result<bool, St
     }
 }
 
-pub(super) fn stopped(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String> {
+pub(super) fn stopped(site: &mut Site<'_>, guest: GuestId) {
     if let Some(record) = site.world.guest_mut(guest) {
         record.power = Power::Stopped;
     }
     apply_waiting(site, guest);
-    Ok(0)
 }
 
 /// How long a shutdown takes: as long as the guest needs, or twice the timeout and a little more.
@@ -131,7 +143,7 @@ pub(super) fn shut_down(
     guest: GuestId,
     timeout_s: u64,
     force: bool,
-) -> Result<u32, String> {
+) -> Result<(), String> {
     let ignored =
         site.world.guest(guest).is_some_and(|g| g.power.is_running() && g.ignores_shutdown);
     if ignored {
@@ -154,31 +166,30 @@ pub(super) fn shut_down(
             .to_owned());
         }
     }
-    stopped(site, guest)
+    stopped(site, guest);
+    Ok(())
 }
 
-pub(super) fn rebooted(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String> {
-    stopped(site, guest)?;
+pub(super) fn rebooted(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
+    stopped(site, guest);
     // The start hook of a container checks the lock the reboot itself ignored.
     begin_start(site, guest)?;
     started(site, guest)
 }
 
-pub(super) fn paused(site: &mut Site<'_>, guest: GuestId, halt: bool) -> Result<u32, String> {
+pub(super) fn paused(site: &mut Site<'_>, guest: GuestId, halt: bool) {
     if let Some(record) = site.world.guest_mut(guest)
         && let Power::Running { paused, .. } = &mut record.power
     {
         *paused = halt;
     }
-    Ok(0)
 }
 
-pub(super) fn hibernated(site: &mut Site<'_>, guest: GuestId) -> Result<u32, String> {
+pub(super) fn hibernated(site: &mut Site<'_>, guest: GuestId) {
     if let Some(record) = site.world.guest_mut(guest) {
         record.power = Power::Stopped;
         record.config.set_lock(Some("suspended"));
     }
-    Ok(0)
 }
 
 /// Stop and start apply everything that waits, forced removals included.

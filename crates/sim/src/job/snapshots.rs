@@ -56,10 +56,10 @@ pub(super) fn taken(
     name: &str,
     description: &str,
     state: bool,
-) -> Result<u32, String> {
+) {
     let now = site.world.unix(site.now_ms);
     set_lock(site, guest, None);
-    let Some(record) = site.world.guest_mut(guest) else { return Ok(0) };
+    let Some(record) = site.world.guest_mut(guest) else { return };
     let mut section = record.config.active.clone();
     section.retain(|key, _| key != "description" && !key.starts_with("unused"));
     section.insert("snaptime".into(), now.to_string());
@@ -77,7 +77,6 @@ pub(super) fn taken(
     }
     record.config.active.insert("parent".into(), name.to_owned());
     record.config.snapshots.push(SnapshotSection { name: name.to_owned(), section });
-    Ok(0)
 }
 
 pub(super) fn begin_rollback(
@@ -112,11 +111,11 @@ pub(super) fn rolled_back(
     guest: GuestId,
     name: &str,
     start: bool,
-) -> Result<u32, String> {
-    let Some(record) = site.world.guest_mut(guest) else { return Ok(0) };
+) -> Result<(), String> {
+    let Some(record) = site.world.guest_mut(guest) else { return Ok(()) };
     record.power = Power::Stopped;
     let config = &mut record.config;
-    let Some(snapshot) = config.snapshot(name).cloned() else { return Ok(0) };
+    let Some(snapshot) = config.snapshot(name).cloned() else { return Ok(()) };
     let had_state = snapshot.section.contains_key("vmstate");
     let mut active = snapshot.section;
     active
@@ -141,7 +140,7 @@ pub(super) fn rolled_back(
         super::power::begin_start(site, guest)?;
         return super::power::started(site, guest);
     }
-    Ok(0)
+    Ok(())
 }
 
 pub(super) fn begin_delete(site: &mut Site<'_>, guest: GuestId, name: &str) -> Result<(), String> {
@@ -153,11 +152,11 @@ pub(super) fn begin_delete(site: &mut Site<'_>, guest: GuestId, name: &str) -> R
     Ok(())
 }
 
-pub(super) fn deleted(site: &mut Site<'_>, guest: GuestId, name: &str) -> Result<u32, String> {
+pub(super) fn deleted(site: &mut Site<'_>, guest: GuestId, name: &str) {
     set_lock(site, guest, None);
-    let Some(record) = site.world.guest_mut(guest) else { return Ok(0) };
+    let Some(record) = site.world.guest_mut(guest) else { return };
     let config = &mut record.config;
-    let Some(gone) = config.snapshot(name).cloned() else { return Ok(0) };
+    let Some(gone) = config.snapshot(name).cloned() else { return };
     config.snapshots.retain(|snapshot| snapshot.name != name);
     let parent = gone.section.get("parent").cloned();
     let sections = config.snapshots.iter_mut().map(|snapshot| &mut snapshot.section);
@@ -169,5 +168,4 @@ pub(super) fn deleted(site: &mut Site<'_>, guest: GuestId, name: &str) -> Result
             };
         }
     }
-    Ok(0)
 }

@@ -199,7 +199,16 @@ fn check_property(
     if lines.is_empty() {
         return None;
     }
-    let lines: String = lines.iter().map(|(key, line)| format!("{name}.{key}: {line}\n")).collect();
+    let lines: Vec<String> = lines
+        .iter()
+        .map(|(key, line)| {
+            format!(
+                "{name}.{key}: {line}
+"
+            )
+        })
+        .collect();
+    let lines = lines.concat();
     Some(format!("invalid format - format error\n{lines}"))
 }
 

@@ -52,11 +52,11 @@ pub(crate) fn allocate_bytes(
     format: Option<&str>,
     now_ms: u64,
 ) -> Result<String, String> {
-    let now_s = world.unix(now_ms);
+    let stamp = world.unix(now_ms);
     let Some(target) = world.storages.get_mut(storage) else {
         return Err(format!("storage '{storage}' does not exist"));
     };
-    let name = target.allocate(id.kind, id.vmid, size_bytes, format, now_s);
+    let name = target.allocate(id.kind, id.vmid, size_bytes, format, stamp);
     Ok(format!("{storage}:{name}"))
 }
 
@@ -167,7 +167,7 @@ fn cloud_init(
     storage: &str,
     now_ms: u64,
 ) -> Result<String, String> {
-    let now_s = world.unix(now_ms);
+    let stamp = world.unix(now_ms);
     let vmid = id.vmid;
     let Some(target) = world.storages.get_mut(storage) else {
         return Err(format!("storage '{storage}' does not exist"));
@@ -176,6 +176,6 @@ fn cloud_init(
         StorageKind::Dir => format!("{vmid}/vm-{vmid}-cloudinit.qcow2"),
         StorageKind::LvmThin | StorageKind::ZfsPool => format!("vm-{vmid}-cloudinit"),
     };
-    target.insert(&name, id.kind, vmid, CLOUD_INIT_BYTES, "qcow2", now_s);
+    target.insert(&name, id.kind, vmid, CLOUD_INIT_BYTES, "qcow2", stamp);
     Ok(format!("{storage}:{name}"))
 }

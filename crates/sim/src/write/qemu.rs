@@ -97,9 +97,12 @@ fn stage_delete(
         return Ok(());
     };
     let release = world.release();
-    let protected = |what: String| match config.is_set("protection") {
-        true => Err(Failure::Died(format!("{what} - protection mode enabled"))),
-        false => Ok(()),
+    let protected = |what: String| {
+        if config.is_set("protection") {
+            Err(Failure::Died(format!("{what} - protection mode enabled")))
+        } else {
+            Ok(())
+        }
     };
     if key.starts_with("unused") {
         protected(format!("can't remove unused disk '{value}'"))?;

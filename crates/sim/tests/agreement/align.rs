@@ -58,15 +58,15 @@ impl Replay {
 
     /// A guest the file never creates is built from the nearest config the file shows.
     fn materialise(&mut self, at: usize, guest: GuestId) {
-        let shows = |row: &&Row| {
+        let is_read = |row: &&Row| {
             row.guest() == Some(guest)
                 && row.is("/config")
                 && row.method == "GET"
                 && row.status == 200
                 && !row.path.contains("snapshot=")
         };
-        let later = self.rows[at..].iter().find(shows);
-        let earlier = self.rows[..at].iter().rev().find(shows);
+        let later = self.rows[at..].iter().find(is_read);
+        let earlier = self.rows[..at].iter().rev().find(is_read);
         let Some(shown) = later.or(earlier) else {
             let exit = self.rows[at].upid().and_then(|upid| self.exits.get(upid));
             if self.proves_existence(at, guest) || exit.is_some_and(|exit| exit == "OK") {
@@ -158,10 +158,8 @@ impl Replay {
                 *value = value.replace("bridge=vmbr77", "bridge=vmbr0");
             }
         }
-        if guest.kind == GuestKind::Lxc
-            && row.label.contains("stopped")
-            && !row.written().contains(&"arch".to_owned())
-        {
+        let names_arch = row.written().contains(&"arch".to_owned());
+        if guest.kind == GuestKind::Lxc && (record.power.is_running() || !names_arch) {
             record.config.active.entry("arch".into()).or_insert_with(|| "amd64".into());
         }
     }
@@ -197,7 +195,7 @@ impl Replay {
         };
         let current =
             self.sim.world.guest(guest).and_then(|g| g.config.active.get("lock").cloned());
-        let works = (row.status == 200 || words.contains("already exists"))
+        let done = (row.status == 200 || words.contains("already exists"))
             && matches!(row.method.as_str(), "PUT" | "POST" | "DELETE");
         let own = at > 0
             && self.rows[at - 1].status == 200
@@ -210,12 +208,11 @@ impl Replay {
                 }
                 self.sim.happen(Event::Lock { guest, lock: Some(lock.to_owned()) });
             }
-        } else if current.is_some() && (works || reads_none) && !self.sim.is_task_running("vzclone")
+        } else if current.is_some() && (done || reads_none) && !self.sim.is_task_running("vzclone")
         {
             self.sim.happen(Event::Lock { guest, lock: None });
         }
-        if row.method == "PUT"
-            && words.contains("protection mode")
+        if words.contains("protection mode")
             && let Some(record) = self.sim.world.guest_mut(guest)
         {
             record.config.active.insert("protection".into(), "1".into());
@@ -299,7 +296,9 @@ fn text(value: &Value) -> String {
     match value {
         Value::String(text) if text == " " => String::new(),
         Value::String(text) => text.clone(),
-        other => other.to_string(),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value.to_string()
+        }
     }
 }
 

@@ -83,11 +83,11 @@ impl Replay {
         match explained {
             Explained::Nothing => None,
             Explained::Whole => keys_difference(captured, ours, captured.keys().chain(ours.keys())),
-            Explained::Keys { keys, refused } => {
+            Explained::Keys { keys, set, refused } => {
                 // What the write did not change, because it was refused or deleted what was not
                 // there, agrees with whatever exchanges outside the file left.
                 let idle = |key: &&String| {
-                    same(before.get(*key), ours.get(*key)) && (refused || !ours.contains_key(*key))
+                    same(before.get(*key), ours.get(*key)) && (refused || !set.contains(*key))
                 };
                 keys_difference(captured, ours, keys.iter().filter(|key| !idle(key)))
             }
@@ -111,7 +111,11 @@ impl Replay {
         if write.method == "GET" || other_pair {
             return Explained::Nothing;
         }
-        Explained::Keys { keys: write.written(), refused: write.status >= 400 }
+        Explained::Keys {
+            keys: write.written(),
+            set: write.set_keys(),
+            refused: write.status >= 400,
+        }
     }
 }
 
@@ -122,7 +126,7 @@ const CREATE_DISTANCE: usize = 3;
 enum Explained {
     Nothing,
     Whole,
-    Keys { keys: Vec<String>, refused: bool },
+    Keys { keys: Vec<String>, set: Vec<String>, refused: bool },
 }
 
 fn keys_difference<'a>(

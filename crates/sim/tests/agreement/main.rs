@@ -3,6 +3,11 @@
 //! The checked-in fixtures are cut to what is compared. Further files in the form of a capture are
 //! read from `EVENKEEL_CAPTURES` (paths separated by colons) and replayed the same way.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "the rate and the differences are what this test is read for"
+)]
+
 mod align;
 mod compare;
 mod replay;

@@ -109,7 +109,7 @@ impl Replay {
                 continue;
             };
             let before = row.guest().and_then(|guest| self.sim.world.guest(guest).cloned());
-            let Some(reply) = self.answer(&row, request) else {
+            let Some(reply) = self.answer(&row, &request) else {
                 self.report.skipped += 1;
                 continue;
             };
@@ -124,7 +124,7 @@ impl Replay {
     }
 
     /// Sends a request. Where the capture shows a task's end, ours gets the time to end as well.
-    fn answer(&mut self, row: &Row, request: Request) -> Option<Reply> {
+    fn answer(&mut self, row: &Row, request: &Request) -> Option<Reply> {
         for _ in 0..TASK_EVENTS {
             let Outcome::Reply(reply) = self.sim.call(request.clone()) else { return None };
             let status = |body: &Value| body["data"]["status"].as_str().map(str::to_owned);
@@ -149,7 +149,7 @@ impl Replay {
             return None;
         }
         let mut request = Request::new(&row.method, &self.own_path(row)?);
-        request = self.authorise(row, request)?;
+        request = self.authorise(row, request);
         if let Some(body) = &row.raw_body {
             request.body.clone_from(body);
             let guessed = if row.label.contains("multipart") {
@@ -231,13 +231,13 @@ impl Replay {
         params
     }
 
-    fn authorise(&mut self, row: &Row, request: Request) -> Option<Request> {
+    fn authorise(&mut self, row: &Row, request: Request) -> Request {
         let token = |at: usize| {
             let (name, secret, _) = TOKENS[at];
             format!("{name}={secret}")
         };
         let reason = row.reason.as_str();
-        Some(match row.auth.as_deref() {
+        match row.auth.as_deref() {
             Some("root") => request.token(&token(0)),
             Some("ro") if row.status == 401 => request.token("viewer@pve!ro=disabled"),
             Some("ro") => request.token(&token(1)),
@@ -261,7 +261,7 @@ impl Replay {
                     request.header("CSRFPreventionToken", &csrf)
                 }
             }
-        })
+        }
     }
 
     /// A session of root, opened when first needed.

@@ -53,6 +53,12 @@ impl Row {
         keys
     }
 
+    /// Keys a config write gives a value.
+    pub(crate) fn set_keys(&self) -> Vec<String> {
+        let keys = self.params.iter().flatten().map(|(key, _)| key.clone());
+        keys.filter(|key| !matches!(key.as_str(), "delete" | "revert" | "digest")).collect()
+    }
+
     pub(crate) fn upid(&self) -> Option<&str> {
         self.data().as_str().filter(|text| text.starts_with("UPID:"))
     }
@@ -60,10 +66,13 @@ impl Row {
 
 /// Reads a file of exchanges; rows without a plain request are left out by the replay.
 pub(crate) fn read(text: &str) -> Vec<Row> {
-    text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).map(row).collect()
+    text.lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+        .map(|value| row(&value))
+        .collect()
 }
 
-fn row(value: Value) -> Row {
+fn row(value: &Value) -> Row {
     let text = |name: &str| value[name].as_str().unwrap_or_default().to_owned();
     let optional = |name: &str| value[name].as_str().map(str::to_owned);
     let params = value["params"]
@@ -85,9 +94,11 @@ fn row(value: Value) -> Row {
 }
 
 fn expanded(value: Value) -> Value {
-    match value {
-        Value::String(text) => Value::String(stretch(&text)),
-        other => other,
+    match &value {
+        Value::String(text) => Value::String(stretch(text)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            value
+        }
     }
 }
 
