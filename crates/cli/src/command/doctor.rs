@@ -87,7 +87,8 @@ fn clock(client: &Client, findings: &mut Findings) {
     };
     let ahead = node.ahead_of(Timestamp::now(), Instant::now());
     if ahead.abs() > CLOCK_TOLERANCE {
-        let what = format!("the node's clock is {ahead:#} off ours");
+        let side = if ahead.is_negative() { "behind" } else { "ahead of" };
+        let what = format!("the node's clock is {} {side} ours", plainly(ahead));
         findings.warn(
             "clock",
             &what,
@@ -95,6 +96,17 @@ fn clock(client: &Client, findings: &mut Findings) {
         );
     } else {
         findings.ok("clock", "the node's clock agrees with ours".to_owned());
+    }
+}
+
+/// In the two largest units that matter to a person.
+fn plainly(span: SignedDuration) -> String {
+    let seconds = span.as_secs().unsigned_abs();
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
     }
 }
 
@@ -322,5 +334,19 @@ impl Finding {
             Some(next) => writeln!(out, "                 {}", styled(FAINT, next)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_in_two_units() {
+        let told = |seconds| plainly(SignedDuration::from_secs(seconds));
+        assert_eq!(told(7), "7 s");
+        assert_eq!(told(-67), "1 min 7 s");
+        assert_eq!(told(3 * 3600 + 120), "3 h 2 min");
+        assert_eq!(told(-(86_400 + 3600)), "1 d 1 h");
     }
 }

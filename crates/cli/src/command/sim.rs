@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use evenkeel_core::release::Release;
 use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use jiff::Timestamp;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -64,7 +65,10 @@ fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
                 guests: arguments.guests,
                 seed: arguments.seed,
             };
-            Ok(Simulator::new(scenario.build()))
+            let mut world = scenario.build();
+            // Guests come from the seed alone, but the node's clock is right, as a real one's.
+            world.epoch_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+            Ok(Simulator::new(world))
         }
     }
 }

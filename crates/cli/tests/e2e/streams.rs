@@ -5,8 +5,8 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 8] =
-    ["demo", "sim", "plan", "import", "doctor", "validate", "completions", "man"];
+const VERBS: [&str; 9] =
+    ["demo", "sim", "plan", "import", "doctor", "validate", "schema", "completions", "man"];
 
 #[test]
 fn every_verb_has_help_on_stdout() {

@@ -34,7 +34,9 @@ impl Node {
             .enable_all()
             .build()
             .unwrap();
-        let mut simulator = Simulator::new(scenario.build());
+        let mut world = scenario.build();
+        world.epoch_s = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        let mut simulator = Simulator::new(world);
         simulator.delay_unauthorised = false;
         let http = runtime.block_on(Http::start(simulator, HttpOptions::default())).unwrap();
         Self { http, _runtime: runtime, desk: Desk::new() }
