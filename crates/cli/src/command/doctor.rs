@@ -195,7 +195,7 @@ fn guests(snapshot: &Snapshot, desired: &Desired, findings: &mut Findings) {
             findings.fail(
                 "guests",
                 &format!("{} cannot be read: {error}", guest.id),
-                "grant VM.Audit, and VM.Config.Options for containers with `env`",
+                "if a right is missing, grant VM.Audit, and VM.Config.Options for containers with `env`; else try again",
             );
         }
     }

@@ -153,3 +153,24 @@ fn a_node_that_does_not_exist_is_not_found() {
 pub(crate) fn arrived(http: &Http) -> usize {
     http.node.with(|simulator| simulator.records().len())
 }
+
+/// The example names every key there is, and each of them is read.
+#[test]
+fn the_example_configuration_is_valid_and_complete() {
+    let example = include_str!("../../../../docs/reference/agent.toml");
+    let desk = Desk::new();
+    let told = with_config(&desk, example).ends_with(3);
+    assert!(told.stderr.contains("cannot read the token file /etc/evenkeel/token"), "{}", told.stderr);
+    let told = with_config(&desk, "[pve]\nx = 1\n").stderr + &with_config(&desk, "x = 1\n").stderr;
+    let known = told.lines().filter_map(|line| line.split_once("expected one of")).map(|line| line.1);
+    let keys: Vec<String> =
+        known.flat_map(|keys| keys.split(',')).map(|key| key.trim().replace('`', "")).collect();
+    assert!(keys.len() >= 8, "{told}");
+    for key in keys {
+        let named = |line: &str| {
+            let line = line.trim_start_matches("# ");
+            line.starts_with(&format!("{key} = ")) || line == format!("[{key}]")
+        };
+        assert!(example.lines().any(named), "{key} is not in the example");
+    }
+}
