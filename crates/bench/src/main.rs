@@ -6,7 +6,9 @@
 
 mod fleet;
 mod measure;
+mod observe;
 mod plan;
+mod server;
 
 use std::process::ExitCode;
 
@@ -34,7 +36,7 @@ impl Row {
 }
 
 /// The benches, in the order they run.
-const BENCHES: &[(&str, fn() -> Vec<Row>)] = &[("plan", plan::run)];
+const BENCHES: &[(&str, fn() -> Vec<Row>)] = &[("plan", plan::run), ("observe", observe::run)];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

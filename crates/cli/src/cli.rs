@@ -164,6 +164,9 @@ pub(crate) struct Connect {
     /// A PEM file with the certificate authority of the server
     #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
     pub(crate) ca_file: Option<Utf8PathBuf>,
+    /// How many seconds to wait for an answer [default: 40]
+    #[arg(long = "timeout", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) timeout_s: Option<u64>,
 }
 
 /// How data is printed.

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_agent::config::{AgentConfig, ConfigError, DEFAULT_PATH, OneOrMany};
 use evenkeel_agent::pve::Client;
@@ -32,6 +33,7 @@ pub(crate) struct Connection {
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
 pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> {
     let config = configuration(arguments)?;
+    let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
     let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
         (None, Ok(text)) => {
             Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
@@ -39,15 +41,25 @@ pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> 
         (Some(_) | None, _) => config.pve.token()?,
     };
     let token_id = token.id().to_owned();
-    let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
-    let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default())
-        .map_err(ConfigError::from)?;
+    let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
+    let exchange =
+        HttpExchange::new(endpoint, &trust, token, timeouts).map_err(ConfigError::from)?;
     let exchange = Arc::new(exchange);
     let node = match config.pve.node.clone() {
         Some(node) => node,
         None => answering_node(&exchange).await?,
     };
     Ok(Connection { client: Client::new(exchange, node), config, token_id })
+}
+
+/// The person's patience instead of ours; connecting is part of it.
+fn timeouts(seconds: u64) -> Timeouts {
+    let (patience, usual) = (Duration::from_secs(seconds), Timeouts::default());
+    Timeouts {
+        connect: usual.connect.min(patience),
+        answer: patience,
+        exchange: usual.exchange.max(patience),
+    }
 }
 
 /// The desired files to read: the flag, or the configuration's directory.

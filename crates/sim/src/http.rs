@@ -54,6 +54,12 @@ impl Default for HttpOptions {
 /// Why the front could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
+    /// The address can be reached from other machines, and the tokens are public.
+    #[error("the simulator listens on loopback only, and {address} is not")]
+    NotLoopback {
+        /// Which.
+        address: SocketAddr,
+    },
     /// The address.
     #[error("cannot listen on {address}")]
     Listen {
@@ -88,6 +94,9 @@ struct Shown {
 impl Http {
     /// Listens and serves until dropped. Must be called inside a tokio runtime.
     pub async fn start(sim: Simulator, options: HttpOptions) -> Result<Self, HttpError> {
+        if !options.address.ip().is_loopback() {
+            return Err(HttpError::NotLoopback { address: options.address });
+        }
         let certificate = Certificate::make(&sim.world.node)?;
         let listen = |source| HttpError::Listen { address: options.address, source };
         let listener = TcpListener::bind(options.address).await.map_err(listen)?;

@@ -35,32 +35,42 @@ pub enum Error {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotSent {
     /// No connection: name not found, refused, no route.
-    #[error("cannot connect: {detail}")]
+    #[error("cannot connect to {server}: {detail}")]
     Connect {
+        /// Scheme, host and port.
+        server: String,
         /// What the system said.
         detail: String,
     },
     /// No connection in time.
-    #[error("no connection within {after:?}")]
+    #[error("no connection to {server} within {after:?}")]
     ConnectTimeout {
+        /// Scheme, host and port.
+        server: String,
         /// How long it was tried.
         after: Duration,
     },
     /// The server's certificate is not one of the pinned ones.
-    #[error("the server's certificate is not the pinned one; it presented {presented}")]
+    #[error("the certificate of {server} is not the pinned one; it presented {presented}")]
     WrongPin {
+        /// Scheme, host and port.
+        server: String,
         /// What the server presented.
         presented: Fingerprint,
     },
     /// The server's certificate is not trusted.
-    #[error("the server's certificate is not trusted: {detail}")]
+    #[error("the certificate of {server} is not trusted: {detail}")]
     Untrusted {
+        /// Scheme, host and port.
+        server: String,
         /// What the TLS library said.
         detail: String,
     },
     /// The TLS handshake failed for another reason.
-    #[error("the TLS handshake failed: {detail}")]
+    #[error("the TLS handshake with {server} failed: {detail}")]
     Tls {
+        /// Scheme, host and port.
+        server: String,
         /// What the TLS library said.
         detail: String,
     },
@@ -84,7 +94,7 @@ pub enum NotSent {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unknown {
     /// No answer in time.
-    #[error("no answer within {after:?}")]
+    #[error("no answer within {after:.1?}")]
     Timeout {
         /// How long was waited.
         after: Duration,
@@ -295,9 +305,15 @@ impl Error {
         match self {
             Self::NotSent { why, .. } => why.hint(),
             Self::Refused(refusal) => refusal.class.hint(),
+            Self::Unknown { call, why } if is_read(call) => why.hint_to_read(),
             Self::Unknown { why, .. } => why.hint(),
         }
     }
+}
+
+/// Whether a call, as `Request::call` prints it, changes nothing.
+fn is_read(call: &str) -> bool {
+    call.starts_with("GET ")
 }
 
 impl NotSent {
@@ -322,6 +338,19 @@ impl NotSent {
 }
 
 impl Unknown {
+    /// What to do about it if nothing was to be changed.
+    fn hint_to_read(&self) -> &'static str {
+        match self {
+            Self::Timeout { .. } | Self::ConnectionLost { .. } | Self::NodeLost { .. } => {
+                "try again; if it stays so, on the node: systemctl status pveproxy pvedaemon"
+            }
+            Self::Gateway { .. } | Self::NotHttp | Self::Unreadable { .. } => self.hint(),
+            Self::Truncated { .. } | Self::TooLarge { .. } => {
+                "check that `url` leads to pveproxy itself; the node's log: journalctl -u pveproxy"
+            }
+        }
+    }
+
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
@@ -343,6 +372,8 @@ impl fmt::Display for Error {
         match self {
             Self::NotSent { call, why } => write!(f, "{call} was not sent: {why}"),
             Self::Refused(refusal) => refusal.fmt(f),
+            // A read changes nothing, so whether it was executed is nobody's worry.
+            Self::Unknown { call, why } if is_read(call) => write!(f, "{call} failed: {why}"),
             Self::Unknown { call, why } => write!(f, "{call} may have been executed: {why}"),
         }
     }

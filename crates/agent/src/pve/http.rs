@@ -203,10 +203,11 @@ impl HttpExchange {
     fn failed(&self, error: &reqwest::Error, started: Instant) -> Outcome {
         let detail = || text::clean(&self.token.scrub(&innermost(error)));
         if error.is_builder() {
-            return Outcome::NotSent(NotSent::Connect { detail: detail() });
+            let server = self.endpoint.origin().to_owned();
+            return Outcome::NotSent(NotSent::Connect { server, detail: detail() });
         }
         if error.is_connect() {
-            return Outcome::NotSent(not_connected(error, self.timeouts.connect, detail()));
+            return Outcome::NotSent(self.not_connected(error, detail()));
         }
         if error.is_timeout() {
             return Outcome::Unknown(timed_out(started));
@@ -215,6 +216,24 @@ impl HttpExchange {
             return Outcome::Unknown(Unknown::NotHttp);
         }
         Outcome::Unknown(Unknown::ConnectionLost { detail: detail() })
+    }
+
+    fn not_connected(&self, error: &reqwest::Error, detail: String) -> NotSent {
+        let server = self.endpoint.origin().to_owned();
+        if error.is_timeout() {
+            return NotSent::ConnectTimeout { server, after: self.timeouts.connect };
+        }
+        match tls_error(error) {
+            Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
+                match other.0.downcast_ref::<WrongPin>() {
+                    Some(wrong) => NotSent::WrongPin { server, presented: wrong.presented },
+                    None => NotSent::Untrusted { server, detail },
+                }
+            }
+            Some(rustls::Error::InvalidCertificate(_)) => NotSent::Untrusted { server, detail },
+            Some(_) => NotSent::Tls { server, detail },
+            None => NotSent::Connect { server, detail },
+        }
     }
 }
 
@@ -259,23 +278,6 @@ fn is_connection_lost(error: &reqwest::Error) -> bool {
     ended || chain(error).any(<dyn StdError>::is::<std::io::Error>)
 }
 
-fn not_connected(error: &reqwest::Error, timeout: Duration, detail: String) -> NotSent {
-    if error.is_timeout() {
-        return NotSent::ConnectTimeout { after: timeout };
-    }
-    match tls_error(error) {
-        Some(rustls::Error::InvalidCertificate(rustls::CertificateError::Other(other))) => {
-            match other.0.downcast_ref::<WrongPin>() {
-                Some(wrong) => NotSent::WrongPin { presented: wrong.presented },
-                None => NotSent::Untrusted { detail },
-            }
-        }
-        Some(rustls::Error::InvalidCertificate(_)) => NotSent::Untrusted { detail },
-        Some(_) => NotSent::Tls { detail },
-        None => NotSent::Connect { detail },
-    }
-}
-
 fn chain(error: &reqwest::Error) -> impl Iterator<Item = &(dyn StdError + 'static)> {
     std::iter::successors(error.source(), |error| (*error).source())
 }
@@ -301,7 +303,12 @@ fn tls_error(error: &reqwest::Error) -> Option<&rustls::Error> {
 
 /// The last cause says what happened; the outer ones repeat the URL.
 fn innermost(error: &reqwest::Error) -> String {
-    chain(error)
-        .last()
-        .map_or_else(|| "the request could not be built".to_owned(), ToString::to_string)
+    let Some(last) = chain(error).last() else {
+        return "the request could not be built".to_owned();
+    };
+    match last.downcast_ref::<std::io::Error>().map(std::io::Error::kind) {
+        // The TLS library's own words are a link into its manual.
+        Some(std::io::ErrorKind::UnexpectedEof) => "the server closed it".to_owned(),
+        Some(_) | None => last.to_string(),
+    }
 }

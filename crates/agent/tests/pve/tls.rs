@@ -124,7 +124,8 @@ async fn a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
     let server = serve(&identity.certificate, &identity.key).await;
     let trust = Trust::pinned(vec![Fingerprint::of(b"another")]).unwrap();
     let why = refused(&server, &trust).await;
-    assert_eq!(why, NotSent::WrongPin { presented: identity.fingerprint() });
+    let shown = identity.fingerprint();
+    assert!(matches!(&why, NotSent::WrongPin { presented, .. } if *presented == shown), "{why}");
 }
 
 #[tokio::test]
@@ -197,6 +198,7 @@ async fn a_server_that_never_answers_the_handshake_was_sent_nothing() {
         client.writes().start("lxc/100".parse().unwrap()).await.unwrap_err(),
     ] {
         let Error::NotSent { why, .. } = error else { panic!("{error}") };
-        assert_eq!(why, NotSent::ConnectTimeout { after: connect });
+        let waited = |why: &NotSent| matches!(why, NotSent::ConnectTimeout { after, .. } if *after == connect);
+        assert!(waited(&why), "{why}");
     }
 }

@@ -74,7 +74,10 @@ async fn pauses_grow_to_two_seconds_and_end_at_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_passing_error_is_no_news_about_the_task() {
-    let not_sent = Outcome::NotSent(NotSent::Connect { detail: "refused".into() });
+    let not_sent = Outcome::NotSent(NotSent::Connect {
+        server: "https://pve1:8006".into(),
+        detail: "refused".into(),
+    });
     let unknown = Outcome::Unknown(Unknown::NotHttp);
     let lost = answered(596, "");
     let outcomes = vec![not_sent, unknown, lost, running(), ended("WARNINGS: 1")];
@@ -85,7 +88,10 @@ async fn a_passing_error_is_no_news_about_the_task() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_up_to_the_deadline_are_an_error_and_not_an_end() {
-    let not_sent = Outcome::NotSent(NotSent::Connect { detail: "refused".into() });
+    let not_sent = Outcome::NotSent(NotSent::Connect {
+        server: "https://pve1:8006".into(),
+        detail: "refused".into(),
+    });
     let (result, _) = wait(vec![running(), not_sent], 5).await;
     assert!(matches!(result, Err(Error::NotSent { .. })), "{result:?}");
 }

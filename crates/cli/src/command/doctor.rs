@@ -87,7 +87,8 @@ fn clock(client: &Client, findings: &mut Findings) {
     };
     let ahead = node.ahead_of(Timestamp::now(), Instant::now());
     if ahead.abs() > CLOCK_TOLERANCE {
-        let what = format!("the node's clock is {ahead:#} off ours");
+        let side = if ahead.is_negative() { "behind" } else { "ahead of" };
+        let what = format!("the node's clock is {} {side} ours", plainly(ahead));
         findings.warn(
             "clock",
             &what,
@@ -95,6 +96,17 @@ fn clock(client: &Client, findings: &mut Findings) {
         );
     } else {
         findings.ok("clock", "the node's clock agrees with ours".to_owned());
+    }
+}
+
+/// In the two largest units that matter to a person.
+fn plainly(span: SignedDuration) -> String {
+    let seconds = span.as_secs().unsigned_abs();
+    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60) {
+        (0, 0, 0, s) => format!("{s} s"),
+        (0, 0, m, s) => format!("{m} min {s} s"),
+        (0, h, m, _) => format!("{h} h {m} min"),
+        (d, h, _, _) => format!("{d} d {h} h"),
     }
 }
 
@@ -134,10 +146,13 @@ async fn token_rights(
         findings.ok("rights", "the token has every right that is needed".to_owned());
         return Ok(());
     }
-    for (path, privileges) in &missing {
+    let role = role(&needed, &connection.token_id);
+    for (position, (path, privileges)) in missing.iter().enumerate() {
         let names: Vec<&str> = privileges.iter().copied().collect();
         let what = format!("the token lacks {} on {path}", names.join(", "));
-        findings.fail("rights", &what, &role(&needed, &connection.token_id));
+        // One role mends them all, so it is said once, at the end.
+        let next = (position + 1 == missing.len()).then(|| role.clone());
+        findings.0.push(Finding { verdict: Verdict::Failed, subject: "rights", what, next });
     }
     Ok(())
 }
@@ -180,7 +195,7 @@ fn guests(snapshot: &Snapshot, desired: &Desired, findings: &mut Findings) {
             findings.fail(
                 "guests",
                 &format!("{} cannot be read: {error}", guest.id),
-                "grant VM.Audit, and VM.Config.Options for containers with `env`",
+                "if a right is missing, grant VM.Audit, and VM.Config.Options for containers with `env`; else try again",
             );
         }
     }
@@ -319,5 +334,19 @@ impl Finding {
             Some(next) => writeln!(out, "                 {}", styled(FAINT, next)),
             None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_off_is_told_in_two_units() {
+        let told = |seconds| plainly(SignedDuration::from_secs(seconds));
+        assert_eq!(told(7), "7 s");
+        assert_eq!(told(-67), "1 min 7 s");
+        assert_eq!(told(3 * 3600 + 120), "3 h 2 min");
+        assert_eq!(told(-(86_400 + 3600)), "1 d 1 h");
     }
 }

@@ -5,8 +5,11 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 
+use evenkeel_core::release::Release;
 use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use jiff::Timestamp;
 use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{OutputFormat, Sim};
 use crate::error::{Exit, Failure};
@@ -18,14 +21,22 @@ pub(crate) async fn run(arguments: &Sim) -> Result<Exit, Failure> {
     for fault in faults(arguments)? {
         simulator.inject(fault);
     }
-    let guests = simulator.world.guests.len();
+    // A saved state is the node it was, whatever the flags say.
+    let world = &simulator.world;
+    let node = Announced {
+        release: world.release(),
+        name: world.node.clone(),
+        guests: world.guests.len(),
+    };
     let options = HttpOptions { address, tls: !arguments.plain_http };
     let http = Http::start(simulator, options).await.map_err(|error| {
         Failure::wrapping(Exit::Failed, error)
             .hint("is the port taken? --listen 127.0.0.1:0 takes a free one")
     })?;
-    announce(&http, guests, arguments)?;
-    stop_signal().await?;
+    // Listening before anybody can know of us: a script that ends us at once still gets its state saved.
+    let mut stop = StopSignal::listen()?;
+    announce(&http, &node, arguments)?;
+    stop.came().await;
     if let Some(path) = &arguments.state {
         http.node
             .with(|simulator| simulator.save(path.as_std_path()))
@@ -54,7 +65,10 @@ fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
                 guests: arguments.guests,
                 seed: arguments.seed,
             };
-            Ok(Simulator::new(scenario.build()))
+            let mut world = scenario.build();
+            // Guests come from the seed alone, but the node's clock is right, as a real one's.
+            world.epoch_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+            Ok(Simulator::new(world))
         }
     }
 }
@@ -64,11 +78,14 @@ fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
         None => Vec::new(),
         Some(path) => {
             let text = fs_err::read_to_string(path.as_std_path()).map_err(|error| {
-                Failure::new(Exit::NotFound, "cannot read the faults").because(error)
+                Failure::new(Exit::NotFound, "cannot read the faults")
+                    .because(error)
+                    .hint("name a file with a JSON list with --faults")
             })?;
             serde_json::from_str(&text).map_err(|error| {
                 Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
                     .because(error)
+                    .hint(r#"such as [{"effect": {"kind": "latency", "ms": 200}, "contains": "/lxc"}]"#)
             })?
         }
     };
@@ -79,8 +96,15 @@ fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
     Ok(faults)
 }
 
+/// The node as it is announced.
+struct Announced {
+    release: Release,
+    name: String,
+    guests: usize,
+}
+
 /// Says where it is, in a form a script can read.
-fn announce(http: &Http, guests: usize, arguments: &Sim) -> Result<(), Failure> {
+fn announce(http: &Http, node: &Announced, arguments: &Sim) -> Result<(), Failure> {
     let (id, secret, _) = TOKENS[0];
     let token = format!("{id}={secret}");
     let fingerprint = (!arguments.plain_http).then(|| http.certificate().fingerprint);
@@ -88,7 +112,11 @@ fn announce(http: &Http, guests: usize, arguments: &Sim) -> Result<(), Failure> 
     match arguments.output.output {
         OutputFormat::Json => {
             let ready = json!({
-                "url": http.url(), "token": token, "node": arguments.node, "fingerprint": fingerprint,
+                "format_version": 1,
+                "url": http.url(),
+                "token": token,
+                "node": node.name,
+                "fingerprint": fingerprint,
             });
             writeln!(out, "{ready}")?;
         }
@@ -96,12 +124,12 @@ fn announce(http: &Http, guests: usize, arguments: &Sim) -> Result<(), Failure> 
             writeln!(
                 out,
                 "A Proxmox VE {} that pretends, with {}.\n",
-                arguments.pve,
-                counted(guests, "guest")
+                node.release,
+                counted(node.guests, "guest")
             )?;
             writeln!(out, "url          {}", http.url())?;
             writeln!(out, "token        {token}")?;
-            writeln!(out, "node         {}", arguments.node)?;
+            writeln!(out, "node         {}", node.name)?;
             if let Some(fingerprint) = &fingerprint {
                 writeln!(out, "fingerprint  {fingerprint}")?;
             }
@@ -122,14 +150,28 @@ fn announce(http: &Http, guests: usize, arguments: &Sim) -> Result<(), Failure> 
     Ok(())
 }
 
-/// Waits until somebody wants it to end.
-async fn stop_signal() -> Result<(), Failure> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let mut terminate = signal(SignalKind::terminate())?;
-    // Both only wait; dropping the one that did not come loses nothing.
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted?,
-        _ = terminate.recv() => {}
+/// Somebody wants it to end: Ctrl-C, or a service manager.
+struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignal {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(Exit::Failed, "cannot listen for signals to end").because(error)
+            })
+        };
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: listen(interrupt)?, terminate: listen(terminate)? })
     }
-    Ok(())
+
+    async fn came(&mut self) {
+        // Both only wait; dropping the one that did not come loses nothing.
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
 }

@@ -16,6 +16,9 @@ const UNKNOWN: &str =
     "property is not defined in schema and the schema does not allow additional properties";
 const MISSING: &str = "property is missing and it is not optional";
 
+/// A parameter that contradicts the path.
+const CONFLICTING: &str = "duplicate parameter (already defined in URI) with conflicting values!";
+
 /// Checks everything a call was given; lists for list-typed parameters are joined in place.
 pub(crate) fn check_parameters(
     schema: &Schema,
@@ -25,6 +28,15 @@ pub(crate) fn check_parameters(
     release: Release,
 ) -> Errors {
     let mut errors = Errors::new();
+    // Clients repeat what stands in the path: the same value is taken as one, and nothing else is looked at
+    // when it is another.
+    for (name, value) in holes {
+        match params.remove(name) {
+            Some(Param::Text(again)) if again == *value => {}
+            Some(_) => return Errors::from([(name.clone(), CONFLICTING.to_owned())]),
+            None => {}
+        }
+    }
     for (name, value) in holes {
         if let Some(message) = check_hole(name, value) {
             errors.insert(name.clone(), message);
