@@ -91,9 +91,10 @@ fn rows(guest: &GuestPlan) -> Vec<Row> {
         rows.extend(action_rows(action));
     }
     for change in &guest.waiting {
-        let (subject, shown) = split(change);
-        let effect = ("waits for a restart".to_owned(), WAITS);
-        rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+        for (subject, shown) in differences(change) {
+            let effect = ("waits for a restart".to_owned(), WAITS);
+            rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+        }
     }
     rows
 }
@@ -101,7 +102,7 @@ fn rows(guest: &GuestPlan) -> Vec<Row> {
 fn action_rows(action: &Action) -> Vec<Row> {
     match &action.step {
         Step::SetConfig(_) => {
-            action.changes.iter().map(|change| change_row(action, change)).collect()
+            action.changes.iter().flat_map(|change| change_rows(action, change)).collect()
         }
         Step::Resize { disk, from, to, .. } => {
             vec![row(
@@ -141,7 +142,7 @@ fn action_rows(action: &Action) -> Vec<Row> {
     }
 }
 
-fn change_row(action: &Action, change: &Change) -> Row {
+fn change_rows(action: &Action, change: &Change) -> Vec<Row> {
     let mark = match (&change.how, &change.from, &change.to) {
         (How::Set(_), None, _) => ("+", ADD),
         (How::Delete, _, None) => ("-", REMOVE),
@@ -153,8 +154,10 @@ fn change_row(action: &Action, change: &Change) -> Row {
         Class::Disruptive => format!("disruptive, {when}"),
         Class::Destructive => format!("destructive: {}", action.why),
     };
-    let (subject, shown) = split(change);
-    row(action, mark, subject, shown, effect)
+    differences(change)
+        .into_iter()
+        .map(|(subject, shown)| row(action, mark, subject, shown, effect.clone()))
+        .collect()
 }
 
 /// What holds an action is said before what it would do.
@@ -181,11 +184,15 @@ fn row(
     Row { mark, subject, change, effect: (effect, style) }
 }
 
-/// The subject and the rest of `net0.bridge vmbr0 -> vmbr1`.
-fn split(change: &Change) -> (String, String) {
-    let shown = change.to_string();
-    let (subject, rest) = shown.split_once(' ').unwrap_or((&shown, ""));
-    (subject.to_owned(), rest.to_owned())
+/// Each difference as its subject and the rest: `net0.bridge`, `vmbr0 -> vmbr1`.
+fn differences(change: &Change) -> Vec<(String, String)> {
+    let lines = change.lines().into_iter();
+    lines
+        .map(|line| match line.split_once(' ') {
+            Some((subject, rest)) => (subject.to_owned(), rest.to_owned()),
+            None => (line, String::new()),
+        })
+        .collect()
 }
 
 fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {

@@ -82,7 +82,7 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OtherKind(kind) => write!(f, "this number belongs to a {kind} guest"),
+            Self::OtherKind(kind) => write!(f, "the guest of this number is of kind {kind}"),
             Self::OtherNode(node) => write!(f, "the guest is on node {node}"),
             Self::MaybeHidden(why) => {
                 write!(f, "the guest is not listed, but the list may not be whole: {why}")
