@@ -206,13 +206,14 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
     let parts = shape.parts.iter().filter(differs).filter(|part| !same_volume(part));
     parts
         .map(|part| {
+            // The part that may stand without its name is what the key is about.
+            let name = if shape.bare == Some(part.name) {
+                key.to_string()
+            } else {
+                format!("{key}.{}", part.name)
+            };
             let (from, to) = (from.get(part.name), to.get(part.name));
-            format!(
-                "{key}.{} {} -> {}",
-                part.name,
-                shown(&part.format, from),
-                shown(&part.format, to)
-            )
+            format!("{name} {} -> {}", shown(&part.format, from), shown(&part.format, to))
         })
         .collect()
 }
