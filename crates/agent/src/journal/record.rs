@@ -23,8 +23,21 @@ pub enum Record {
 }
 
 impl Record {
-    /// An event of an operation that is under way.
-    pub fn op(record: OpRecord) -> Self {
+    /// An event of an operation that is under way. Its text is shortened and cleaned of secrets: an
+    /// operation must be closable whatever PVE said.
+    pub fn op(mut record: OpRecord) -> Self {
+        match &mut record.event {
+            OpEvent::Failed { reason: text, .. }
+            | OpEvent::Unknown { reason: text }
+            | OpEvent::Succeeded { warning: Some(text), .. } => {
+                *text = shortened(redact::redacted_text(std::mem::take(text)));
+            }
+            OpEvent::Started(_)
+            | OpEvent::RequestStarted { .. }
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Succeeded { warning: None, .. }
+            | OpEvent::Resolved { .. } => {}
+        }
         Self::Op(OpEntry { record, details: Details::default() })
     }
 
@@ -48,6 +61,17 @@ impl Record {
             Self::Note(_) => false,
         }
     }
+}
+
+/// The longest reason that is kept: the reserve is reckoned with lines under 2 KiB.
+const REASON_BYTES_MAX: usize = 1_024;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > REASON_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// An event of an operation and what is told with it.

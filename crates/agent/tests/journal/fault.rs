@@ -109,6 +109,14 @@ fn j14_j15_operations_in_flight_are_closed_from_the_reserve() {
 }
 
 #[test]
+fn the_reserve_of_the_process_before_counts_after_a_restart() {
+    let disk = SimulatedDisk::default();
+    open(&disk).unwrap().append(started(1, 101, None), now()).unwrap();
+    disk.limit_space(Some(SMALL.reserve_bytes * 3 / 2));
+    open(&disk).unwrap().append(started(2, 102, None), now()).unwrap();
+}
+
+#[test]
 fn a_full_disk_still_starts_and_reads() {
     let disk = SimulatedDisk::default();
     run(&disk, &script());

@@ -186,6 +186,18 @@ fn no_secret_reaches_the_disk() {
 }
 
 #[test]
+fn an_operation_can_be_closed_whatever_pve_said() {
+    let disk = SimulatedDisk::default();
+    let mut journal = open(&disk).unwrap();
+    journal.append(started(1, 101, None), now()).unwrap();
+    let reason = "ä".repeat(SMALL.line_bytes);
+    journal.append(event(1, OpEvent::Unknown { reason: reason.clone() }), now()).unwrap();
+    journal.append(event(1, OpEvent::Failed { reason, left_volume: None }), now()).unwrap();
+    assert_eq!(journal.state().ledger().in_flight().count(), 0);
+    assert_eq!(open(&disk).unwrap().state(), journal.state());
+}
+
+#[test]
 fn memory_follows_what_is_live() {
     let mut state = State::default();
     for number in 0..5_000 {

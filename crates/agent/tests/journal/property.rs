@@ -109,7 +109,7 @@ fn run_steps(steps: &[Step]) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if thorough() { 20_000 } else { 150 },
+        cases: if thorough() { 20_000 } else { 100 },
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
