@@ -237,6 +237,7 @@ fn j21_a_newer_format_or_record_type_stops_the_start_and_nothing_is_cut() {
         (last, "\"what\":", "\"whatever\":"),
         (last, "\"type\":\"note\"", "\"type\":\"snapshot\""),
         (last, "\"durable\":5", "\"durable\":6"),
+        (last, "\"seq\":6", "\"seq\":7"),
     ] {
         let mut newer = lines.clone();
         newer[at] = reseal(&lines[at], from, to);

@@ -88,9 +88,12 @@ fn run_steps(steps: &[Step]) -> Result<(), TestCaseError> {
                 }
                 // A fault may strike during the start as well; then the power goes, and again.
                 let mut live = open(&disk);
-                while live.is_err() {
+                if live.is_err() {
                     disk = disk.after_crash(0, 0);
                     live = open(&disk);
+                }
+                if let Err(error) = &live {
+                    return Err(TestCaseError::fail(error.to_string()));
                 }
                 // The archive is kept whole here, so every record can be counted.
                 let found = history(&disk).len();
