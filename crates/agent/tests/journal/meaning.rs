@@ -108,8 +108,19 @@ fn j23_a_compacted_journal_knows_what_the_long_one_knows() {
         many.append(record, now()).unwrap();
         assert_eq!(one.state().compacted(), many.state().compacted());
     }
+    // Everything goes through two more snapshots.
+    let newest = |disk: &SimulatedDisk| {
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with("journal-")).max()
+    };
+    for _ in 0..2 {
+        let before = newest(&short);
+        while newest(&short) == before {
+            many.append(note("filler"), now()).unwrap();
+        }
+    }
     let reopened = open_with(&short, SMALL).unwrap();
     assert_eq!(reopened.state().compacted(), one.state().compacted());
+    assert_eq!(reopened.state().details(op(7)), one.state().details(op(7)));
     let nonce = "nonce".parse().unwrap();
     let spent = reopened.state().ledger().spent_by(&nonce).expect("a spent key is never forgotten");
     assert_eq!(spent.id, op(2));
