@@ -289,3 +289,36 @@ pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
     };
     Ok(Body::Record(record))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_missing_or_has_no_meaning_in_its_state_is_refused() {
+        let op = r#""op":"op_01ARZ3NDEKTSV4RRFFQ69G5FAV""#;
+        let understood =
+            |fields: &str| decode("op", format!("{{{op},{fields}}}").as_bytes()).is_ok();
+        for good in [
+            r#""state":"succeeded""#,
+            r#""state":"succeeded","by":"operator""#,
+            r#""state":"failed","reason":"x""#,
+            r#""state":"started","request":"act","node_time":7"#,
+        ] {
+            assert!(understood(good), "{good}");
+        }
+        for bad in [
+            r#""state":"succeeded","reason":"x""#,
+            r#""state":"succeeded","by":"operator","warning":"x""#,
+            r#""state":"succeeded","by":"evidence""#,
+            r#""state":"failed""#,
+            r#""state":"failed","reason":"x","request":"act""#,
+            r#""state":"started","request":"act""#,
+            r#""state":"started","guest":"lxc/101","request":"act","node_time":7"#,
+            r#""state":"unknown","reason":"x","novel":1"#,
+            r#""state":"paused""#,
+        ] {
+            assert!(!understood(bad), "{bad}");
+        }
+    }
+}
