@@ -1,6 +1,6 @@
 //! How fast the journal is, beside what the disk can do: appends a second and replay.
 //!
-//! `cargo run --release -p evenkeel-agent --example bench_journal [DIRECTORY]`. All figures of one
+//! `cargo run --release -p evenkeel-agent --example bench_journal [DIRECTORY [replay]]`. All figures of one
 //! row come from the same minute, taken in turns, because a shared disk changes from minute to
 //! minute; a ratio says more than a number.
 #![expect(
@@ -36,6 +36,9 @@ const REPLAYED_OPERATIONS: u64 = 500_000;
 fn main() {
     let given = std::env::args().nth(1).map(PathBuf::from);
     let scratch = tempfile::Builder::new().tempdir_in(given.unwrap_or_else(|| ".".into())).unwrap();
+    if std::env::args().nth(2).is_some_and(|only| only == "replay") {
+        return replay(scratch.path());
+    }
     println!("writers  journal/s  per-record/s  ratio  bare group/s  ratio   (medians of {RUNS})");
     let line_bytes = line_bytes(scratch.path());
     for (writers, each) in APPENDS_PER_WRITER {
@@ -98,7 +101,7 @@ fn line_bytes(scratch: &Path) -> usize {
     journal.append(succeeded(1), Timestamp::now()).unwrap();
     let bytes = ReadOnlyDirectory::open(&path).unwrap().read("journal-000001.jsonl").unwrap();
     let lines: Vec<_> = bytes.split_inclusive(|b| *b == b'\n').collect();
-    (lines[2].len() + lines[3].len()) / 2
+    usize::midpoint(lines[2].len(), lines[3].len())
 }
 
 fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) {
@@ -182,7 +185,9 @@ fn bare_group(path: &Path, writers: u64, each: u64, line_bytes: usize) -> f64 {
             }
             file.write_all(&bytes).unwrap();
             file.sync_data().unwrap();
-            waiting.into_iter().for_each(|answer| drop(answer.send(())));
+            for answer in waiting {
+                answer.send(()).unwrap();
+            }
         }
     });
     let begin = Instant::now();

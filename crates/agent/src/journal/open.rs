@@ -13,7 +13,7 @@ use super::error::{DiskFailure, JournalError, Problem};
 use super::line::{Head, Seq, Sum};
 use super::record::{Body, Note, Record};
 use super::segment::{self, Header, Walk};
-use super::space::Space;
+use super::space::{self, Space};
 use super::state::State;
 use super::{AppendError, Journal, Limits, Stamp, begin_segment, rotate_at};
 
@@ -41,13 +41,16 @@ impl<D: Disk> Journal<D> {
         let numbers = segment::numbers(&listed);
         check_no_gap(&numbers)?;
         let Some(newest) = numbers.last() else {
+            check_never_used(&listed)?;
             return Self::make(disk, stamp, limits, now);
         };
+        let reserve_found = listed.iter().any(|name| name == space::RESERVE);
         let replayed = replay(&disk, *newest, &stamp)?;
         if numbers.len() > 1 {
             check_link(&disk, &replayed)?;
         }
         let mut journal = Self::resume(disk, limits, replayed)?;
+        journal.space = Space::unknown(limits.reserve_bytes, reserve_found);
         journal.note_cuts(now)?;
         Ok(journal)
     }
@@ -96,7 +99,7 @@ impl<D: Disk> Journal<D> {
         Self {
             file: segment::name_of(header.segment),
             rotate_at: rotate_at(0, snapshot_bytes, &limits),
-            space: Space::unknown(limits.reserve_bytes),
+            space: Space::unknown(limits.reserve_bytes, false),
             durable: head.seq,
             clock_mark: at,
             staged: Vec::new(),
@@ -204,6 +207,19 @@ fn check_header(header: &Header, number: u64, stamp: &Stamp) -> Result<(), Journ
         return Err(JournalError::Segments { file, why });
     }
     Ok(())
+}
+
+/// The reserve is made after the first segment. Where it is and no segment, somebody removed the
+/// journal, and beginning anew would forget which keys are spent.
+fn check_never_used(listed: &[String]) -> Result<(), JournalError> {
+    let traces = |name: &&String| *name == space::RESERVE || name.starts_with(CUT);
+    match listed.iter().find(traces) {
+        None => Ok(()),
+        Some(trace) => {
+            let why = format!("it is missing, although {trace} shows that there was a journal");
+            Err(JournalError::Segments { file: segment::name_of(1), why })
+        }
+    }
 }
 
 pub(super) fn check_no_gap(numbers: &[u64]) -> Result<(), JournalError> {

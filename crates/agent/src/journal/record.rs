@@ -23,8 +23,21 @@ pub enum Record {
 }
 
 impl Record {
-    /// An event of an operation that is under way.
-    pub fn op(record: OpRecord) -> Self {
+    /// An event of an operation that is under way. Its text is shortened and cleaned of secrets: an
+    /// operation must be closable whatever PVE said.
+    pub fn op(mut record: OpRecord) -> Self {
+        match &mut record.event {
+            OpEvent::Failed { reason: text, .. }
+            | OpEvent::Unknown { reason: text }
+            | OpEvent::Succeeded { warning: Some(text), .. } => {
+                *text = shortened(redact::redacted_text(std::mem::take(text)));
+            }
+            OpEvent::Started(_)
+            | OpEvent::RequestStarted { .. }
+            | OpEvent::TaskRunning { .. }
+            | OpEvent::Succeeded { warning: None, .. }
+            | OpEvent::Resolved { .. } => {}
+        }
         Self::Op(OpEntry { record, details: Details::default() })
     }
 
@@ -48,6 +61,17 @@ impl Record {
             Self::Note(_) => false,
         }
     }
+}
+
+/// The longest reason that is kept: the reserve is reckoned with lines under 2 KiB.
+const REASON_BYTES_MAX: usize = 1_024;
+
+fn shortened(mut text: String) -> String {
+    if text.len() > REASON_BYTES_MAX {
+        text.truncate(text.floor_char_boundary(REASON_BYTES_MAX));
+        text.push('…');
+    }
+    text
 }
 
 /// An event of an operation and what is told with it.
@@ -264,4 +288,37 @@ pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
         }
     };
     Ok(Body::Record(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_missing_or_has_no_meaning_in_its_state_is_refused() {
+        let op = r#""op":"op_01ARZ3NDEKTSV4RRFFQ69G5FAV""#;
+        let understood =
+            |fields: &str| decode("op", format!("{{{op},{fields}}}").as_bytes()).is_ok();
+        for good in [
+            r#""state":"succeeded""#,
+            r#""state":"succeeded","by":"operator""#,
+            r#""state":"failed","reason":"x""#,
+            r#""state":"started","request":"act","node_time":7"#,
+        ] {
+            assert!(understood(good), "{good}");
+        }
+        for bad in [
+            r#""state":"succeeded","reason":"x""#,
+            r#""state":"succeeded","by":"operator","warning":"x""#,
+            r#""state":"succeeded","by":"evidence""#,
+            r#""state":"failed""#,
+            r#""state":"failed","reason":"x","request":"act""#,
+            r#""state":"started","request":"act""#,
+            r#""state":"started","guest":"lxc/101","request":"act","node_time":7"#,
+            r#""state":"unknown","reason":"x","novel":1"#,
+            r#""state":"paused""#,
+        ] {
+            assert!(!understood(bad), "{bad}");
+        }
+    }
 }

@@ -15,13 +15,15 @@ pub(super) const RESERVE: &str = "reserve";
 pub(super) struct Space {
     reserve_bytes: u64,
     held: bool,
+    /// The process before left a reserve, whose length nobody has looked at.
+    found: bool,
     low: bool,
 }
 
 impl Space {
     /// Knows nothing until it has looked.
-    pub(super) fn unknown(reserve_bytes: u64) -> Self {
-        Self { reserve_bytes, held: false, low: true }
+    pub(super) fn unknown(reserve_bytes: u64, found: bool) -> Self {
+        Self { reserve_bytes, held: false, found, low: true }
     }
 
     /// Whether nothing new may be begun.
@@ -31,13 +33,15 @@ impl Space {
 
     /// Measures the space, and takes the reserve (again) when there is plenty.
     pub(super) fn look(&mut self, disk: &mut impl Disk) -> io::Result<()> {
-        let free = disk.free_bytes()?;
-        if !self.held && free >= 2 * self.reserve_bytes {
+        let mut free = disk.free_bytes()?;
+        let needed = if self.found { self.reserve_bytes } else { 2 * self.reserve_bytes };
+        if !self.held && free >= needed {
             match disk.allocate(RESERVE, self.reserve_bytes) {
                 Ok(()) => self.held = true,
                 Err(error) if is_full(&error) => {}
                 Err(error) => return Err(error),
             }
+            free = disk.free_bytes()?;
         }
         self.low = !self.held || free < self.reserve_bytes;
         Ok(())
@@ -48,8 +52,7 @@ impl Space {
         if !is_full(&error) || !self.held {
             return Err(error);
         }
-        self.held = false;
-        self.low = true;
+        (self.held, self.found, self.low) = (false, false, true);
         disk.remove(RESERVE)?;
         // File systems hand out freed space only once the removal itself is written.
         disk.sync_directory()

@@ -27,7 +27,7 @@ fn each_image(disk: &SimulatedDisk, mut check: impl FnMut(&SimulatedDisk)) -> u6
         }
     }
     // Every length in the long run; a step that meets every place within a sector in the short one.
-    let step = if thorough() { 1 } else { 13 };
+    let step = if thorough() { 1 } else { 23 };
     (0..=disk.growing()).step_by(step).for_each(|cut| look(u64::MAX, cut));
     images
 }
@@ -63,7 +63,7 @@ fn j01_after_a_crash_at_any_call_with_any_unsynced_bytes_lost_nothing_acknowledg
 #[test]
 fn j01_a_crash_during_recovery_is_recovered_from() {
     let (_, expected) = flat();
-    let step = if thorough() { 1 } else { 31 };
+    let step = if thorough() { 1 } else { 41 };
     let mut rounds = 0;
     for call in 0..50 {
         let disk = SimulatedDisk::default();

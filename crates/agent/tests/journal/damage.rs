@@ -170,6 +170,14 @@ fn j08_a_missing_swapped_foreign_or_older_segment_stops_the_start() {
 }
 
 #[test]
+fn j08_a_directory_whose_segments_were_removed_does_not_begin_anew() {
+    let disk = five_records();
+    disk.lose(FIRST);
+    let error = open(&disk).unwrap_err();
+    assert!(matches!(error, JournalError::Segments { .. }), "{error}");
+}
+
+#[test]
 fn j09_a_repeated_missing_or_reordered_record_stops_the_start() {
     let disk = five_records();
     let lines = lines(&disk, FIRST);
@@ -229,6 +237,7 @@ fn j21_a_newer_format_or_record_type_stops_the_start_and_nothing_is_cut() {
         (last, "\"what\":", "\"whatever\":"),
         (last, "\"type\":\"note\"", "\"type\":\"snapshot\""),
         (last, "\"durable\":5", "\"durable\":6"),
+        (last, "\"seq\":6", "\"seq\":7"),
     ] {
         let mut newer = lines.clone();
         newer[at] = reseal(&lines[at], from, to);

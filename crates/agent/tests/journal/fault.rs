@@ -109,6 +109,14 @@ fn j14_j15_operations_in_flight_are_closed_from_the_reserve() {
 }
 
 #[test]
+fn the_reserve_of_the_process_before_counts_after_a_restart() {
+    let disk = SimulatedDisk::default();
+    open(&disk).unwrap().append(started(1, 101, None), now()).unwrap();
+    disk.limit_space(Some(SMALL.reserve_bytes * 3 / 2));
+    open(&disk).unwrap().append(started(2, 102, None), now()).unwrap();
+}
+
+#[test]
 fn a_full_disk_still_starts_and_reads() {
     let disk = SimulatedDisk::default();
     run(&disk, &script());
@@ -124,12 +132,15 @@ fn a_full_disk_still_starts_and_reads() {
 fn a_rotation_without_space_waits_and_the_record_is_written() {
     let disk = SimulatedDisk::default();
     let mut journal = open(&disk).unwrap();
-    while disk.read("journal-000001.jsonl").unwrap().len() < 2_000 {
+    let length = || disk.read("journal-000001.jsonl").unwrap().len() as u64;
+    let full = length() + SMALL.segment_bytes;
+    while length() < full {
         journal.append(note("filler"), now()).unwrap();
     }
     let record: Record = note("after the failed rotation");
     disk.fail_at(disk.calls(), Fault::NoSpace);
     journal.append(record, now()).unwrap();
-    assert!(!disk.list().unwrap().iter().any(|name| name.contains(".new")));
+    assert!(!disk.list().unwrap().iter().any(|name| name.contains("2.jsonl")), "no rotation");
+    assert!(disk.list().unwrap().contains(&"reserve".to_owned()), "which is not worth the reserve");
     assert_eq!(open(&disk).unwrap().head(), journal.head());
 }

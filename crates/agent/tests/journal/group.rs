@@ -138,6 +138,7 @@ async fn a_failed_sync_fails_every_waiter_of_the_batch_and_ends_the_writer() {
         tokio::spawn(async move { handle.append(note(&format!("{number}"))).await })
     });
     let appends: Vec<_> = appends.collect();
+    drop(handle);
     tokio::task::yield_now().await;
     // The next calls are the reserve, the write and the sync.
     disk.fail_at(disk.calls() + 2, Fault::Io);

@@ -108,8 +108,19 @@ fn j23_a_compacted_journal_knows_what_the_long_one_knows() {
         many.append(record, now()).unwrap();
         assert_eq!(one.state().compacted(), many.state().compacted());
     }
+    // Everything goes through two more snapshots.
+    let newest = |disk: &SimulatedDisk| {
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with("journal-")).max()
+    };
+    for _ in 0..2 {
+        let before = newest(&short);
+        while newest(&short) == before {
+            many.append(note("filler"), now()).unwrap();
+        }
+    }
     let reopened = open_with(&short, SMALL).unwrap();
     assert_eq!(reopened.state().compacted(), one.state().compacted());
+    assert_eq!(reopened.state().details(op(7)), one.state().details(op(7)));
     let nonce = "nonce".parse().unwrap();
     let spent = reopened.state().ledger().spent_by(&nonce).expect("a spent key is never forgotten");
     assert_eq!(spent.id, op(2));
@@ -183,6 +194,18 @@ fn no_secret_reaches_the_disk() {
     assert!(
         String::from_utf8(disk.read("journal-000003.jsonl").unwrap()).unwrap().contains("AAAA")
     );
+}
+
+#[test]
+fn an_operation_can_be_closed_whatever_pve_said() {
+    let disk = SimulatedDisk::default();
+    let mut journal = open(&disk).unwrap();
+    journal.append(started(1, 101, None), now()).unwrap();
+    let reason = "ä".repeat(SMALL.line_bytes);
+    journal.append(event(1, OpEvent::Unknown { reason: reason.clone() }), now()).unwrap();
+    journal.append(event(1, OpEvent::Failed { reason, left_volume: None }), now()).unwrap();
+    assert_eq!(journal.state().ledger().in_flight().count(), 0);
+    assert_eq!(open(&disk).unwrap().state(), journal.state());
 }
 
 #[test]
