@@ -65,12 +65,13 @@ impl Row {
         let (mark, style) = self.mark;
         let (effect, effect_style) = &self.effect;
         let line = format!("{:subjects$}  {:changes$}", self.subject, self.change);
-        text.push_str(&format!("  {} ", styled(style, mark)));
+        let mark = styled(style, mark);
         if effect.is_empty() {
-            text.push_str(line.trim_end());
+            write!(text, "  {mark} {}", line.trim_end())
         } else {
-            text.push_str(&format!("{line}  {}", styled(*effect_style, effect)));
+            write!(text, "  {mark} {line}  {}", styled(*effect_style, effect))
         }
+        .expect(INFALLIBLE);
         text.push('\n');
     }
 }

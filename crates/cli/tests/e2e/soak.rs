@@ -31,7 +31,7 @@ const TIMEOUTS: Timeouts = Timeouts {
 /// One call: an exchange, for a read once more on another connection, and a busy machine.
 const CALL_MAX: Duration = Duration::from_secs(10);
 /// One look at a node: at most 40 calls, three at a time.
-const OBSERVE_MAX: Duration = Duration::from_secs(60);
+const OBSERVE_MAX: Duration = Duration::from_mins(1);
 /// What memory may grow by after the first rounds: far below what any leak of answers would take.
 const GROWTH_MAX_KIB: u64 = 64 * 1024;
 const GUESTS: u32 = 20;

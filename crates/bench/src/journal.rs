@@ -1,18 +1,11 @@
-//! How fast the journal is, beside what the disk can do: appends a second and replay.
+//! How fast the journal is, beside what the disk can do: appends a second, and replay.
 //!
-//! `cargo run --release -p evenkeel-agent --example bench_journal [DIRECTORY [replay]]`. All figures of one
-//! row come from the same minute, taken in turns, because a shared disk changes from minute to
-//! minute; a ratio says more than a number.
-#![expect(
-    clippy::print_stdout,
-    clippy::unwrap_used,
-    reason = "a bench prints, and stops on errors"
-)]
+//! All figures of one row are taken by turns, because a shared disk changes from minute to minute.
+#![expect(clippy::unwrap_used, reason = "a bench stops on errors")]
 #![expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
 use std::io::Write as _;
-use std::os::unix::fs::FileExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use evenkeel_agent::journal::{
@@ -26,6 +19,9 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::Row;
+use crate::measure::median;
+
 /// Runs of each row; the median is printed.
 const RUNS: usize = 5;
 /// How long one run lasts, roughly.
@@ -33,19 +29,16 @@ const APPENDS_PER_WRITER: [(u64, u64); 4] = [(1, 1_500), (16, 600), (64, 400), (
 /// Twice the records of this number are replayed: a start and an end for each operation.
 const REPLAYED_OPERATIONS: u64 = 500_000;
 
-fn main() {
-    let given = std::env::args().nth(1).map(PathBuf::from);
-    let scratch = tempfile::Builder::new().tempdir_in(given.unwrap_or_else(|| ".".into())).unwrap();
-    if std::env::args().nth(2).is_some_and(|only| only == "replay") {
-        return replay(scratch.path());
-    }
-    println!("writers  journal/s  per-record/s  ratio  bare group/s  ratio   (medians of {RUNS})");
+pub(crate) fn run() -> Vec<Row> {
+    // Under `target`: a temporary directory may be in memory, where a sync costs nothing.
+    let scratch = tempfile::Builder::new().tempdir_in("target").unwrap();
     let line_bytes = line_bytes(scratch.path());
+    let mut rows = Vec::new();
     for (writers, each) in APPENDS_PER_WRITER {
-        appends(scratch.path(), writers, each, line_bytes);
+        rows.extend(appends(scratch.path(), writers, each, line_bytes));
     }
-    preallocation(scratch.path(), line_bytes);
-    replay(scratch.path());
+    rows.push(replay(scratch.path()));
+    rows
 }
 
 fn stamp() -> Stamp {
@@ -104,7 +97,7 @@ fn line_bytes(scratch: &Path) -> usize {
     usize::midpoint(lines[2].len(), lines[3].len())
 }
 
-fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) {
+fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Row; 2] {
     let total = (writers * each) as f64;
     let rate = |seconds: f64| total / seconds;
     let per_record_count = (writers * each).min(1_500);
@@ -117,16 +110,20 @@ fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) {
         bare.push(rate(bare_group(&path.with_extension("bare"), writers, each, line_bytes)));
     }
     let (ours, alone, bare) = (median(ours), median(alone), median(bare));
-    println!(
-        "{writers:>7} {ours:>10.0} {alone:>13.0} {:>6.2} {bare:>13.0} {:>6.2}",
-        ours / alone,
-        ours / bare
-    );
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values[values.len() / 2]
+    [
+        Row::new(
+            format!("journal, {writers} writers, beside a sync each"),
+            "appends/s",
+            ours,
+            alone,
+        ),
+        Row::new(
+            format!("journal, {writers} writers, beside a bare group"),
+            "appends/s",
+            ours,
+            bare,
+        ),
+    ]
 }
 
 fn runtime() -> tokio::runtime::Runtime {
@@ -214,39 +211,6 @@ fn bare_group(path: &Path, writers: u64, each: u64, line_bytes: usize) -> f64 {
     seconds
 }
 
-/// Whether space allocated beforehand would pay: behind the end of the file (readers see nothing of
-/// it), and as zeros (readers see them).
-fn preallocation(scratch: &Path, line_bytes: usize) {
-    let line = vec![b'x'; line_bytes];
-    let count = 1_500_u64;
-    let (mut growing, mut kept, mut zeros) = (Vec::new(), Vec::new(), Vec::new());
-    for run in 0..RUNS {
-        for (way, rates) in [&mut growing, &mut kept, &mut zeros].into_iter().enumerate() {
-            let path = scratch.join(format!("preallocated-{way}-{run}"));
-            let mut file = std::fs::File::create(path).unwrap();
-            if way == 1 {
-                let flags = rustix::fs::FallocateFlags::KEEP_SIZE;
-                rustix::fs::fallocate(&file, flags, 0, 8 << 20).unwrap();
-            } else if way == 2 {
-                file.write_all(&vec![0; 8 << 20]).unwrap();
-            }
-            file.sync_all().unwrap();
-            let begin = Instant::now();
-            for number in 0..count {
-                file.write_all_at(&line, number * line_bytes as u64).unwrap();
-                file.sync_data().unwrap();
-            }
-            rates.push(count as f64 / begin.elapsed().as_secs_f64());
-        }
-    }
-    println!(
-        "one record a sync: growing {:.0}/s, allocated behind the end {:.0}/s, zero-filled {:.0}/s",
-        median(growing),
-        median(kept),
-        median(zeros)
-    );
-}
-
 /// The fields of the bare loop: what any reader of this file would have to take in.
 #[derive(serde::Deserialize)]
 #[expect(dead_code, reason = "read by nobody, parsed to be measured")]
@@ -271,7 +235,7 @@ struct BareLine {
     sum: Option<String>,
 }
 
-fn replay(scratch: &Path) {
+fn replay(scratch: &Path) -> Row {
     let path = scratch.join("replay");
     let limits = Limits { segment_bytes: u64::MAX / 4, ..Limits::default() };
     let mut journal = open(&path, limits);
@@ -284,30 +248,23 @@ fn replay(scratch: &Path) {
         }
     }
     drop(journal);
-    let (mut ours, mut bare, mut loose) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..RUNS {
         let begin = Instant::now();
         drop(open(&path, limits));
         ours.push(begin.elapsed().as_secs_f64());
-        bare.push(bare_replay::<BareLine>(&path));
-        loose.push(bare_replay::<Value>(&path));
+        bare.push(bare_replay(&path));
     }
-    let (ours, bare, loose) = (median(ours), median(bare), median(loose));
-    println!(
-        "replay of {} records: {ours:.2} s; bare parse and hash, typed {bare:.2} s (ratio {:.2}), \
-         untyped {loose:.2} s (ratio {:.2})",
-        2 * REPLAYED_OPERATIONS,
-        ours / bare,
-        ours / loose
-    );
+    Row::new("journal, replay of 1,000,000 records", "s", median(ours), median(bare))
 }
 
-fn bare_replay<T: serde::de::DeserializeOwned>(path: &Path) -> f64 {
+/// Seconds for the least a replay can do: parse every line into its fields, and hash it.
+fn bare_replay(path: &Path) -> f64 {
     let begin = Instant::now();
     let bytes = std::fs::read(path.join("journal-000001.jsonl")).unwrap();
     for line in bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()) {
         std::hint::black_box(Sha256::digest(line));
-        std::hint::black_box(serde_json::from_slice::<T>(line).unwrap());
+        std::hint::black_box(serde_json::from_slice::<BareLine>(line).unwrap());
     }
     begin.elapsed().as_secs_f64()
 }
