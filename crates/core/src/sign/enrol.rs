@@ -40,7 +40,7 @@ fn split_options(rest: &str) -> Result<(&str, &str), Refusal> {
     for (place, letter) in rest.char_indices() {
         match letter {
             '"' => quoted = !quoted,
-            ' ' if !quoted => return Ok((&rest[..place], &rest[place + 1..])),
+            ' ' if !quoted && place > 0 => return Ok((&rest[..place], &rest[place + 1..])),
             _ => {}
         }
     }

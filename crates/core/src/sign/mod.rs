@@ -52,6 +52,3 @@ pub use trust::{
     Lookup, NotASignerName, NotOneOf, Role, SIGNERS_MAX, Signer, SignerName, SkPolicy, Trust,
     TrustVersion, Validity,
 };
-
-#[cfg(test)]
-mod tests;
