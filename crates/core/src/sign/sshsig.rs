@@ -269,3 +269,48 @@ fn refuse(why: &str) -> Refusal {
 fn invalid() -> Refusal {
     Refusal::new(ReasonCode::SigInvalid, "the signature does not verify over these bytes")
 }
+
+#[cfg(test)]
+mod tests {
+    use ed25519_dalek::Signer as _;
+
+    use super::*;
+
+    #[test]
+    fn v06_a_weak_key_forced_into_the_store_still_verifies_nothing() {
+        // The identity point: R = 1, S = 0 satisfies the plain equation over any message.
+        let mut point = [0; 32];
+        point[0] = 1;
+        let mut blob = Vec::new();
+        put_string(&mut blob, b"ssh-ed25519");
+        put_string(&mut blob, &point);
+        let key = PublicKey::decode(&blob).expect("the form is right");
+        let mut made = [0; 64];
+        made[0] = 1;
+        let namespace = Namespace::Op.as_str().as_bytes().to_vec();
+        let forged = SshSig { key_blob: blob, namespace, made: Made::Ed25519(made), touch: None };
+        let refusal = forged.verify(&key, Namespace::Op, b"anything").unwrap_err();
+        assert_eq!(refusal.reason, ReasonCode::SigInvalid);
+    }
+
+    #[test]
+    fn a_signature_is_not_verified_by_another_key_than_it_names() {
+        let seeds = [[1; 32], [2; 32]];
+        let [named, other] = seeds.map(|seed| {
+            let secret = ed25519_dalek::SigningKey::from_bytes(&seed);
+            let mut blob = Vec::new();
+            put_string(&mut blob, b"ssh-ed25519");
+            put_string(&mut blob, secret.verifying_key().as_bytes());
+            (PublicKey::from_blob(&blob).expect("an honest key"), secret)
+        });
+        // Made by the other key, over the right bytes, in a blob that names the first.
+        let made = other.1.sign(&signed_bytes(Namespace::Op, b"m")).to_bytes();
+        let namespace = Namespace::Op.as_str().as_bytes().to_vec();
+        let key_blob = named.0.blob().to_vec();
+        let forged = SshSig { key_blob, namespace, made: Made::Ed25519(made), touch: None };
+        for key in [&named.0, &other.0] {
+            let refusal = forged.verify(key, Namespace::Op, b"m").unwrap_err();
+            assert_eq!(refusal.reason, ReasonCode::SigInvalid);
+        }
+    }
+}

@@ -233,7 +233,7 @@ fn host_key() -> Key {
     ed(200)
 }
 
-fn item() -> PendingItem {
+pub(crate) fn item() -> PendingItem {
     PendingItem {
         op: act().op,
         host: host(),

@@ -28,6 +28,8 @@ fn seeds() -> Vec<(&'static str, String, Vec<u8>)> {
     let payload = statement().to_bytes().unwrap();
     seeds.push(("statement", "destroy".to_owned(), payload.clone()));
     seeds.push(("envelope", "destroy".to_owned(), sealed_text(&payload, &[&alice()]).into_bytes()));
+    seeds.push(("statement", "rotation".to_owned(), crate::t_rotation::a_rotation()));
+    seeds.push(("statement", "pending".to_owned(), crate::enrolment::item().to_bytes().unwrap()));
     seeds.push(("trust_file", "two-signers".to_owned(), good_trust_file().into_bytes()));
     seeds
 }

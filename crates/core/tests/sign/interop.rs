@@ -116,8 +116,8 @@ pub(crate) fn ssh_keygen_accepts(dir: &Path, armour: &str, message: &[u8]) -> bo
 
 /// Writes the list of keys that oracle reads.
 pub(crate) fn allow(dir: &Path, keys: impl Iterator<Item = PublicKey>) {
-    let lines: String = keys.map(|key| format!("signer {key}\n")).collect();
-    std::fs::write(dir.join("allowed"), lines).unwrap();
+    let lines: Vec<String> = keys.map(|key| format!("signer {key}\n")).collect();
+    std::fs::write(dir.join("allowed"), lines.concat()).unwrap();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! P: the payload. One reading of the signed bytes, or none.
 
+use evenkeel_core::action_kind::ActionKind as K;
 use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::sign::{Envelope, Namespace, PendingItem, STATEMENT_BYTES_MAX, Statement};
 use proptest::prelude::*;
@@ -149,7 +150,7 @@ fn p06_text_that_two_readers_could_read_differently_is_refused() {
     let place = good.find("old test box").unwrap();
     for bytes in [&[0xc0, 0x80][..], &[0xed, 0xa0, 0x80], &[0xff], &[0xf5, 0x80, 0x80, 0x80]] {
         let mut bent = good.as_bytes().to_vec();
-        bent.splice(place..place + 1, bytes.iter().copied());
+        bent.splice(place..=place, bytes.iter().copied());
         refused(bent);
     }
 }
@@ -165,7 +166,7 @@ fn p07_size_and_depth_are_bounded_before_anything_is_built() {
     long.reason = "x".repeat(1025);
     assert_eq!(long.to_bytes().unwrap_err().reason, R::Payload);
     let mut many = statement();
-    many.op = evenkeel_core::action_kind::ActionKind::SetConfig;
+    many.op = K::SetConfig;
     many.params = (0..300).map(|n| (format!("key{n}"), String::new())).collect();
     assert_eq!(many.to_bytes().unwrap_err().reason, R::Payload);
     // An envelope too large is refused by its length.
@@ -207,7 +208,6 @@ fn p10_every_parameter_must_be_spelled_out() {
     assert_eq!(container.to_bytes().unwrap_err().reason, R::Payload, "a container has `force` too");
     container.params.insert("force".to_owned(), "0".to_owned());
     assert!(container.to_bytes().is_ok());
-    use evenkeel_core::action_kind::ActionKind as K;
     for (op, needed) in [
         (K::Rollback, &[("snapname", "pre"), ("snaptime", "1700000000"), ("start", "0")][..]),
         (K::DeleteSnapshot, &[("snapname", "pre"), ("snaptime", "1700000000"), ("force", "0")]),
@@ -237,7 +237,6 @@ fn p09_a_parameter_the_op_does_not_have_is_refused() {
 
 #[test]
 fn p11_a_value_is_one_value_whatever_it_holds() {
-    use evenkeel_core::action_kind::ActionKind as K;
     let mut write = statement();
     write.op = K::SetConfig;
     write.params = params(&[("name", "x&purge=1"), ("description", "a\nb=%00\r\n\u{202e}")]);
@@ -264,7 +263,6 @@ fn p11_a_value_is_one_value_whatever_it_holds() {
 
 #[test]
 fn p22_names_that_end_in_a_path_are_held_to_their_grammar() {
-    use evenkeel_core::action_kind::ActionKind as K;
     let bent = [
         "..",
         "../x",
@@ -340,7 +338,7 @@ proptest! {
     fn any_reason_and_value_come_back_exactly(why in "[^\\p{Cc}]{0,60}", value in "[^\\x00]{0,60}") {
         let mut made = statement();
         made.reason = why;
-        made.op = evenkeel_core::action_kind::ActionKind::SetConfig;
+        made.op = K::SetConfig;
         made.params = params(&[("description", &value)]);
         let bytes = made.to_bytes().unwrap();
         prop_assert_eq!(Statement::parse(&bytes).unwrap(), made);

@@ -50,6 +50,11 @@ fn planned(trust: &Trust) -> Rotation {
     following(trust, Authority::Planned, vec![op(&bob(), "bob"), recovery(&vault(), "vault")])
 }
 
+/// The bytes of a rotation, for the fuzz corpus.
+pub(crate) fn a_rotation() -> Vec<u8> {
+    planned(&trust()).to_bytes().unwrap()
+}
+
 fn signed(rotation: &Rotation, keys: &[&Key]) -> Envelope {
     sealed(&rotation.to_bytes().unwrap(), rotation.authority.namespace(), keys)
 }
