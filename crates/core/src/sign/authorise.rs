@@ -10,13 +10,15 @@
 
 use std::collections::BTreeMap;
 
-use super::clock::Reading;
+use super::clock::{Doubt, Reading};
 use super::envelope::{Approver, Envelope};
 use super::hash::PayloadHash;
 use super::key::Fingerprint;
 use super::nonce::{Nonce, OpResult, SpentNonces};
 use super::sshsig::{Namespace, Touch};
-use super::statement::{ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement};
+use super::statement::{
+    ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
+};
 use super::trust::{Role, SignerName, Trust};
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId};
@@ -210,10 +212,7 @@ fn judge(
             format!("signed under trust version {trust_version}; this host is at {current}");
         return Err(Refusal::new(ReasonCode::TrustVersion, detail));
     }
-    window.judge(clock.now, limits.statement_life_max_s)?;
-    if let Some(doubt) = clock.doubt {
-        return Err(Refusal::new(ReasonCode::Clock, doubt.to_string()));
-    }
+    judge_time(*window, clock, limits)?;
     if !is_executable(act.op) {
         let detail = format!("evenkeel never does a {}", act.op);
         return Err(Refusal::new(ReasonCode::NotExecutable, detail));
@@ -229,6 +228,20 @@ fn judge(
         return Err(Refusal::new(ReasonCode::BindingMismatch, detail));
     }
     judge_target(expected, &act.found)
+}
+
+fn judge_time(window: Window, clock: &Reading, limits: Limits) -> Result<(), Refusal> {
+    let in_doubt = |doubt: Doubt| Err(Refusal::new(ReasonCode::Clock, doubt.to_string()));
+    match clock.doubt {
+        None => window.judge(clock.now, limits.statement_life_max_s),
+        // The mark has been reached for certain: what ended before it has ended.
+        Some(doubt @ Doubt::Behind { .. }) => {
+            window.judge(clock.now, limits.statement_life_max_s)?;
+            in_doubt(doubt)
+        }
+        // The leap may be undone: what seems to have ended by it only waits.
+        Some(doubt @ Doubt::Ahead { .. }) => in_doubt(doubt),
+    }
 }
 
 fn judge_target(expected: &Expected, found: &Found) -> Result<(), Refusal> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::hash::PayloadHash;
 use crate::id::OperationId;
-use crate::operation::{OpState, UnixSeconds};
+use crate::operation::{IdempotencyKey, OpState, UnixSeconds};
 
 /// 128 random bits, printed as 32 lower-case hexadecimal digits; never all zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -28,6 +28,11 @@ impl Nonce {
     pub fn from_random(bits: [u8; 16]) -> Result<Self, NotANonce> {
         // All zero is what a generator that does not work gives.
         if bits == [0; 16] { Err(NotANonce) } else { Ok(Self(bits)) }
+    }
+
+    /// The key the `started` record of its op takes.
+    pub fn idempotency_key(&self) -> IdempotencyKey {
+        self.to_string().parse().expect("hexadecimal digits are printable and short")
     }
 }
 

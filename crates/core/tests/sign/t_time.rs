@@ -148,6 +148,7 @@ fn t04_after_its_nonce_is_forgotten_a_statement_is_expired() {
 fn t05_a_nonce_has_one_spelling() {
     let good = "0123456789abcdef0123456789abcdef";
     assert_eq!(good.parse::<Nonce>().unwrap().to_string(), good);
+    assert_eq!(good.parse::<Nonce>().unwrap().idempotency_key().as_str(), good);
     let bent = [
         "0123456789ABCDEF0123456789ABCDEF",
         "0123456789abcdef 123456789abcdef",
@@ -225,6 +226,10 @@ fn t10_a_leap_of_the_clock_holds_destruction() {
     let spent = SpentNonces::default();
     let answer = authorise(&approval, &act(), &trust(), &leap, &spent, Limits::default());
     assert_eq!(answer.reason(), R::Clock, "even a statement made for that time");
+    // One that would have expired by the leap only waits: the leap may be undone.
+    let approval = approved(&statement());
+    let answer = authorise(&approval, &act(), &trust(), &leap, &spent, Limits::default());
+    assert_eq!(answer.reason(), R::Clock);
 }
 
 #[test]
