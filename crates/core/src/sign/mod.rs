@@ -8,7 +8,7 @@
 //!  bytes + armour, exact            the same bytes, read strictly
 //! ```
 //!
-//! The gate calls [`authorise`]; the agent folds [`rotate`] over its journal; the command line makes
+//! The gate calls [`authorise()`]; the agent folds [`rotate`] over its journal; the command line makes
 //! statements, shows them from their bytes ([`render`]) and edits trust files as text. Everything here
 //! is a pure function over values. It verifies and never signs, and it never writes a statement out
 //! again to compare it.

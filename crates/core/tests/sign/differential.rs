@@ -22,7 +22,7 @@ const SAMPLE: u64 = 150;
 
 /// The rules by which we refuse what `ssh-keygen` accepts: the words of our refusal. Complete: a
 /// difference that is not one of these fails the test.
-const KNOWN_DIFFERENCES: [&str; 13] = [
+const KNOWN_DIFFERENCES: [&str; 12] = [
     "its version is not 1",
     "its reserved field is not empty",
     "the signature's hash is not sha512",
@@ -32,7 +32,6 @@ const KNOWN_DIFFERENCES: [&str; 13] = [
     "the armour has lines of different widths",
     "the armour has a line of more than 76 characters",
     "the armour does not hold canonical base64",
-    "the armour is longer than any signature",
     // OpenSSH reads names as C strings: one NUL at the end passes.
     "the signature is for `evenkeel.op.v1\\0`, not for `evenkeel.op.v1`",
     "the signature is of another type than its key",

@@ -147,6 +147,11 @@ fn p06_text_that_two_readers_could_read_differently_is_refused() {
     refused(with("old test box", "\\udc00\\ud800"));
     refused(with("old test box", "a\\u0000b"));
     refused(with("\"purge\"", "\"pur\\u0000ge\""));
+    // Where any text goes, a NUL does not.
+    let free =
+        with("\"destroy\"", "\"set_config\"").replacen("\"purge\": \"0\"", "\"name\": \"x\"", 1);
+    assert!(Statement::parse(free.as_bytes()).is_ok());
+    refused(free.replacen("\"x\"", "\"x\\u0000y\"", 1));
     let place = good.find("old test box").unwrap();
     for bytes in [&[0xc0, 0x80][..], &[0xed, 0xa0, 0x80], &[0xff], &[0xf5, 0x80, 0x80, 0x80]] {
         let mut bent = good.as_bytes().to_vec();
@@ -159,7 +164,11 @@ fn p06_text_that_two_readers_could_read_differently_is_refused() {
 fn p07_size_and_depth_are_bounded_before_anything_is_built() {
     refused("[".repeat(10_000));
     refused(format!("{{\"a\":{}{}}}", "[".repeat(10_000), "]".repeat(10_000)));
-    refused(format!("{{\"a\":{}1{}}}", "[".repeat(8), "]".repeat(8)));
+    for (lists, too_deep) in [(7, false), (8, true)] {
+        let nested = format!("{{\"a\":{}1{}}}", "[".repeat(lists), "]".repeat(lists));
+        let refusal = Statement::parse(nested.as_bytes()).unwrap_err();
+        assert_eq!(refusal.detail.contains("nested deeper"), too_deep, "{refusal}");
+    }
     refused(vec![b'{'; STATEMENT_BYTES_MAX + 1]);
     refused(format!("{{{}}}", " ".repeat(64 * 1024 * 1024)));
     let mut long = statement();

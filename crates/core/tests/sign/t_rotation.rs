@@ -148,10 +148,18 @@ fn t13_a_recovery_key_signs_no_act_whatever_it_is_wrapped_in() {
 
 #[test]
 fn t14_one_key_has_one_role_and_one_name() {
-    let both = vec![op(&alice(), "alice"), recovery(&alice(), "also"), recovery(&vault(), "vault")];
+    let both = vec![
+        op(&alice(), "alice"),
+        op(&bob(), "bob"),
+        recovery(&alice(), "also"),
+        recovery(&vault(), "vault"),
+    ];
     assert_eq!(Trust::genesis(TrustVersion(1), both.clone()).unwrap_err().reason, R::Payload);
     let rotation = following(&trust(), Authority::Recovery, both);
-    assert_ne!(refusal(&rotation, &[&vault()]), R::Allowed);
+    assert_eq!(refusal(&rotation, &[&vault(), &bob()]), R::RoleDenied);
+    let twins = vec![op(&alice(), "alice"), op(&alice(), "twin"), recovery(&vault(), "vault")];
+    let rotation = following(&trust(), Authority::Planned, twins);
+    assert_eq!(refusal(&rotation, &[&alice()]), R::Payload);
     let named = vec![op(&alice(), "alice"), op(&bob(), "alice"), recovery(&vault(), "vault")];
     assert_eq!(Trust::genesis(TrustVersion(1), named).unwrap_err().reason, R::Payload);
     // A key does not change its role either: what it signed under one must not count under another.

@@ -103,8 +103,10 @@ fn v16_only_the_documented_armour_is_read() {
         wrap(&inner.replacen('U', "-", 1)),
         wrap(&inner.replacen('U', "_", 1)),
         wrap(&inner.replacen('U', "é", 1)),
-        // One line narrower than the others in the middle.
-        wrap(&format!("{}\n{}\n{}", &body[..40], &body[40..79], &body[79..])),
+        // One line narrower than the others in the middle, one wider, one empty.
+        wrap(&[&body[..70], &body[70..139], &body[139..209], &body[209..]].join("\n")),
+        wrap(&[&body[..69], &body[69..139], &body[139..]].join("\n")),
+        wrap(&[&body[..70], "", &body[70..140], &body[140..]].join("\n")),
         wrap(""),
         wrap("\n"),
         String::new(),
