@@ -82,8 +82,9 @@ impl Envelope {
         self.signatures.iter().all(same).then_some(first)
     }
 
-    /// Verifies every signature by the signers this host trusts, at this moment.
-    pub(super) fn verify<'t>(
+    /// Verifies every signature by the signers a host trusts, at this moment. Who signed, not what it
+    /// allows: that is asked of `authorise` and `rotate`.
+    pub fn verify<'t>(
         &self,
         namespace: Namespace,
         trust: &'t Trust,

@@ -4,6 +4,7 @@
 //! (time, nonces, roles, rotation) to its test here, or says why there is none.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up shall stop")]
 
+mod case_map;
 mod differential;
 mod enrolment;
 mod fuzz_corpus;
