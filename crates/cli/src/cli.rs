@@ -1,11 +1,21 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+use std::net::SocketAddr;
+
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::release::Release;
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
 #[command(name = "evenkeel", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    after_help = "Exit codes: 0 ok, 1 error, 2 changes would run (plan --detailed-exitcode), \
+3 invalid configuration or desired state, 4 authentication or permission, 5 not found, \
+6 approval required, 7 busy, stale or transient, 64 usage"
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) verb: Verb,
@@ -14,8 +24,112 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// See it work: a simulated Proxmox VE and a story on loopback
+    Demo {
+        /// End by itself, without waiting for anybody
+        #[arg(long)]
+        headless: bool,
+    },
+    /// Pretend to be a Proxmox VE, on loopback
+    Sim(Sim),
+    /// Show what differs between desired files and the node; change nothing
+    Plan(Plan),
+    /// Write desired files for guests that exist; a plan right after is empty
+    Import(Import),
+    /// Check the connection, the token's rights and everything a plan depends on
+    Doctor(Doctor),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
+    /// Print the JSON Schema of desired files, for editors
+    Schema,
+    /// Print completions for a shell
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Print the manual page, or write one page a verb
+    Man {
+        /// A directory to write the pages of all verbs to
+        #[arg(long)]
+        out: Option<Utf8PathBuf>,
+    },
+}
+
+/// Arguments of `sim`.
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// Where to listen, on loopback; port 0 takes a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
+    pub(crate) listen: SocketAddr,
+    /// How many guests: a mix of kinds, disks, odd values and waiting changes
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) guests: u32,
+    /// The name of the node
+    #[arg(long, default_value = "pve1")]
+    pub(crate) node: NodeName,
+    /// The release to pretend: 7.4, 8.4 or 9.2
+    #[arg(long, value_name = "RELEASE", default_value = "8.4")]
+    pub(crate) pve: Release,
+    /// Answer every request so many milliseconds later
+    #[arg(long = "latency", value_name = "MS", default_value_t = 0)]
+    pub(crate) latency_ms: u64,
+    /// A JSON file with a list of faults
+    #[arg(long, value_name = "FILE")]
+    pub(crate) faults: Option<Utf8PathBuf>,
+    /// Keep the state in this file, from one run to the next
+    #[arg(long, value_name = "FILE")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    /// Speak plain HTTP instead of TLS
+    #[arg(long)]
+    pub(crate) plain_http: bool,
+    /// Where addresses and oddities come from: the same seed gives the same guests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `plan`.
+#[derive(Debug, Args)]
+pub(crate) struct Plan {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// A desired file, or a directory of them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    /// End with 2 if anything would run now
+    #[arg(long)]
+    pub(crate) detailed_exitcode: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+pub(crate) struct Import {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// The guests to write files for; all of the node's if none is named
+    #[arg(value_name = "VMID")]
+    pub(crate) guests: Vec<VmId>,
+    /// The directory to write to, one file a guest
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Utf8PathBuf,
+    /// Replace files that are there already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Arguments of `doctor`.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// Desired files whose rights are checked too
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
 }
 
 /// Arguments of `validate`.
@@ -26,6 +140,33 @@ pub(crate) struct Validate {
     pub(crate) path: Utf8PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Where Proxmox VE is: the configuration file, with flags and environment above it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connect {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The address of the node's API, such as `https://pve1.example:8006`
+    #[arg(long, env = "PROXMOX_VE_ENDPOINT", value_name = "URL")]
+    pub(crate) url: Option<String>,
+    /// The node to look at [default: the one that answers]
+    #[arg(long)]
+    pub(crate) node: Option<NodeName>,
+    /// A file with the API token; the environment variable `PROXMOX_VE_API_TOKEN` works too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<Utf8PathBuf>,
+    /// SHA-256 fingerprint of the server's certificate; may be given several times
+    #[arg(long, value_name = "HEX")]
+    pub(crate) fingerprint: Vec<String>,
+    /// A PEM file with the certificate authority of the server
+    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
+    pub(crate) ca_file: Option<Utf8PathBuf>,
+    /// How many seconds to wait for an answer [default: 40]
+    #[arg(long = "timeout", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub(crate) timeout_s: Option<u64>,
 }
 
 /// How data is printed.

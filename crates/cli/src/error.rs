@@ -14,10 +14,16 @@ pub(crate) enum Exit {
     Ok = 0,
     /// It failed in a way that has no code of its own.
     Failed = 1,
+    /// Something would run now (`plan --detailed-exitcode`).
+    Changes = 2,
     /// The configuration or the desired state is invalid.
     Invalid = 3,
+    /// The server or the token is not the right one, or may not do this.
+    Denied = 4,
     /// What was asked for does not exist.
     NotFound = 5,
+    /// Busy, stale, unreachable: the same may work later.
+    Transient = 7,
     /// The command line makes no sense.
     Usage = 64,
 }
@@ -41,6 +47,17 @@ impl Failure {
     /// A failure that ends with a code.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { message: message.into(), exit, hint: None, source: None }
+    }
+
+    /// A failure that is another error, with its causes.
+    pub(crate) fn wrapping(exit: Exit, error: impl std::error::Error) -> Self {
+        let mut message = error.to_string();
+        let mut cause = error.source();
+        while let Some(error) = cause {
+            write!(message, ": {error}").expect("writing to a string cannot fail");
+            cause = error.source();
+        }
+        Self::new(exit, message)
     }
 
     /// Adds the next step.

@@ -4,7 +4,7 @@
 
 mod cli;
 mod command;
-mod desired_files;
+mod connect;
 mod error;
 mod render;
 
@@ -12,14 +12,32 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use cli::{Cli, Verb};
+use error::{Exit, Failure};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(usage) => return error::usage(&usage),
     };
-    let done = match cli.verb {
+    error::exit(run(cli.verb))
+}
+
+fn run(verb: Verb) -> Result<Exit, Failure> {
+    match verb {
+        Verb::Demo { headless: _ } => waiting(command::demo::run()),
+        Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
+        Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
+        Verb::Import(arguments) => waiting(command::import::run(&arguments)),
+        Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
-    };
-    error::exit(done)
+        Verb::Schema => command::schema::run(),
+        Verb::Completions { shell } => command::reference::completions(shell),
+        Verb::Man { out } => command::reference::man(out.as_deref()),
+    }
+}
+
+/// Runs a verb that talks to a server. One thread is enough: it waits, it does not compute.
+fn waiting(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(verb)
 }

@@ -4,18 +4,23 @@
 //! takes raw names and texts, because what must be judged may come from a file, a hub or a signed job;
 //! the planner asks it about its own actions in the very same form. It never looks at tags or claims.
 
+mod change;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use change::change;
+use change::creation;
+
 use crate::action_kind::ActionKind;
-use crate::actual::{Config, Guest};
+use crate::actual::{Config, Field, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
 use crate::registry::{self, Hazard, KeyRef};
-use crate::value::{Property, Value, Volume, read};
+use crate::value::{Value, read};
 
 /// What an act can cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -251,8 +256,16 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
 fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
-    let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
-        return Judgement::benign();
+    let sets_off = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
+    let config = match intent.target {
+        Target::Seen(Guest { config: Ok(config), .. }) => config,
+        Target::Seen(_) | Target::Unknown if sets_off => {
+            return Judgement::new(
+                Class::Destructive,
+                "what waits for a restart could not be read",
+            );
+        }
+        Target::Seen(_) | Target::Free | Target::Unknown => return Judgement::benign(),
     };
     let applies_waiting = match op {
         ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,
@@ -275,7 +288,7 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         | ActionKind::WipeStorage
         | ActionKind::Decommission => false,
     };
-    if config.destruction_waits() {
+    if config.destruction_waits() && !drops_every_destruction(intent, config, op) {
         Judgement::new(Class::Destructive, "a waiting deletion would destroy its volume")
     } else if applies_waiting && config.anything_waits() {
         Judgement::new(Class::Disruptive, "applies changes that wait for a restart")
@@ -284,7 +297,35 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
     }
 }
 
+/// Whether a write drops every waiting destruction: PVE does that before it applies anything, so the
+/// volumes are saved, and saving them must not wait for a signature.
+fn drops_every_destruction(intent: &Intent<'_>, config: &Config, op: ActionKind) -> bool {
+    let reverted = intent.params.get("revert").map_or("", String::as_str);
+    let mut doomed = config.fields.iter().filter(|field| field.destruction_waits());
+    op == ActionKind::SetConfig
+        && config.unknown_waits != UnknownWaits::Destruction
+        && doomed.all(|field| names_in(reverted).any(|name| field.key.to_string() == name))
+}
+
+/// The keys of a `delete` or `revert` parameter, split as PVE splits lists.
+fn names_in(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).filter(|name| !name.is_empty())
+}
+
 fn resize(intent: &Intent<'_>) -> Judgement {
+    let disk = intent.params.get("disk").and_then(|disk| registry::find(intent.kind, disk));
+    let is_volume = disk.is_some_and(|disk| match disk.key().hazard {
+        Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
+        Hazard::Safe
+        | Hazard::Disrupts
+        | Hazard::Guard
+        | Hazard::GuestName
+        | Hazard::UnusedVolume
+        | Hazard::Forbidden => false,
+    });
+    if !is_volume {
+        return Judgement::new(Class::Destructive, "it names no volume evenkeel knows");
+    }
     let size = intent.params.get("size").map(|size| crate::quantity::Bytes::from_pve(size));
     match size {
         Some(Ok(_)) => Judgement::benign(),
@@ -297,6 +338,14 @@ fn resize(intent: &Intent<'_>) -> Judgement {
 
 fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
     match (intent.target, op) {
+        (Target::Free, ActionKind::Create | ActionKind::Restore) => {
+            let keys = intent
+                .params
+                .iter()
+                .filter_map(|(name, text)| Some((find(intent.kind, name)?, text)));
+            keys.map(|(key, text)| creation(key, &read::written(&key.key().format, text)))
+                .fold(Judgement::benign(), Judgement::worse)
+        }
         (Target::Free, _) => Judgement::benign(),
         // A clone is aimed at its source, which it does not change.
         (Target::Seen(_), ActionKind::Clone) => Judgement::benign(),
@@ -312,6 +361,7 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
         Target::Seen(guest) => {
             !guest.template
                 && guest.ha.is_none()
+                && guest.config.as_ref().is_ok_and(holds_only_what_identity_covers)
                 && identity::identity(guest).is_ok_and(|live| provenance.proves(guest.id, &live))
         }
         Target::Free | Target::Unknown => false,
@@ -323,9 +373,29 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
     }
 }
 
+/// Whether everything a destroy would take is in the identity. Detached and waiting volumes and keys of a
+/// newer release are not, so somebody may have put data there; protection says that somebody cares.
+fn holds_only_what_identity_covers(config: &Config) -> bool {
+    let guarded = |field: &Field| {
+        let current = field.current.as_ref().map(|reading| &reading.value);
+        match field.key.key().hazard {
+            Hazard::UnusedVolume => true,
+            Hazard::Guard => current == Some(&Value::Bool(true)),
+            Hazard::Safe
+            | Hazard::Disrupts
+            | Hazard::GuestName
+            | Hazard::RootVolume
+            | Hazard::VolumeSlot
+            | Hazard::TpmState
+            | Hazard::Forbidden => false,
+        }
+    };
+    config.unknown.is_empty() && !config.anything_waits() && !config.fields.iter().any(guarded)
+}
+
 fn config(intent: &Intent<'_>) -> Judgement {
-    let seen = match intent.target {
-        Target::Seen(Guest { config: Ok(config), .. }) => config,
+    let (vmid, seen) = match intent.target {
+        Target::Seen(Guest { id, config: Ok(config), .. }) => (id.vmid, config),
         Target::Seen(_) | Target::Free | Target::Unknown => {
             return Judgement::new(
                 Class::Destructive,
@@ -336,15 +406,21 @@ fn config(intent: &Intent<'_>) -> Judgement {
     let mut judgement = Judgement::benign();
     for (name, text) in intent.params {
         let next = match name.as_str() {
-            "delete" | "revert" => {
-                let names = text.split(|c: char| c == ',' || c == ';' || c.is_whitespace());
-                names
-                    .filter(|name| !name.is_empty())
-                    .map(|key| removal(intent.kind, seen, key, name == "revert"))
-                    .fold(Judgement::benign(), Judgement::worse)
-            }
-            _ => match registry::find(intent.kind, name) {
-                Some(key) => change(key, seen, Some(&read::written(&key.key().format, text))),
+            "delete" => names_in(text)
+                .map(|name| match find(intent.kind, name) {
+                    Some(key) => change(key, vmid, seen, None),
+                    None => unknown_key(name),
+                })
+                .fold(Judgement::benign(), Judgement::worse),
+            // Reverting drops what waits; a volume allocated for it stays as unusedN.
+            "revert" => names_in(text)
+                .map(|name| {
+                    find(intent.kind, name)
+                        .map_or_else(|| unknown_key(name), |_| Judgement::benign())
+                })
+                .fold(Judgement::benign(), Judgement::worse),
+            _ => match find(intent.kind, name) {
+                Some(key) => change(key, vmid, seen, Some(&read::written(&key.key().format, text))),
                 // Judged with the other parameters.
                 None => Judgement::benign(),
             },
@@ -354,110 +430,14 @@ fn config(intent: &Intent<'_>) -> Judgement {
     judgement
 }
 
-fn removal(kind: GuestKind, config: &Config, name: &str, revert: bool) -> Judgement {
-    match registry::find(kind, name) {
-        // Reverting drops what waits; a volume allocated for it stays as unusedN.
-        Some(_) if revert => Judgement::benign(),
-        Some(key) => change(key, config, None),
-        None => Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows")),
+/// The key a parameter writes: `cdrom` is another name of `ide2`.
+fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
+    match (kind, name) {
+        (GuestKind::Qemu, "cdrom") => registry::find(kind, "ide2"),
+        (GuestKind::Lxc | GuestKind::Qemu, _) => registry::find(kind, name),
     }
 }
 
-/// The class of one key's change, from what the guest will have after its next restart.
-fn change(key: KeyRef, config: &Config, to: Option<&Value>) -> Judgement {
-    let field = config.field(key);
-    let from = field.and_then(|field| field.current.as_ref()).map(|reading| &reading.value);
-    change_of(key, from, to, config.has_cloud_init())
-}
-
-/// The class of changing one key from a value to another; none stands for absence.
-pub fn change_of(
-    key: KeyRef,
-    from: Option<&Value>,
-    to: Option<&Value>,
-    cloud_init: bool,
-) -> Judgement {
-    if to.is_some_and(is_odd) {
-        return Judgement::new(Class::Destructive, format!("the value of `{key}` cannot be read"));
-    }
-    match key.key().hazard {
-        Hazard::Safe => Judgement::benign(),
-        Hazard::Disrupts => {
-            Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
-        }
-        Hazard::GuestName if cloud_init => {
-            Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
-        }
-        Hazard::GuestName => Judgement::benign(),
-        Hazard::Guard if to == Some(&Value::Bool(true)) => Judgement::benign(),
-        Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
-        Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
-        Hazard::TpmState => match from {
-            None => Judgement::benign(),
-            Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
-        },
-        Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
-        Hazard::Forbidden => {
-            Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
-        }
-        Hazard::VolumeSlot => slot(key, from, to),
-    }
-}
-
-fn is_odd(value: &Value) -> bool {
-    match value {
-        Value::Odd(_) => true,
-        Value::Property(property) => {
-            !property.unknown().is_empty() || property.parts().iter().any(|(_, part)| is_odd(part))
-        }
-        Value::Bool(_)
-        | Value::Integer(_)
-        | Value::Number(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Set(_)
-        | Value::Size(_)
-        | Value::Volume(_)
-        | Value::Secret
-        | Value::AnyUuid => false,
-    }
-}
-
-/// A drive or mount point.
-fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
-    let old = from.and_then(Value::as_property);
-    let Some(new) = to.and_then(Value::as_property) else {
-        let regenerable = matches!(old.and_then(Property::volume), Some(Volume::CloudInit { .. }));
-        return match (from, regenerable) {
-            (None, _) | (_, true) => Judgement::benign(),
-            (Some(_), false) => Judgement::new(Class::Disruptive, format!("detaches `{key}`")),
-        };
-    };
-    let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
-    let was_set_to = |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
-    if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
-        return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
-    }
-    for (part, word) in [("cache", "unsafe"), ("werror", "ignore")] {
-        if set_to(part, word) && !was_set_to(part, word) {
-            return Judgement::new(Class::Destructive, format!("`{part}={word}` loses writes"));
-        }
-    }
-    let Some(old) = old else {
-        return match from {
-            None => Judgement::benign(),
-            Some(_) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
-        };
-    };
-    // Mount points are in backups only when they say so, disks unless they say otherwise; in both
-    // forms the normal value of the other side is absence.
-    for part in ["backup", "replicate"] {
-        let (before, after) = (old.get(part), new.get(part));
-        let weaker = before == Some(&Value::Bool(true)) && after.is_none()
-            || before.is_none() && after == Some(&Value::Bool(false));
-        if weaker {
-            return Judgement::new(Class::Destructive, format!("takes `{key}` out of {part}s"));
-        }
-    }
-    Judgement::new(Class::Disruptive, format!("changes `{key}`"))
+fn unknown_key(name: &str) -> Judgement {
+    Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows"))
 }

@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use crate::actual::{Config, Guest};
+use crate::actual::{Config, Guest, Power};
 use crate::registry::{Applies, HotplugFeature, KeyRef};
 use crate::release::Release;
-use crate::value::{Property, Value};
+use crate::value::{Property, Value, Volume};
 
 /// When a change reaches the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +36,10 @@ pub fn when(
     guest: &Guest,
     release: Release,
 ) -> When {
-    let (Ok(config), true) = (&guest.config, guest.is_running()) else {
-        return When::Live;
+    let config = match (&guest.config, guest.power) {
+        (_, Power::Stopped) | (Err(_), _) => return When::Live,
+        // A guest that may be running is taken for one: a promise of "live" would be hope.
+        (Ok(config), Power::Running | Power::Paused | Power::Unknown) => config,
     };
     let live_if = |live: bool| if live { When::Live } else { When::AfterRestart };
     match key.key().applies {
@@ -52,7 +54,7 @@ pub fn when(
         Applies::LxcMount => live_if(from.is_none() && to.is_some()),
         Applies::LxcDevice => live_if(from.is_none() && to.is_some() && release >= Release::V9_0),
         Applies::Hotplug(feature) => live_if(feature.is_on(config) && hotplugs(feature, from, to)),
-        Applies::HotplugDrive => live_if(drive_is_live(config, from, to)),
+        Applies::HotplugDrive => live_if(drive_is_live(key, config, from, to)),
         Applies::HotplugSet => live_if(![from, to].into_iter().flatten().any(names_cpu_or_memory)),
         Applies::Balloon => live_if(is_inflated(from) && is_inflated(to)),
     }
@@ -107,18 +109,33 @@ const LIVE_DRIVE_PARTS: &[&str] = &[
     "replicate",
 ];
 
-fn drive_is_live(config: &Config, from: Option<&Value>, to: Option<&Value>) -> bool {
+/// Buses whose disks cannot be plugged while the machine runs.
+const COLD_BUSES: &[&str] = &["ide", "sata"];
+
+fn drive_is_live(key: KeyRef, config: &Config, from: Option<&Value>, to: Option<&Value>) -> bool {
     let property = |value: Option<&Value>| value.and_then(Value::as_property).cloned();
+    let plugs = config.can_hotplug("disk") && !COLD_BUSES.contains(&key.key().name);
     match (property(from), property(to)) {
         // The medium of a CD-ROM drive is changed live.
         (Some(from), Some(to)) if from.is_cdrom() && to.is_cdrom() => true,
+        (Some(from), Some(to)) if from.is_cdrom() != to.is_cdrom() => false,
+        // Another volume is another disk: the old one is unplugged and the new one plugged in.
+        (Some(from), Some(to)) if !is_same_volume(&from, &to) => plugs,
         (Some(from), Some(to)) => without(from, LIVE_DRIVE_PARTS) == without(to, LIVE_DRIVE_PARTS),
-        (_, _) => config.can_hotplug("disk"),
+        (_, _) => plugs,
+    }
+}
+
+/// A volume declared by its storage is the one that is there.
+fn is_same_volume(from: &Property, to: &Property) -> bool {
+    match (from.volume(), to.volume()) {
+        (Some(have), Some(Volume::Fresh { storage })) => have.storage() == Some(storage),
+        (have, want) => have == want,
     }
 }
 
 fn without(mut property: Property, parts: &[&str]) -> Property {
-    for part in parts.iter().chain(&["size"]) {
+    for part in parts.iter().chain(&["file", "size"]) {
         property.remove(part);
     }
     property

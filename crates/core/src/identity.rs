@@ -28,6 +28,7 @@ pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
     let config = guest.config.as_ref().map_err(|error| Unproven::Unreadable(error.to_string()))?;
     let mut marks = volumes(config);
     marks.extend(addresses(config));
+    marks.extend(unread(config));
     if marks.is_empty() {
         return Err(Unproven::Featureless);
     }
@@ -75,6 +76,20 @@ fn addresses(config: &Config) -> Vec<Mark> {
             |mac| if let Value::Text(mac) = mac { Some(("mac", mac.to_string())) } else { None },
         )
         .collect()
+}
+
+/// A slot or a card whose text cannot be read still tells one guest from another: leaving it out would
+/// let what it holds change unseen.
+fn unread(config: &Config) -> impl Iterator<Item = Mark> {
+    config.fields.iter().filter_map(|field| {
+        let Value::Odd(text) = &field.current.as_ref()?.value else {
+            return None;
+        };
+        let key = field.key.key();
+        let counts = key.name == "net"
+            || matches!(key.hazard, Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState);
+        counts.then(|| ("unread", format!("{}={text}", field.key)))
+    })
 }
 
 fn current_properties(config: &Config) -> impl Iterator<Item = (Hazard, &Property)> {

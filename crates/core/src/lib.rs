@@ -19,7 +19,9 @@ pub mod diagnostic;
 pub mod effect;
 pub mod id;
 pub mod identity;
+pub mod import;
 pub mod lane;
+pub mod name;
 pub mod operation;
 pub mod plan;
 pub mod quantity;
@@ -27,5 +29,8 @@ pub mod reason;
 pub mod recover;
 pub mod registry;
 pub mod release;
+pub mod rights;
 pub mod sign;
+#[cfg(test)]
+mod thorough;
 pub mod value;

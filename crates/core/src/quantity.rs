@@ -37,6 +37,19 @@ impl Bytes {
     /// One tebibyte.
     pub const TIB: u64 = 1 << 40;
 
+    /// The units a person may write.
+    pub const UNITS: &'static [(&'static [&'static str], u64)] = &[
+        (&["B"], 1),
+        (&["K", "KiB"], Self::KIB),
+        (&["M", "MiB"], Self::MIB),
+        (&["G", "GiB"], Self::GIB),
+        (&["T", "TiB"], Self::TIB),
+        (&["kB"], 1_000),
+        (&["MB"], 1_000_000),
+        (&["GB"], 1_000_000_000),
+        (&["TB"], 1_000_000_000_000),
+    ];
+
     /// Reads PVE's own form: digits, an optional fraction, an optional `K`, `M`, `G` or `T`. A number
     /// alone is bytes.
     pub fn from_pve(text: &str) -> Result<Self, QuantityError> {
@@ -66,18 +79,13 @@ impl Bytes {
                     Err(_) => QuantityError::NotASize(text.to_owned()),
                 });
             }
-            "B" => 1,
-            "K" | "KiB" => Self::KIB,
-            "M" | "MiB" => Self::MIB,
-            "G" | "GiB" => Self::GIB,
-            "T" | "TiB" => Self::TIB,
-            "kB" => 1_000,
-            "MB" => 1_000_000,
-            "GB" => 1_000_000_000,
-            "TB" => 1_000_000_000_000,
-            _ => return Err(QuantityError::NotASize(text.to_owned())),
+            unit => Self::UNITS
+                .iter()
+                .find(|(names, _)| names.contains(&unit))
+                .map(|(_, factor)| *factor)
+                .ok_or_else(|| QuantityError::NotASize(text.to_owned()))?,
         };
-        scale(number.trim_end(), factor, text)
+        scale(number.trim_end_matches(' '), factor, text)
     }
 
     /// Whole mebibytes, rounded down.
@@ -85,29 +93,21 @@ impl Bytes {
         self.0 / Self::MIB
     }
 
-    /// The number of gibibytes as the plain decimal PVE takes in `STORAGE:GiB`.
+    /// The number of gibibytes as the plain decimal PVE takes in `STORAGE:GiB`. Twelve digits, rounded up:
+    /// PVE rounds down to whole KiB, and then gets back every whole number of KiB that was meant.
     pub fn gib_decimal(self) -> String {
-        let whole = self.0 / Self::GIB;
-        let mut rest = self.0 % Self::GIB;
-        let mut text = whole.to_string();
-        if rest > 0 {
-            text.push('.');
-        }
-        while rest > 0 {
-            rest *= 10;
-            text.push(char::from(
-                b'0' + u8::try_from(rest / Self::GIB).expect("a digit is below 10"),
-            ));
-            rest %= Self::GIB;
-        }
-        text
+        const SCALE: u128 = 1_000_000_000_000;
+        let scaled = (u128::from(self.0) * SCALE).div_ceil(u128::from(Self::GIB));
+        let (whole, fraction) = (scaled / SCALE, scaled % SCALE);
+        let text = format!("{whole}.{fraction:012}");
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
     }
 }
 
 /// `number` (digits with an optional fraction) times `factor`, rounded down.
 fn scale(number: &str, factor: u64, whole: &str) -> Result<Bytes, QuantityError> {
     let decimal: Decimal = number.parse().map_err(|_| QuantityError::NotASize(whole.to_owned()))?;
-    if decimal.mantissa < 0 {
+    if number.starts_with('-') {
         return Err(QuantityError::NotASize(whole.to_owned()));
     }
     let scaled =
@@ -140,6 +140,10 @@ impl Decimal {
     /// Nothing at all.
     pub const ZERO: Self = Self { mantissa: 0, scale: 0 };
 
+    /// How many digits a decimal has at most, before and after the point together: as many as any
+    /// `i64` holds, and few enough that scaling one never leaves an `i128`.
+    pub const DIGITS_MAX: usize = 18;
+
     /// A whole number.
     pub const fn whole(number: i64) -> Self {
         Self { mantissa: number, scale: 0 }
@@ -168,11 +172,14 @@ impl FromStr for Decimal {
         if digits.bytes().all(|b| b == b'.') || !all_digits(whole) || !all_digits(fraction) {
             return Err(refuse());
         }
+        if digits.bytes().filter(u8::is_ascii_digit).count() > Self::DIGITS_MAX {
+            return Err(refuse());
+        }
         let number: i64 = match format!("{whole}{fraction}").as_str() {
             "" => 0,
             joined => joined.parse().map_err(|_| refuse())?,
         };
-        let scale = u8::try_from(fraction.len()).map_err(|_| refuse())?;
+        let scale = u8::try_from(fraction.len()).expect("the digits were counted");
         Ok(Self { mantissa: if negative { -number } else { number }, scale })
     }
 }
@@ -213,17 +220,20 @@ mod tests {
         assert_eq!(Bytes::from_person("16"), Err(QuantityError::NoUnit("16".into())));
         assert_eq!(Bytes::from_person("2GB").unwrap().0, 2_000_000_000);
         assert_eq!(Bytes::from_person("1.5 GiB").unwrap().0, 3 << 29);
-        for text in ["", "GiB", "-1GiB", "1GiBs", "1 2GiB", "1e3G", "99999999999999TiB"] {
+        for text in ["", "GiB", "-1GiB", "-0GiB", "1GiBs", "1 2GiB", "1e3G", "99999999999999TiB"] {
             assert!(Bytes::from_person(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn gibibytes_are_exact_decimals() {
-        for (size, text) in [("8G", "8"), ("1536M", "1.5"), ("1000M", "0.9765625")] {
+        for (size, text) in [("8G", "8"), ("1536M", "1.5"), ("1000M", "0.9765625"), ("0", "0")] {
             assert_eq!(Bytes::from_pve(size).unwrap().gib_decimal(), text);
         }
     }
+
+    /// Scaling it would leave an `i128`.
+    const TINY: &str = "0.0000000000000000000000000000000000000001";
 
     #[test]
     fn decimals_compare_by_value() {
@@ -231,7 +241,7 @@ mod tests {
         {
             assert_eq!(left.parse::<Decimal>(), right.parse::<Decimal>(), "{left} {right}");
         }
-        for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999"] {
+        for text in ["", ".", "-", "1e3", "0x1", "1.2.3", " 1", "99999999999999999999", TINY] {
             assert!(text.parse::<Decimal>().is_err(), "{text}");
         }
         assert_eq!("-0.05".parse::<Decimal>().unwrap().to_string(), "-0.05");

@@ -1,47 +1,37 @@
 //! `evenkeel validate [PATH]`: check desired files and tell every mistake at once.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
 
-use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
 use crate::cli::{OutputFormat, Validate};
 use crate::error::{Exit, Failure};
-use crate::render::diagnostic::{Style, render};
+use crate::render::counted;
+use crate::render::diagnostic::render;
 
 pub(crate) fn run(arguments: &Validate) -> Result<Exit, Failure> {
-    let files = crate::desired_files::read(&arguments.path)?;
-    let mut errors = files.unreadable;
-    let checked = desired::load(&files.sources);
-    let desired = match checked {
-        Ok(desired) => desired,
-        Err(more) => {
-            errors.extend(more);
-            Desired::default()
+    let loaded = evenkeel_agent::source::dir::load(arguments.path.as_std_path())?;
+    match (arguments.output.output, &loaded.desired) {
+        (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded.sources)?,
+        (OutputFormat::Json, Err(errors)) => {
+            tell_json(&Desired::default(), errors, &loaded.sources)?;
         }
-    };
-    match arguments.output.output {
-        OutputFormat::Json => tell_json(&desired, &errors, &files.sources)?,
-        OutputFormat::Table => tell(&desired, &errors, &files.sources)?,
+        (OutputFormat::Table, Ok(desired)) => {
+            let (guests, files) = (desired.guests.len(), loaded.sources.iter().count());
+            let out = &mut std::io::stdout();
+            writeln!(out, "{} in {}: valid", counted(guests, "guest"), counted(files, "file"))?;
+        }
+        (OutputFormat::Table, Err(errors)) => tell_errors(errors, &loaded.sources)?,
     }
-    Ok(if errors.is_empty() { Exit::Ok } else { Exit::Invalid })
+    Ok(if loaded.desired.is_ok() { Exit::Ok } else { Exit::Invalid })
 }
 
-fn tell(desired: &Desired, errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
-    let (guests, files) = (desired.guests.len(), sources.iter().count());
-    if errors.is_empty() {
-        let mut out = std::io::stdout().lock();
-        writeln!(out, "{} in {}: valid", counted(guests, "guest"), counted(files, "file"))?;
-        return Ok(());
-    }
-    let mut err = std::io::stderr().lock();
-    let style = if err.is_terminal() && std::env::var_os("NO_COLOR").is_none() {
-        Style::Styled
-    } else {
-        Style::Plain
-    };
-    write!(err, "{}", render(errors, sources, style))?;
+/// Tells every mistake on stderr, with the lines it is in.
+pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+    let mut err = anstream::stderr();
+    write!(err, "{}", render(errors, sources))?;
     writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;
     Ok(())
 }
@@ -71,8 +61,4 @@ fn tell_json(desired: &Desired, errors: &[Diagnostic], sources: &Sources) -> Res
     });
     writeln!(std::io::stdout(), "{answer}")?;
     Ok(())
-}
-
-fn counted(count: usize, noun: &str) -> String {
-    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }

@@ -11,22 +11,14 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use evenkeel_core::diagnostic::{Diagnostic, SourceFile, Sources, Span};
 
-/// Whether the terminal takes colour.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Style {
-    /// Text alone: pipes, files, `NO_COLOR`.
-    Plain,
-    /// With colour; the words alone still say everything.
-    Styled,
+/// Draws the diagnostics in the given order, a blank line between them, a newline at the end. With colour:
+/// the stream it is printed to drops that where it does not belong.
+pub(crate) fn render(diagnostics: &[Diagnostic], sources: &Sources) -> String {
+    draw(diagnostics, sources, &Renderer::styled())
 }
 
-/// Draws the diagnostics in the given order, a blank line between them, a newline at the end.
-pub(crate) fn render(diagnostics: &[Diagnostic], sources: &Sources, style: Style) -> String {
-    let renderer = match style {
-        Style::Plain => Renderer::plain(),
-        Style::Styled => Renderer::styled(),
-    }
-    .decor_style(DecorStyle::Ascii);
+fn draw(diagnostics: &[Diagnostic], sources: &Sources, renderer: &Renderer) -> String {
+    let renderer = renderer.clone().decor_style(DecorStyle::Ascii);
     let mut out = String::new();
     for diagnostic in diagnostics {
         if !out.is_empty() {
@@ -193,7 +185,7 @@ mod tests {
         let mut sources = Sources::default();
         let id = sources.add(path, text);
         let mistakes = syntax::parse(sources.get(id).unwrap()).unwrap_err();
-        render(&mistakes, &sources, Style::Plain)
+        draw(&mistakes, &sources, &Renderer::plain())
     }
 
     #[test]
@@ -203,7 +195,7 @@ mod tests {
         let unknown = Diagnostic::new(Code::UnknownKey, "unknown key `coers`")
             .at(span(&sources, web, "coers"), "not a key of a container")
             .hint("did you mean `cores`?");
-        insta::assert_snapshot!(render(&[unknown], &sources, Style::Plain), @r#"
+        insta::assert_snapshot!(draw(&[unknown], &sources, &Renderer::plain()), @r#"
         error[E0201]: unknown key `coers`
          --> web.toml:3:2
           |
@@ -224,7 +216,7 @@ mod tests {
             .related(span(&sources, a, "101"), "first declared here");
         let nowhere =
             Diagnostic::new(Code::Encoding, "`c.toml` is not UTF-8 text").hint("save it so");
-        insta::assert_snapshot!(render(&[twice, nowhere], &sources, Style::Plain), @r#"
+        insta::assert_snapshot!(draw(&[twice, nowhere], &sources, &Renderer::plain()), @r#"
         error[E0301]: lxc/101 is declared twice
          --> b.toml:2:8
           |
@@ -300,7 +292,7 @@ mod tests {
         let id = sources.add("a.yaml", "a:\r\n  b: 1\r\n  c: 2\r\nd: 1\r\n");
         let block = Diagnostic::new(Code::WrongType, "`a` must be text")
             .at(Span::new(id, 6, 20), "this is a table");
-        insta::assert_snapshot!(render(&[block], &sources, Style::Plain), @r#"
+        insta::assert_snapshot!(draw(&[block], &sources, &Renderer::plain()), @r#"
         error[E0202]: `a` must be text
          --> a.yaml:2:3
           |
@@ -318,7 +310,7 @@ mod tests {
             .at(span(&sources, id, "= 1"), evil)
             .related(Span::new(id, 0, 3), evil)
             .hint(evil);
-        let drawn = render(&[mistake], &sources, Style::Plain);
+        let drawn = draw(&[mistake], &sources, &Renderer::plain());
         let acts = |letter: char| letter != '\n' && (letter.is_control() || turns_text(letter));
         assert!(!drawn.contains(acts), "{drawn:?}");
         assert!(drawn.contains("= 1"), "{drawn}");
@@ -331,7 +323,7 @@ mod tests {
         let mistake = Diagnostic::new(Code::UnknownKey, "unknown key `x`")
             .at(span(&sources, id, "x"), "here")
             .hint("remove it");
-        let styled = render(std::slice::from_ref(&mistake), &sources, Style::Styled);
+        let styled = draw(std::slice::from_ref(&mistake), &sources, &Renderer::styled());
         assert!(styled.contains("\u{1b}["), "{styled:?}");
         let mut words = String::new();
         let mut rest = styled.as_str();
@@ -340,7 +332,7 @@ mod tests {
             rest = after.split_once('m').unwrap().1;
         }
         words.push_str(rest);
-        assert_eq!(words, render(&[mistake], &sources, Style::Plain));
+        assert_eq!(words, draw(&[mistake], &sources, &Renderer::plain()));
     }
 
     #[test]
@@ -375,7 +367,7 @@ mod tests {
     #[test]
     fn a_span_of_another_file_set_is_left_out_not_followed() {
         let stray = Diagnostic::new(Code::Syntax, "x").at(Span::new(FileId(9), 5, 7), "y");
-        let drawn = render(&[stray], &Sources::default(), Style::Plain);
+        let drawn = draw(&[stray], &Sources::default(), &Renderer::plain());
         assert_eq!(drawn.trim_end(), "error[E0101]: x");
     }
 
@@ -384,8 +376,8 @@ mod tests {
         let mut sources = Sources::default();
         let id = sources.add("a.toml", "é");
         let end = Diagnostic::new(Code::Syntax, "x").at(Span::new(id, 1, 99), "y");
-        assert!(render(&[end], &sources, Style::Plain).contains("a.toml:1:1"));
+        assert!(draw(&[end], &sources, &Renderer::plain()).contains("a.toml:1:1"));
         let end = Diagnostic::new(Code::Syntax, "x").at(Span::new(id, 98, 99), "y");
-        assert!(render(&[end], &sources, Style::Plain).contains("a.toml:1:2"));
+        assert!(draw(&[end], &sources, &Renderer::plain()).contains("a.toml:1:2"));
     }
 }

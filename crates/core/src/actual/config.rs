@@ -4,7 +4,7 @@
 //! deletions. Keys the registry does not know are remembered by name and never touched.
 
 use crate::id::GuestKind;
-use crate::registry::{self, HotplugFeature, KeyRef};
+use crate::registry::{self, Hazard, HotplugFeature, KeyRef};
 use crate::value::{Value, read};
 
 /// One line of the `pending` view, scalars as PVE prints them.
@@ -29,6 +29,20 @@ pub struct Config {
     pub fields: Vec<Field>,
     /// Names of keys the registry does not know.
     pub unknown: Vec<String>,
+    /// What waits on keys the registry does not know: a start applies it like everything else.
+    pub unknown_waits: UnknownWaits,
+}
+
+/// What waits on keys the registry does not know, from nothing to the worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum UnknownWaits {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// A change or a detachment.
+    Change,
+    /// A volume waits to be destroyed.
+    Destruction,
 }
 
 /// One key of a configuration.
@@ -84,7 +98,11 @@ impl Config {
                 config.digest = entry.value.unwrap_or_default();
                 continue;
             }
-            match registry::find(kind, &entry.key) {
+            let known = registry::find(kind, &entry.key);
+            if known.is_none() {
+                config.unknown_waits = config.unknown_waits.max(UnknownWaits::of(&entry));
+            }
+            match known {
                 Some(key) => config.fields.push(Field::new(key, entry)),
                 None if SERVER_KEYS.contains(&entry.key.as_str()) => {}
                 None => config.unknown.push(entry.key),
@@ -108,12 +126,14 @@ impl Config {
 
     /// Whether a deletion waits that will destroy a volume.
     pub fn destruction_waits(&self) -> bool {
-        self.fields.iter().any(|field| matches!(field.waiting, Some(Waiting::ForceDelete)))
+        self.unknown_waits == UnknownWaits::Destruction
+            || self.fields.iter().any(Field::destruction_waits)
     }
 
     /// Whether anything waits for a restart.
     pub fn anything_waits(&self) -> bool {
-        self.fields.iter().any(|field| field.waiting.is_some())
+        self.unknown_waits != UnknownWaits::Nothing
+            || self.fields.iter().any(|field| field.waiting.is_some())
     }
 
     /// Whether a QEMU guest takes a change of this feature while it runs.
@@ -149,12 +169,32 @@ impl Field {
         Self { key, current: entry.value.map(reading), waiting }
     }
 
+    /// Whether a deletion waits that will destroy the volume of this key. What is already detached has
+    /// nowhere to be detached to: its deletion frees it.
+    pub fn destruction_waits(&self) -> bool {
+        match self.waiting {
+            Some(Waiting::ForceDelete) => true,
+            Some(Waiting::Delete) => self.key.key().hazard == Hazard::UnusedVolume,
+            Some(Waiting::Set(_)) | None => false,
+        }
+    }
+
     /// The value the guest has after its next restart.
     pub fn after_restart(&self) -> Option<&Reading> {
         match &self.waiting {
             None => self.current.as_ref(),
             Some(Waiting::Set(reading)) => Some(reading),
             Some(Waiting::Delete | Waiting::ForceDelete) => None,
+        }
+    }
+}
+
+impl UnknownWaits {
+    fn of(entry: &Entry) -> Self {
+        match (&entry.pending, entry.delete) {
+            (_, 2..) => Self::Destruction,
+            (_, 1) | (Some(_), 0) => Self::Change,
+            (None, 0) => Self::Nothing,
         }
     }
 }

@@ -6,10 +6,10 @@
 
 mod config;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use config::{Config, Entry, Field, Reading, Waiting};
+pub use config::{Config, Entry, Field, Reading, UnknownWaits, Waiting};
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
 use crate::release::Release;
@@ -28,6 +28,8 @@ pub struct Snapshot {
     pub guests: BTreeMap<VmId, Guest>,
     /// Guests of the cluster that are on other nodes.
     pub elsewhere: BTreeMap<VmId, Elsewhere>,
+    /// Numbers that are taken although no guest of that number could be listed.
+    pub hidden: BTreeSet<VmId>,
     /// Whether a guest that is not listed can be taken as absent.
     pub coverage: Coverage,
 }

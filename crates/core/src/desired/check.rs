@@ -9,11 +9,23 @@ use super::field;
 use super::tree::{Entry, Node, Tree};
 use super::{Desired, Field, GUESTS_MAX, Guest, Run, Source, Spec, State, Stop};
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
-use crate::id::{GuestId, GuestKind, VmId};
+use crate::id::{GuestId, GuestKind, IdError, VmId};
 use crate::registry::{self, Absent, Declared, KeyRef};
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
+
+/// What PVE shows beside a guest's keys and nobody sets.
+const KEPT_BY_PVE: &[&str] = &[
+    "digest",
+    "parent",
+    "runningcpu",
+    "runningmachine",
+    "snapstate",
+    "snaptime",
+    "vmid",
+    "vmstate",
+];
 
 pub(super) struct Checker<'a> {
     pub(super) errors: Vec<Diagnostic>,
@@ -130,7 +142,7 @@ impl<'a> Checker<'a> {
                         self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
                     spec.stop = word.unwrap_or_default();
                 }
-                "source" => spec.source = self.source(entry),
+                "source" => spec.source = self.source(id.kind, entry),
                 "unset" => unset = Some(entry),
                 _ => spec.fields.extend(self.field(id.kind, entry)),
             }
@@ -178,8 +190,20 @@ impl<'a> Checker<'a> {
             );
             return;
         }
+        if KEPT_BY_PVE.contains(&name) {
+            let message = format!("`{name}` cannot be declared: Proxmox VE keeps it for itself");
+            self.errors.push(
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
+            );
+            return;
+        }
         let mut diagnostic = Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`"))
             .at(span, "not a key of a guest");
+        if let Some((family, last)) = family_of(kind, name) {
+            diagnostic = diagnostic.hint(format!("its slots go from {family}0 to {family}{last}"));
+            self.errors.push(diagnostic);
+            return;
+        }
         let names = key_names(kind, name);
         let near =
             did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
@@ -230,7 +254,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
-    fn source(&mut self, entry: &Entry) -> Option<Source> {
+    fn source(&mut self, kind: GuestKind, entry: &Entry) -> Option<Source> {
         let entries = self.table(&entry.value, "`source`")?;
         let [source] = entries else {
             let diagnostic = Diagnostic::new(
@@ -244,21 +268,32 @@ impl<'a> Checker<'a> {
             );
             return None;
         };
+        if source.key == "template" && kind != GuestKind::Lxc {
+            let diagnostic = Diagnostic::new(
+                Code::Contradiction,
+                format!("a {kind} guest is not made from a template"),
+            );
+            let diagnostic = diagnostic.at(source.key_span, "templates are for containers");
+            self.errors.push(
+                diagnostic
+                    .hint("write clone = 9000 to copy a guest, or backup = \"…\" to restore one"),
+            );
+            return None;
+        }
         match (source.key.as_str(), &source.value.value) {
             ("template", Tree::Text(volume)) => self.volume(source, volume).map(Source::Template),
             ("backup", Tree::Text(volume)) => self.volume(source, volume).map(Source::Backup),
-            ("clone", Tree::Integer(number)) => {
-                let vmid =
-                    u32::try_from(*number).ok().and_then(|number| VmId::try_from(number).ok());
-                if vmid.is_none() {
-                    let diagnostic = Diagnostic::new(
-                        Code::BadValue,
-                        format!("`{number}` is not a guest number"),
-                    );
-                    self.errors.push(diagnostic.at(source.value.span, ""));
+            // A float prints without its `.0`: JSON knows one kind of number, and so does its schema.
+            ("clone", Tree::Integer(_) | Tree::Float(_)) => match clone_number(&source.value.value)
+                .parse()
+            {
+                Ok(vmid) => Some(Source::Clone(vmid)),
+                Err(error) => {
+                    let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
+                    self.errors.push(diagnostic.at(source.value.span, "this number"));
+                    None
                 }
-                vmid.map(Source::Clone)
-            }
+            },
             ("template" | "backup", _) => {
                 self.wrong_type(&source.value, "it must be a volume id in quotes");
                 None
@@ -277,11 +312,16 @@ impl<'a> Checker<'a> {
     fn volume(&mut self, entry: &Entry, volume: &str) -> Option<String> {
         let format = registry::Format::Text(registry::Rule::VolumeId);
         match crate::value::read::declared(&format, volume) {
-            Ok(_) => Some(volume.to_owned()),
+            Ok(_) => Some(volume.trim_ascii().to_owned()),
             Err(misfit) => {
                 let diagnostic =
                     Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
-                self.errors.push(diagnostic.at(entry.value.span, ""));
+                let example = match entry.key.as_str() {
+                    "template" => "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
+                    _ => "local:backup/vzdump-lxc-101-2024_01_31-02_00_00.tar.zst",
+                };
+                let hint = format!("write it as Proxmox VE lists it, such as {example}");
+                self.errors.push(diagnostic.at(entry.value.span, "").hint(hint));
                 None
             }
         }
@@ -366,8 +406,29 @@ fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
         .collect()
 }
 
+/// The numbered family a slot out of range was meant for, and its last slot.
+fn family_of(kind: GuestKind, name: &str) -> Option<(&'static str, u16)> {
+    let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = base.len() < name.len();
+    let row = registry::table(kind)
+        .iter()
+        .find(|key| numbered && key.name == base && key.slots.is_some())?;
+    Some((row.name, row.slots? - 1))
+}
+
+/// The digits of a number; of anything else nothing.
+fn clone_number(value: &Tree) -> String {
+    match value {
+        Tree::Integer(number) => number.to_string(),
+        Tree::Float(number) => number.to_string(),
+        Tree::Null | Tree::Bool(_) | Tree::Text(_) | Tree::List(_) | Tree::Table(_) => {
+            String::new()
+        }
+    }
+}
+
 /// Why a key cannot be absent.
-fn cannot_unset(key: KeyRef) -> Option<&'static str> {
+pub(super) fn cannot_unset(key: KeyRef) -> Option<&'static str> {
     match (key.key().absent, key.key().declared) {
         (_, Declared::AtCreation) => Some("it is fixed when the guest is created"),
         (Absent::ServerFilled, _) => Some("Proxmox VE fills it in by itself"),

@@ -31,7 +31,7 @@ pub(super) fn wrong_type(node: &Node, message: &str) -> Diagnostic {
     }
 }
 
-fn article(noun: &str) -> String {
+pub(super) fn article(noun: &str) -> String {
     match noun {
         "integer" => "an integer".to_owned(),
         "text" | "null" => noun.to_owned(),
@@ -55,7 +55,8 @@ impl Reader<'_> {
             Tree::Integer(number) if takes_number(format) => {
                 self.text(name, format, &number.to_string(), node.span)
             }
-            Tree::Float(number) if matches!(scalar(format), Format::Number { .. }) => {
+            // `2.0` prints as `2`: JSON knows one kind of number, and so does its schema.
+            Tree::Float(number) if takes_number(format) => {
                 self.text(name, format, &number.to_string(), node.span)
             }
             Tree::Bool(on) if takes_bool(format) => {
@@ -77,7 +78,7 @@ impl Reader<'_> {
         let value = read::declared(format, text)
             .map_err(|misfit| vec![self.misfit(name, &misfit, span)])?;
         if needs_size(&value) {
-            return Err(vec![no_size(name, span)]);
+            return Err(vec![no_size(name, &value, span)]);
         }
         Ok(value)
     }
@@ -128,8 +129,8 @@ impl Reader<'_> {
         let whole =
             if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
         match read::declared(format, &whole) {
-            Ok(Value::List(items)) if items.len() == 1 => Ok(()),
-            Ok(Value::Set(items)) if items.len() == 1 => Ok(()),
+            Ok(Value::List(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
+            Ok(Value::Set(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
             Ok(_) => Err(Diagnostic::new(
                 Code::BadValue,
                 format!("an item of `{name}` must be one word"),
@@ -149,10 +150,22 @@ impl Reader<'_> {
     ) -> Result<Value, Vec<Diagnostic>> {
         let mut property = Property::default();
         let mut errors = Vec::new();
+        let mut given: Vec<(&str, Span)> = Vec::new();
         for entry in entries {
+            if let Some(part) = shape.part(&entry.key) {
+                if let Some((_, first)) = given.iter().find(|(given, _)| *given == part.name) {
+                    errors.push(given_twice(name, part, entry, *first));
+                    continue;
+                }
+                given.push((part.name, entry.key_span));
+            }
             if let Err(mut more) = self.part(name, shape, entry, &mut property) {
                 errors.append(&mut more);
             }
+        }
+        let size = given.iter().find(|(part, _)| *part == "size");
+        if let (Some((_, size)), Some(Volume::Fresh { .. })) = (size, property.volume()) {
+            errors.push(two_sizes(name, *size));
         }
         if let Some(storage) =
             entries.iter().find(|entry| entry.key == "storage" && has_volume(shape))
@@ -166,7 +179,7 @@ impl Reader<'_> {
             .map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
         read::normalise(shape, &mut property);
         let value = Value::Property(property);
-        if needs_size(&value) { Err(vec![no_size(name, node.span)]) } else { Ok(value) }
+        if needs_size(&value) { Err(vec![no_size(name, &value, node.span)]) } else { Ok(value) }
     }
 
     fn part(
@@ -182,19 +195,18 @@ impl Reader<'_> {
         let Some(part) = shape.part(&entry.key) else {
             return Err(vec![unknown_part(name, shape, entry)]);
         };
-        if property.get(part.name).is_some() {
-            let diagnostic = Diagnostic::new(
-                Code::Duplicate,
-                format!("`{}` is given twice in `{name}`", part.name),
-            );
-            return Err(vec![diagnostic.at(entry.key_span, "again here")]);
-        }
         let full = format!("{name}.{}", part.name);
+        read::declarable(part)
+            .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.key_span)])?;
         if let (Format::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
             return read::declared_volume(property, part, text)
                 .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);
         }
-        property.set(part.name, self.value(&full, &part.format, &entry.value)?);
+        let value = self.value(&full, &part.format, &entry.value)?;
+        if matches!(&value, Value::Text(text) if text.contains(',')) {
+            return Err(vec![self.misfit(&full, &read::comma(), entry.value.span)]);
+        }
+        property.set(part.name, value);
         Ok(())
     }
 
@@ -223,9 +235,11 @@ impl Reader<'_> {
             ));
         };
         let format = Format::Text(crate::registry::Rule::ConfigId);
-        read::declared(&format, storage)
+        let storage = read::declared(&format, storage)
             .map_err(|misfit| self.misfit(&format!("{name}.storage"), &misfit, entry.value.span))?;
-        property.set(part.name, Value::Volume(Volume::Fresh { storage: storage.as_str().into() }));
+        if let Value::Text(storage) = storage {
+            property.set(part.name, Value::Volume(Volume::Fresh { storage }));
+        }
         Ok(())
     }
 
@@ -251,7 +265,32 @@ impl Reader<'_> {
 }
 
 fn mismatch(name: &str, format: &Format, node: &Node) -> Diagnostic {
+    if node.value == Tree::Null {
+        return wrong_type(node, &format!("`{name}` has no value"));
+    }
     wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
+}
+
+fn given_twice(name: &str, part: &Part, entry: &Entry, first: Span) -> Diagnostic {
+    let message = if entry.key == part.name {
+        format!("`{}` is given twice in `{name}`", part.name)
+    } else {
+        format!(
+            "`{}` of `{name}` is another name of `{}`, which is given too",
+            entry.key, part.name
+        )
+    };
+    Diagnostic::new(Code::Duplicate, message)
+        .at(entry.key_span, "given again here")
+        .related(first, "first given here")
+}
+
+fn two_sizes(name: &str, size: Span) -> Diagnostic {
+    Diagnostic::new(Code::Contradiction, format!("`{name}` names two sizes"))
+        .at(size, "the volume to allocate has one already")
+        .hint(
+            "write storage = \"local-lvm\" and size = \"8GiB\", without a number after the storage",
+        )
 }
 
 fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
@@ -281,7 +320,15 @@ fn needs_size(value: &Value) -> bool {
     })
 }
 
-fn no_size(name: &str, span: Span) -> Diagnostic {
+fn no_size(name: &str, value: &Value, span: Span) -> Diagnostic {
+    if value.as_property().is_some_and(Property::is_cdrom) {
+        return Diagnostic::new(
+            Code::Contradiction,
+            format!("`{name}` is a CD-ROM, which cannot be allocated"),
+        )
+        .at(span, "both a new volume and media=cdrom")
+        .hint("name an image such as local:iso/debian.iso, or none for an empty drive");
+    }
     Diagnostic::new(Code::Structure, format!("`{name}` names a storage and no size"))
         .at(span, "how large shall it be?")
         .hint("add size = \"8GiB\"")

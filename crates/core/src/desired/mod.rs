@@ -9,10 +9,13 @@
 
 mod check;
 mod field;
+mod schema;
 pub mod syntax;
 pub mod tree;
 
 use std::collections::BTreeMap;
+
+pub use schema::schema;
 
 use crate::diagnostic::{self, Diagnostic, Sources};
 use crate::id::{GuestId, VmId};

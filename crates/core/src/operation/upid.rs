@@ -125,8 +125,12 @@ impl FromStr for Upid {
             Ok(seconds) if started.len() == 8 && hex(started) => UnixSeconds(seconds),
             Ok(_) | Err(_) => return refuse("the start time must be 8 hexadecimal digits"),
         };
-        if task_type.is_empty() || user.is_empty() || task_type.contains('/') {
-            return refuse("type and user must not be empty");
+        if task_type.is_empty() || task_type.contains('/') || task_id.contains('/') {
+            return refuse("the type must not be empty, and type and id hold no slash");
+        }
+        let is_user = |(name, realm): (&str, &str)| !name.is_empty() && !realm.is_empty();
+        if !user.split_once('@').is_some_and(is_user) || user.contains('/') {
+            return refuse("the user must be user@realm, with or without a token");
         }
         Ok(Self {
             text: text.to_owned(),
@@ -184,7 +188,9 @@ mod tests {
             "UPID:pve1:00001234:0123ABCD:+6500000:vzstart:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000::100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vz/start:100:agent@pve:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:../1:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100::",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent:",
             "UPID:pve_1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:\n",
             " UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",

@@ -8,12 +8,12 @@ use super::problem::Problem;
 use super::write::{self, Refusal};
 use super::{GuestPlan, push};
 use crate::actual::{Config, Field, Guest, Snapshot};
-use crate::classify::{Class, change_of};
+use crate::classify::{self, Class};
 use crate::desired::{self, Spec};
-use crate::effect::when;
+use crate::effect::{When, when};
 use crate::registry::{Declared, Hazard, KeyRef};
-use crate::value::Value;
 use crate::value::compare::{Difference, difference, size_gap};
+use crate::value::{Value, Volume, read};
 
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
 pub(super) fn plan_config(
@@ -41,17 +41,17 @@ pub(super) fn plan_config(
         planned.problems.push(Problem::NoDigest);
         return;
     }
+    // Volumes grow first: a write that then waits for a restart is stored with the new size.
+    for (disk, from, to) in found.grow {
+        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
+    }
     // What needs a signature must not hold up what does not.
-    let cloud_init = config.has_cloud_init();
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
-        found.changes.into_iter().partition(|change| needs_signature(change, cloud_init));
+        found.changes.into_iter().partition(|change| change.class == Class::Destructive);
     for changes in [unsigned, signed] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
         }
-    }
-    for (disk, from, to) in found.grow {
-        push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
     }
 }
 
@@ -101,15 +101,16 @@ impl Differ<'_> {
                     How::Revert,
                 ));
             }
-            (Difference::Size { .. } | Difference::Other, Difference::Same) => {
+            // PVE's resize leaves the size in a waiting value behind, so a volume grows after the restart.
+            (
+                Difference::Size { .. } | Difference::Other,
+                Difference::Same | Difference::Size { .. },
+            ) => {
                 let how =
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
-            (
-                Difference::Size { .. } | Difference::Other,
-                Difference::Size { .. } | Difference::Other,
-            ) => {
+            (Difference::Size { .. } | Difference::Other, Difference::Other) => {
                 self.differs(field, then, Some(have), found);
             }
         }
@@ -127,12 +128,16 @@ impl Differ<'_> {
         have: Option<&Field>,
         found: &mut Found,
     ) {
-        let after = have.and_then(Field::after_restart);
-        if let Some(problem) = self.refusal(field, after.map(|reading| &reading.value)) {
+        // What a waiting deletion would take away is still there: its volume and its MAC are taken over, or
+        // the write would allocate a second volume beside the one that holds the data.
+        let there = have.and_then(|have| have.after_restart().or(have.current.as_ref()));
+        if let Some(problem) = self.refusal(field, there.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;
         }
-        compare_sizes(field, have, found);
+        if have.is_none_or(|have| have.waiting.is_none()) {
+            compare_sizes(field, have, found);
+        }
         if let Difference::Size { .. } = difference {
             return;
         }
@@ -140,9 +145,13 @@ impl Differ<'_> {
             found.problems.push(Problem::RootVolume);
             return;
         }
+        if let (None, Some(unused)) = (there, self.left_unused(field)) {
+            found.problems.push(Problem::LeftUnused { disk: field.key, unused });
+            return;
+        }
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, after).map(|text| match text {
+            Some(want) => write::text(field.key, want, there).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.
@@ -159,10 +168,44 @@ impl Differ<'_> {
         }
     }
 
+    /// A detached volume on the storage where a new one is declared. A rollback or a hand detaches volumes;
+    /// an empty one in their place would look like lost data to the guest.
+    fn left_unused(&self, field: &desired::Field) -> Option<KeyRef> {
+        let volume = field.want.as_ref()?.as_property()?.volume()?;
+        let Volume::Fresh { storage } = volume else {
+            return None;
+        };
+        let unused = self.config.fields.iter().find(|other| {
+            let held =
+                other.current.as_ref().and_then(|reading| reading.value.as_property()?.volume());
+            other.key.key().hazard == Hazard::UnusedVolume
+                && held.and_then(Volume::storage) == Some(storage)
+        });
+        unused.map(|field| field.key)
+    }
+
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
-        let when = when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release);
-        Change { key: field.key, from, to, how, when }
+        let when = match how {
+            // Nothing of the guest changes: what would have come with a restart no longer comes.
+            How::Revert => When::Live,
+            How::Set(_) | How::Delete => {
+                when(field.key, from.as_ref(), to.as_ref(), self.guest, self.actual.release)
+            }
+        };
+        let class = match &how {
+            // Reverting drops what waits; what is in effect stays.
+            How::Revert => Class::Benign,
+            How::Delete => self.class(field.key, None),
+            How::Set(text) => {
+                self.class(field.key, Some(&read::written(&field.key.key().format, text)))
+            }
+        };
+        Change { key: field.key, from, to, how, when, class }
+    }
+
+    fn class(&self, key: KeyRef, to: Option<&Value>) -> Class {
+        classify::change(key, self.guest.id.vmid, self.config, to).class
     }
 
     /// Why a field cannot be written at all, whatever its value is now.
@@ -176,6 +219,9 @@ impl Differ<'_> {
             Declared::RootOnly => return Some(Problem::RootOnly(key)),
             Declared::AtCreation => return Some(Problem::FixedAtCreation(key)),
             Declared::Yes | Declared::No(_) => {}
+        }
+        if write::is_protected(key, field.want.as_ref(), self.config) {
+            return Some(Problem::Protected(key));
         }
         if let Some(part) = write::missing_part(key, field.want.as_ref(), release) {
             return Some(Problem::NotInRelease { key, part: Some(part), release });
@@ -197,21 +243,6 @@ fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found
             found.problems.push(Problem::Shrink { disk: field.key, want, have });
         }
         Some(have) => found.grow.push((field.key, have, want)),
-    }
-}
-
-fn needs_signature(change: &Change, cloud_init: bool) -> bool {
-    match &change.how {
-        How::Revert => false,
-        How::Delete => {
-            change_of(change.key, change.from.as_ref(), None, cloud_init).class
-                == Class::Destructive
-        }
-        How::Set(text) => {
-            let to = crate::value::read::written(&change.key.key().format, text);
-            change_of(change.key, change.from.as_ref(), Some(&to), cloud_init).class
-                == Class::Destructive
-        }
     }
 }
 

@@ -134,8 +134,7 @@ fn plan_guest(
         }
         (State::Present(spec), Some(here)) => plan_present(spec, here, actual, &mut planned),
         (State::Absent, Some(_)) => push(&mut planned, Step::Destroy, Vec::new()),
-        (State::Present(_), None) => plan_missing(guest.id, actual, &mut planned),
-        (State::Absent, None) => plan_gone(guest.id, actual, &mut planned),
+        (State::Present(_) | State::Absent, None) => plan_unlisted(guest, actual, &mut planned),
     }
     if !planned.actions.is_empty() {
         judge(&mut planned, here, context);
@@ -151,24 +150,27 @@ fn plan_present(spec: &Spec, here: &actual::Guest, actual: &Snapshot, planned: &
     plan_power(spec, here, planned);
 }
 
-/// Declared, and not on this node.
-fn plan_missing(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
-    match (actual.elsewhere.get(&id.vmid), &actual.coverage) {
-        (Some(there), _) if there.kind != id.kind => {
-            planned.problems.push(Problem::OtherKind(there.kind));
-        }
-        (Some(there), _) => planned.problems.push(Problem::OtherNode(there.node.clone())),
-        (None, Coverage::Partial(why)) => planned.problems.push(Problem::MaybeHidden(why.clone())),
-        (None, Coverage::Whole) => push(planned, Step::Create, Vec::new()),
+/// Declared, and not listed on this node: made if it shall be, and if it is certain that it is not there.
+fn plan_unlisted(guest: &desired::Guest, actual: &Snapshot, planned: &mut GuestPlan) {
+    let vmid = guest.id.vmid;
+    if let Some(there) = actual.elsewhere.get(&vmid) {
+        planned.problems.push(if there.kind == guest.id.kind {
+            Problem::OtherNode(there.node.clone())
+        } else {
+            Problem::OtherKind(there.kind)
+        });
+        return;
     }
-}
-
-/// Declared absent, and not on this node.
-fn plan_gone(id: GuestId, actual: &Snapshot, planned: &mut GuestPlan) {
-    match (actual.elsewhere.get(&id.vmid), &actual.coverage) {
-        (Some(there), _) => planned.problems.push(Problem::OtherNode(there.node.clone())),
-        (None, Coverage::Partial(why)) => planned.problems.push(Problem::MaybeHidden(why.clone())),
-        (None, Coverage::Whole) => {}
+    if actual.hidden.contains(&vmid) {
+        planned.problems.push(Problem::Hidden);
+        return;
+    }
+    match (&guest.state, &actual.coverage) {
+        (State::Present(_) | State::Absent, Coverage::Partial(why)) => {
+            planned.problems.push(Problem::MaybeHidden(why.clone()));
+        }
+        (State::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
+        (State::Absent, Coverage::Whole) => {}
     }
 }
 

@@ -19,6 +19,8 @@ pub enum Problem {
     OtherNode(NodeName),
     /// The guest is not listed, and the list may not be whole.
     MaybeHidden(String),
+    /// The number is taken, by a guest the token cannot see.
+    Hidden,
     /// The configuration could not be read, so none is written.
     Unreadable(String),
     /// PVE gave no digest, and nothing is written without one.
@@ -45,10 +47,19 @@ pub enum Problem {
     },
     /// A volume would be allocated into a slot that holds something.
     SlotTaken(KeyRef),
+    /// A volume would be allocated while a detached one waits on the same storage.
+    LeftUnused {
+        /// The empty slot.
+        disk: KeyRef,
+        /// Where the detached volume is.
+        unused: KeyRef,
+    },
     /// The root volume differs in more than its size.
     RootVolume,
     /// Only root@pam may set it, and an API token never is root@pam.
     RootOnly(KeyRef),
+    /// `protection` is on, and PVE refuses the write.
+    Protected(KeyRef),
     /// It can be chosen only when the guest is created.
     FixedAtCreation(KeyRef),
     /// This release does not have it.
@@ -71,11 +82,12 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OtherKind(kind) => write!(f, "this number belongs to a {kind} guest"),
+            Self::OtherKind(kind) => write!(f, "the guest of this number is of kind {kind}"),
             Self::OtherNode(node) => write!(f, "the guest is on node {node}"),
             Self::MaybeHidden(why) => {
                 write!(f, "the guest is not listed, but the list may not be whole: {why}")
             }
+            Self::Hidden => f.write_str("the number is taken by a guest the token cannot see"),
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
@@ -88,10 +100,15 @@ impl fmt::Display for Problem {
             Self::SlotTaken(disk) => {
                 write!(f, "{disk} is taken: a volume is allocated only into an empty slot")
             }
+            Self::LeftUnused { disk, unused } => write!(
+                f,
+                "{disk} is empty and {unused} holds a volume of that storage: it may be the one, so none is allocated"
+            ),
             Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
             Self::RootOnly(key) => {
                 write!(f, "{key} can be set only by root@pam, which no API token is")
             }
+            Self::Protected(key) => write!(f, "{key} cannot change while protection is on"),
             Self::FixedAtCreation(key) => write!(f, "{key} is fixed when the guest is created"),
             Self::NotInRelease { key, part: None, release } => {
                 write!(f, "Proxmox VE {release} does not know {key}")
@@ -114,7 +131,7 @@ impl Problem {
         Some(match self {
             Self::OtherKind(_) => "change `kind`, or the number".to_owned(),
             Self::OtherNode(node) => format!("declare it on the agent of {node}"),
-            Self::MaybeHidden(_) => {
+            Self::Hidden | Self::MaybeHidden(_) => {
                 "run `evenkeel doctor` to see which rights the token lacks".to_owned()
             }
             Self::Unreadable(_) | Self::NoDigest => {
@@ -128,8 +145,14 @@ impl Problem {
                 format!("declare storage {have}, or move the volume")
             }
             Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
+            Self::LeftUnused { disk, unused } => {
+                format!("declare {disk} with the volume of {unused}, or have {unused} removed")
+            }
             Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
+            Self::Protected(_) => {
+                "declare protection = false, and sign the change that lifts it".to_owned()
+            }
             Self::FixedAtCreation(key) => format!("leave {key} out, or declare what is there"),
             Self::NotInRelease { .. } => "leave it out, or upgrade the node".to_owned(),
             Self::Template => "leave `run` out for a template".to_owned(),

@@ -6,7 +6,7 @@
 
 use crate::actual::{Config, Reading};
 use crate::id::GuestKind;
-use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::registry::{Compared, Format, Hazard, KeyRef, Part, Shape};
 use crate::release::Release;
 use crate::value::{Property, Value, Volume, is_root_device, print};
 
@@ -51,6 +51,10 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
         return Ok(());
     };
     let stored = have.value.as_property();
+    // An ISO image has a storage too; it is no disk to take over.
+    if stored.is_some_and(Property::is_cdrom) {
+        return Err(Refusal::SlotTaken);
+    }
     match stored.and_then(Property::volume) {
         Some(volume @ Volume::Existing { storage, .. }) => {
             if *want != **storage {
@@ -61,6 +65,8 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));
+            // The image was imported when the volume was made; PVE refuses the source beside a volume.
+            property.remove("import-from");
             match stored.and_then(Property::size) {
                 Some(size) => property.set("size", Value::Size(size)),
                 None => property.remove("size"),
@@ -87,7 +93,8 @@ fn take_over_parts(shape: &Shape, property: &mut Property, have: &Reading) {
     for part in shape.parts {
         let kept = match part.compared {
             Compared::WhenDeclared => part.name != "size" || same_volume,
-            Compared::Always | Compared::Never => false,
+            Compared::Never => same_volume,
+            Compared::Always => false,
         };
         let Some(value) = stored.get(part.name).filter(|_| kept) else {
             continue;
@@ -113,6 +120,23 @@ fn spelled_mac(text: &str) -> Option<&str> {
     })
 }
 
+/// Whether `protection` makes PVE refuse the write: of any mount point of a container, of the removal of a
+/// machine's drive. The whole write would be refused with it, every pass.
+pub(super) fn is_protected(key: KeyRef, want: Option<&Value>, config: &Config) -> bool {
+    let on = config.current(key.kind(), "protection") == Some(&Value::Bool(true));
+    let guarded = match key.key().hazard {
+        Hazard::VolumeSlot | Hazard::TpmState => key.kind() == GuestKind::Lxc || want.is_none(),
+        Hazard::Safe
+        | Hazard::Disrupts
+        | Hazard::Guard
+        | Hazard::GuestName
+        | Hazard::RootVolume
+        | Hazard::UnusedVolume
+        | Hazard::Forbidden => false,
+    };
+    on && guarded
+}
+
 /// A part of a declared value that the release does not have.
 pub(super) fn missing_part(
     key: KeyRef,
@@ -136,9 +160,8 @@ pub(super) fn needs_root(
     release: Release,
 ) -> bool {
     let Format::Property(shape) = &key.key().format else {
-        let device = key.key().name == "serial"
-            && matches!(want, Some(Value::Text(text)) if is_root_device(text));
-        return device;
+        let real = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
+        return key.key().name == "serial" && (real(want) || real(have));
     };
     let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));
     let of = |property: Option<&Property>, name: &str| property.and_then(|p| p.get(name)).cloned();
@@ -152,9 +175,13 @@ pub(super) fn needs_root(
             config.current(GuestKind::Lxc, "unprivileged") != Some(&Value::Bool(true))
         }
         (GuestKind::Lxc, "mp") => matches!(want.and_then(Property::volume), Some(Volume::Path(_))),
-        (GuestKind::Qemu, "usb") => {
-            matches!(of(want, "host"), Some(Value::Text(host)) if is_root_device(&host))
-        }
+        // A real device is root's to give and to take away, in every write that carries it.
+        (GuestKind::Qemu, "usb") => [want, have].into_iter().any(
+            |side| matches!(of(side, "host"), Some(Value::Text(host)) if is_root_device(&host)),
+        ),
+        (GuestKind::Qemu, "hostpci") => [want, have]
+            .into_iter()
+            .any(|side| of(side, "host").is_some() || of(side, "romfile").is_some()),
         (GuestKind::Qemu, "rng0") => release < Release::V8_0,
         (GuestKind::Lxc | GuestKind::Qemu, _) => false,
     }

@@ -4,16 +4,18 @@ use super::Releases;
 use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
 use crate::release::Release;
 
+const MAX: i64 = super::format::UNBOUNDED;
+
 const fn count(name: &'static str) -> Part {
-    part(name, Format::Integer { min: 0, max: i64::MAX })
+    part(name, Format::Integer { min: 0, max: MAX })
 }
 
 const fn length(name: &'static str, aliases: &'static [&'static str]) -> Part {
-    part(name, Format::Integer { min: 1, max: i64::MAX }).aliases(aliases)
+    part(name, Format::Integer { min: 1, max: MAX }).aliases(aliases)
 }
 
 const fn rate(name: &'static str) -> Part {
-    part(name, Format::Number { max: i64::MAX })
+    part(name, Format::Number { max: MAX })
 }
 
 const fn geometry(name: &'static str) -> Part {
@@ -27,9 +29,10 @@ const CACHE: Part =
 const DISCARD: Part =
     part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
 const FILE: Part = part("file", Format::Volume).aliases(&["volume"]).required();
+// PVE takes the format when it allocates and does not store it.
 const IMAGE_FORMAT: Part =
     part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"]))
-        .when_declared();
+        .never_compared();
 const IMPORT_FROM: Part = part("import-from", Format::Text(Rule::Line)).never_compared();
 const MEDIA: Part = part("media", Format::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
@@ -39,17 +42,18 @@ const SERIAL: Part = part("serial", Format::Text(Rule::UrlEncoded));
 const SIZE: Part = part("size", Format::Size).when_declared();
 const TRANSLATION: Part = part("trans", Format::Choice(&["none", "lba", "auto"]))
     .releases(Releases::until(Release::V8_4));
-const WWN: Part = part("wwn", Format::Text(Rule::Word));
+const WWN: Part = part("wwn", Format::Text(Rule::WorldWideName));
 
 /// The parts every bus has.
 const COMMON: [Part; 41] = [
     AIO,
     BACKUP,
-    count("bps"),
+    // PVE turns these into mbps=0.000, whatever they say.
+    count("bps").instead("mbps"),
     length("bps_max_length", &[]),
-    count("bps_rd"),
+    count("bps_rd").instead("mbps_rd"),
     length("bps_rd_max_length", &["bps_rd_length"]),
-    count("bps_wr"),
+    count("bps_wr").instead("mbps_wr"),
     length("bps_wr_max_length", &["bps_wr_length"]),
     CACHE,
     geometry("cyls"),
@@ -125,12 +129,12 @@ const IDE_PARTS: [Part; 44] =
 const SATA_PARTS: [Part; 43] = with([flag("ssd"), WWN]);
 const SCSI_PARTS: [Part; 49] = with([
     flag("iothread"),
-    part("product", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
-    part("queues", Format::Integer { min: 2, max: i64::MAX }),
+    part("product", Format::Text(Rule::ScsiProduct)).releases(Releases::from(Release::V8_0)),
+    part("queues", Format::Integer { min: 2, max: MAX }),
     flag("ro"),
     flag("scsiblock"),
     flag("ssd"),
-    part("vendor", Format::Text(Rule::Line)).releases(Releases::from(Release::V8_0)),
+    part("vendor", Format::Text(Rule::ScsiVendor)).releases(Releases::from(Release::V8_0)),
     WWN,
 ]);
 const VIRTIO_PARTS: [Part; 43] = with([flag("iothread"), flag("ro")]);

@@ -5,6 +5,10 @@
 
 use super::Releases;
 
+/// The largest number where PVE's schema names none: as many nines as a double holds exactly, so that
+/// editors, which read JSON numbers as doubles, draw the same line.
+pub const UNBOUNDED: i64 = 999_999_999_999_999;
+
 /// How a value is spelled and compared.
 #[derive(Debug, Clone, Copy)]
 pub enum Format {
@@ -155,6 +159,24 @@ pub enum Rule {
     UrlEncoded,
     /// A guest device such as `scsi0`.
     Device,
+    /// Digits.
+    Number,
+    /// An option PVE lets a container's mount have.
+    MountOption,
+    /// `socket`, or a device of the host.
+    SerialPort,
+    /// A parallel port of the host.
+    ParallelPort,
+    /// `now`, or a date with or without a time.
+    StartDate,
+    /// A world wide name: `0x` and 16 hex digits.
+    WorldWideName,
+    /// `spice`, VENDOR:PRODUCT, or BUS-PORT.
+    UsbHost,
+    /// What a SCSI disk says its vendor is: at most 8 characters.
+    ScsiVendor,
+    /// What a SCSI disk says it is: at most 16 characters.
+    ScsiProduct,
 }
 
 /// Which trailing characters of a description PVE drops.
@@ -215,6 +237,8 @@ pub struct Part {
     pub required: bool,
     /// Whether only root@pam may set it.
     pub root_only: bool,
+    /// What to declare instead, for a part that PVE stores as something else.
+    pub instead: Option<&'static str>,
     /// Where it exists.
     pub releases: Releases,
 }
@@ -254,6 +278,12 @@ impl Shape {
         self
     }
 
+    /// The part of a property's own name, which is one of this shape's.
+    pub(crate) fn named(&self, name: &str) -> &'static Part {
+        let at = self.parts.binary_search_by(|part| part.name.cmp(name));
+        &self.parts[at.expect("a property has only parts of its shape")]
+    }
+
     /// The part of that name or alias.
     pub fn part(&self, name: &str) -> Option<&'static Part> {
         self.parts.iter().find(|part| part.name == name || part.aliases.contains(&name))
@@ -270,6 +300,7 @@ pub(super) const fn part(name: &'static str, format: Format) -> Part {
         compared: Compared::Always,
         required: false,
         root_only: false,
+        instead: None,
         releases: Releases::ALL,
     }
 }
@@ -307,6 +338,11 @@ impl Part {
 
     pub(super) const fn root_only(mut self) -> Self {
         self.root_only = true;
+        self
+    }
+
+    pub(super) const fn instead(mut self, other: &'static str) -> Self {
+        self.instead = Some(other);
         self
     }
 

@@ -15,10 +15,13 @@ pub mod format;
 mod lxc;
 mod parts;
 mod qemu;
+mod reference;
 
 use std::fmt;
 
-pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing};
+pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing, UNBOUNDED};
+
+pub use reference::reference;
 
 use crate::id::GuestKind;
 use crate::release::Release;
@@ -70,7 +73,8 @@ pub enum Applies {
     Hotplug(HotplugFeature),
     /// QEMU `balloon`: live between values, waiting to and from 0.
     Balloon,
-    /// QEMU `scsiN`, `virtioN`: adding and removing by hot-plug, options wait but for throttling.
+    /// QEMU drives: the medium of a CD-ROM and throttling are live on every bus; `scsiN` and `virtioN` are
+    /// plugged and unplugged by hot-plug; everything else waits.
     HotplugDrive,
     /// QEMU `hotplug`: live unless cpu or memory is involved.
     HotplugSet,

@@ -4,8 +4,7 @@ use super::Releases;
 use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
 use crate::release::Release;
 
-/// The largest number where PVE's schema names none.
-const MAX: i64 = i64::MAX;
+const MAX: i64 = super::format::UNBOUNDED;
 
 pub(super) const STARTUP: Shape = Shape::new(&[
     part("down", Format::Integer { min: 0, max: MAX }),
@@ -35,7 +34,7 @@ pub(super) const LXC_FEATURES: Shape = Shape::new(&[
 ]);
 
 const MOUNT_OPTIONS: Part =
-    part("mountoptions", Format::Words { item: Rule::Word, separator: ';' });
+    part("mountoptions", Format::Words { item: Rule::MountOption, separator: ';' });
 const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
 const IDMAP: Part = part("idmap", Format::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
 const SIZE: Part = part("size", Format::Size).when_declared();
@@ -86,7 +85,7 @@ pub(super) const LXC_NETWORK: Shape = Shape::new(&[
     part("name", Format::Text(Rule::Interface)).required(),
     part("rate", Format::Number { max: MAX }),
     part("tag", Format::Integer { min: 1, max: 4094 }),
-    part("trunks", Format::Words { item: Rule::Range, separator: ';' }),
+    part("trunks", Format::Words { item: Rule::Number, separator: ';' }),
     part("type", Format::Choice(&["veth"])).absent(Absent::Text("veth")),
 ]);
 
@@ -252,7 +251,7 @@ pub(super) const TDX: Shape = Shape::new(&[
 .bare("type");
 
 pub(super) const USB: Shape = Shape::new(&[
-    part("host", Format::Text(Rule::Line)),
+    part("host", Format::Text(Rule::UsbHost)),
     part("mapping", Format::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
     flag("usb3"),
 ])

@@ -27,8 +27,7 @@ const SYSTEMS: &[&str] = &[
     "other", "wxp", "w2k", "w2k3", "w2k8", "wvista", "win7", "win8", "win10", "win11", "l24",
     "l26", "solaris",
 ];
-/// The largest number where PVE's schema names none.
-const MAX: i64 = i64::MAX;
+const MAX: i64 = super::format::UNBOUNDED;
 
 /// A key cloud-init reads: stored at once, and first-boot logic runs again at the next start.
 const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Key {
@@ -42,6 +41,7 @@ const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Ke
 const fn bus(name: &'static str, shape: &'static Shape, slots: u16) -> Key {
     key(name, Format::Property(shape), "A disk, CD-ROM or cloud-init drive.")
         .slots(slots)
+        .applies(Applies::HotplugDrive)
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk)
 }
@@ -219,7 +219,7 @@ pub(super) const KEYS: &[Key] = &[
     key("ostype", Format::Choice(SYSTEMS), "Operating system, for its defaults.")
         .absent(Absent::Text("other"))
         .disrupts(),
-    key("parallel", Format::Text(Rule::Path), "A parallel port of the host.")
+    key("parallel", Format::Text(Rule::ParallelPort), "A parallel port of the host.")
         .slots(3)
         .disrupts()
         .root_only(),
@@ -232,7 +232,7 @@ pub(super) const KEYS: &[Key] = &[
     key("rng0", Format::Property(&parts::RANDOM), "A source of randomness.")
         .privilege(Privilege::Hardware),
     bus("sata", &drive::SATA, 6),
-    bus("scsi", &drive::SCSI, 31).applies(Applies::HotplugDrive),
+    bus("scsi", &drive::SCSI, 31),
     key("scsihw", Format::Choice(SCSI_CONTROLLERS), "SCSI controller.")
         .absent(Absent::Text("lsi"))
         .disrupts()
@@ -242,10 +242,14 @@ pub(super) const KEYS: &[Key] = &[
         Format::List { item: Rule::DnsName, separator: ' ' },
         "DNS search domains cloud-init sets, in order of use.",
     ),
-    key("serial", Format::Text(Rule::Line), "A serial port: socket, or a device of the host.")
-        .slots(4)
-        .disrupts()
-        .privilege(Privilege::Hardware),
+    key(
+        "serial",
+        Format::Text(Rule::SerialPort),
+        "A serial port: socket, or a device of the host.",
+    )
+    .slots(4)
+    .disrupts()
+    .privilege(Privilege::Hardware),
     key("shares", Format::Integer { min: 0, max: 50_000 }, "Memory weight for ballooning.")
         .absent(Absent::Integer(1000))
         .live()
@@ -263,7 +267,7 @@ pub(super) const KEYS: &[Key] = &[
     key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.")
         .root_only(),
     cloud_init("sshkeys", Format::SshKeys, "SSH public keys cloud-init installs."),
-    key("startdate", Format::Text(Rule::Line), "Date the machine's clock starts with.")
+    key("startdate", Format::Text(Rule::StartDate), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
     key("startup", Format::Property(&parts::STARTUP), "Start and stop order with the host.")
         .live()
@@ -299,7 +303,7 @@ pub(super) const KEYS: &[Key] = &[
     key("vga", Format::Property(&parts::VGA), "Display adapter.")
         .disrupts()
         .privilege(Privilege::Hardware),
-    bus("virtio", &drive::VIRTIO, 16).applies(Applies::HotplugDrive),
+    bus("virtio", &drive::VIRTIO, 16),
     key(
         "virtiofs",
         Format::Property(&parts::SHARED_DIRECTORY),

@@ -3,6 +3,7 @@
 //! The planner asks for every declared field of every guest, so the common case is one equality test;
 //! the rules below run only for values that are not plainly equal. Nothing here writes anything.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::{Property, Value, Volume};
@@ -22,12 +23,15 @@ pub struct Conventions {
 /// The version of the kernel's control groups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Cgroup {
-    /// Version 1: weights default to 1024 and are not clamped.
+    /// Version 1: weights default to 1024 and are at least 2.
     V1,
-    /// Version 2: weights default to 100 and are clamped to 10000.
+    /// Version 2: weights default to 100 and are at most 10000.
     #[default]
     V2,
 }
+
+/// The smallest CPU weight cgroup v1 has; PVE stores no smaller one there.
+const CGROUP_V1_WEIGHT_MIN: i64 = 2;
 
 /// The largest CPU weight cgroup v2 has; PVE stores no larger one there.
 const CGROUP_V2_WEIGHT_MAX: i64 = 10_000;
@@ -61,7 +65,8 @@ pub fn difference(
 ) -> Difference {
     match (want, have) {
         (Some(want), Some(have)) => {
-            if want == have {
+            // An empty list and the blank PVE keeps of it are both nothing.
+            if want == have || (want.is_empty() && have.is_empty()) {
                 Difference::Same
             } else {
                 tolerant(&key.format, want, have, conventions)
@@ -87,7 +92,7 @@ pub fn size_gap(
     };
     let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
     let (want, have) = (want?.as_property()?, have?.as_property()?);
-    let exists = matches!(have.volume(), Some(Volume::Existing { .. }));
+    let exists = matches!(have.volume(), Some(Volume::Existing { .. })) && !have.is_cdrom();
     let same_volume = volume_fits(want.volume()?, have.volume()?);
     let declared = want.size().filter(|_| compared && exists && same_volume)?;
     match have.size() {
@@ -156,16 +161,20 @@ fn tolerant(format: &Format, want: &Value, have: &Value, conventions: Convention
             same_if(!conventions.tags_have_case && lower(want) == lower(have))
         }
         (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => {
-            same_if(
-                conventions.cgroup == Cgroup::V2
-                    && *want > CGROUP_V2_WEIGHT_MAX
-                    && *have == CGROUP_V2_WEIGHT_MAX,
-            )
+            same_if(clamped(*want, conventions.cgroup) == *have)
         }
         (Value::AnyUuid, Value::Text(_)) => Difference::Same,
         (Value::Size(want), Value::Size(have)) => same_if(size_fits(*want, *have)),
         (Value::Volume(want), Value::Volume(have)) => same_if(volume_fits(want, have)),
         _ => Difference::Other,
+    }
+}
+
+/// The weight PVE stores for a declared one.
+fn clamped(weight: i64, cgroup: Cgroup) -> i64 {
+    match cgroup {
+        Cgroup::V1 => weight.max(CGROUP_V1_WEIGHT_MIN),
+        Cgroup::V2 => weight.min(CGROUP_V2_WEIGHT_MAX),
     }
 }
 
@@ -196,35 +205,57 @@ fn volume_fits(want: &Volume, have: &Volume) -> bool {
     }
 }
 
+/// Both lists of parts are sorted by name: they are walked side by side, and the shape is asked only about
+/// parts that one side lacks or that are not equal.
 fn properties(shape: &Shape, want: &Property, have: &Property) -> Difference {
     let mut size = Difference::Same;
-    for part in shape.parts {
-        let (wanted, found) = (want.get(part.name), have.get(part.name));
-        let counts = match part.compared {
-            Compared::Always => true,
-            Compared::WhenDeclared => wanted.is_some(),
-            Compared::Never => false,
+    let (mut wanted, mut found) = (want.parts(), have.parts());
+    loop {
+        let order = match (wanted, found) {
+            ([], []) => return size,
+            ([_, ..], []) => Ordering::Less,
+            ([], [_, ..]) => Ordering::Greater,
+            ([(want, _), ..], [(have, _), ..]) => want.cmp(have),
         };
-        if !counts {
-            continue;
-        }
-        let same = match (wanted, found) {
-            (Some(Value::Size(want)), found) => {
-                let have = match found {
-                    Some(Value::Size(have)) => Some(*have),
-                    Some(_) | None => None,
-                };
-                if !have.is_some_and(|have| size_fits(*want, have)) {
-                    size = Difference::Size { want: *want, have };
-                }
-                true
-            }
-            (Some(Value::Volume(want)), Some(Value::Volume(have))) => volume_fits(want, have),
-            (wanted, found) => wanted == found,
-        };
-        if !same {
-            return Difference::Other;
+        let want = if order.is_le() { wanted.split_off_first() } else { None };
+        let have = if order.is_ge() { found.split_off_first() } else { None };
+        match part_difference(shape, want, have) {
+            Difference::Same => {}
+            gap @ Difference::Size { .. } => size = gap,
+            Difference::Other => return Difference::Other,
         }
     }
-    size
+}
+
+/// One part of that name; at least one side has it.
+fn part_difference(
+    shape: &Shape,
+    want: Option<&(&'static str, Value)>,
+    have: Option<&(&'static str, Value)>,
+) -> Difference {
+    let same = match (want, have) {
+        (Some((_, Value::Size(want))), Some((_, Value::Size(have)))) => size_fits(*want, *have),
+        (Some((_, Value::Volume(want))), Some((_, Value::Volume(have)))) => volume_fits(want, have),
+        (Some((_, want)), Some((_, have))) => want == have,
+        (Some(_) | None, None) | (None, Some(_)) => false,
+    };
+    let Some((name, _)) = want.or(have).filter(|_| !same) else {
+        return Difference::Same;
+    };
+    let counts = match shape.named(name).compared {
+        Compared::Always => true,
+        Compared::WhenDeclared => want.is_some(),
+        Compared::Never => false,
+    };
+    match (counts, want, have) {
+        (false, _, _) => Difference::Same,
+        (true, Some((_, Value::Size(want))), have) => {
+            let have = match have {
+                Some((_, Value::Size(have))) => Some(*have),
+                Some(_) | None => None,
+            };
+            Difference::Size { want: *want, have }
+        }
+        (true, _, _) => Difference::Other,
+    }
 }

@@ -19,6 +19,7 @@ mod rule;
 
 use std::collections::BTreeSet;
 
+pub(crate) use rule::MOUNT_OPTIONS;
 pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
 
 use crate::quantity::{Bytes, Decimal};
@@ -76,22 +77,14 @@ impl Value {
         }
     }
 
+    /// The text inside, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
     /// The property string inside, if it is one.
     pub fn as_property(&self) -> Option<&Property> {
-        match self {
-            Self::Property(property) => Some(property),
-            Self::Bool(_)
-            | Self::Integer(_)
-            | Self::Number(_)
-            | Self::Text(_)
-            | Self::List(_)
-            | Self::Set(_)
-            | Self::Size(_)
-            | Self::Volume(_)
-            | Self::Secret
-            | Self::AnyUuid
-            | Self::Odd(_) => None,
-        }
+        if let Self::Property(property) = self { Some(property) } else { None }
     }
 }
 
@@ -211,7 +204,7 @@ impl Property {
 
     /// Whether a drive is a CD-ROM, an empty one or cloud-init's included.
     pub fn is_cdrom(&self) -> bool {
-        matches!(self.get("media"), Some(Value::Text(media)) if &**media == "cdrom")
+        self.get("media").and_then(Value::as_text) == Some("cdrom")
     }
 
     /// Whether a part is the boolean `true`.

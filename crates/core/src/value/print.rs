@@ -60,7 +60,7 @@ pub fn shown(format: &Format, value: &Value) -> String {
 const MASK: &str = "**********";
 
 /// How much of a value a plan shows; the rest is in the file and on the server.
-const SHOWN_MAX: usize = 120;
+const SHOWN_MAX: usize = 60;
 
 /// Items joined as their format joins them.
 fn joined<'a>(format: &Format, items: impl IntoIterator<Item = &'a Box<str>>) -> String {
@@ -135,7 +135,8 @@ fn property(shape: &Shape, property: &Property) -> String {
             };
             match (here, mac) {
                 (Pass::Bare, Some(mac)) => add(Some(&printed), &pve(&known("macaddr").format, mac)),
-                (Pass::Bare, None) => add(None, &printed),
+                // Bare, `/dev/a=b` would read as a part named `/dev/a`.
+                (Pass::Bare, None) => add(printed.contains('=').then_some(*name), &printed),
                 (Pass::Required | Pass::Rest, _) => add(Some(name), &printed),
             }
         }

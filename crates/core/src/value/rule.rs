@@ -5,6 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use crate::diagnostic::did_you_mean;
 use crate::registry::Rule;
 
 /// Why a declared value does not fit its format, and what would.
@@ -32,6 +33,15 @@ impl Misfit {
         self
     }
 
+    /// Adds the one of these words that was likely meant.
+    #[must_use]
+    pub(super) fn meant(self, written: &str, words: &[&str]) -> Self {
+        match did_you_mean(written, words.iter().copied()) {
+            Some(near) => self.hint(format!("did you mean `{near}`?")),
+            None => self,
+        }
+    }
+
     /// Names the piece that is wrong.
     #[must_use]
     pub fn piece(mut self, piece: impl Into<String>) -> Self {
@@ -51,9 +61,9 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::Interface => {
             !text.is_empty() && text.bytes().all(|b| is_word(b) || b"-.".contains(&b))
         }
-        Rule::VolumeId => text.split_once(':').is_some_and(|(storage, name)| {
-            is_config_id(storage) && !name.is_empty() && !name.contains(char::is_whitespace)
-        }),
+        Rule::VolumeId => text
+            .split_once(':')
+            .is_some_and(|(storage, name)| is_config_id(storage) && is_volume_name(name)),
         Rule::Path => {
             text.starts_with('/') && !text.contains(',') && !text.chars().any(char::is_control)
         }
@@ -75,6 +85,22 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
                 && !base.is_empty()
                 && base.bytes().all(|b| b.is_ascii_lowercase())
         }
+        Rule::Number => is_digits(text),
+        Rule::MountOption => MOUNT_OPTIONS.contains(&text),
+        Rule::SerialPort => {
+            text == "socket"
+                || text.len() > "/dev/".len()
+                    && text.starts_with("/dev/")
+                    && check(Rule::Path, text).is_ok()
+        }
+        Rule::ParallelPort => ["/dev/parport", "/dev/usb/lp"]
+            .iter()
+            .any(|port| text.strip_prefix(port).is_some_and(is_digits)),
+        Rule::StartDate => is_start_date(text),
+        Rule::WorldWideName => text.strip_prefix("0x").is_some_and(|hex| is_hex(hex, 16)),
+        Rule::UsbHost => is_usb_host(text),
+        Rule::ScsiVendor => is_scsi_label(text, 8),
+        Rule::ScsiProduct => is_scsi_label(text, 16),
     };
     if fits { Ok(()) } else { Err(Misfit::new(expected(rule))) }
 }
@@ -90,7 +116,7 @@ pub(crate) fn expected(rule: Rule) -> &'static str {
         Rule::Tag => "a tag starts with a letter, digit or _ and goes on with those or - + .",
         Rule::ConfigId => "it must be an id: a letter, then letters, digits, - _ or .",
         Rule::Interface => "it must be an interface name: letters, digits, - _ or .",
-        Rule::VolumeId => "it must be a volume id such as local:snippets/hook.sh",
+        Rule::VolumeId => "it must be a volume id: a storage, a colon, and a name on that storage",
         Rule::Path => "it must be an absolute path without commas",
         Rule::Range => "it must be a number or a range such as 2-4",
         Rule::FileMode => "it must be a file mode such as 0660",
@@ -99,11 +125,70 @@ pub(crate) fn expected(rule: Rule) -> &'static str {
         Rule::Word => "it must be one word of letters, digits and - _ . + :",
         Rule::UrlEncoded => "it must be percent-encoded text",
         Rule::Device => "it must be a device such as scsi0",
+        Rule::Number => "it must be a number",
+        Rule::MountOption => "it must be one of discard, lazytime, noatime, nodev, noexec, nosuid",
+        Rule::SerialPort => "it must be socket, or a device such as /dev/ttyS0",
+        Rule::ParallelPort => "it must be a port such as /dev/parport0 or /dev/usb/lp0",
+        Rule::StartDate => "it must be now, or a date such as 2006-06-17T16:01:21",
+        Rule::WorldWideName => "it must be 0x and 16 hex digits",
+        Rule::UsbHost => {
+            "it must be spice, VENDOR:PRODUCT such as 0951:1666, or BUS-PORT such as 1-2.3"
+        }
+        Rule::ScsiVendor => "it must be at most 8 letters, digits, blanks, - or _",
+        Rule::ScsiProduct => "it must be at most 16 letters, digits, blanks, - or _",
     }
 }
 
 fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// What PVE lets a container's mount be mounted with.
+pub(crate) const MOUNT_OPTIONS: &[&str] =
+    &["discard", "lazytime", "noatime", "nodev", "noexec", "nosuid"];
+
+fn is_digits(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
+}
+
+fn is_hex(text: &str, length: usize) -> bool {
+    text.len() == length && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
+/// Digits of these lengths with a mark between them.
+fn is_digit_groups(text: &str, mark: char, lengths: [std::ops::RangeInclusive<usize>; 3]) -> bool {
+    let groups: Vec<&str> = text.split(mark).collect();
+    groups.len() == 3
+        && groups
+            .iter()
+            .zip(lengths)
+            .all(|(group, length)| is_digits(group) && length.contains(&group.len()))
+}
+
+fn is_start_date(text: &str) -> bool {
+    let (date, time) = text.split_once('T').map_or((text, None), |(date, time)| (date, Some(time)));
+    text == "now"
+        || is_digit_groups(date, '-', [4..=4, 1..=2, 1..=2])
+            && time.is_none_or(|time| is_digit_groups(time, ':', [1..=2, 1..=2, 1..=2]))
+}
+
+fn is_usb_host(text: &str) -> bool {
+    let id = |part: &str| is_hex(part.strip_prefix("0x").unwrap_or(part), 4);
+    text.eq_ignore_ascii_case("spice")
+        || text.split_once(':').is_some_and(|(vendor, product)| id(vendor) && id(product))
+        || text
+            .split_once('-')
+            .is_some_and(|(bus, port)| is_digits(bus) && port.split('.').all(is_digits))
+}
+
+fn is_scsi_label(text: &str, longest: usize) -> bool {
+    text.len() <= longest && text.bytes().all(|b| is_word(b) || b"- ".contains(&b))
+}
+
+/// The name of a volume on its storage. A comma would end it inside a property string.
+pub(super) fn is_volume_name(text: &str) -> bool {
+    !text.is_empty()
+        && !text.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control() || b == b',')
 }
 
 fn is_config_id(text: &str) -> bool {
@@ -128,7 +213,9 @@ fn is_dns_name(text: &str) -> bool {
 
 fn is_address(text: &str) -> bool {
     match text.split_once('%') {
-        Some((address, zone)) => address.parse::<Ipv6Addr>().is_ok() && !zone.is_empty(),
+        Some((address, zone)) => {
+            address.parse::<Ipv6Addr>().is_ok() && check(Rule::Interface, zone).is_ok()
+        }
         None => text.parse::<std::net::IpAddr>().is_ok(),
     }
 }
@@ -139,19 +226,17 @@ fn is_tag(text: &str) -> bool {
 }
 
 fn is_range(text: &str) -> bool {
-    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     match text.split_once('-') {
-        Some((from, to)) => digits(from) && digits(to),
-        None => digits(text),
+        Some((from, to)) => is_digits(from) && is_digits(to),
+        None => is_digits(text),
     }
 }
 
 fn is_machine(text: &str) -> bool {
     let version = |rest: &str| {
         let rest = rest.strip_suffix(".pxe").unwrap_or(rest);
-        let rest = rest.split_once("+pve").map_or(rest, |(version, _)| version);
-        rest.contains('.')
-            && rest.split('.').all(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+        let (version, revision) = rest.split_once("+pve").unwrap_or((rest, "0"));
+        version.contains('.') && version.split('.').all(is_digits) && is_digits(revision)
     };
     matches!(text, "pc" | "q35" | "virt")
         || ["pc-i440fx-", "pc-q35-", "pc-", "virt-"]
@@ -204,6 +289,9 @@ pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
     })
 }
 
+/// The shortest prefix length PVE takes for a guest's address.
+const PREFIX_MIN: u8 = 8;
+
 fn cidr(
     text: &str,
     words: &[&str],
@@ -214,8 +302,10 @@ fn cidr(
         return Some(text.to_owned());
     }
     let (address, prefix) = text.split_once('/')?;
-    let prefix: u8 = prefix.parse().ok().filter(|length| *length <= longest)?;
-    Some(format!("{}/{prefix}", canonical(address)?))
+    let plain = prefix.bytes().all(|b| b.is_ascii_digit()) && !prefix.starts_with('0');
+    let length: u8 =
+        prefix.parse().ok().filter(|length| plain && (PREFIX_MIN..=longest).contains(length))?;
+    Some(format!("{}/{length}", canonical(address)?))
 }
 
 /// An IPv4 address in its one spelling.
@@ -284,6 +374,15 @@ mod tests {
             (Rule::UrlEncoded, "ABC%20D", "ABC D"),
             (Rule::Device, "scsi0", "scsi"),
             (Rule::Line, "anything", "two\nlines"),
+            (Rule::Number, "4094", "2-4"),
+            (Rule::MountOption, "noatime", "rw"),
+            (Rule::SerialPort, "/dev/ttyS0", "/dev/"),
+            (Rule::ParallelPort, "/dev/usb/lp0", "/dev/lp0"),
+            (Rule::StartDate, "2006-6-17T16:1:21", "2006-06-17 16:01"),
+            (Rule::WorldWideName, "0x5000c500a1b2c3d4", "5000c500a1b2c3d4"),
+            (Rule::UsbHost, "1-2.3", "1234:56789"),
+            (Rule::ScsiVendor, "ATA Co", "ninechars"),
+            (Rule::ScsiProduct, "Disk_1 two", "a/b"),
         ] {
             assert_eq!(check(rule, good), Ok(()), "{rule:?} {good}");
             assert!(check(rule, bad).is_err(), "{rule:?} {bad}");

@@ -1,7 +1,7 @@
 //! What the tests of core share: the text form of actual state, and the text form of a plan.
 #![expect(clippy::unwrap_used, reason = "a case that cannot be read shall stop its test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use evenkeel_core::actual::{
@@ -30,6 +30,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
         conventions: Conventions::default(),
         guests: BTreeMap::new(),
         elsewhere: BTreeMap::new(),
+        hidden: BTreeSet::new(),
         coverage: Coverage::Whole,
     }
 }
@@ -37,7 +38,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// Reads actual state:
 ///
 /// ```text
-/// release 8.4 · tags have case · cgroup v1 · partial WHY · frozen · busy VMID · elsewhere lxc/102 pve2
+/// release 8.4 · tags have case · cgroup v1 · partial WHY · hidden VMID · frozen · busy VMID · elsewhere lxc/102 pve2
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
@@ -131,6 +132,9 @@ fn setting(
         "tags" => snapshot.conventions.tags_have_case = true,
         "cgroup" => snapshot.conventions.cgroup = Cgroup::V1,
         "partial" => snapshot.coverage = Coverage::Partial(rest.into()),
+        "hidden" => {
+            snapshot.hidden.insert(rest.parse().unwrap());
+        }
         "frozen" => context.frozen = true,
         "busy" => {
             let op = OperationId::from_parts(1_700_000_000_000, 7);

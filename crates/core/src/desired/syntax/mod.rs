@@ -20,6 +20,7 @@ mod tests;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use super::field::article;
 use super::tree::{DEPTH_MAX, Entry, NODES_MAX, Node, Tree};
 use crate::diagnostic::{self, Code, Diagnostic, FILE_BYTES_MAX, FileId, SourceFile, Span};
 
@@ -82,7 +83,7 @@ impl<'text> Growth<'text> {
             } else {
                 self.mistake(
                     Diagnostic::new(Code::WrongType, "the top of a desired file must be a table")
-                        .at(node.span, format!("this is {kind}"))
+                        .at(node.span, format!("this is {}", article(kind)))
                         .hint("start with a key such as `guest`"),
                 );
             }

@@ -109,9 +109,23 @@ impl<'text> Reader<'_, 'text> {
                 let message = "directives are not used in desired files";
                 self.growth.refuse(Code::Unsupported, at, message, "remove the line");
             }
-            kind => self.growth.refuse(Code::Syntax, at, phrase(&kind.to_string()), ""),
+            kind => match self.indenting_tab(offset) {
+                Some(tab) => {
+                    let hint = "YAML is indented with blanks alone: replace the tab";
+                    self.growth.refuse(Code::Syntax, tab, "a tab indents this line", hint);
+                }
+                None => self.growth.refuse(Code::Syntax, at, phrase(&kind.to_string()), ""),
+            },
         }
         Stop
+    }
+
+    /// The first tab before anything else on the line of an offset.
+    fn indenting_tab(&self, offset: usize) -> Option<Range<usize>> {
+        let text = self.growth.text;
+        let start = text[..text.floor_char_boundary(offset)].rfind('\n').map_or(0, |end| end + 1);
+        let tab = start + text[start..].find(|c: char| c != ' ')?;
+        text[tab..].starts_with('\t').then_some(tab..tab + 1)
     }
 
     fn unfinished(&mut self) -> Stop {

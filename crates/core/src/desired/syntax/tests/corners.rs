@@ -211,7 +211,7 @@ fn yaml_that_readers_take_differently_is_refused_where_it_stands() {
         (": 1\n", Code::Syntax, ""),
         ("a: *b\n", Code::Syntax, "*"),
         ("a: [1\n", Code::Syntax, "["),
-        ("a:\n\tb: 1\n", Code::Syntax, "b"),
+        ("a:\n\tb: 1\n", Code::Syntax, "\t"),
     ] {
         let mistakes = read("a.yaml", text).unwrap_err();
         let span = mistakes[0].at.unwrap();

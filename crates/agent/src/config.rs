@@ -1,0 +1,224 @@
+//! `agent.toml`: where Proxmox VE is, where desired state comes from, where our own state goes.
+//!
+//! Root's file: nothing in it ever comes from a hub. Unknown keys are refused, because a misspelt limit is
+//! a limit that does not hold.
+
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::id::{HostId, NodeName};
+use serde::Deserialize;
+
+use crate::pve::endpoint::{Endpoint, EndpointError};
+use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
+use crate::pve::token::{Token, TokenError};
+
+/// Where it is looked for if nobody says.
+pub const DEFAULT_PATH: &str = "/etc/evenkeel/agent.toml";
+
+/// The file as written.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AgentConfig {
+    /// This host, as the fleet knows it.
+    pub host_id: Option<HostId>,
+    /// Proxmox VE.
+    #[serde(default)]
+    pub pve: PveConfig,
+    /// Desired state.
+    #[serde(default)]
+    pub desired: DesiredConfig,
+}
+
+/// `[pve]`: which node, and how to reach and trust it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PveConfig {
+    /// `https://pve1.example:8006`.
+    pub url: Option<String>,
+    /// The node this agent keeps.
+    pub node: Option<NodeName>,
+    /// A file of mode 0600 with `user@realm!tokenid=secret`.
+    pub token_file: Option<PathBuf>,
+    /// SHA-256 of the server's certificate: one, or several while it is renewed.
+    #[serde(default)]
+    pub fingerprint: OneOrMany,
+    /// A PEM file with the certificate authority.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// `[desired]`: where desired state comes from.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DesiredConfig {
+    /// A directory of desired files.
+    pub dir: Option<PathBuf>,
+}
+
+/// A text or a list of texts.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(from = "OneOrManyWire")]
+pub struct OneOrMany(pub Vec<String>);
+
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a text or a list of texts")]
+enum OneOrManyWire {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl From<OneOrManyWire> for OneOrMany {
+    fn from(wire: OneOrManyWire) -> Self {
+        match wire {
+            OneOrManyWire::One(text) => Self(vec![text]),
+            OneOrManyWire::Many(texts) => Self(texts),
+        }
+    }
+}
+
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file could not be read.
+    #[error("cannot read the configuration")]
+    Unreadable(#[source] std::io::Error),
+    /// The file makes no sense; the message shows the place.
+    #[error("{path} is not a valid configuration:\n{message}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The place and the reason.
+        message: String,
+    },
+    /// Nothing says where Proxmox VE is.
+    #[error("nothing says where Proxmox VE is")]
+    NoUrl,
+    /// Nothing says which token to use.
+    #[error("nothing says which API token to use")]
+    NoToken,
+    /// Both a pin and an authority are given.
+    #[error("`fingerprint` and `ca_file` are both set, and only one can decide whom to trust")]
+    TwoTrusts,
+    /// The address cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] EndpointError),
+    /// A fingerprint cannot be read.
+    #[error(transparent)]
+    Fingerprint(#[from] FingerprintError),
+    /// The trust settings cannot be used.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The token cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
+}
+
+impl ConfigError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreadable(_) => format!("name the file with --config; the default is {DEFAULT_PATH}"),
+            Self::Malformed { .. } => "correct the file; docs/reference/agent.toml has every key".to_owned(),
+            Self::NoUrl => {
+                "set `url` under [pve] in agent.toml, or PROXMOX_VE_ENDPOINT in the environment".to_owned()
+            }
+            Self::NoToken => {
+                "set `token_file` under [pve] in agent.toml, or PROXMOX_VE_API_TOKEN in the environment"
+                    .to_owned()
+            }
+            Self::TwoTrusts => "keep one of them".to_owned(),
+            Self::Endpoint(error) => error.hint().to_owned(),
+            Self::Fingerprint(_) => {
+                "on the node: openssl x509 -in /etc/pve/local/pve-ssl.pem -noout -fingerprint -sha256".to_owned()
+            }
+            Self::Trust(error) => error.hint().to_owned(),
+            Self::Token(error) => error.hint(),
+        }
+    }
+}
+
+impl AgentConfig {
+    /// Reads a configuration file.
+    pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs_err::read_to_string(path).map_err(ConfigError::Unreadable)?;
+        toml::from_str(&text).map_err(|error| ConfigError::Malformed {
+            path: path.to_owned(),
+            message: error.to_string().trim_end().to_owned(),
+        })
+    }
+}
+
+impl PveConfig {
+    /// The address of the node's API.
+    pub fn endpoint(&self) -> Result<Endpoint, ConfigError> {
+        Ok(self.url.as_deref().ok_or(ConfigError::NoUrl)?.parse::<Endpoint>()?)
+    }
+
+    /// Whom to trust: the pinned certificates, the named authority, or the system's.
+    pub fn trust(&self) -> Result<Trust, ConfigError> {
+        match (self.fingerprint.0.as_slice(), &self.ca_file) {
+            ([], None) => Ok(Trust::Platform),
+            ([], Some(path)) => Ok(Trust::from_ca_file(path)?),
+            (_, Some(_)) => Err(ConfigError::TwoTrusts),
+            (pins, None) => {
+                let pins: Result<Vec<Fingerprint>, _> =
+                    pins.iter().map(|pin| pin.parse()).collect();
+                Ok(Trust::pinned(pins?)?)
+            }
+        }
+    }
+
+    /// The token from its file.
+    pub fn token(&self) -> Result<Token, ConfigError> {
+        Ok(Token::from_file(self.token_file.as_deref().ok_or(ConfigError::NoToken)?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<AgentConfig, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs_err::write(file.path(), text).unwrap();
+        AgentConfig::from_file(file.path())
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused_with_its_place() {
+        let error = read("host_id = \"a\"\n[pve]\nurll = \"https://x\"\n").unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("urll") && told.contains('3'), "{told}");
+        assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn one_fingerprint_or_several_are_pinned() {
+        let pin = ["AB"; 32].join(":");
+        let one = read(&format!("[pve]\nfingerprint = \"{pin}\"\n")).unwrap();
+        let two = read(&format!("[pve]\nfingerprint = [\"{pin}\", \"{pin}\"]\n")).unwrap();
+        for (config, count) in [(one, 1), (two, 2)] {
+            assert!(
+                matches!(config.pve.trust().unwrap(), Trust::Pinned(pins) if pins.len() == count)
+            );
+        }
+        let wrong = read("[pve]\nfingerprint = \"AB:CD\"\n").unwrap();
+        assert!(matches!(wrong.pve.trust(), Err(ConfigError::Fingerprint(_))));
+    }
+
+    #[test]
+    fn only_one_thing_decides_whom_to_trust() {
+        let pin = ["AB"; 32].join(":");
+        let both =
+            read(&format!("[pve]\nca_file = \"/ca.pem\"\nfingerprint = \"{pin}\"\n")).unwrap();
+        assert!(matches!(both.pve.trust(), Err(ConfigError::TwoTrusts)));
+        assert!(matches!(read("").unwrap().pve.trust(), Ok(Trust::Platform)));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_the_next_step() {
+        let empty = read("").unwrap();
+        assert!(matches!(empty.pve.endpoint(), Err(ConfigError::NoUrl)));
+        assert!(matches!(empty.pve.token(), Err(ConfigError::NoToken)));
+        assert!(ConfigError::NoUrl.hint().contains("PROXMOX_VE_ENDPOINT"));
+    }
+}

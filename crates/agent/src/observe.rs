@@ -1,0 +1,217 @@
+//! Reads one node into core's snapshot, with what could not be read.
+//!
+//! Called at the start of every pass and by `evenkeel plan`. It only reads. It never takes an empty or
+//! filtered list for absence (invariant 14): what the token may not see is detected by its permissions,
+//! by quorum and by asking for single numbers, and said in the snapshot.
+//!
+//! ```text
+//!   version, options, permissions, quorum ─┐
+//!   lists of both kinds, cluster's guests ─┼─> Snapshot
+//!   `pending` of each guest, 3 at a time ──┘
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::actual::{
+    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable,
+};
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::value::compare::{Cgroup, Conventions};
+use futures_util::stream::{self, StreamExt};
+
+use crate::pve::Client;
+use crate::pve::error::Error;
+use crate::pve::site::{ClusterEntry, Permissions, Resource};
+use crate::pve::wire::{GuestEntry, PendingEntry, RunStatus};
+
+/// How many guests are read at a time. A real node has three worker processes: with three requests in
+/// flight its throughput peaks, with sixteen it falls and every answer takes eight times as long.
+pub const CONCURRENCY: usize = 3;
+
+/// How many numbers without a listed guest are asked for one by one in a pass.
+const NUMBERS_ASKED_MAX: usize = 100;
+
+/// Reads the node. `declared` are the numbers somebody wants to know about: those that are not listed are
+/// asked for, because a list that leaves one out proves nothing.
+pub async fn observe(
+    client: &Client,
+    declared: &BTreeSet<VmId>,
+    concurrency: usize,
+) -> Result<Snapshot, Error> {
+    let release = client.version().await?.release;
+    let containers = client.guests(GuestKind::Lxc).await?;
+    let machines = client.guests(GuestKind::Qemu).await?;
+    let everywhere = client.cluster_guests().await;
+    let coverage = coverage(client, &everywhere).await;
+    let everywhere = everywhere.unwrap_or_default();
+    let listed = containers
+        .into_iter()
+        .map(|entry| (GuestKind::Lxc, entry))
+        .chain(machines.into_iter().map(|entry| (GuestKind::Qemu, entry)));
+    let ha = ha_states(&everywhere);
+    let guests: BTreeMap<VmId, Guest> = stream::iter(listed)
+        .map(|(kind, entry)| read_guest(client, kind, entry, &ha))
+        .buffer_unordered(concurrency.max(1))
+        .map(|guest| (guest.id.vmid, guest))
+        .collect()
+        .await;
+    let elsewhere = elsewhere(client, &everywhere);
+    let unlisted =
+        declared.iter().filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
+    let (hidden, coverage) = ask_for(client, unlisted, coverage).await;
+    Ok(Snapshot {
+        node: client.node().clone(),
+        release,
+        conventions: conventions(client).await,
+        guests,
+        elsewhere,
+        hidden,
+        coverage,
+    })
+}
+
+async fn read_guest(
+    client: &Client,
+    kind: GuestKind,
+    entry: GuestEntry,
+    ha: &BTreeMap<VmId, String>,
+) -> Guest {
+    let id = GuestId::new(kind, entry.vmid);
+    let config = match client.pending(id).await {
+        Ok(entries) => Ok(Config::from_pending(kind, entries.into_iter().map(to_entry))),
+        Err(error) => Err(Unreadable(error.to_string())),
+    };
+    guest(id, &entry, config, ha.get(&entry.vmid).cloned())
+}
+
+/// One guest, read anew: what a lane looks at directly before it acts.
+pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
+    let status = client.guest_status(id).await?;
+    let entries = client.pending(id).await?;
+    let config = Config::from_pending(id.kind, entries.into_iter().map(to_entry));
+    let managed = status.ha.as_ref().filter(|ha| ha.managed);
+    let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
+    Ok(guest(id, &status, Ok(config), ha))
+}
+
+fn guest(
+    id: GuestId,
+    entry: &GuestEntry,
+    config: Result<Config, Unreadable>,
+    ha: Option<String>,
+) -> Guest {
+    Guest {
+        id,
+        power: power(entry),
+        template: entry.template,
+        ha,
+        lock: entry.lock.clone(),
+        config,
+    }
+}
+
+fn to_entry(entry: PendingEntry) -> Entry {
+    let PendingEntry { key, value, pending, delete } = entry;
+    Entry { key, value, pending, delete: delete.unwrap_or(0) }
+}
+
+fn power(entry: &GuestEntry) -> Power {
+    match (&entry.status, entry.qmpstatus.as_deref()) {
+        (RunStatus::Running, Some("paused" | "prelaunch" | "suspended")) => Power::Paused,
+        (RunStatus::Running, _) => Power::Running,
+        (RunStatus::Stopped, _) => Power::Stopped,
+        (RunStatus::Other(_), _) => Power::Unknown,
+    }
+}
+
+/// Whether the token sees every guest, and the node has quorum to speak for the cluster.
+async fn coverage(client: &Client, everywhere: &Result<Vec<Resource>, Error>) -> Coverage {
+    let partial = |why: String| Coverage::Partial(why);
+    if let Err(error) = everywhere {
+        return partial(format!("the cluster's guests cannot be listed: {error}"));
+    }
+    match client.permissions().await {
+        Ok(permissions) if sees_all_guests(&permissions) => {}
+        Ok(_) => return partial("the token lacks VM.Audit on /vms".to_owned()),
+        Err(error) => return partial(format!("the token's rights cannot be read: {error}")),
+    }
+    match client.cluster_status().await {
+        Ok(entries) if has_quorum(&entries) => Coverage::Whole,
+        Ok(_) => partial("the cluster has no quorum".to_owned()),
+        Err(error) => partial(format!("quorum cannot be read: {error}")),
+    }
+}
+
+/// `VM.Audit` that reaches every guest: on `/` or `/vms`, passed on to what is below.
+fn sees_all_guests(permissions: &Permissions) -> bool {
+    ["/", "/vms"].iter().any(|path| {
+        permissions
+            .0
+            .get(*path)
+            .and_then(|rights| rights.get("VM.Audit"))
+            .is_some_and(|reaches| *reaches)
+    })
+}
+
+/// A host of its own has no cluster entry, and nobody to lose.
+fn has_quorum(entries: &[ClusterEntry]) -> bool {
+    entries.iter().filter(|entry| entry.kind == "cluster").all(|cluster| cluster.quorate)
+}
+
+fn ha_states(everywhere: &[Resource]) -> BTreeMap<VmId, String> {
+    let state = |resource: &Resource| Some((resource.vmid?, resource.hastate.clone()?));
+    everywhere.iter().filter_map(state).collect()
+}
+
+fn elsewhere(client: &Client, everywhere: &[Resource]) -> BTreeMap<VmId, Elsewhere> {
+    let there = |resource: &Resource| {
+        let node = resource.node.clone().filter(|node| node != client.node())?;
+        Some((resource.vmid?, Elsewhere { kind: resource.kind.parse().ok()?, node }))
+    };
+    everywhere.iter().filter_map(there).collect()
+}
+
+/// Asks for numbers nobody listed: one that is taken belongs to a guest the token cannot see.
+async fn ask_for<'a>(
+    client: &Client,
+    numbers: impl Iterator<Item = &'a VmId>,
+    coverage: Coverage,
+) -> (BTreeSet<VmId>, Coverage) {
+    let mut hidden = BTreeSet::new();
+    for (asked, vmid) in numbers.enumerate() {
+        if asked == NUMBERS_ASKED_MAX {
+            let why = format!("more than {NUMBERS_ASKED_MAX} declared guests are not listed");
+            return (hidden, Coverage::Partial(why));
+        }
+        match client.vmid_is_free(*vmid).await {
+            Ok(true) => {}
+            Ok(false) => {
+                hidden.insert(*vmid);
+            }
+            Err(error) => {
+                return (
+                    hidden,
+                    Coverage::Partial(format!("number {vmid} cannot be asked for: {error}")),
+                );
+            }
+        }
+    }
+    (hidden, coverage)
+}
+
+/// What the datacenter does to values; without the right to know, PVE's defaults.
+async fn conventions(client: &Client) -> Conventions {
+    let options = client.cluster_options().await.unwrap_or_default();
+    let style = options.get("tag-style").map(String::as_str).unwrap_or_default();
+    // Either the property string itself or the JSON object newer releases answer with.
+    let tags_have_case = ["case-sensitive=1", "\"case-sensitive\":1", "\"case-sensitive\":\"1\""]
+        .iter()
+        .any(|set| style.contains(set));
+    let nodes = client.cluster_nodes().await.unwrap_or_default();
+    let this = nodes.iter().find(|resource| resource.node.as_ref() == Some(client.node()));
+    let cgroup = match this.and_then(|node| node.cgroup_mode) {
+        Some(1) => Cgroup::V1,
+        Some(_) | None => Cgroup::V2,
+    };
+    Conventions { tags_have_case, cgroup }
+}

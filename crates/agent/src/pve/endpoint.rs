@@ -1,0 +1,149 @@
+//! Where Proxmox VE listens, checked once: scheme, host, and nothing that could redirect a token.
+
+use std::fmt;
+use std::str::FromStr;
+
+use reqwest::Url;
+
+/// The address of a node's API. Plain HTTP is possible only on loopback, for a simulator.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Endpoint {
+    origin: String,
+    encrypted: bool,
+}
+
+/// Why a text is not an endpoint. The text is not repeated: it may hold a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EndpointError {
+    /// Not a URL.
+    #[error("the Proxmox VE address is not a URL")]
+    NotAUrl,
+    /// Neither https nor http.
+    #[error("the Proxmox VE address must start with https://")]
+    Scheme,
+    /// Plain HTTP to another machine.
+    #[error(
+        "plain http is allowed for loopback addresses only; a token must not travel unencrypted"
+    )]
+    PlainHttp,
+    /// User or password inside the URL.
+    #[error("the Proxmox VE address must not hold a user or password")]
+    Credentials,
+    /// A path, query or fragment that is not the API's root.
+    #[error("the Proxmox VE address must end after the port (or with /api2/json)")]
+    Path,
+}
+
+impl EndpointError {
+    /// What to do about it.
+    pub fn hint(self) -> &'static str {
+        match self {
+            Self::NotAUrl | Self::Scheme | Self::Path | Self::Credentials => {
+                "write it as https://pve1.example:8006"
+            }
+            Self::PlainHttp => "use https, or http://127.0.0.1:PORT for a simulator",
+        }
+    }
+}
+
+impl Endpoint {
+    /// Scheme, host and port, without a trailing slash.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// True unless it is a simulator on loopback without TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+}
+
+impl FromStr for Endpoint {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let url = Url::parse(text.trim()).map_err(|_| EndpointError::NotAUrl)?;
+        let encrypted = match url.scheme() {
+            "https" => true,
+            "http" => false,
+            _ => return Err(EndpointError::Scheme),
+        };
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(EndpointError::Credentials);
+        }
+        let root = matches!(url.path().trim_end_matches('/'), "" | "/api2/json");
+        if !root || url.query().is_some() || url.fragment().is_some() {
+            return Err(EndpointError::Path);
+        }
+        // A name such as `localhost` is resolved by the system and could lead anywhere.
+        let loopback = url
+            .host_str()
+            .map(|host| host.trim_start_matches('[').trim_end_matches(']'))
+            .and_then(|host| host.parse::<std::net::IpAddr>().ok())
+            .is_some_and(|address| address.is_loopback());
+        if !encrypted && !loopback {
+            return Err(EndpointError::PlainHttp);
+        }
+        Ok(Self { origin: url.origin().ascii_serialization(), encrypted })
+    }
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)
+    }
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.origin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_endpoint_is_its_origin_however_it_was_written() {
+        for (text, origin) in [
+            ("https://pve1:8006", "https://pve1:8006"),
+            ("https://pve1:8006/", "https://pve1:8006"),
+            ("https://pve1:8006/api2/json/", "https://pve1:8006"),
+            ("https://[::1]:8006/api2/json", "https://[::1]:8006"),
+            ("http://127.0.0.1:9000", "http://127.0.0.1:9000"),
+            ("http://127.1.2.3:9000", "http://127.1.2.3:9000"),
+            ("http://[::1]:9000", "http://[::1]:9000"),
+        ] {
+            assert_eq!(text.parse::<Endpoint>().unwrap().origin(), origin, "{text}");
+        }
+    }
+
+    #[test]
+    fn plain_http_beyond_loopback_is_refused() {
+        for text in [
+            "http://pve1:8006",
+            "http://localhost:8006",
+            "http://10.0.0.1:8006",
+            "http://0.0.0.0:1",
+            "http://127.0.0.1.evil.example:1",
+        ] {
+            assert_eq!(text.parse::<Endpoint>(), Err(EndpointError::PlainHttp), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_could_lead_elsewhere_is_refused() {
+        for (text, error) in [
+            ("", EndpointError::NotAUrl),
+            ("pve1", EndpointError::NotAUrl),
+            ("ftp://pve1", EndpointError::Scheme),
+            ("https://root:pw@pve1:8006", EndpointError::Credentials),
+            ("https://pve1:8006/other", EndpointError::Path),
+            ("https://pve1:8006/?a=b", EndpointError::Path),
+            ("https://pve1:8006/#x", EndpointError::Path),
+        ] {
+            assert_eq!(text.parse::<Endpoint>(), Err(error), "{text}");
+        }
+    }
+}

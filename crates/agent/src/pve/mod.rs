@@ -1,0 +1,133 @@
+//! The Proxmox VE client: typed calls over one exchange.
+//!
+//! ```text
+//!  observe ──► reads ─┐                                   ┌─► http ──► pveproxy
+//!  execute ──► writes ┴─► Client ─► Request ─► Exchange ──┤
+//!  wait ─────► task ──┘      ▲                            └─► a simulator in the same process
+//!                            └── Outcome: not sent · answered · unknown
+//! ```
+//!
+//! Everything PVE answers is untrusted: it is bounded, read leniently, and never makes this module
+//! panic. Nothing here decides: a refusal is classified, not acted on, and only a read is ever
+//! repeated.
+
+mod classify;
+pub mod clock;
+pub mod endpoint;
+pub mod error;
+pub mod exchange;
+pub mod form;
+pub mod http;
+pub mod name;
+mod reads;
+mod scalar;
+pub mod site;
+pub mod task;
+mod text;
+pub mod tls;
+pub mod token;
+pub mod wait;
+pub mod wire;
+pub mod writes;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use evenkeel_core::id::{GuestId, NodeName};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use clock::NodeClock;
+use error::{Error, Unknown};
+use exchange::{Answer, ApiPath, Exchange, Outcome, Request};
+
+pub use reads::{ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+
+/// A client for one node.
+#[derive(Clone)]
+pub struct Client {
+    exchange: Arc<dyn Exchange>,
+    node: NodeName,
+    clock: Arc<Mutex<Option<NodeClock>>>,
+}
+
+impl Client {
+    /// A client for `node` over `exchange`.
+    pub fn new(exchange: Arc<dyn Exchange>, node: NodeName) -> Self {
+        Self { exchange, node, clock: Arc::default() }
+    }
+
+    /// The node every call about guests, tasks and storages goes to.
+    pub fn node(&self) -> &NodeName {
+        &self.node
+    }
+
+    /// The node's clock as of the last answer, if there was one with a date.
+    pub fn node_clock(&self) -> Option<NodeClock> {
+        *self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Carries a request and reads the answer's data.
+    async fn call<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+        let carried = self.exchange.exchange(request.clone()).await;
+        match carried {
+            Outcome::NotSent(why) => Err(Error::NotSent { call: request.call(), why }),
+            Outcome::Unknown(why) => Err(Error::Unknown { call: request.call(), why }),
+            Outcome::Answered(answer) => {
+                self.note_clock(&answer);
+                if (200..300).contains(&answer.status) {
+                    read_data(&request, &answer)
+                } else {
+                    Err(classify::refuse(&request, &answer))
+                }
+            }
+        }
+    }
+
+    fn note_clock(&self, answer: &Answer) {
+        let reading = answer.date.as_deref().and_then(|date| NodeClock::read(date, Instant::now()));
+        if let Some(reading) = reading {
+            *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
+        }
+    }
+
+    /// `/nodes/NODE/KIND/ID/…`
+    fn guest_path<const N: usize>(&self, guest: GuestId, rest: [&str; N]) -> ApiPath {
+        self.node_path([guest.kind.as_str(), &guest.vmid.to_string()]).join(rest)
+    }
+
+    /// `/nodes/NODE/…`
+    fn node_path<const N: usize>(&self, rest: [&str; N]) -> ApiPath {
+        ApiPath::new(["nodes", self.node.as_str()]).join(rest)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+/// Every success is an object with `data`; `total` stands beside it and is not needed.
+#[derive(Deserialize)]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
+fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<T, Error> {
+    let unreadable = |detail: String| Error::Unknown {
+        call: request.call(),
+        why: Unknown::Unreadable { status: answer.status, detail },
+    };
+    let body = str::from_utf8(&answer.body).map_err(|_| unreadable("not UTF-8".to_owned()))?;
+    if classify::is_html(&answer.body) {
+        return Err(unreadable("an HTML page".to_owned()));
+    }
+    let envelope: Envelope<'_> =
+        serde_json::from_str(body).map_err(|error| unreadable(text::clean(&error.to_string())))?;
+    serde_json::from_str(envelope.data.get())
+        .map_err(|error| unreadable(text::clean(&error.to_string())))
+}

@@ -1,0 +1,260 @@
+//! The calls that change nothing.
+//!
+//! Each may be repeated at will. None of them concludes anything from an empty list: PVE filters
+//! lists by privilege in silence, and only `vmid_is_free` proves that a number is free.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
+
+use super::Client;
+use super::error::{Class, Error};
+use super::exchange::{ApiPath, Request};
+use super::form::Query;
+use super::name::StorageName;
+use super::site::{
+    ClusterEntry, NodeEntry, NodeStatus, Number, Options, Permissions, Resource, StorageEntry,
+    Version, Volume,
+};
+use super::task::Upid;
+use super::wire::{
+    Config, GuestEntry, HasFeature, LogLine, LogLines, PendingEntry, SnapshotEntry, TaskEntry,
+    TaskStatus,
+};
+
+/// Which side of a config to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConfigView {
+    /// With waiting changes merged in, as if they were active.
+    Merged,
+    /// What is active now.
+    Current,
+}
+
+/// What a guest's storage may be able to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Take snapshots.
+    Snapshot,
+    /// Make linked clones.
+    Clone,
+    /// Make full copies.
+    Copy,
+}
+
+/// Which part of the task history to list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskSource {
+    /// Ended tasks.
+    Archive,
+    /// Running tasks and the newest ended ones.
+    Active,
+    /// Both.
+    All,
+}
+
+/// Which tasks to list; the default is PVE's: the 50 newest ended ones.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskFilter {
+    /// Which part of the history.
+    pub source: Option<TaskSource>,
+    /// Only tasks about this guest.
+    pub vmid: Option<VmId>,
+    /// Only tasks of this type, such as `vzstart`.
+    pub kind: Option<String>,
+    /// Only tasks whose user contains this. Archived entries have lost their token part.
+    pub user: Option<String>,
+    /// Only tasks started at or after this, by the node's clock.
+    pub since_unix_s: Option<u64>,
+    /// Only tasks started at or before this, by the node's clock.
+    pub until_unix_s: Option<u64>,
+    /// How many to leave out.
+    pub start: Option<u32>,
+    /// How many at most.
+    pub limit: Option<u32>,
+}
+
+/// Which volumes of a storage to list. There is no "all": an unfiltered list makes PVE ask every
+/// volume of the storage for its size, and blocks one of its three workers meanwhile.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ContentFilter {
+    /// Of one type: `images`, `rootdir`, `backup`, `vztmpl`, `iso`.
+    Type(&'static str),
+    /// Owned by one guest.
+    Guest(VmId),
+    /// Backups of one guest.
+    BackupsOf(VmId),
+}
+
+impl Client {
+    /// The node's version.
+    pub async fn version(&self) -> Result<Version, Error> {
+        self.call(Request::get(ApiPath::new(["version"]), Query::new())).await
+    }
+
+    /// The nodes of the cluster, as far as the token may see them.
+    pub async fn nodes(&self) -> Result<Vec<NodeEntry>, Error> {
+        self.call(Request::list(ApiPath::new(["nodes"]), Query::new())).await
+    }
+
+    /// The node itself.
+    pub async fn node_status(&self) -> Result<NodeStatus, Error> {
+        self.call(Request::get(self.node_path(["status"]), Query::new())).await
+    }
+
+    /// The node's guests of one kind, as far as the token may see them.
+    pub async fn guests(&self, kind: GuestKind) -> Result<Vec<GuestEntry>, Error> {
+        self.call(Request::list(self.node_path([kind.as_str()]), Query::new())).await
+    }
+
+    /// A guest's config.
+    pub async fn config(&self, guest: GuestId, view: ConfigView) -> Result<Config, Error> {
+        let query = match view {
+            ConfigView::Merged => Query::new(),
+            ConfigView::Current => Query::new().with_flag("current", true),
+        };
+        self.call(Request::get(self.guest_path(guest, ["config"]), query)).await
+    }
+
+    /// A guest's config with what waits for a restart: the only complete view.
+    pub async fn pending(&self, guest: GuestId) -> Result<Vec<PendingEntry>, Error> {
+        self.call(Request::get(self.guest_path(guest, ["pending"]), Query::new())).await
+    }
+
+    /// Whether a guest runs, now.
+    pub async fn guest_status(&self, guest: GuestId) -> Result<GuestEntry, Error> {
+        self.call(Request::get(self.guest_path(guest, ["status", "current"]), Query::new())).await
+    }
+
+    /// A guest's snapshots, with the pseudo entry `current`.
+    pub async fn snapshots(&self, guest: GuestId) -> Result<Vec<SnapshotEntry>, Error> {
+        self.call(Request::get(self.guest_path(guest, ["snapshot"]), Query::new())).await
+    }
+
+    /// Whether a guest's volumes can do something.
+    pub async fn has_feature(&self, guest: GuestId, feature: Feature) -> Result<bool, Error> {
+        let word = match feature {
+            Feature::Snapshot => "snapshot",
+            Feature::Clone => "clone",
+            Feature::Copy => "copy",
+        };
+        let query = Query::new().with("feature", word);
+        let request = Request::get(self.guest_path(guest, ["feature"]), query);
+        self.call::<HasFeature>(request).await.map(|answer| answer.has_feature)
+    }
+
+    /// Tasks of the node, newest first.
+    pub async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskEntry>, Error> {
+        let TaskFilter { source, vmid, kind, user, since_unix_s, until_unix_s, start, limit } =
+            filter;
+        let source = source.map(|source| match source {
+            TaskSource::Archive => "archive",
+            TaskSource::Active => "active",
+            TaskSource::All => "all",
+        });
+        let query = Query::new()
+            .with_some("source", source)
+            .with_some("vmid", vmid.map(|vmid| vmid.to_string()))
+            .with_some("typefilter", kind.as_deref())
+            .with_some("userfilter", user.as_deref())
+            .with_some("since", since_unix_s.map(|time| time.to_string()))
+            .with_some("until", until_unix_s.map(|time| time.to_string()))
+            .with_some("start", start.map(|count| count.to_string()))
+            .with_some("limit", limit.map(|count| count.to_string()));
+        self.call(Request::list(self.node_path(["tasks"]), query)).await
+    }
+
+    /// Whether a task runs or how it ended.
+    pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
+        self.call(Request::get(task_path(upid, "status"), Query::new())).await
+    }
+
+    /// Lines of a task's log, from line `start` (0 is the first).
+    pub async fn task_log(
+        &self,
+        upid: &Upid,
+        start: u32,
+        limit: u32,
+    ) -> Result<Vec<LogLine>, Error> {
+        let query = Query::new().with("start", start.to_string()).with("limit", limit.to_string());
+        self.call::<LogLines>(Request::list(task_path(upid, "log"), query)).await.map(|log| log.0)
+    }
+
+    /// Guests of the whole cluster. The node is certain, the status is not.
+    pub async fn cluster_guests(&self) -> Result<Vec<Resource>, Error> {
+        self.cluster_resources("vm").await
+    }
+
+    /// Nodes of the cluster, with what their kernels do.
+    pub async fn cluster_nodes(&self) -> Result<Vec<Resource>, Error> {
+        self.cluster_resources("node").await
+    }
+
+    async fn cluster_resources(&self, kind: &str) -> Result<Vec<Resource>, Error> {
+        let query = Query::new().with("type", kind);
+        self.call(Request::list(ApiPath::new(["cluster", "resources"]), query)).await
+    }
+
+    /// The first free guest number. Nothing is reserved by asking.
+    pub async fn next_vmid(&self) -> Result<VmId, Error> {
+        let request = Request::get(ApiPath::new(["cluster", "nextid"]), Query::new());
+        self.call::<Number>(request).await.map(|number| number.0)
+    }
+
+    /// Whether no guest of the cluster has this number, privileges aside. On a node without quorum
+    /// the answer may be old; ask `cluster_status` as well.
+    pub async fn vmid_is_free(&self, vmid: VmId) -> Result<bool, Error> {
+        let query = Query::new().with("vmid", vmid.to_string());
+        let request = Request::get(ApiPath::new(["cluster", "nextid"]), query);
+        match self.call::<Number>(request).await {
+            // An answer about another number proves nothing about this one.
+            Ok(number) => Ok(number.0 == vmid),
+            Err(error) if error.class() == Some(&Class::AlreadyExists) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The cluster and its nodes; a host of its own has no cluster entry.
+    pub async fn cluster_status(&self) -> Result<Vec<ClusterEntry>, Error> {
+        self.call(Request::list(ApiPath::new(["cluster", "status"]), Query::new())).await
+    }
+
+    /// The datacenter's options; nested values are JSON.
+    pub async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
+        let request = Request::get(ApiPath::new(["cluster", "options"]), Query::new());
+        let Options(options) = self.call(request).await?;
+        Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
+    }
+
+    /// The node's storages, as far as the token may see them.
+    pub async fn storages(&self) -> Result<Vec<StorageEntry>, Error> {
+        self.call(Request::list(self.node_path(["storage"]), Query::new())).await
+    }
+
+    /// Volumes of a storage.
+    pub async fn volumes(
+        &self,
+        storage: &StorageName,
+        filter: &ContentFilter,
+    ) -> Result<Vec<Volume>, Error> {
+        let query = match filter {
+            ContentFilter::Type(content) => Query::new().with("content", *content),
+            ContentFilter::Guest(vmid) => Query::new().with("vmid", vmid.to_string()),
+            ContentFilter::BackupsOf(vmid) => {
+                Query::new().with("content", "backup").with("vmid", vmid.to_string())
+            }
+        };
+        let path = self.node_path(["storage", storage.as_str(), "content"]);
+        self.call(Request::list(path, query)).await
+    }
+
+    /// What the token may do, by path.
+    pub async fn permissions(&self) -> Result<Permissions, Error> {
+        self.call(Request::list(ApiPath::new(["access", "permissions"]), Query::new())).await
+    }
+}
+
+/// A task is asked on its own node, whichever node this client is for.
+fn task_path(upid: &Upid, what: &str) -> ApiPath {
+    ApiPath::new(["nodes", upid.node().as_str(), "tasks", upid.as_str(), what])
+}

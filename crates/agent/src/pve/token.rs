@@ -1,0 +1,222 @@
+//! The API token: read once, kept secret, shown only to the transport.
+//!
+//! `Config` code calls [`Token::from_file`] or [`Token::from_text`]; the transport alone asks for
+//! the header. The secret is in no `Debug`, no message and no error of this module.
+
+use std::fmt;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use secrecy::{ExposeSecret, SecretString};
+
+use super::form;
+
+/// `user@realm!tokenid` and its secret.
+#[derive(Clone)]
+pub struct Token {
+    id: String,
+    secret: SecretString,
+}
+
+/// Why a token could not be used. No variant holds the text that was read.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file could not be opened or read.
+    #[error("cannot read the token file {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// Others may read the file, so the token may be known already.
+    #[error("the token file {} has mode {mode:04o}; only its owner may have access", path.display())]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Its permission bits.
+        mode: u32,
+    },
+    /// Not a regular file.
+    #[error("the token file {} is not a regular file", path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The text is not `user@realm!id=secret` on one line.
+    #[error("the API token is not of the form user@realm!tokenid=secret: {why}")]
+    Malformed {
+        /// The rule it breaks.
+        why: &'static str,
+    },
+}
+
+impl TokenError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreadable { path, .. } => {
+                format!(
+                    "check that {} exists and belongs to the user evenkeel runs as",
+                    path.display()
+                )
+            }
+            Self::Exposed { path, .. } => format!("chmod 600 {}", path.display()),
+            Self::NotAFile { path } => {
+                format!(
+                    "write the token into a plain file: install -m 600 /dev/null {}",
+                    path.display()
+                )
+            }
+            Self::Malformed { .. } => {
+                "create one on the node with: pveum user token add USER@REALM TOKENID, and write \
+                 USER@REALM!TOKENID=SECRET on one line"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// A token is under 200 bytes; a larger file is not a token file.
+const TOKEN_MAX_BYTES: u64 = 1024;
+
+impl Token {
+    /// Reads a token from a file that only its owner can reach.
+    pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        let unreadable = |source| TokenError::Unreadable { path: path.to_owned(), source };
+        // Permissions are read from the open file, so that it cannot be exchanged in between.
+        // Opening must not hang on a pipe.
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK)
+            .open(path)
+            .map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(TokenError::NotAFile { path: path.to_owned() });
+        }
+        let mode = metadata.mode() & 0o7777;
+        if mode & 0o077 != 0 {
+            return Err(TokenError::Exposed { path: path.to_owned(), mode });
+        }
+        let mut text = String::new();
+        file.take(TOKEN_MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+        Self::from_text(&SecretString::from(text))
+    }
+
+    /// Reads a token from text, such as an environment variable.
+    pub fn from_text(text: &SecretString) -> Result<Self, TokenError> {
+        let malformed = |why| Err(TokenError::Malformed { why });
+        let line = text.expose_secret().trim_matches(['\n', '\r', ' ', '\t']);
+        if line.len() as u64 > TOKEN_MAX_BYTES {
+            return malformed("it is longer than 1024 bytes");
+        }
+        if !line.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return malformed("it must be one line without blanks");
+        }
+        let Some((id, secret)) = line.split_once('=') else {
+            return malformed("there is no = between id and secret");
+        };
+        let parts = id
+            .split_once('@')
+            .and_then(|(user, rest)| rest.split_once('!').map(|(realm, name)| [user, realm, name]));
+        match parts {
+            Some(parts) if parts.iter().all(|part| !part.is_empty()) => {}
+            Some(_) | None => return malformed("the part before = is not user@realm!tokenid"),
+        }
+        if secret.is_empty() {
+            return malformed("the secret is empty");
+        }
+        Ok(Self { id: id.to_owned(), secret: SecretString::from(secret.to_owned()) })
+    }
+
+    /// `user@realm!tokenid`, the public half: PVE shows it in every task.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// The value of the `Authorization` header.
+    pub(super) fn authorization(&self) -> SecretString {
+        format!("PVEAPIToken={}={}", self.id, self.secret.expose_secret()).into()
+    }
+
+    /// `text` without the secret, should a server send it back.
+    pub(super) fn scrub(&self, text: &str) -> String {
+        form::without(text, self.secret.expose_secret())
+    }
+}
+
+/// `O_NONBLOCK` of Linux, which is where Proxmox VE and its agents run.
+const O_NONBLOCK: i32 = 0o4000;
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    const TEXT: &str = "agent@pve!keel=11111111-2222-3333-4444-555555555555";
+
+    fn file_with_mode(mode: u32) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("{TEXT}\n")).unwrap();
+        std::fs::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_token_file_only_its_owner_can_read_is_taken() {
+        for mode in [0o600, 0o400] {
+            let token = Token::from_file(file_with_mode(mode).path()).unwrap();
+            assert_eq!(token.id(), "agent@pve!keel");
+            assert_eq!(token.authorization().expose_secret(), format!("PVEAPIToken={TEXT}"));
+        }
+    }
+
+    #[test]
+    fn a_token_file_others_may_read_is_refused_with_the_chmod_command() {
+        for mode in [0o640, 0o604, 0o660, 0o777, 0o610] {
+            let file = file_with_mode(mode);
+            let error = Token::from_file(file.path()).unwrap_err();
+            assert!(matches!(error, TokenError::Exposed { mode: seen, .. } if seen == mode));
+            assert_eq!(error.hint(), format!("chmod 600 {}", file.path().display()));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_token_is_refused_without_showing_it() {
+        let secret = "s3cr3t-s3cr3t";
+        for text in [
+            String::new(),
+            secret.to_owned(),
+            format!("agent@pve={secret}"),
+            format!("agent!keel={secret}"),
+            format!("@pve!keel={secret}"),
+            format!("agent@pve!={secret}"),
+            format!("agent@pve!keel={secret} x"),
+            format!("agent@pve!keel={secret}\nsecond"),
+            "agent@pve!keel=".to_owned(),
+            format!("agent@pve!keel={}", "x".repeat(2000)),
+        ] {
+            let error = Token::from_text(&text.clone().into()).unwrap_err();
+            let shown = format!("{error} {error:?} {}", error.hint());
+            assert!(!shown.contains(secret), "{shown}");
+        }
+        assert!(Token::from_file(Path::new("/dev/null")).is_err());
+        assert!(Token::from_file(Path::new("/nonexistent/token")).is_err());
+    }
+
+    #[test]
+    fn a_token_is_debugged_without_its_secret() {
+        let token = Token::from_text(&TEXT.into()).unwrap();
+        assert!(!format!("{token:?}").contains("1111"));
+        assert_eq!(token.scrub("x 11111111-2222-3333-4444-555555555555"), "x ********");
+    }
+}

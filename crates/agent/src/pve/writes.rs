@@ -1,0 +1,365 @@
+//! The calls that change something: all of them, and only here.
+//!
+//! They hang on [`Writes`] and not on [`Client`], so that one place decides who may have it. Each is
+//! sent at most once, on a connection of its own; after an unknown outcome the caller looks at the
+//! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
+
+use evenkeel_core::id::{GuestId, GuestKind, NodeName, VmId};
+use secrecy::SecretString;
+
+use super::Client;
+use super::error::Error;
+use super::exchange::Request;
+use super::form::{Form, Query};
+use super::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
+use super::task::Upid;
+use super::wire::{MaybeTask, Task};
+
+/// How long PVE may hold a QEMU config write before it answers with a task instead. Most end at
+/// once; a longer hold would occupy one of the node's three workers.
+const QEMU_CONFIG_DELAY_S: u8 = 5;
+
+/// The mutating calls of one client.
+#[derive(Debug, Clone, Copy)]
+pub struct Writes<'a> {
+    client: &'a Client,
+}
+
+impl Client {
+    /// The mutating calls.
+    pub fn writes(&self) -> Writes<'_> {
+        Writes { client: self }
+    }
+}
+
+/// What a write came to, when it was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Taken {
+    /// PVE answered without a task: done, but for a container's `template`, whose task it hides.
+    Done,
+    /// A task works on it.
+    Task(Upid),
+}
+
+impl From<MaybeTask> for Taken {
+    fn from(answer: MaybeTask) -> Self {
+        match answer.0 {
+            Some(upid) => Self::Task(upid),
+            None => Self::Done,
+        }
+    }
+}
+
+/// Config keys with their values, for a create, a restore or a config write.
+#[derive(Debug, Clone, Default)]
+pub struct Settings(Form);
+
+impl Settings {
+    /// No settings.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets a key.
+    #[must_use]
+    pub fn set(self, key: &ConfigKey, value: impl Into<String>) -> Self {
+        Self(self.0.with(key.as_str(), value))
+    }
+
+    /// Sets a key to a value that must never be shown.
+    #[must_use]
+    pub fn set_secret(self, key: &ConfigKey, value: SecretString) -> Self {
+        Self(self.0.with_secret(key.as_str(), value))
+    }
+}
+
+/// One change of a guest's config, bound to the config that was read.
+#[derive(Debug, Clone)]
+pub struct ConfigChange {
+    /// Keys to set.
+    pub set: Settings,
+    /// Keys to remove.
+    pub delete: Vec<ConfigKey>,
+    /// Keys whose waiting change is dropped.
+    pub revert: Vec<ConfigKey>,
+    /// The config that was read.
+    pub digest: ConfigDigest,
+}
+
+/// A new guest.
+#[derive(Debug, Clone)]
+pub struct NewGuest {
+    /// Its number.
+    pub vmid: VmId,
+    /// What it is made from; this decides its kind.
+    pub origin: Origin,
+    /// Its config. For a container name `unprivileged`: PVE's default changed in 9.0.
+    pub settings: Settings,
+    /// Where volumes without a storage of their own go.
+    pub storage: Option<StorageName>,
+}
+
+/// What a new guest is made from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// A container from a template volume.
+    Template {
+        /// The template's volume id.
+        volid: String,
+        /// The root password, if one is set.
+        password: Option<SecretString>,
+    },
+    /// A virtual machine with empty disks.
+    Empty,
+    /// A guest from a backup, under a number that is free.
+    Backup {
+        /// Container or virtual machine.
+        kind: GuestKind,
+        /// The backup's volume id.
+        volid: String,
+        /// New MAC addresses and identities instead of the old ones.
+        unique: bool,
+    },
+}
+
+/// A copy of a guest.
+#[derive(Debug, Clone)]
+pub struct CloneOrder {
+    /// The number of the copy.
+    pub to: VmId,
+    /// Its name.
+    pub name: Option<String>,
+    /// The snapshot to copy; otherwise the present state.
+    pub snapshot: Option<SnapshotName>,
+    /// True for a copy of its own, false for one that stands on the template.
+    pub full: bool,
+    /// Where a full copy goes.
+    pub storage: Option<StorageName>,
+}
+
+/// What a destroy takes with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DestroyFlags {
+    /// Also backup jobs, replication jobs and HA entries.
+    pub purge: bool,
+    /// Also volumes of that number no config mentions.
+    pub unreferenced_disks: bool,
+}
+
+/// How a volume moves to another storage.
+#[derive(Debug, Clone)]
+pub struct VolumeMove {
+    /// The config key that holds it.
+    pub slot: ConfigKey,
+    /// Where to.
+    pub storage: StorageName,
+    /// True destroys the old volume; false leaves it as `unusedN`.
+    pub delete_source: bool,
+    /// The config that was read.
+    pub digest: ConfigDigest,
+}
+
+/// How a guest moves to another node.
+#[derive(Debug, Clone)]
+pub struct Migration {
+    /// Where to.
+    pub target: NodeName,
+    /// While it runs: a virtual machine live, a container by restarting it.
+    pub running: bool,
+    /// Where its volumes go on the target.
+    pub storage: Option<StorageName>,
+}
+
+impl Writes<'_> {
+    /// Starts a guest.
+    pub async fn start(self, guest: GuestId) -> Result<Upid, Error> {
+        self.post_task(guest, ["status", "start"], Form::new()).await
+    }
+
+    /// Asks a guest to shut down; without `force_stop` it is left running if it does not.
+    pub async fn shutdown(
+        self,
+        guest: GuestId,
+        timeout_s: u32,
+        force_stop: bool,
+    ) -> Result<Upid, Error> {
+        let form =
+            Form::new().with("timeout", timeout_s.to_string()).with_flag("forceStop", force_stop);
+        self.post_task(guest, ["status", "shutdown"], form).await
+    }
+
+    /// Stops a guest at once, as by pulling the plug.
+    pub async fn stop(self, guest: GuestId) -> Result<Upid, Error> {
+        self.post_task(guest, ["status", "stop"], Form::new()).await
+    }
+
+    /// Changes a guest's config. A container's write is done when answered; a virtual machine's may
+    /// go on as a task. An error does not prove that nothing was changed.
+    pub async fn set_config(self, guest: GuestId, change: ConfigChange) -> Result<Taken, Error> {
+        let ConfigChange { set, delete, revert, digest } = change;
+        let form = set
+            .0
+            .with_some("delete", joined(&delete))
+            .with_some("revert", joined(&revert))
+            .with("digest", digest.as_str());
+        let path = self.client.guest_path(guest, ["config"]);
+        let request = match guest.kind {
+            GuestKind::Lxc => Request::put(path, form),
+            GuestKind::Qemu => {
+                Request::post(path, form.with("background_delay", QEMU_CONFIG_DELAY_S.to_string()))
+            }
+        };
+        self.client.call::<MaybeTask>(request).await.map(Taken::from)
+    }
+
+    /// Grows a volume to an absolute size, which is repeatable; a relative one would not be.
+    pub async fn resize(
+        self,
+        guest: GuestId,
+        slot: &ConfigKey,
+        size_bytes: u64,
+        digest: &ConfigDigest,
+    ) -> Result<Taken, Error> {
+        let form = Form::new()
+            .with("disk", slot.as_str())
+            .with("size", size_bytes.to_string())
+            .with("digest", digest.as_str());
+        let request = Request::put(self.client.guest_path(guest, ["resize"]), form);
+        self.client.call::<MaybeTask>(request).await.map(Taken::from)
+    }
+
+    /// Makes a guest under a free number, from a template, empty, or from a backup. Never over an
+    /// existing one: `force` is not sent, so PVE refuses a number that is taken.
+    pub async fn create(self, new: NewGuest) -> Result<Upid, Error> {
+        let NewGuest { vmid, origin, settings, storage } = new;
+        let form = Form::new()
+            .with("vmid", vmid.to_string())
+            .with_some("storage", storage.as_ref().map(StorageName::as_str))
+            .with_all(settings.0);
+        let (kind, form) = match origin {
+            Origin::Template { volid, password } => {
+                let form = form.with("ostemplate", volid);
+                let form = match password {
+                    Some(password) => form.with_secret("password", password),
+                    None => form,
+                };
+                (GuestKind::Lxc, form)
+            }
+            Origin::Empty => (GuestKind::Qemu, form),
+            Origin::Backup { kind: GuestKind::Lxc, volid, unique } => {
+                let form = form.with("ostemplate", volid).with_flag("restore", true);
+                (GuestKind::Lxc, form.with_flag("unique", unique))
+            }
+            Origin::Backup { kind: GuestKind::Qemu, volid, unique } => {
+                (GuestKind::Qemu, form.with("archive", volid).with_flag("unique", unique))
+            }
+        };
+        let request = Request::post(self.client.node_path([kind.as_str()]), form);
+        self.client.call::<Task>(request).await.map(|task| task.0)
+    }
+
+    /// Copies a guest. The task carries the number of the source.
+    pub async fn clone_guest(self, source: GuestId, clone: CloneOrder) -> Result<Upid, Error> {
+        let CloneOrder { to, name, snapshot, full, storage } = clone;
+        let name_key = match source.kind {
+            GuestKind::Lxc => "hostname",
+            GuestKind::Qemu => "name",
+        };
+        let form = Form::new()
+            .with("newid", to.to_string())
+            .with_some(name_key, name)
+            .with_some("snapname", snapshot.as_ref().map(SnapshotName::as_str))
+            .with_flag("full", full)
+            .with_some("storage", storage.as_ref().map(StorageName::as_str));
+        self.post_task(source, ["clone"], form).await
+    }
+
+    /// Turns a guest into a template. For a container PVE works on after it answered `Done`; its
+    /// task has to be looked for.
+    pub async fn template(self, guest: GuestId) -> Result<Taken, Error> {
+        let request = Request::post(self.client.guest_path(guest, ["template"]), Form::new());
+        self.client.call::<MaybeTask>(request).await.map(Taken::from)
+    }
+
+    /// Takes a snapshot of a guest's volumes, without memory.
+    pub async fn snapshot(
+        self,
+        guest: GuestId,
+        name: &SnapshotName,
+        description: Option<&str>,
+    ) -> Result<Upid, Error> {
+        let form =
+            Form::new().with("snapname", name.as_str()).with_some("description", description);
+        self.post_task(guest, ["snapshot"], form).await
+    }
+
+    /// Destroys a snapshot. Not forced: PVE keeps its entry if the storage cannot remove it.
+    pub async fn delete_snapshot(self, guest: GuestId, name: &SnapshotName) -> Result<Upid, Error> {
+        let path = self.client.guest_path(guest, ["snapshot", name.as_str()]);
+        let request = Request::delete(path, Query::new());
+        self.client.call::<Task>(request).await.map(|task| task.0)
+    }
+
+    /// Puts a guest back to a snapshot, config included; everything since is lost.
+    pub async fn rollback(self, guest: GuestId, name: &SnapshotName) -> Result<Upid, Error> {
+        self.post_task(guest, ["snapshot", name.as_str(), "rollback"], Form::new()).await
+    }
+
+    /// Destroys a stopped guest with its volumes. Not forced: PVE refuses a running one.
+    pub async fn destroy(self, guest: GuestId, flags: DestroyFlags) -> Result<Upid, Error> {
+        let query = Query::new()
+            .with_flag("purge", flags.purge)
+            .with_flag("destroy-unreferenced-disks", flags.unreferenced_disks);
+        let request = Request::delete(self.client.guest_path(guest, []), query);
+        self.client.call::<Task>(request).await.map(|task| task.0)
+    }
+
+    /// Moves a volume to another storage of the same node.
+    pub async fn move_volume(self, guest: GuestId, order: VolumeMove) -> Result<Upid, Error> {
+        let VolumeMove { slot, storage, delete_source, digest } = order;
+        let (action, slot_parameter) = match guest.kind {
+            GuestKind::Lxc => ("move_volume", "volume"),
+            GuestKind::Qemu => ("move_disk", "disk"),
+        };
+        let form = Form::new()
+            .with(slot_parameter, slot.as_str())
+            .with("storage", storage.as_str())
+            .with_flag("delete", delete_source)
+            .with("digest", digest.as_str());
+        self.post_task(guest, [action], form).await
+    }
+
+    /// Moves a guest to another node.
+    pub async fn migrate(self, guest: GuestId, migration: Migration) -> Result<Upid, Error> {
+        let Migration { target, running, storage } = migration;
+        let (running_parameter, storage_parameter) = match guest.kind {
+            GuestKind::Lxc => ("restart", "target-storage"),
+            GuestKind::Qemu => ("online", "targetstorage"),
+        };
+        let form = Form::new()
+            .with("target", target.as_str())
+            .with_flag(running_parameter, running)
+            .with_some(storage_parameter, storage.as_ref().map(StorageName::as_str));
+        let form = match guest.kind {
+            GuestKind::Lxc => form,
+            // A stopped machine takes its local disks along anyway; a running one only if told.
+            GuestKind::Qemu => form.with_flag("with-local-disks", true),
+        };
+        self.post_task(guest, ["migrate"], form).await
+    }
+
+    async fn post_task<const N: usize>(
+        self,
+        guest: GuestId,
+        rest: [&str; N],
+        form: Form,
+    ) -> Result<Upid, Error> {
+        let request = Request::post(self.client.guest_path(guest, rest), form);
+        self.client.call::<Task>(request).await.map(|task| task.0)
+    }
+}
+
+fn joined(keys: &[ConfigKey]) -> Option<String> {
+    let names: Vec<&str> = keys.iter().map(ConfigKey::as_str).collect();
+    (!names.is_empty()).then(|| names.join(","))
+}

@@ -1,0 +1,212 @@
+//! Every typed call once, with plain arguments: for properties that must hold for all of them. The
+//! fuzz target uses the same list.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use evenkeel_agent::pve::error::Error;
+use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
+use evenkeel_agent::pve::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
+use evenkeel_agent::pve::task::Upid;
+use evenkeel_agent::pve::writes::{
+    CloneOrder, ConfigChange, DestroyFlags, Migration, NewGuest, Origin, Settings, VolumeMove,
+};
+use evenkeel_agent::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
+
+/// An exchange that gives the same outcome to every request, and keeps the requests.
+pub(crate) struct Always {
+    outcome: Outcome,
+    requests: Mutex<Vec<Request>>,
+}
+
+impl Always {
+    pub(crate) fn new(outcome: Outcome) -> Arc<Self> {
+        Arc::new(Self { outcome, requests: Mutex::default() })
+    }
+
+    /// `METHOD target body` of each request, without the common prefix.
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let requests = self.requests.lock().expect("no test panics while holding it");
+        requests
+            .iter()
+            .map(|request| {
+                let target = request.target().replace("/api2/json", "");
+                let body = request.body().unwrap_or_default();
+                format!("{} {target} {body}", request.method().as_str()).trim_end().to_owned()
+            })
+            .collect()
+    }
+}
+
+impl Exchange for Always {
+    fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
+        self.requests.lock().expect("no test panics while holding it").push(request);
+        Box::pin(std::future::ready(self.outcome.clone()))
+    }
+}
+
+/// A call's result, printed.
+pub(crate) type Shown = Pin<Box<dyn Future<Output = Result<String, Error>> + Send>>;
+
+/// One call with its arguments filled in.
+pub(crate) type Call = (&'static str, fn(Client) -> Shown);
+
+macro_rules! calls {
+    ($($name:literal => |$client:ident| $call:expr),* $(,)?) => {
+        vec![$((
+            $name,
+            (|$client: Client| -> Shown {
+                Box::pin(async move { $call.await.map(|value| format!("{value:?}")) })
+            }) as fn(Client) -> Shown
+        )),*]
+    };
+}
+
+pub(crate) fn reads() -> Vec<Call> {
+    calls! {
+        "version" => |c| c.version(),
+        "nodes" => |c| c.nodes(),
+        "node_status" => |c| c.node_status(),
+        "guests lxc" => |c| c.guests(GuestKind::Lxc),
+        "guests qemu" => |c| c.guests(GuestKind::Qemu),
+        "config" => |c| c.config(lxc(), ConfigView::Merged),
+        "config current" => |c| c.config(qemu(), ConfigView::Current),
+        "pending" => |c| c.pending(lxc()),
+        "guest_status" => |c| c.guest_status(qemu()),
+        "snapshots" => |c| c.snapshots(lxc()),
+        "has_feature" => |c| c.has_feature(lxc(), Feature::Snapshot),
+        "tasks" => |c| c.tasks(&filter()),
+        "task_status" => |c| c.task_status(&upid()),
+        "task_log" => |c| c.task_log(&upid(), 0, 50),
+        "cluster_guests" => |c| c.cluster_guests(),
+        "next_vmid" => |c| c.next_vmid(),
+        "vmid_is_free" => |c| c.vmid_is_free(vmid(100)),
+        "cluster_status" => |c| c.cluster_status(),
+        "cluster_options" => |c| c.cluster_options(),
+        "storages" => |c| c.storages(),
+        "volumes of a type" => |c| c.volumes(&storage(), &ContentFilter::Type("images")),
+        "volumes of a guest" => |c| c.volumes(&storage(), &ContentFilter::Guest(vmid(100))),
+        "backups" => |c| c.volumes(&storage(), &ContentFilter::BackupsOf(vmid(100))),
+        "permissions" => |c| c.permissions(),
+    }
+}
+
+pub(crate) fn writes() -> Vec<Call> {
+    calls! {
+        "start" => |c| c.writes().start(lxc()),
+        "shutdown" => |c| c.writes().shutdown(qemu(), 60, false),
+        "stop" => |c| c.writes().stop(lxc()),
+        "set_config lxc" => |c| c.writes().set_config(lxc(), change()),
+        "set_config qemu" => |c| c.writes().set_config(qemu(), change()),
+        "resize" => |c| c.writes().resize(lxc(), &key("rootfs"), 1 << 30, &digest()),
+        "create lxc" => |c| c.writes().create(new(Origin::Template {
+            volid: "local:vztmpl/debian.tar.zst".into(),
+            password: Some("pass word".into()),
+        })),
+        "create qemu" => |c| c.writes().create(new(Origin::Empty)),
+        "restore lxc" => |c| c.writes().create(new(backup(GuestKind::Lxc))),
+        "restore qemu" => |c| c.writes().create(new(backup(GuestKind::Qemu))),
+        "clone lxc" => |c| c.writes().clone_guest(lxc(), copy()),
+        "clone qemu" => |c| c.writes().clone_guest(qemu(), copy()),
+        "template" => |c| c.writes().template(lxc()),
+        "snapshot" => |c| c.writes().snapshot(lxc(), &snapshot(), Some("before the update")),
+        "delete_snapshot" => |c| c.writes().delete_snapshot(lxc(), &snapshot()),
+        "rollback" => |c| c.writes().rollback(qemu(), &snapshot()),
+        "destroy" => |c| c.writes().destroy(lxc(), DestroyFlags {
+            purge: true,
+            unreferenced_disks: false,
+        }),
+        "move_volume lxc" => |c| c.writes().move_volume(lxc(), volume_move("mp0", false)),
+        "move_volume qemu" => |c| c.writes().move_volume(qemu(), volume_move("scsi0", true)),
+        "migrate lxc" => |c| c.writes().migrate(lxc(), migration()),
+        "migrate qemu" => |c| c.writes().migrate(qemu(), migration()),
+    }
+}
+
+pub(crate) fn client(exchange: Arc<Always>) -> Client {
+    Client::new(exchange, "pve1".parse().expect("a node name"))
+}
+
+pub(crate) fn upid() -> Upid {
+    "UPID:pve2:00001234:0123ABCD:65000000:vzstart:100:agent@pve!keel:".parse().expect("a UPID")
+}
+
+fn lxc() -> GuestId {
+    GuestId::new(GuestKind::Lxc, vmid(100))
+}
+
+fn qemu() -> GuestId {
+    GuestId::new(GuestKind::Qemu, vmid(200))
+}
+
+fn vmid(number: u32) -> VmId {
+    VmId::try_from(number).expect("a guest number")
+}
+
+fn key(text: &str) -> ConfigKey {
+    text.parse().expect("a config key")
+}
+
+fn digest() -> ConfigDigest {
+    "da39a3ee5e6b4b0d3255bfef95601890afd80709".parse().expect("a digest")
+}
+
+fn storage() -> StorageName {
+    "local-lvm".parse().expect("a storage name")
+}
+
+fn snapshot() -> SnapshotName {
+    "before".parse().expect("a snapshot name")
+}
+
+fn filter() -> TaskFilter {
+    TaskFilter {
+        source: Some(TaskSource::All),
+        vmid: Some(vmid(100)),
+        kind: Some("vzstart".into()),
+        user: Some("agent@pve".into()),
+        since_unix_s: Some(1),
+        until_unix_s: Some(2),
+        start: Some(0),
+        limit: Some(100),
+    }
+}
+
+fn change() -> ConfigChange {
+    let set =
+        Settings::new().set(&key("tags"), "a;b").set_secret(&key("cipassword"), "pass word".into());
+    let (delete, revert) = (vec![key("nameserver"), key("tty")], vec![key("cmode")]);
+    ConfigChange { set, delete, revert, digest: digest() }
+}
+
+fn new(origin: Origin) -> NewGuest {
+    let settings = Settings::new().set(&key("cores"), "2");
+    NewGuest { vmid: vmid(101), origin, settings, storage: Some(storage()) }
+}
+
+fn backup(kind: GuestKind) -> Origin {
+    Origin::Backup { kind, volid: "local:backup/x.tar.zst".into(), unique: true }
+}
+
+fn copy() -> CloneOrder {
+    CloneOrder {
+        to: vmid(102),
+        name: Some("web".into()),
+        snapshot: Some(snapshot()),
+        full: true,
+        storage: Some(storage()),
+    }
+}
+
+fn migration() -> Migration {
+    Migration {
+        target: "pve2".parse().expect("a node name"),
+        running: true,
+        storage: Some(storage()),
+    }
+}
+
+fn volume_move(slot: &str, delete_source: bool) -> VolumeMove {
+    VolumeMove { slot: key(slot), storage: storage(), delete_source, digest: digest() }
+}

@@ -1,0 +1,65 @@
+//! Invariant 17, for the client: no secret in any Debug, message or hint.
+
+use std::sync::Arc;
+
+use evenkeel_agent::pve::Client;
+use evenkeel_agent::pve::error::Unknown;
+use evenkeel_agent::pve::exchange::{Answer, Outcome};
+use evenkeel_agent::pve::http::HttpExchange;
+use evenkeel_agent::pve::tls::Trust;
+
+use crate::every_call::{Always, client, writes};
+use crate::server::{SECRET, Server, Step, answer, timeouts, token};
+
+#[tokio::test]
+async fn a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
+    for step in [
+        answer(&format!("500 bad {SECRET}"), ""),
+        answer("500 bad", &format!(r#"{{"data":null,"message":"bad {SECRET}\n"}}"#)),
+        answer("400 bad", &format!(r#"{{"data":null,"errors":{{"{SECRET}":"{SECRET}"}}}}"#)),
+        answer(&format!("595 {SECRET}"), SECRET),
+        answer(&format!("596 {SECRET}"), SECRET),
+        answer(&format!("401 {SECRET}"), SECRET),
+        Step::Answer(format!("{SECRET}\r\n\r\n").into_bytes()),
+        Step::ReadAndClose,
+    ] {
+        let server = Server::plain(vec![vec![step.clone()], vec![step]]).await;
+        let error = server.client().version().await.unwrap_err();
+        let shown = format!("{error} {error:?} {error:#?} {}", error.hint());
+        assert!(!shown.contains(SECRET), "{shown}");
+    }
+}
+
+#[test]
+fn nothing_that_holds_the_token_prints_it() {
+    let endpoint = "http://127.0.0.1:1".parse().unwrap();
+    let exchange = HttpExchange::new(endpoint, &Trust::Platform, token(), timeouts()).unwrap();
+    assert_eq!(exchange.token_id(), "agent@pve!keel");
+    let shown = format!("{exchange:?} {exchange:#?}");
+    assert!(!shown.contains(SECRET), "{shown}");
+    let client = Client::new(Arc::new(exchange), "pve1".parse().unwrap());
+    assert!(!format!("{client:?} {:?}", client.writes()).contains(SECRET));
+}
+
+#[tokio::test]
+async fn no_write_shows_a_secret_parameter_even_if_proxmox_repeats_the_request() {
+    for (name, call) in writes() {
+        let lost = Always::new(Outcome::Unknown(Unknown::NotHttp));
+        let first = call(client(Arc::clone(&lost))).await.unwrap_err();
+        let echo = lost.lines().join("\n").replace('"', "");
+        for body in [echo.clone(), "got 'pass word'".to_owned()] {
+            let json = serde_json::to_string(&body).unwrap();
+            for status in [400, 500, 596] {
+                let body = format!(r#"{{"message":{json},"errors":{{"x":{json}}}}}"#).into_bytes();
+                let answer = Answer { status, reason: echo.clone(), date: None, body };
+                let error = call(client(Always::new(Outcome::Answered(answer)))).await.unwrap_err();
+                let shown = format!("{first:?} {error} {error:?}");
+                let carries_secret = ["set_config lxc", "set_config qemu", "create lxc"];
+                if carries_secret.contains(&name) {
+                    assert!(!shown.contains("pass word"), "{name}: {shown}");
+                    assert!(!shown.contains("pass%20word"), "{name}: {shown}");
+                }
+            }
+        }
+    }
+}

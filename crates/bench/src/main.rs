@@ -1,0 +1,82 @@
+//! The benches of evenkeel, by name; `./bench` at the root calls it.
+//!
+//! Each bench measures its floor in the same run, interleaved with what it measures, so that a busy or slow
+//! machine moves both. It prints a table for people and writes rows for machines; it judges nothing.
+#![expect(clippy::print_stdout, reason = "the table is the output")]
+
+mod fleet;
+mod measure;
+mod observe;
+mod plan;
+mod server;
+
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// One figure.
+#[derive(Debug, Serialize)]
+struct Row {
+    /// What was measured.
+    name: String,
+    /// The median.
+    value: f64,
+    /// The unit of `value` and `floor`.
+    unit: &'static str,
+    /// The median of the least that could be done, from the same run.
+    floor: f64,
+    /// `value / floor`.
+    ratio: f64,
+}
+
+impl Row {
+    fn new(name: impl Into<String>, unit: &'static str, value: f64, floor: f64) -> Self {
+        Self { name: name.into(), value, unit, floor, ratio: value / floor }
+    }
+}
+
+/// The benches, in the order they run.
+const BENCHES: &[(&str, fn() -> Vec<Row>)] = &[("plan", plan::run), ("observe", observe::run)];
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let mut names = Vec::new();
+    let mut out = None;
+    while let Some(argument) = arguments.next() {
+        if argument == "--out" {
+            out = arguments.next();
+        } else {
+            names.push(argument);
+        }
+    }
+    let known: Vec<&str> = BENCHES.iter().map(|(name, _)| *name).collect();
+    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
+        println!("there is no bench `{unknown}`; there are {}", known.join(", "));
+        return ExitCode::from(64);
+    }
+    let chosen = BENCHES
+        .iter()
+        .filter(|(name, _)| names.is_empty() || names.iter().any(|other| other == name));
+    let rows: Vec<Row> = chosen.flat_map(|(_, run)| run()).collect();
+    print_table(&rows);
+    match out.map(|path| write_rows(&path, &rows)) {
+        Some(Err(error)) => {
+            println!("{error}");
+            ExitCode::FAILURE
+        }
+        Some(Ok(())) | None => ExitCode::SUCCESS,
+    }
+}
+
+fn print_table(rows: &[Row]) {
+    println!("{:<34} {:>12} {:>12} {:<10} {:>7}", "bench", "median", "floor", "unit", "ratio");
+    for Row { name, value, unit, floor, ratio } in rows {
+        println!("{name:<34} {value:>12.2} {floor:>12.2} {unit:<10} {ratio:>7.2}");
+    }
+}
+
+fn write_rows(path: &str, rows: &[Row]) -> Result<(), String> {
+    let text = serde_json::to_string_pretty(rows).map_err(|error| error.to_string())?;
+    std::fs::write(path, format!("{text}\n"))
+        .map_err(|error| format!("cannot write {path}: {error}"))
+}

@@ -1,0 +1,122 @@
+//! `observe`: reading a node over HTTP, from a simulator in another process.
+//!
+//! The floor fetches the same paths with a bare client of the same settings at the same concurrency, and
+//! throws the bytes away. Memory is measured on the whole of `evenkeel plan`, against the size of the answers.
+
+use std::collections::BTreeSet;
+use std::hint::black_box;
+use std::time::Duration;
+
+use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::pve::Client;
+use evenkeel_core::id::{GuestId, GuestKind};
+use futures_util::stream::{self, StreamExt as _};
+use tokio::runtime::Runtime;
+
+use crate::Row;
+use crate::measure::by_turns;
+use crate::server::{Bare, Server};
+
+/// What is read once, however many guests there are.
+const ONCE: [&str; 8] = [
+    "/version",
+    "/nodes/pve1/lxc",
+    "/nodes/pve1/qemu",
+    "/cluster/resources?type=vm",
+    "/access/permissions",
+    "/cluster/status",
+    "/cluster/options",
+    "/cluster/resources?type=node",
+];
+
+pub(crate) fn run() -> Vec<Row> {
+    // As the agent and the verbs run it: one thread that waits.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime starts");
+    let mut rows = Vec::new();
+    let mut plain = Vec::new();
+    for (guests, repetitions) in [(100, 21), (1_000, 11), (10_000, 3)] {
+        let (value, floor) = milliseconds(&runtime, guests, repetitions, false);
+        rows.push(Row::new(format!("observe/{guests} guests, http"), "ms", value, floor));
+        plain.push((guests, value, floor));
+    }
+    let (value, floor) = milliseconds(&runtime, 1_000, 5, true);
+    rows.push(Row::new("observe/1000 guests, tls", "ms", value, floor));
+    for (few, many) in plain.iter().zip(&plain[1..]) {
+        let name = format!("observe/growth {} to {} guests", few.0, many.0);
+        rows.push(Row::new(name, "times", many.1 / few.1, many.2 / few.2));
+    }
+    rows.push(memory_of_a_plan(&runtime));
+    rows
+}
+
+/// Milliseconds to read a node, by observe and by the bare loop.
+fn milliseconds(runtime: &Runtime, guests: u32, repetitions: usize, tls: bool) -> (f64, f64) {
+    let server = Server::start(guests, tls);
+    let (client, bare) = (server.client(), server.bare());
+    let paths = paths(runtime, &client);
+    assert_eq!(paths.len(), guests as usize + ONCE.len(), "observe reads each guest once");
+    let nobody = BTreeSet::new();
+    let (value, floor) = by_turns(
+        repetitions,
+        || {
+            let seen = runtime.block_on(observe(&client, &nobody, CONCURRENCY));
+            black_box(seen.expect("the simulator answers"));
+        },
+        || {
+            black_box(runtime.block_on(fetch(&bare, &paths)));
+        },
+    );
+    (value / 1e6, floor / 1e6)
+}
+
+/// Every path that observe reads.
+fn paths(runtime: &Runtime, client: &Client) -> Vec<String> {
+    let mut paths: Vec<String> = ONCE.iter().map(|path| (*path).to_owned()).collect();
+    for kind in [GuestKind::Lxc, GuestKind::Qemu] {
+        let listed = runtime.block_on(client.guests(kind)).expect("the simulator answers");
+        let path = |vmid| format!("/nodes/pve1/{}/pending", GuestId::new(kind, vmid));
+        paths.extend(listed.iter().map(|guest| path(guest.vmid)));
+    }
+    paths
+}
+
+/// The bare loop: how many bytes the paths answer with.
+async fn fetch(bare: &Bare, paths: &[String]) -> usize {
+    let sizes = stream::iter(paths).map(|path| bare.get(path)).buffer_unordered(CONCURRENCY);
+    sizes.fold(0, |sum, size| async move { sum + size }).await
+}
+
+/// The largest resident size of `evenkeel plan` over 10,000 guests, against what the server answers.
+fn memory_of_a_plan(runtime: &Runtime) -> Row {
+    let server = Server::start(10_000, false);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let imported = server.verb("import").arg("--out").arg(directory.path()).output();
+    assert!(imported.expect("evenkeel runs").status.success(), "import works");
+    let mut plan = server.verb("plan");
+    plan.arg("--desired").arg(directory.path()).arg("--detailed-exitcode");
+    let mut child = plan.stdout(std::process::Stdio::null()).spawn().expect("evenkeel runs");
+    let mut peak_kib = 0;
+    let status = loop {
+        peak_kib = peak_kib.max(peak_resident_kib(child.id()).unwrap_or(0));
+        match child.try_wait().expect("a child can be waited for") {
+            Some(status) => break status,
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    };
+    assert!(status.success(), "a plan after import is empty");
+    let answers = runtime.block_on(fetch(&server.bare(), &paths(runtime, &server.client())));
+    let mebibytes =
+        |bytes: u64| f64::from(u32::try_from(bytes / 1024).expect("less than 4 TiB")) / 1024.0;
+    let answers = mebibytes(u64::try_from(answers).expect("a size fits"));
+    Row::new("observe/peak memory of plan, 10000", "MiB", mebibytes(peak_kib * 1024), answers)
+}
+
+/// The kernel's own high-water mark; `None` once the process is gone.
+fn peak_resident_kib(process: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    line.trim().trim_end_matches(" kB").parse().ok()
+}

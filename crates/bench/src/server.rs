@@ -1,0 +1,180 @@
+//! `evenkeel sim` in a process of its own, and the two clients that read from it: ours and a bare one.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::pve::Client;
+use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
+use evenkeel_agent::pve::tls::{Fingerprint, Trust};
+use evenkeel_agent::pve::token::Token;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{DigitallySignedStruct, SignatureScheme};
+use secrecy::SecretString;
+use serde::Deserialize;
+
+/// A running simulator; dropping it ends it.
+pub(crate) struct Server {
+    child: Child,
+    ready: Ready,
+}
+
+/// What it announces.
+#[derive(Deserialize)]
+struct Ready {
+    url: String,
+    token: String,
+    node: String,
+    fingerprint: Option<String>,
+}
+
+/// The binary built beside this one.
+pub(crate) fn evenkeel() -> PathBuf {
+    std::env::current_exe().expect("a running program has a path").with_file_name("evenkeel")
+}
+
+impl Server {
+    pub(crate) fn start(guests: u32, tls: bool) -> Self {
+        let mut command = Command::new(evenkeel());
+        command.args(["sim", "--listen", "127.0.0.1:0", "-o", "json"]);
+        command.args(["--guests", &guests.to_string()]);
+        if !tls {
+            command.arg("--plain-http");
+        }
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("./bench builds evenkeel");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its output is piped");
+        BufReader::new(stdout).read_line(&mut line).expect("the simulator announces itself");
+        let ready = serde_json::from_str(&line).expect("the announcement is JSON");
+        Self { child, ready }
+    }
+
+    /// evenkeel's client.
+    pub(crate) fn client(&self) -> Client {
+        let trust = match &self.ready.fingerprint {
+            Some(pin) => {
+                let pin: Fingerprint = pin.parse().expect("a fingerprint");
+                Trust::pinned(vec![pin]).expect("one pin")
+            }
+            None => Trust::Platform,
+        };
+        let token =
+            Token::from_text(&SecretString::from(self.ready.token.clone())).expect("a token");
+        let endpoint = self.ready.url.parse().expect("an endpoint");
+        let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default())
+            .expect("usable settings");
+        Client::new(Arc::new(exchange), self.ready.node.parse().expect("a node name"))
+    }
+
+    /// A bare client with the same settings: the least that reads the same from the same server.
+    pub(crate) fn bare(&self) -> Bare {
+        let mut header = HeaderValue::from_str(&format!("PVEAPIToken={}", self.ready.token))
+            .expect("a token is printable");
+        header.set_sensitive(true);
+        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("ring knows the usual versions")
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate(ring::default_provider())))
+            .with_no_client_auth();
+        let client = reqwest::Client::builder()
+            .tls_backend_preconfigured(tls)
+            .http1_only()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .default_headers(HeaderMap::from_iter([(AUTHORIZATION, header)]))
+            .connect_timeout(Duration::from_secs(5))
+            .read_timeout(Duration::from_secs(40))
+            .timeout(Duration::from_mins(2))
+            .pool_idle_timeout(Duration::from_secs(3))
+            .pool_max_idle_per_host(4)
+            .build()
+            .expect("usable settings");
+        Bare { client, base: format!("{}/api2/json", self.ready.url) }
+    }
+
+    /// `evenkeel VERB` against this server.
+    pub(crate) fn verb(&self, verb: &str) -> Command {
+        let mut command = Command::new(evenkeel());
+        command.arg(verb).env_remove("EVENKEEL_CONFIG");
+        command.env("PROXMOX_VE_ENDPOINT", &self.ready.url);
+        command.env("PROXMOX_VE_API_TOKEN", &self.ready.token);
+        if let Some(pin) = &self.ready.fingerprint {
+            command.args(["--fingerprint", pin]);
+        }
+        command
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // It has nothing to save; if it is gone already, all the better.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A client that fetches bytes and looks at nothing.
+pub(crate) struct Bare {
+    client: reqwest::Client,
+    base: String,
+}
+
+impl Bare {
+    /// The size of the answer; tried once more on a connection that was just closed, as every client must.
+    pub(crate) async fn get(&self, path: &str) -> usize {
+        for _ in 0..2 {
+            if let Ok(answer) = self.client.get(format!("{}{path}", self.base)).send().await {
+                assert!(answer.status().is_success(), "{path}: {}", answer.status());
+                return answer.bytes().await.expect("a whole answer").len();
+            }
+        }
+        panic!("{path} cannot be fetched")
+    }
+}
+
+/// Takes any certificate, but checks the handshake's signature: the same work as checking a pin.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

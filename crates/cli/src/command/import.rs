@@ -1,0 +1,121 @@
+//! `evenkeel import [VMID…] --out DIR`: desired files for guests that exist, one file a guest.
+//!
+//! Only reads from the node. A file that is there already is left alone unless `--force` says otherwise.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_core::actual::{Coverage, Guest, Snapshot};
+use evenkeel_core::id::VmId;
+use evenkeel_core::import::desired_file;
+
+use crate::cli::Import;
+use crate::connect::connect;
+use crate::error::{Exit, Failure};
+use crate::render::counted;
+
+pub(crate) async fn run(arguments: &Import) -> Result<Exit, Failure> {
+    let connection = connect(&arguments.connect).await?;
+    let named: BTreeSet<_> = arguments.guests.iter().copied().collect();
+    let snapshot = observe(&connection.client, &named, CONCURRENCY).await?;
+    all_seen(&named, &snapshot)?;
+    let files: Vec<(Utf8PathBuf, String)> = snapshot
+        .guests
+        .values()
+        .filter(|guest| named.is_empty() || named.contains(&guest.id.vmid))
+        .map(|guest| {
+            (arguments.out.join(file_name(guest)), desired_file(guest, snapshot.conventions))
+        })
+        .collect();
+    if !arguments.force {
+        none_there(&files)?;
+    }
+    fs_err::create_dir_all(arguments.out.as_std_path()).map_err(cannot_write)?;
+    for (path, text) in &files {
+        write(path, text, arguments.force)?;
+    }
+    let out = &mut std::io::stdout();
+    writeln!(out, "wrote {} to {}", counted(files.len(), "desired file"), arguments.out)?;
+    Ok(Exit::Ok)
+}
+
+/// What was asked for must be there; a list that may not be whole is said, and an empty one is no answer.
+fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot) -> Result<(), Failure> {
+    if let Some(missing) = named.iter().find(|vmid| !snapshot.guests.contains_key(vmid)) {
+        return Err(not_seen(*missing, snapshot));
+    }
+    let Coverage::Partial(why) = &snapshot.coverage else { return Ok(()) };
+    if snapshot.guests.is_empty() {
+        let message = format!("no guest of node {} can be seen: {why}", snapshot.node);
+        return Err(Failure::new(Exit::Denied, message).hint(DOCTOR));
+    }
+    if named.is_empty() {
+        let mut err = anstream::stderr();
+        writeln!(err, "warning: the list of guests may not be whole: {why}\n  hint: {DOCTOR}")?;
+    }
+    Ok(())
+}
+
+const DOCTOR: &str = "run `evenkeel doctor` to see which rights the token lacks";
+
+fn not_seen(vmid: VmId, snapshot: &Snapshot) -> Failure {
+    if let Some(there) = snapshot.elsewhere.get(&vmid) {
+        let message = format!("guest {vmid} is on node {}, not on {}", there.node, snapshot.node);
+        return Failure::new(Exit::NotFound, message)
+            .hint(format!("name that node with --node {}", there.node));
+    }
+    if snapshot.hidden.contains(&vmid) {
+        let message = format!("guest {vmid} exists, but the token cannot see it");
+        return Failure::new(Exit::Denied, message).hint(DOCTOR);
+    }
+    match &snapshot.coverage {
+        Coverage::Whole => {
+            let message = format!("there is no guest {vmid} on node {}", snapshot.node);
+            Failure::new(Exit::NotFound, message)
+                .hint("`pvesh get /cluster/resources --type vm` lists the guests of all nodes")
+        }
+        Coverage::Partial(why) => {
+            let message =
+                format!("guest {vmid} is not listed, and the list may not be whole: {why}");
+            Failure::new(Exit::NotFound, message).hint(DOCTOR)
+        }
+    }
+}
+
+/// All files or none: half an import would have to be told apart by hand.
+fn none_there(files: &[(Utf8PathBuf, String)]) -> Result<(), Failure> {
+    let there: Vec<&Utf8PathBuf> =
+        files.iter().map(|(path, _)| path).filter(|path| path.exists()).collect();
+    match there.as_slice() {
+        [] => Ok(()),
+        [first, others @ ..] => {
+            let more = match others.len() {
+                0 => String::new(),
+                others => format!(", and {} more", counted(others, "file")),
+            };
+            Err(Failure::new(Exit::Failed, format!("{first} is there already{more}"))
+                .hint("nothing was written; --force replaces what is there"))
+        }
+    }
+}
+
+/// `lxc-101.toml`: a name that does not change when the guest is renamed.
+fn file_name(guest: &Guest) -> String {
+    format!("{}-{}.toml", guest.id.kind, guest.id.vmid)
+}
+
+/// Without `replace`, a file that appeared meanwhile is still not overwritten.
+fn write(path: &Utf8Path, text: &str, replace: bool) -> Result<(), Failure> {
+    let mut options = fs_err::OpenOptions::new();
+    options.write(true).create(true).truncate(replace).create_new(!replace);
+    let file = options.open(path.as_std_path());
+    file.and_then(|mut file| file.write_all(text.as_bytes())).map_err(cannot_write)
+}
+
+fn cannot_write(error: std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, "cannot write desired files")
+        .because(error)
+        .hint("name a directory you may write to with --out")
+}

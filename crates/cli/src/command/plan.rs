@@ -1,0 +1,80 @@
+//! `evenkeel plan`: what differs, and what would be done about it. Changes nothing.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+
+use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_core::plan::{Action, Change, Context, GuestPlan, Plan, plan};
+use serde_json::{Value, json};
+
+use crate::cli::{self, OutputFormat};
+use crate::command::validate;
+use crate::connect::{connect, desired_path};
+use crate::error::{Exit, Failure};
+use crate::render;
+
+pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
+    let connection = connect(&arguments.connect).await?;
+    let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
+    let loaded = evenkeel_agent::source::dir::load(&path)?;
+    let desired = match loaded.desired {
+        Ok(desired) => desired,
+        Err(errors) => {
+            validate::tell_errors(&errors, &loaded.sources)?;
+            return Ok(Exit::Invalid);
+        }
+    };
+    let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
+    let snapshot = observe(&connection.client, &declared, CONCURRENCY).await?;
+    let planned = plan(&desired, &snapshot, &Context::default());
+    match arguments.output.output {
+        OutputFormat::Table => {
+            write!(anstream::stdout(), "{}", render::plan::render(&planned, &snapshot))?;
+        }
+        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&planned))?,
+    }
+    let would_run = planned.runnable().next().is_some();
+    Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })
+}
+
+fn as_json(plan: &Plan) -> Value {
+    json!({
+        "format_version": 1,
+        "guests": plan.guests.iter().map(guest_json).collect::<Vec<_>>(),
+        "in_sync": plan.in_sync,
+        "summary": render::plan::summary(plan),
+    })
+}
+
+fn guest_json(guest: &GuestPlan) -> Value {
+    let problem = |problem: &evenkeel_core::plan::Problem| json!({ "message": problem.to_string(), "hint": problem.hint() });
+    json!({
+        "guest": guest.guest,
+        "actions": guest.actions.iter().map(action_json).collect::<Vec<_>>(),
+        "after_restart": guest.waiting.iter().map(change_json).collect::<Vec<_>>(),
+        "problems": guest.problems.iter().map(problem).collect::<Vec<_>>(),
+        "busy": guest.busy.as_ref().map(|busy| json!({ "op": busy.op, "since": busy.since })),
+    })
+}
+
+fn action_json(action: &Action) -> Value {
+    json!({
+        "kind": action.step.kind(),
+        "params": action.step.params(),
+        "class": action.class,
+        "effect": action.effect(),
+        "why": action.why,
+        "reasons": action.reasons(),
+        "changes": action.changes.iter().map(change_json).collect::<Vec<_>>(),
+        "held": action.held.as_ref().map(|held| json!({ "code": held.code(), "message": held.to_string() })),
+    })
+}
+
+fn change_json(change: &Change) -> Value {
+    json!({
+        "key": change.key.to_string(),
+        "change": change.to_string(),
+        "class": change.class,
+        "when": change.when.to_string(),
+    })
+}

@@ -1,0 +1,13 @@
+//! `evenkeel schema`: the JSON Schema of desired files, generated from the key registry.
+
+use std::io::Write as _;
+
+use crate::error::{Exit, Failure};
+
+pub(crate) fn run() -> Result<Exit, Failure> {
+    let mut out = std::io::stdout().lock();
+    serde_json::to_writer_pretty(&mut out, &evenkeel_core::desired::schema())
+        .map_err(std::io::Error::from)?;
+    writeln!(out)?;
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,177 @@
+//! `evenkeel sim`: a Proxmox VE in memory, for trying things out and for your own CI.
+//!
+//! It has well-known tokens with all rights, so it listens on loopback only.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+
+use evenkeel_core::release::Release;
+use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use jiff::Timestamp;
+use serde_json::json;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::cli::{OutputFormat, Sim};
+use crate::error::{Exit, Failure};
+use crate::render::counted;
+
+pub(crate) async fn run(arguments: &Sim) -> Result<Exit, Failure> {
+    let address = loopback(arguments.listen)?;
+    let mut simulator = simulator(arguments)?;
+    for fault in faults(arguments)? {
+        simulator.inject(fault);
+    }
+    // A saved state is the node it was, whatever the flags say.
+    let world = &simulator.world;
+    let node = Announced {
+        release: world.release(),
+        name: world.node.clone(),
+        guests: world.guests.len(),
+    };
+    let options = HttpOptions { address, tls: !arguments.plain_http };
+    let http = Http::start(simulator, options).await.map_err(|error| {
+        Failure::wrapping(Exit::Failed, error)
+            .hint("is the port taken? --listen 127.0.0.1:0 takes a free one")
+    })?;
+    // Listening before anybody can know of us: a script that ends us at once still gets its state saved.
+    let mut stop = StopSignal::listen()?;
+    announce(&http, &node, arguments)?;
+    stop.came().await;
+    if let Some(path) = &arguments.state {
+        http.node
+            .with(|simulator| simulator.save(path.as_std_path()))
+            .map_err(|error| Failure::wrapping(Exit::Failed, error))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn loopback(address: SocketAddr) -> Result<SocketAddr, Failure> {
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(Failure::new(Exit::Usage, format!("the simulator listens on loopback only, and {address} is not"))
+        .hint("its tokens are public and have all rights; use 127.0.0.1, and a tunnel to reach it from elsewhere"))
+}
+
+/// The saved state if there is one, else a new world.
+fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
+    match &arguments.state {
+        Some(path) if path.exists() => Simulator::load(path.as_std_path())
+            .map_err(|error| Failure::wrapping(Exit::Invalid, error)),
+        Some(_) | None => {
+            let scenario = Scenario {
+                release: arguments.pve,
+                node: arguments.node.to_string(),
+                guests: arguments.guests,
+                seed: arguments.seed,
+            };
+            let mut world = scenario.build();
+            // Guests come from the seed alone, but the node's clock is right, as a real one's.
+            world.epoch_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
+            Ok(Simulator::new(world))
+        }
+    }
+}
+
+fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
+    let mut faults: Vec<Fault> = match &arguments.faults {
+        None => Vec::new(),
+        Some(path) => {
+            let text = fs_err::read_to_string(path.as_std_path()).map_err(|error| {
+                Failure::new(Exit::NotFound, "cannot read the faults")
+                    .because(error)
+                    .hint("name a file with a JSON list with --faults")
+            })?;
+            serde_json::from_str(&text).map_err(|error| {
+                Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
+                    .because(error)
+                    .hint(r#"such as [{"effect": {"kind": "latency", "ms": 200}, "contains": "/lxc"}]"#)
+            })?
+        }
+    };
+    if arguments.latency_ms > 0 {
+        let effect = Effect::Latency { ms: arguments.latency_ms };
+        faults.push(Fault { effect, method: None, contains: None, times: None });
+    }
+    Ok(faults)
+}
+
+/// The node as it is announced.
+struct Announced {
+    release: Release,
+    name: String,
+    guests: usize,
+}
+
+/// Says where it is, in a form a script can read.
+fn announce(http: &Http, node: &Announced, arguments: &Sim) -> Result<(), Failure> {
+    let (id, secret, _) = TOKENS[0];
+    let token = format!("{id}={secret}");
+    let fingerprint = (!arguments.plain_http).then(|| http.certificate().fingerprint);
+    let out = &mut std::io::stdout();
+    match arguments.output.output {
+        OutputFormat::Json => {
+            let ready = json!({
+                "format_version": 1,
+                "url": http.url(),
+                "token": token,
+                "node": node.name,
+                "fingerprint": fingerprint,
+            });
+            writeln!(out, "{ready}")?;
+        }
+        OutputFormat::Table => {
+            writeln!(
+                out,
+                "A Proxmox VE {} that pretends, with {}.\n",
+                node.release,
+                counted(node.guests, "guest")
+            )?;
+            writeln!(out, "url          {}", http.url())?;
+            writeln!(out, "token        {token}")?;
+            writeln!(out, "node         {}", node.name)?;
+            if let Some(fingerprint) = &fingerprint {
+                writeln!(out, "fingerprint  {fingerprint}")?;
+            }
+            let pin = fingerprint.map(|pin| format!(" --fingerprint {pin}")).unwrap_or_default();
+            writeln!(out, "\nTry it from another terminal:\n")?;
+            writeln!(
+                out,
+                "  export PROXMOX_VE_ENDPOINT={} PROXMOX_VE_API_TOKEN='{token}'",
+                http.url()
+            )?;
+            writeln!(
+                out,
+                "  evenkeel import{pin} --out desired && evenkeel plan{pin} --desired desired"
+            )?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// Somebody wants it to end: Ctrl-C, or a service manager.
+struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignal {
+    fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| {
+                Failure::new(Exit::Failed, "cannot listen for signals to end").because(error)
+            })
+        };
+        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { interrupt: listen(interrupt)?, terminate: listen(terminate)? })
+    }
+
+    async fn came(&mut self) {
+        // Both only wait; dropping the one that did not come loses nothing.
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! From flags, environment and configuration file to a client, and from its errors to exit codes.
+//!
+//! A flag wins over the environment, which wins over the file. The token is never an argument: arguments
+//! are seen by every user of the machine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::config::{AgentConfig, ConfigError, DEFAULT_PATH, OneOrMany};
+use evenkeel_agent::pve::Client;
+use evenkeel_agent::pve::error::{Class, Error, NotSent};
+use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
+use evenkeel_agent::pve::token::Token;
+use evenkeel_agent::source::dir::DirError;
+use evenkeel_core::id::NodeName;
+use secrecy::SecretString;
+
+use crate::cli::Connect;
+use crate::error::{Exit, Failure};
+
+/// The variable that may hold the token itself.
+const TOKEN_VARIABLE: &str = "PROXMOX_VE_API_TOKEN";
+
+/// What a verb needs of the outside.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    pub(crate) config: AgentConfig,
+    /// The public half of the token, for showing.
+    pub(crate) token_id: String,
+}
+
+/// Connects: nothing is sent before TLS has proved the server to be the right one.
+pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> {
+    let config = configuration(arguments)?;
+    let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
+    let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
+        (None, Ok(text)) => {
+            Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
+        }
+        (Some(_) | None, _) => config.pve.token()?,
+    };
+    let token_id = token.id().to_owned();
+    let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
+    let exchange =
+        HttpExchange::new(endpoint, &trust, token, timeouts).map_err(ConfigError::from)?;
+    let exchange = Arc::new(exchange);
+    let node = match config.pve.node.clone() {
+        Some(node) => node,
+        None => answering_node(&exchange).await?,
+    };
+    Ok(Connection { client: Client::new(exchange, node), config, token_id })
+}
+
+/// The person's patience instead of ours; connecting is part of it.
+fn timeouts(seconds: u64) -> Timeouts {
+    let (patience, usual) = (Duration::from_secs(seconds), Timeouts::default());
+    Timeouts {
+        connect: usual.connect.min(patience),
+        answer: patience,
+        exchange: usual.exchange.max(patience),
+    }
+}
+
+/// The desired files to read: the flag, or the configuration's directory.
+pub(crate) fn desired_path(
+    flag: Option<&camino::Utf8Path>,
+    config: &AgentConfig,
+) -> Result<PathBuf, Failure> {
+    flag.map(|path| path.as_std_path().to_owned())
+        .or_else(|| config.desired.dir.clone())
+        .ok_or_else(|| {
+            Failure::new(Exit::Invalid, "nothing says where the desired files are")
+                .hint("name them with --desired PATH, or set `dir` under [desired] in agent.toml")
+        })
+}
+
+fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
+    let mut config = match &arguments.config {
+        Some(path) => AgentConfig::from_file(path.as_std_path())?,
+        None if Path::new(DEFAULT_PATH).exists() => {
+            AgentConfig::from_file(Path::new(DEFAULT_PATH))?
+        }
+        None => AgentConfig::default(),
+    };
+    let pve = &mut config.pve;
+    pve.url = arguments.url.clone().or(pve.url.take());
+    pve.node = arguments.node.clone().or(pve.node.take());
+    if let Some(path) = &arguments.token_file {
+        pve.token_file = Some(path.as_std_path().to_owned());
+    }
+    if let Some(path) = &arguments.ca_file {
+        (pve.ca_file, pve.fingerprint) =
+            (Some(path.as_std_path().to_owned()), OneOrMany::default());
+    }
+    if !arguments.fingerprint.is_empty() {
+        (pve.ca_file, pve.fingerprint) = (None, OneOrMany(arguments.fingerprint.clone()));
+    }
+    Ok(config)
+}
+
+/// The node that answers, by its own word; a list of nodes if that is not to be had.
+async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
+    let anywhere: NodeName = "localhost".parse().expect("localhost is a node name");
+    let client = Client::new(exchange.clone(), anywhere);
+    let status = client.cluster_status().await;
+    if let Ok(entries) = &status
+        && let Some(local) = entries.iter().find(|entry| entry.kind == "node" && entry.local)
+        && let Ok(node) = local.name.parse()
+    {
+        return Ok(node);
+    }
+    let nodes = client.nodes().await?;
+    match nodes.as_slice() {
+        [only] => Ok(only.node.clone()),
+        _ => Err(Failure::new(Exit::Invalid, "it is not clear which node to look at")
+            .hint("name it with --node, or set `node` under [pve] in agent.toml")),
+    }
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let exit = match &error {
+            Error::NotSent { why, .. } => match why {
+                NotSent::WrongPin { .. } | NotSent::Untrusted { .. } => Exit::Denied,
+                NotSent::Connect { .. }
+                | NotSent::ConnectTimeout { .. }
+                | NotSent::Tls { .. }
+                | NotSent::NodeNotReached { .. } => Exit::Transient,
+                NotSent::TooLarge { .. } => Exit::Failed,
+            },
+            Error::Unknown { .. } => Exit::Transient,
+            Error::Refused(refusal) => match &refusal.class {
+                Class::Authentication | Class::Permission | Class::RootOnly => Exit::Denied,
+                Class::GuestNotFound | Class::NotFound | Class::UnknownNode | Class::NoSuchTask => {
+                    Exit::NotFound
+                }
+                Class::Locked { .. }
+                | Class::LockTimeout
+                | Class::NoQuorum
+                | Class::DigestMismatch => Exit::Transient,
+                Class::AlreadyExists
+                | Class::AlreadyRunning
+                | Class::NotRunning
+                | Class::GuestRunning
+                | Class::DidNotStop
+                | Class::IsTemplate
+                | Class::AlreadyAtSize
+                | Class::Shrink
+                | Class::Protected
+                | Class::UsedInHa
+                | Class::TooManyUnused
+                | Class::NothingToDo
+                | Class::ParameterRefused
+                | Class::NotImplemented
+                | Class::BodyTooLarge
+                | Class::Redirected
+                | Class::Other => Exit::Failed,
+            },
+        };
+        let hint = error.hint().to_owned();
+        Self::new(exit, error.to_string()).hint(hint)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let hint = error.hint();
+        let exit = match &error {
+            ConfigError::Unreadable(io) if io.kind() == std::io::ErrorKind::NotFound => {
+                Exit::NotFound
+            }
+            ConfigError::Unreadable(_)
+            | ConfigError::Malformed { .. }
+            | ConfigError::NoUrl
+            | ConfigError::NoToken
+            | ConfigError::TwoTrusts
+            | ConfigError::Endpoint(_)
+            | ConfigError::Fingerprint(_)
+            | ConfigError::Trust(_)
+            | ConfigError::Token(_) => Exit::Invalid,
+        };
+        Self::wrapping(exit, error).hint(hint)
+    }
+}
+
+impl From<DirError> for Failure {
+    fn from(error: DirError) -> Self {
+        let hint = error.hint();
+        let exit = match &error {
+            DirError::NotFound(_) => Exit::NotFound,
+            DirError::Unreadable(_) => Exit::Failed,
+            DirError::Name(_) | DirError::Empty(_) | DirError::TooMany(_) => Exit::Invalid,
+        };
+        Self::wrapping(exit, error).hint(hint)
+    }
+}

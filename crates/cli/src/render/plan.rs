@@ -1,0 +1,347 @@
+//! The plan as a person reads it: compact, grouped by guest, nothing left unsaid.
+//!
+//! ```text
+//! lxc/101 web
+//!   ~ cores        2 -> 4           live
+//!   ~ net0.bridge  vmbr0 -> vmbr1   disruptive, live
+//!   ! destroy      needs a signature: the guest and all its volumes are lost
+//!
+//! Plan: 2 actions to run, 1 held (1 pending_signature); 7 guests as declared.
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use evenkeel_core::actual::Snapshot;
+use evenkeel_core::classify::Class;
+use evenkeel_core::id::GuestKind;
+use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
+
+use super::counted;
+use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+/// The whole plan, summary included.
+pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
+    let mut text = String::new();
+    for guest in &plan.guests {
+        let name = name_of(guest, actual).map(|name| format!(" {name}")).unwrap_or_default();
+        writeln!(text, "{}{}", styled(GUEST, guest.guest), styled(FAINT, name)).expect(INFALLIBLE);
+        let rows = rows(guest);
+        let width = |column: fn(&Row) -> &String| {
+            rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
+        };
+        let (subjects, changes) = (width(|row| &row.subject), width(|row| &row.change));
+        for row in &rows {
+            row.write(&mut text, subjects, changes.min(CHANGE_WIDTH_MAX));
+        }
+        for problem in &guest.problems {
+            writeln!(text, "  {} {problem}", styled(ALARM, "x")).expect(INFALLIBLE);
+            if let Some(hint) = problem.hint() {
+                writeln!(text, "    {}", styled(FAINT, hint)).expect(INFALLIBLE);
+            }
+        }
+        text.push('\n');
+    }
+    writeln!(text, "{}", summary(plan)).expect(INFALLIBLE);
+    text
+}
+
+/// How far the effect is pushed to the right; a longer change stands out by itself.
+const CHANGE_WIDTH_MAX: usize = 48;
+
+/// One line under a guest.
+struct Row {
+    mark: (&'static str, Style),
+    subject: String,
+    change: String,
+    effect: (String, Style),
+}
+
+impl Row {
+    fn write(&self, text: &mut String, subjects: usize, changes: usize) {
+        let (mark, style) = self.mark;
+        let (effect, effect_style) = &self.effect;
+        let line = format!("{:subjects$}  {:changes$}", self.subject, self.change);
+        text.push_str(&format!("  {} ", styled(style, mark)));
+        if effect.is_empty() {
+            text.push_str(line.trim_end());
+        } else {
+            text.push_str(&format!("{line}  {}", styled(*effect_style, effect)));
+        }
+        text.push('\n');
+    }
+}
+
+fn rows(guest: &GuestPlan) -> Vec<Row> {
+    let mut rows = Vec::new();
+    if let Some(busy) = &guest.busy {
+        let change = format!("{} since {}", busy.op, busy.since);
+        rows.push(Row {
+            mark: ("…", WAITS),
+            subject: "busy".into(),
+            change,
+            effect: (String::new(), FAINT),
+        });
+    }
+    for action in &guest.actions {
+        rows.extend(action_rows(action));
+    }
+    for change in &guest.waiting {
+        for (subject, shown) in differences(change) {
+            let effect = ("waits for a restart".to_owned(), WAITS);
+            rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+        }
+    }
+    rows
+}
+
+fn action_rows(action: &Action) -> Vec<Row> {
+    match &action.step {
+        Step::SetConfig(_) => {
+            action.changes.iter().flat_map(|change| change_rows(action, change)).collect()
+        }
+        Step::Resize { disk, from, to, .. } => {
+            vec![row(
+                action,
+                ("~", CHANGE),
+                disk.to_string(),
+                format!("{from} -> {to}"),
+                "grows, live".to_owned(),
+            )]
+        }
+        Step::Start => vec![row(action, (">", ADD), "start".into(), String::new(), String::new())],
+        Step::Shutdown { timeout_s } => {
+            let effect = format!("disruptive, within {timeout_s} s");
+            vec![row(action, ("<", REMOVE), "shutdown".into(), String::new(), effect)]
+        }
+        Step::Stop => {
+            vec![row(
+                action,
+                ("<", REMOVE),
+                "stop".into(),
+                String::new(),
+                "disruptive, cuts the power".into(),
+            )]
+        }
+        Step::Create => {
+            vec![row(action, ("+", ADD), "create".into(), String::new(), String::new())]
+        }
+        Step::Destroy => {
+            vec![row(
+                action,
+                ("!", ALARM),
+                "destroy".into(),
+                String::new(),
+                format!("destructive: {}", action.why),
+            )]
+        }
+    }
+}
+
+fn change_rows(action: &Action, change: &Change) -> Vec<Row> {
+    let mark = match (&change.how, &change.from, &change.to) {
+        (How::Set(_), None, _) => ("+", ADD),
+        (How::Delete, _, None) => ("-", REMOVE),
+        (How::Set(_) | How::Delete | How::Revert, _, _) => ("~", CHANGE),
+    };
+    let when = change.when;
+    let effect = match change.class {
+        Class::Benign => when.to_string(),
+        Class::Disruptive => format!("disruptive, {when}"),
+        Class::Destructive => format!("destructive: {}", action.why),
+    };
+    differences(change)
+        .into_iter()
+        .map(|(subject, shown)| row(action, mark, subject, shown, effect.clone()))
+        .collect()
+}
+
+/// What holds an action is said before what it would do.
+fn row(
+    action: &Action,
+    mark: (&'static str, Style),
+    subject: String,
+    change: String,
+    effect: String,
+) -> Row {
+    let style = match action.class {
+        Class::Benign => FAINT,
+        Class::Disruptive => DISRUPTIVE,
+        Class::Destructive => ALARM,
+    };
+    let (effect, style) = match &action.held {
+        None => (effect, style),
+        Some(held) if effect.is_empty() => (format!("held: {held}"), WAITS),
+        Some(held) => (
+            format!("held: {held}; {effect}"),
+            if action.class == Class::Destructive { ALARM } else { WAITS },
+        ),
+    };
+    Row { mark, subject, change, effect: (effect, style) }
+}
+
+/// Each difference as its subject and the rest: `net0.bridge`, `vmbr0 -> vmbr1`.
+fn differences(change: &Change) -> Vec<(String, String)> {
+    let lines = change.lines().into_iter();
+    lines
+        .map(|line| match line.split_once(' ') {
+            Some((subject, rest)) => (subject.to_owned(), rest.to_owned()),
+            None => (line, String::new()),
+        })
+        .collect()
+}
+
+fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {
+    let here = actual.guests.get(&guest.guest.vmid)?;
+    let key = match here.id.kind {
+        GuestKind::Lxc => "hostname",
+        GuestKind::Qemu => "name",
+    };
+    here.config.as_ref().ok()?.current(here.id.kind, key)?.as_text()
+}
+
+/// One line that says it all.
+pub(crate) fn summary(plan: &Plan) -> String {
+    let run = plan.runnable().count();
+    let mut held: BTreeMap<&'static str, usize> = BTreeMap::new();
+    for action in plan.actions() {
+        if let Some(reason) = &action.held {
+            *held.entry(reason.code()).or_default() += 1;
+        }
+    }
+    let waiting: usize = plan.guests.iter().map(|guest| guest.waiting.len()).sum();
+    let problems: usize = plan.guests.iter().map(|guest| guest.problems.len()).sum();
+    let busy = plan.guests.iter().filter(|guest| guest.busy.is_some()).count();
+    let mut parts = vec![if run == 0 {
+        "nothing to run".to_owned()
+    } else {
+        format!("{} to run", counted(run, "action"))
+    }];
+    if !held.is_empty() {
+        let total: usize = held.values().sum();
+        let reasons: Vec<String> =
+            held.iter().map(|(code, count)| format!("{count} {code}")).collect();
+        parts.push(format!("{total} held ({})", reasons.join(", ")));
+    }
+    for (count, noun) in [(waiting, "waiting for a restart"), (busy, "busy")] {
+        if count > 0 {
+            parts.push(format!("{count} {noun}"));
+        }
+    }
+    if problems > 0 {
+        parts.push(counted(problems, "problem"));
+    }
+    format!("Plan: {}; {} as declared.", parts.join(", "), counted(plan.in_sync, "guest"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use evenkeel_core::actual::{Config, Coverage, Entry, Guest, Power};
+    use evenkeel_core::diagnostic::Sources;
+    use evenkeel_core::plan::{Context, plan};
+    use evenkeel_core::release::Release;
+    use evenkeel_core::value::compare::Conventions;
+
+    use super::*;
+
+    fn guest(
+        id: &str,
+        power: Power,
+        lock: Option<&str>,
+        stored: &[(&str, &str, Option<&str>)],
+    ) -> Guest {
+        let id: evenkeel_core::id::GuestId = id.parse().unwrap();
+        let digest = ("digest", "da39a3ee", None);
+        let entries = stored.iter().chain([&digest]).map(|(key, value, pending)| Entry {
+            key: (*key).into(),
+            value: (!value.is_empty()).then(|| (*value).into()),
+            pending: pending.map(Into::into),
+            delete: 0,
+        });
+        let config = Ok(Config::from_pending(id.kind, entries));
+        Guest { id, power, template: false, ha: None, lock: lock.map(Into::into), config }
+    }
+
+    fn drawn(desired: &str, guests: Vec<Guest>) -> (String, String) {
+        let mut sources = Sources::default();
+        sources.add("desired.toml", desired);
+        let desired = evenkeel_core::desired::load(&sources).unwrap();
+        let snapshot = Snapshot {
+            node: "pve1".parse().unwrap(),
+            release: Release::V8_4,
+            conventions: Conventions::default(),
+            guests: guests.into_iter().map(|guest| (guest.id.vmid, guest)).collect(),
+            elsewhere: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            coverage: Coverage::Whole,
+        };
+        let styled = render(&plan(&desired, &snapshot, &Context::default()), &snapshot);
+        (anstream::adapter::strip_str(&styled).to_string(), styled)
+    }
+
+    #[test]
+    fn a_plan_says_everything_without_colour() {
+        let desired = r#"
+            [guest.101]
+            kind = "lxc"
+            run = "running"
+            cores = 4
+            tags = ["web"]
+            net0 = { name = "eth0", bridge = "vmbr1", tag = 5 }
+            rootfs = "local-lvm:16"
+            mp0 = "local-lvm:4,mp=/data"
+            unset = ["nameserver"]
+            [guest.102]
+            kind = "lxc"
+            state = "absent"
+            [guest.103]
+            kind = "qemu"
+            cores = 2
+            [guest.104]
+            kind = "qemu"
+            memory = "4GiB"
+            protection = false
+            [guest.105]
+            kind = "lxc"
+            cores = 1
+        "#;
+        let net = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:01,type=veth";
+        let guests = vec![
+            guest(
+                "lxc/101",
+                Power::Stopped,
+                None,
+                &[
+                    ("hostname", "web", None),
+                    ("cores", "2", None),
+                    ("net0", net, None),
+                    ("nameserver", "9.9.9.9", None),
+                    ("rootfs", "local-lvm:vm-101-disk-0,size=8G", None),
+                    ("mp0", "local-lvm:vm-101-disk-1,mp=/data,size=8G", None),
+                ],
+            ),
+            guest(
+                "lxc/102",
+                Power::Stopped,
+                None,
+                &[("rootfs", "local-lvm:vm-102-disk-0,size=8G", None)],
+            ),
+            guest("qemu/103", Power::Running, Some("backup"), &[("cores", "1", None)]),
+            guest(
+                "qemu/104",
+                Power::Running,
+                None,
+                &[("memory", "2048", Some("4096")), ("protection", "1", None)],
+            ),
+            guest("lxc/105", Power::Running, None, &[("cores", "1", None)]),
+        ];
+        let (plain, styled) = drawn(desired, guests);
+        assert_ne!(plain, styled, "a terminal gets colour");
+        insta::assert_snapshot!(plain);
+    }
+}

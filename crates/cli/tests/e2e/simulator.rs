@@ -1,0 +1,114 @@
+//! The verb `sim` and `demo`: open to this machine only, and true to what it announces.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Stdio};
+
+use evenkeel_sim::{Http, HttpError, HttpOptions, Outcome, Request, Scenario, Simulator};
+
+use crate::support::Desk;
+
+#[test]
+fn the_simulator_listens_on_loopback_only() {
+    let desk = Desk::new();
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:8006"] {
+        desk.run("sim", &["--listen", address]).ends_with(64);
+    }
+    insta::assert_snapshot!(
+        "a-simulator-for-everybody",
+        desk.run("sim", &["--listen", "0.0.0.0:0"]).story()
+    );
+}
+
+#[tokio::test]
+async fn the_front_itself_refuses_to_listen_beyond_loopback() {
+    let simulator = Simulator::new(Scenario::default().build());
+    let options = HttpOptions { address: "0.0.0.0:0".parse().unwrap(), tls: false };
+    let refused = Http::start(simulator, options).await.unwrap_err();
+    assert!(matches!(refused, HttpError::NotLoopback { .. }), "{refused}");
+}
+
+#[test]
+fn the_admin_endpoint_answers_only_this_machine_by_a_loopback_name() {
+    let mut simulator = Simulator::new(Scenario::default().build());
+    let mut status = |request: Request| match simulator.call(request) {
+        Outcome::Reply(reply) => reply.status,
+        Outcome::Dropped | Outcome::Wait { .. } => panic!("no answer"),
+    };
+    let ask = || Request::new("GET", "/sim/requests");
+    assert_eq!(status(ask()), 200);
+    for host in ["127.0.0.1:8006", "localhost:8006", "LOCALHOST", "[::1]:8006", "127.9.9.9"] {
+        assert_eq!(status(ask().header("Host", host)), 200, "{host}");
+    }
+    // A page of another site that had its name point here: its scripts must not reach us.
+    for host in ["evil.example", "evil.example:8006", "127.0.0.1.evil.example", "192.0.2.1", ""] {
+        assert_eq!(status(ask().header("Host", host)), 403, "{host}");
+    }
+    let page = ask().header("Host", "127.0.0.1:8006").header("Origin", "https://evil.example");
+    assert_eq!(status(page), 403, "a browser says for which page it asks");
+    assert_eq!(status(Request { from_loopback: false, ..ask() }), 403);
+}
+
+/// Starts `sim` and reads what it announces.
+fn started(desk: &Desk, arguments: &[&str]) -> (Child, serde_json::Value) {
+    let mut command = desk.command("sim");
+    command.args(["--listen", "127.0.0.1:0", "-o", "json"]).args(arguments);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (child, serde_json::from_str(&line).unwrap())
+}
+
+fn terminate(mut child: Child) {
+    let done = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert!(done.success());
+    assert!(child.wait().unwrap().success(), "a signal to end is no error");
+}
+
+fn get(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_saved_state_is_the_node_that_is_announced_again() {
+    let desk = Desk::new();
+    let state = desk.work.path().join("state.json");
+    let state = state.to_str().unwrap();
+    let arguments = ["--plain-http", "--state", state, "--guests", "3"];
+    let (child, first) = started(&desk, &[&arguments[..], &["--node", "alpha"]].concat());
+    assert_eq!(first["node"], "alpha");
+    terminate(child);
+    let (child, second) = started(&desk, &arguments);
+    assert_eq!(second["node"], "alpha", "the state says which node it is");
+    terminate(child);
+    std::fs::remove_file(state).unwrap();
+}
+
+#[test]
+fn faults_from_a_file_strike() {
+    let desk = Desk::new();
+    let fault = r#"[{"effect": {"kind": "proxy-status", "status": 595, "executed": false}}]"#;
+    desk.write("faults.json", fault);
+    let (child, ready) = started(&desk, &["--plain-http", "--faults", "faults.json"]);
+    let address = ready["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    assert!(get(&address, "/api2/json/version").starts_with("HTTP/1.1 595"));
+    assert!(get(&address, "/sim/requests").contains("/api2/json/version"));
+    terminate(child);
+    desk.write("faults.json", r#"[{"effect": {"kind": "earthquake"}}]"#);
+    let told = desk.run("sim", &["--faults", "faults.json"]).ends_with(3);
+    insta::assert_snapshot!("a-fault-that-does-not-exist", told.story());
+}
+
+#[test]
+fn the_demo_tells_its_story_and_ends_by_itself() {
+    let desk = Desk::new();
+    let told = desk.run("demo", &["--headless"]).ends_with(0);
+    for part in ["evenkeel import", "evenkeel plan", "as declared", "to run"] {
+        assert!(told.stdout.contains(part), "no `{part}` in {}", told.stdout);
+    }
+    assert_eq!(told.stderr, "");
+}

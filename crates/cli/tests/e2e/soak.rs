@@ -1,0 +1,192 @@
+//! The client against a simulator where everything goes wrong at once: no panic, no hang, bounded memory.
+//!
+//! A few seconds as a test; `scripts/soak-client` runs it for minutes. The seed of a round is printed, and
+//! `EVENKEEL_SOAK_SEED` starts with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::pve::Client;
+use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
+use evenkeel_agent::pve::tls::Trust;
+use evenkeel_agent::pve::token::Token;
+use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::release::Release;
+use evenkeel_sim::{Effect, Event, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use secrecy::SecretString;
+use tokio::time::{Instant, timeout};
+
+use crate::every_call;
+
+/// How long the test soaks if nobody says.
+const SECONDS: u64 = 3;
+/// No exchange lasts longer than this, whatever the server does.
+const TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_millis(300),
+    answer: Duration::from_millis(150),
+    exchange: Duration::from_millis(300),
+};
+/// One call: an exchange, for a read once more on another connection, and a busy machine.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// One look at a node: at most 40 calls, three at a time.
+const OBSERVE_MAX: Duration = Duration::from_secs(60);
+/// What memory may grow by after the first rounds: far below what any leak of answers would take.
+const GROWTH_MAX_KIB: u64 = 64 * 1024;
+const GUESTS: u32 = 20;
+
+#[tokio::test]
+async fn the_client_survives_a_server_where_everything_goes_wrong() {
+    let number = |name: &str, default: u64| {
+        std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+    };
+    let seconds = number("EVENKEEL_SOAK_SECONDS", SECONDS);
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = number("EVENKEEL_SOAK_SEED", 1);
+    let mut settled_kib = None;
+    let mut tally = Tally::default();
+    let first = seed;
+    while Instant::now() < until {
+        round(seed, &mut tally).await;
+        seed += 1;
+        // The first rounds fill pools and allocator caches.
+        if seed == first + 5 {
+            settled_kib = Some(resident_kib());
+        }
+    }
+    let (rounds, now) = (seed - first, resident_kib());
+    println!(
+        "{rounds} rounds from seed {first}: {tally:?}; resident {} KiB after 5 rounds, {now} KiB at the end",
+        settled_kib.unwrap_or(now)
+    );
+    assert!(tally.answered > 0 && tally.failed > 0, "neither all nor nothing may go wrong");
+    assert!(now < settled_kib.unwrap_or(now) + GROWTH_MAX_KIB, "memory grows");
+}
+
+#[derive(Debug, Default)]
+struct Tally {
+    answered: u64,
+    failed: u64,
+    observed: u64,
+}
+
+/// A new node with its own mix of faults, every call once, and the node observed.
+async fn round(seed: u64, tally: &mut Tally) {
+    let mut dice = Dice(seed);
+    let release = [Release::V7_4, Release::V8_4, Release::V9_2][dice.below(3)];
+    let scenario = Scenario { release, guests: GUESTS, seed, ..Scenario::default() };
+    let mut simulator = Simulator::new(scenario.build());
+    simulator.delay_unauthorised = dice.below(2) == 0;
+    for _ in 0..dice.below(6) + 1 {
+        simulator.inject(fault(&mut dice));
+    }
+    let options = HttpOptions { tls: dice.below(4) == 0, ..HttpOptions::default() };
+    let http = Http::start(simulator, options).await.unwrap();
+    let client = client(&http);
+    for (name, call) in every_call::reads().into_iter().chain(every_call::writes()) {
+        if dice.below(4) == 0 {
+            let event = event(&mut dice);
+            http.node.with(|simulator| simulator.happen(event));
+        }
+        let done = timeout(CALL_MAX, call(client.clone())).await;
+        match done.unwrap_or_else(|_| panic!("{name} hangs, seed {seed}")) {
+            Ok(_) => tally.answered += 1,
+            Err(error) => {
+                assert!(!error.to_string().contains(TOKENS[0].1), "{error}, seed {seed}");
+                tally.failed += 1;
+            }
+        }
+    }
+    wait_for_a_task(&client, seed).await;
+    let declared: BTreeSet<VmId> = [100, 101, 999].map(|n| VmId::try_from(n).unwrap()).into();
+    let seen = timeout(OBSERVE_MAX, observe(&client, &declared, CONCURRENCY)).await;
+    let seen = seen.unwrap_or_else(|_| panic!("observe hangs, seed {seed}"));
+    tally.observed += u64::from(seen.is_ok());
+}
+
+/// Waiting ends at its deadline, whatever becomes of the task.
+async fn wait_for_a_task(client: &Client, seed: u64) {
+    let guest: GuestId = "lxc/102".parse().unwrap();
+    let upid = match client.writes().start(guest).await {
+        Ok(upid) => upid,
+        Err(_) => every_call::upid(),
+    };
+    let waited = client.wait(&upid, Instant::now() + Duration::from_millis(200));
+    let done = timeout(CALL_MAX, waited).await;
+    // A refusal is an answer too; only going on for ever is not.
+    drop(done.unwrap_or_else(|_| panic!("waiting hangs, seed {seed}")));
+}
+
+fn client(http: &Http) -> Client {
+    let pin = http.certificate().fingerprint.parse().unwrap();
+    let trust = Trust::pinned(vec![pin]).unwrap();
+    let (id, secret, _) = TOKENS[0];
+    let token = Token::from_text(&SecretString::from(format!("{id}={secret}"))).unwrap();
+    let exchange = HttpExchange::new(http.url().parse().unwrap(), &trust, token, TIMEOUTS).unwrap();
+    Client::new(Arc::new(exchange), Scenario::default().node.parse().unwrap())
+}
+
+fn fault(dice: &mut Dice) -> Fault {
+    let bodies =
+        ["", "{", "<html>", "[]", "{\"data\":7}", "{\"data\":[{\"vmid\":\"x\"}]}", "\u{0}"];
+    let effect = match dice.below(9) {
+        0 => Effect::Latency { ms: [1, 40, 1000][dice.below(3)] },
+        1 => Effect::ProxyStatus {
+            status: [595, 596, 599][dice.below(3)],
+            executed: dice.below(2) == 0,
+        },
+        2 => Effect::DropBefore,
+        3 => Effect::DropAfter,
+        4 => Effect::TaskFails { message: "command failed".to_owned() },
+        5 => Effect::TaskKilled,
+        6 => Effect::LateFork { ms: 50 },
+        7 => Effect::Garbage { body: "x".repeat(3 << 20) },
+        _ => Effect::Garbage { body: bodies[dice.below(bodies.len())].to_owned() },
+    };
+    let places = ["/", "/pending", "/config", "/status", "/tasks", "/cluster", "/lxc", "/qemu"];
+    let contains = Some(places[dice.below(places.len())].to_owned());
+    let times = [Some(1), Some(3), None][dice.below(3)];
+    Fault { effect, method: None, contains, times }
+}
+
+fn event(dice: &mut Dice) -> Event {
+    let number = u32::try_from(dice.below(GUESTS as usize)).unwrap();
+    let kind = if number % 2 == 0 { "lxc" } else { "qemu" };
+    let guest: GuestId = format!("{kind}/{}", VmId::MIN + number).parse().unwrap();
+    match dice.below(11) {
+        0 => Event::Lock { guest, lock: Some("backup".to_owned()) },
+        1 => Event::HoldFileLock { guest, ms: 500 },
+        2 => Event::Quorum { quorate: dice.below(2) == 0 },
+        3 => Event::Restart,
+        4 => Event::NewCertificate,
+        5 => {
+            let odd = ["\u{1b}[2J", "4", "", "a=b,c", "é\u{202e}"][dice.below(5)].to_owned();
+            Event::Edit { guest, set: BTreeMap::from([("cores".to_owned(), Some(odd))]) }
+        }
+        6 => Event::Reuse { guest },
+        7 => Event::Destroy { guest },
+        8 => Event::Power { guest, running: dice.below(2) == 0 },
+        9 => Event::IgnoreShutdown { guest, ignores: true },
+        _ => Event::ForgetTasks,
+    }
+}
+
+/// Numbers from a seed (splitmix64).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        usize::try_from((mixed ^ (mixed >> 31)) % bound as u64).unwrap()
+    }
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}

@@ -1,0 +1,233 @@
+//! The class of changing one configuration key, by value.
+//!
+//! Called by `classify` for every key of a write, and by the planner to part what needs a signature from
+//! what does not. It never looks at who asks.
+
+use super::{Class, Judgement};
+use crate::actual::{Config, Field, Reading};
+use crate::id::{GuestKind, VmId};
+use crate::registry::{Declared, Format, Hazard, KeyRef};
+use crate::value::{Property, Value, Volume, is_root_device};
+
+/// The class of one key's change; none stands for absence. It is the worse of what the change does to the
+/// value in effect and to the value that waits: a write replaces both.
+pub(crate) fn change(key: KeyRef, vmid: VmId, config: &Config, to: Option<&Value>) -> Judgement {
+    let field = config.field(key);
+    let current = field.and_then(|field| field.current.as_ref());
+    let after = field.and_then(Field::after_restart);
+    let cloud_init = config.has_cloud_init();
+    let judge =
+        |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
+    judge(current).worse(judge(after))
+}
+
+/// The class of one key of a guest that is being made. There is nothing to lose yet but what the value
+/// itself brings in: code for the host, or a volume that has an owner.
+pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
+    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    if is_odd(value) {
+        return destructive(format!("`{key}` holds something evenkeel cannot read"));
+    }
+    if opens_host(key, None, Some(value)) {
+        return destructive(format!("`{key}` opens the host to the guest"));
+    }
+    let volume = value.as_property().and_then(Property::volume);
+    match key.key().hazard {
+        Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
+        Hazard::Forbidden if key.key().declared == Declared::AtCreation => Judgement::benign(),
+        Hazard::Forbidden | Hazard::UnusedVolume => {
+            destructive(format!("`{key}` is not evenkeel's to set"))
+        }
+        Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
+            Some(Volume::Existing { .. })
+                if !value.as_property().is_some_and(Property::is_cdrom) =>
+            {
+                destructive(format!("the volume for `{key}` exists, so it is somebody's"))
+            }
+            Some(Volume::Path(_)) => {
+                destructive(format!("gives `{key}` a file or device of the host"))
+            }
+            _ if value.as_property().is_some_and(|new| new.get("import-from").is_some()) => {
+                destructive(format!("`{key}` copies an image that may be another guest's"))
+            }
+            Some(
+                Volume::Existing { .. }
+                | Volume::Fresh { .. }
+                | Volume::CloudInit { .. }
+                | Volume::Empty
+                | Volume::HostCdrom,
+            )
+            | None => slot(key, None, Some(value)),
+        },
+    }
+}
+
+/// The class of changing one key from a value to another.
+fn change_of(
+    key: KeyRef,
+    vmid: VmId,
+    from: Option<&Value>,
+    to: Option<&Value>,
+    cloud_init: bool,
+) -> Judgement {
+    if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
+        return Judgement::new(
+            Class::Destructive,
+            format!("`{key}` holds something evenkeel cannot read"),
+        );
+    }
+    if opens_host(key, from, to) {
+        return Judgement::new(Class::Destructive, format!("`{key}` opens the host to the guest"));
+    }
+    match key.key().hazard {
+        Hazard::Safe => Judgement::benign(),
+        Hazard::Disrupts => {
+            Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
+        }
+        Hazard::GuestName if cloud_init => {
+            Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
+        }
+        Hazard::GuestName => Judgement::benign(),
+        Hazard::Guard if to == Some(&Value::Bool(true)) => Judgement::benign(),
+        Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
+        Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
+        Hazard::TpmState => match from {
+            None => whose_volume(key, vmid, None, to),
+            Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
+        },
+        Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
+        Hazard::Forbidden => {
+            Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
+        }
+        Hazard::VolumeSlot => slot(key, from, to).worse(whose_volume(key, vmid, from, to)),
+    }
+}
+
+/// Writing a value replaces it whole: parts nobody knows would be dropped, or carried along unjudged.
+fn has_unknown_parts(value: &Value) -> bool {
+    value.as_property().is_some_and(|property| !property.unknown().is_empty())
+}
+
+/// Whether a change gives the guest something of the host that only root@pam may give: a device, or a
+/// kernel feature.
+fn opens_host(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> bool {
+    let part =
+        |value: Option<&Value>, name: &str| value.and_then(Value::as_property)?.get(name).cloned();
+    let is_device =
+        |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
+    let is_new = |name: &str| part(to, name).is_some() && part(to, name) != part(from, name);
+    match (key.kind(), key.key().name, key.key().format) {
+        (GuestKind::Lxc, "dev", _) | (GuestKind::Qemu, "parallel", _) => to.is_some(),
+        (GuestKind::Qemu, "serial", _) => is_device(to),
+        (GuestKind::Qemu, "usb", _) => is_new("host") && is_device(part(to, "host").as_ref()),
+        (_, _, Format::Property(shape)) => {
+            shape.parts.iter().any(|part| part.root_only && is_new(part.name))
+        }
+        (_, _, _) => false,
+    }
+}
+
+/// A volume that comes into a slot must be new or the guest's own: two guests that write to one volume
+/// destroy it, and the host's own files are not a guest's.
+fn whose_volume(key: KeyRef, vmid: VmId, from: Option<&Value>, to: Option<&Value>) -> Judgement {
+    let Some(new) = to.and_then(Value::as_property) else {
+        return Judgement::benign();
+    };
+    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    if new.get("import-from").is_some() {
+        return destructive(format!("`{key}` copies an image that may be another guest's"));
+    }
+    let old = from.and_then(Value::as_property).and_then(Property::volume);
+    match new.volume() {
+        volume if volume == old => Judgement::benign(),
+        Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
+        Some(Volume::Existing { name, .. }) => match owner(name) {
+            Some(owner) if owner == vmid.to_string() => Judgement::benign(),
+            Some(owner) => destructive(format!("the volume for `{key}` belongs to guest {owner}")),
+            // Images of CD-ROMs have no owner; they are read only.
+            None if new.is_cdrom() => Judgement::benign(),
+            None => destructive(format!("nobody can tell whose the volume for `{key}` is")),
+        },
+        Some(
+            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom,
+        )
+        | None => Judgement::benign(),
+    }
+}
+
+/// The guest number in the name of a volume: `vm-101-disk-0`, `101/any.raw`, `base-100-x/vm-101-x`.
+fn owner(name: &str) -> Option<&str> {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let named = ["vm-", "base-", "subvol-", "basevol-"].iter().find_map(|prefix| {
+        let (owner, _) = file.strip_prefix(prefix)?.split_once('-')?;
+        number(owner).then_some(owner)
+    });
+    named.or_else(|| name.split_once('/').map(|(folder, _)| folder).filter(|folder| number(folder)))
+}
+
+fn is_odd(value: &Value) -> bool {
+    match value {
+        Value::Odd(_) => true,
+        Value::Property(property) => {
+            !property.unknown().is_empty() || property.parts().iter().any(|(_, part)| is_odd(part))
+        }
+        Value::Bool(_)
+        | Value::Integer(_)
+        | Value::Number(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Set(_)
+        | Value::Size(_)
+        | Value::Volume(_)
+        | Value::Secret
+        | Value::AnyUuid => false,
+    }
+}
+
+/// A drive or mount point.
+fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
+    let old = from.and_then(Value::as_property);
+    let Some(new) = to.and_then(Value::as_property) else {
+        let regenerable = matches!(old.and_then(Property::volume), Some(Volume::CloudInit { .. }));
+        return match (from, regenerable) {
+            (None, _) | (_, true) => Judgement::benign(),
+            (Some(_), false) => Judgement::new(Class::Disruptive, format!("detaches `{key}`")),
+        };
+    };
+    let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
+    let was_set_to = |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
+    if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
+        return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
+    }
+    for (part, word) in [("cache", "unsafe"), ("werror", "ignore")] {
+        if set_to(part, word) && !was_set_to(part, word) {
+            return Judgement::new(Class::Destructive, format!("`{part}={word}` loses writes"));
+        }
+    }
+    let Some(old) = old else {
+        let attaches = matches!(new.volume(), Some(Volume::Existing { .. }));
+        let left_out = ["backup", "replicate"]
+            .into_iter()
+            .find(|part| new.get(part) == Some(&Value::Bool(false)));
+        return match (from, left_out) {
+            // Detaching a volume and attaching it without backups is taking it out of them in two steps.
+            (None, Some(part)) if attaches => {
+                Judgement::new(Class::Destructive, format!("leaves `{key}` out of {part}s"))
+            }
+            (None, _) => Judgement::benign(),
+            (Some(_), _) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
+        };
+    };
+    // Mount points are in backups only when they say so, disks unless they say otherwise; in both
+    // forms the normal value of the other side is absence.
+    for part in ["backup", "replicate"] {
+        let (before, after) = (old.get(part), new.get(part));
+        let weaker = before == Some(&Value::Bool(true)) && after.is_none()
+            || before.is_none() && after == Some(&Value::Bool(false));
+        if weaker {
+            return Judgement::new(Class::Destructive, format!("takes `{key}` out of {part}s"));
+        }
+    }
+    Judgement::new(Class::Disruptive, format!("changes `{key}`"))
+}

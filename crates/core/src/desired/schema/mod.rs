@@ -1,0 +1,221 @@
+//! The JSON Schema of a desired file, made from the key registry: what `evenkeel schema` prints and
+//! editors check and complete with.
+//!
+//! ```text
+//!   mod.rs      the file, guests, their words and keys
+//!   value.rs    every spelling of one value
+//!   pattern.rs  texts as regular expressions
+//!   number.rs   numbers in texts
+//! ```
+//!
+//! It accepts what [`super::load`] accepts, one file at a time; a shared corpus and a property test
+//! hold the two together. It must never be looser or stricter on purpose. What a JSON Schema cannot
+//! say, and `load` still refuses:
+//!
+//! - The same guest in two files, and more than `GUESTS_MAX` guests over all files: a schema sees one.
+//! - The same key twice in a table: a schema sees the table after its syntax was read.
+//! - Size of the file, depth of nesting, repetition by YAML aliases, dates, tags, merge keys: likewise.
+//! - A number with a fraction of more than 18 digits, all its zeros counted: a schema compares numbers
+//!   by value and cannot count digits.
+//! - The node's release and root's keys: neither can `load`; the planner does.
+
+mod number;
+mod pattern;
+mod value;
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use self::value::Definitions;
+use super::GUESTS_MAX;
+use super::check::cannot_unset;
+use crate::id::{GuestKind, VmId};
+use crate::registry::{self, Absent, Declared, Format, Key, KeyRef, Rule};
+
+/// The schema of one desired file, draft 2020-12.
+pub fn schema() -> Value {
+    let mut definitions = Definitions::default();
+    for kind in GuestKind::ALL {
+        let guest = guest(kind, &mut definitions);
+        definitions.define(kind.as_str(), guest);
+    }
+    let guest = json!({
+        "type": "object",
+        "required": ["kind"],
+        "properties": { "kind": { "description": "Container or virtual machine.", "enum": ["lxc", "qemu"] } },
+        "if": { "properties": { "kind": { "const": "lxc" } } },
+        "then": { "$ref": "#/$defs/lxc" },
+        "else": { "$ref": "#/$defs/qemu" },
+    });
+    let vmid = pattern::whole(&number::whole(VmId::MIN.into(), VmId::MAX.into()));
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "evenkeel desired state",
+        "description": "What Proxmox VE guests shall be like. Only what is declared is managed.",
+        "type": "object",
+        "properties": { "guest": {
+            "description": "The declared guests, by number.",
+            "type": "object",
+            "patternProperties": { vmid: guest },
+            "additionalProperties": false,
+            "maxProperties": GUESTS_MAX,
+        } },
+        "additionalProperties": false,
+        "$defs": definitions.finish(),
+    })
+}
+
+/// A guest of one kind: absent with nothing else, or present with its keys.
+fn guest(kind: GuestKind, definitions: &mut Definitions) -> Value {
+    json!({
+        "if": { "required": ["state"], "properties": { "state": { "const": "absent" } } },
+        "then": { "properties": { "kind": true, "state": true }, "additionalProperties": false },
+        "else": present(kind, definitions),
+    })
+}
+
+fn present(kind: GuestKind, definitions: &mut Definitions) -> Value {
+    let mut properties = words(kind, definitions);
+    let mut families = Map::new();
+    for key in declarable(kind) {
+        let mut schema = definitions.key(kind.as_str(), key);
+        schema["description"] = description(key).into();
+        if let Some(default) = default(key.absent) {
+            schema["default"] = default;
+        }
+        match key.slots {
+            None => {
+                properties.insert(key.name.to_owned(), schema);
+            }
+            Some(count) => {
+                families.insert(pattern::whole(&family(key.name, count)), schema);
+            }
+        }
+    }
+    json!({
+        "properties": properties,
+        "patternProperties": families,
+        "additionalProperties": false,
+        "dependentSchemas": contradictions(kind),
+    })
+}
+
+/// The words of a guest that are not configuration keys.
+fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
+    let volume = definitions.text(Rule::VolumeId);
+    let vmid = json!({ "type": "integer", "minimum": VmId::MIN, "maximum": VmId::MAX });
+    let mut sources = json!({ "clone": vmid, "backup": volume });
+    if kind == GuestKind::Lxc {
+        sources["template"] = volume;
+    }
+    let words = json!({
+        "kind": true,
+        "state": {
+            "description": "Whether the guest shall exist; `absent` asks for a signed destroy.",
+            "enum": ["present", "absent"],
+            "default": "present",
+        },
+        "run": {
+            "description": "Whether the guest shall run; left out, that is not managed.",
+            "enum": ["running", "stopped"],
+        },
+        "stop": {
+            "description": "How it is brought down: asked, or its power cut.",
+            "enum": ["shutdown", "force"],
+            "default": "shutdown",
+        },
+        "source": {
+            "description": "What the guest is made from, if it must be made.",
+            "type": "object",
+            "properties": sources,
+            "additionalProperties": false,
+            "minProperties": 1,
+            "maxProperties": 1,
+        },
+        "unset": {
+            "description": "Keys that must be absent.",
+            "type": "array",
+            "items": { "type": "string", "pattern": unsettable_names(kind) },
+            "uniqueItems": true,
+        },
+    });
+    let Value::Object(words) = words else { unreachable!("the literal above is an object") };
+    words
+}
+
+/// A key that is set cannot be unset too. A schema has no way to say so but key by key.
+fn contradictions(kind: GuestKind) -> Value {
+    let contradiction = |key: KeyRef| {
+        let name = key.to_string();
+        let not_unset =
+            json!({ "properties": { "unset": { "not": { "contains": { "const": name } } } } });
+        (name, not_unset)
+    };
+    Value::Object(unsettable(kind).map(contradiction).collect())
+}
+
+fn unsettable_names(kind: GuestKind) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for key in unsettable(kind).filter(|key| key.slot() == 0).map(KeyRef::key) {
+        names.push(match key.slots {
+            None => key.name.to_owned(),
+            Some(count) => family(key.name, count),
+        });
+    }
+    pattern::whole(&names.join("|"))
+}
+
+/// Every key and slot that `unset` may name.
+fn unsettable(kind: GuestKind) -> impl Iterator<Item = KeyRef> {
+    declarable(kind)
+        .flat_map(move |key| {
+            let slots = 0..key.slots.unwrap_or(1);
+            slots.map(move |slot| match key.slots {
+                None => key.name.to_owned(),
+                Some(_) => format!("{}{slot}", key.name),
+            })
+        })
+        .filter_map(move |name| registry::find(kind, &name))
+        .filter(|key| cannot_unset(*key).is_none())
+}
+
+fn declarable(kind: GuestKind) -> impl Iterator<Item = &'static Key> {
+    registry::table(kind).iter().filter(|key| match key.declared {
+        Declared::Yes | Declared::RootOnly | Declared::AtCreation => true,
+        Declared::No(_) => false,
+    })
+}
+
+fn family(name: &str, slots: u16) -> String {
+    format!("{name}{}", number::whole(0, u128::from(slots) - 1))
+}
+
+fn description(key: &Key) -> String {
+    let mut text = key.doc.to_owned();
+    if key.releases.from > crate::release::Release::V7_4 {
+        write!(text, " Since Proxmox VE {}.", key.releases.from)
+            .expect("writing to a string cannot fail");
+    }
+    if key.declared == Declared::RootOnly {
+        text.push_str(" Only root@pam may set it.");
+    }
+    text
+}
+
+/// What an editor may show as the value of a key that is left out.
+fn default(absent: Absent) -> Option<Value> {
+    match absent {
+        Absent::Bool(value) => Some(value.into()),
+        Absent::Integer(value) => Some(value.into()),
+        Absent::Text(value) => Some(value.into()),
+        Absent::Nothing | Absent::ContainerName | Absent::CpuWeight | Absent::ServerFilled => None,
+    }
+}
+
+impl Definitions {
+    /// A text under a rule.
+    fn text(&mut self, rule: Rule) -> Value {
+        self.value(&Format::Text(rule), None)
+    }
+}

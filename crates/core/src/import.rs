@@ -1,0 +1,245 @@
+//! From a guest as it is to the desired file that declares it so.
+//!
+//! Called by `evenkeel import`. A plan right after finds nothing to do: what is written is what the guest
+//! has after its next restart, in the spelling people use, and every value is read back before it is
+//! trusted. Left out are secrets, what PVE makes by itself (MAC addresses, UUIDs), what no token may set,
+//! and values that cannot be read; a comment says so where a reader would miss them.
+
+use std::fmt::Write as _;
+
+use crate::actual::{Field, Guest, Power, Reading};
+use crate::quantity::Bytes;
+use crate::registry::{Absent, Compared, Declared, Format, Shape};
+use crate::value::compare::{Conventions, Difference, difference};
+use crate::value::{Property, Value, Volume, print, read};
+
+/// The desired file of one guest, in TOML.
+pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
+    let mut text = format!("[guest.{}]\nkind = \"{}\"\n", guest.id.vmid, guest.id.kind);
+    match guest.power {
+        Power::Running => text.push_str("run = \"running\"\n"),
+        Power::Stopped if !guest.template => text.push_str("run = \"stopped\"\n"),
+        Power::Stopped | Power::Paused | Power::Unknown => {}
+    }
+    let config = match &guest.config {
+        Ok(config) => config,
+        Err(error) => {
+            let why = one_line(&error.to_string());
+            writeln!(text, "# its configuration could not be read: {why}").expect(INFALLIBLE);
+            return text;
+        }
+    };
+    for field in &config.fields {
+        match line(field, guest, conventions) {
+            Line::Declare(value) => writeln!(text, "{} = {value}", field.key),
+            Line::Comment(why) => writeln!(text, "# {} is left out: {why}", field.key),
+            Line::Nothing => Ok(()),
+        }
+        .expect(INFALLIBLE);
+    }
+    for key in &config.unknown {
+        writeln!(text, "# {} is left out: evenkeel does not know this key", one_line(key))
+            .expect(INFALLIBLE);
+    }
+    text
+}
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+/// What becomes of one key.
+enum Line {
+    Declare(String),
+    Comment(&'static str),
+    Nothing,
+}
+
+fn line(field: &Field, guest: &Guest, conventions: Conventions) -> Line {
+    let key = field.key.key();
+    let Some(Reading { text, value }) = field.after_restart() else {
+        return Line::Nothing;
+    };
+    match (key.declared, key.absent, &key.format) {
+        (_, _, Format::Secret | Format::Environment) => {
+            return Line::Comment("it may hold a secret");
+        }
+        (Declared::No(_), _, _) => return Line::Nothing,
+        (Declared::RootOnly, _, _) => return Line::Comment("only root@pam can set it"),
+        (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, Format::Boot) => {}
+        (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, _) => return Line::Nothing,
+        (Declared::Yes | Declared::AtCreation, _, _) => {}
+    }
+    let differs = |want: Option<&Value>| {
+        difference(key, guest.id.vmid, want, Some(value), conventions) != Difference::Same
+    };
+    if !differs(None) && key.absent != Absent::ServerFilled {
+        // What absence says need not be said.
+        return Line::Nothing;
+    }
+    // The file will be read by the strict reader: a value that would not come back the same is left alone.
+    match read::declared(&key.format, text) {
+        Ok(declared) if !differs(Some(&declared)) => {}
+        Ok(_) | Err(_) => return Line::Comment("its value is not one that can be declared"),
+    }
+    spelled(&key.format, value)
+        .map_or(Line::Comment("its value cannot be written as text"), Line::Declare)
+}
+
+/// A value as a person would write it in TOML.
+fn spelled(format: &Format, value: &Value) -> Option<String> {
+    Some(match value {
+        Value::Bool(on) => on.to_string(),
+        Value::Integer(mib) if matches!(format, Format::Mebibytes { .. }) => memory(*mib),
+        Value::Integer(number) => number.to_string(),
+        Value::Number(number) => {
+            let text = number.to_string();
+            if text.contains('.') { text } else { format!("{text}.0") }
+        }
+        Value::Text(text) => quoted(text),
+        Value::List(items) => list(items.iter()),
+        Value::Set(items) => list(items.iter()),
+        Value::Size(size) => quoted(&friendly_size(*size)),
+        Value::Property(property) => table(format.shape()?, property)?,
+        Value::Volume(_) => quoted(&print::pve(format, value)),
+        Value::Secret | Value::AnyUuid | Value::Odd(_) => return None,
+    })
+}
+
+/// A property string: its bare part alone if that is all there is, else a table.
+fn table(shape: &Shape, property: &Property) -> Option<String> {
+    let mut shown: Vec<&(&'static str, Value)> = property
+        .parts()
+        .iter()
+        .filter(|(name, _)| {
+            let part = shape.part(name).expect("parts are set by the shape's names");
+            part.compared == Compared::Always || *name == "size"
+        })
+        .collect();
+    // What a reader looks for first stands first, as PVE itself prints it.
+    shown.sort_by_key(|(name, _)| {
+        let required = shape.part(name).is_some_and(|part| part.required);
+        (shape.bare != Some(*name), !required)
+    });
+    if let [(name, value)] = shown.as_slice()
+        && shape.bare == Some(*name)
+        && !matches!(value, Value::Volume(_))
+    {
+        return spelled(&shape.part(name)?.format, value);
+    }
+    let fresh = can_be_named_by_storage(property);
+    let mut entries = Vec::new();
+    for (name, value) in &shown {
+        if let (Value::Volume(volume), true) = (value, fresh) {
+            entries.push(format!("storage = {}", quoted(volume.storage()?)));
+            entries.push(format!("size = {}", quoted(&friendly_size(property.size()?))));
+        } else if !(fresh && matches!(value, Value::Size(_))) {
+            entries.push(format!("{name} = {}", spelled(&shape.part(name)?.format, value)?));
+        }
+    }
+    Some(format!("{{ {} }}", entries.join(", ")))
+}
+
+/// A volume that `storage` and `size` find again: of a known size, and not a template's base image.
+fn can_be_named_by_storage(property: &Property) -> bool {
+    let volume = property.volume();
+    property.size().is_some_and(|size| size.0 > 0)
+        && matches!(volume, Some(Volume::Existing { .. }))
+        && !volume.is_some_and(Volume::is_base_image)
+}
+
+fn memory(mib: i64) -> String {
+    if mib > 0 && mib % 1024 == 0 { quoted(&format!("{}GiB", mib / 1024)) } else { mib.to_string() }
+}
+
+/// `8GiB` for PVE's `8G`.
+fn friendly_size(size: Bytes) -> String {
+    let text = size.to_string();
+    match text.strip_suffix(['K', 'M', 'G', 'T']) {
+        Some(number) => format!("{number}{}iB", &text[number.len()..]),
+        None => format!("{text}B"),
+    }
+}
+
+fn list<'a>(items: impl Iterator<Item = &'a Box<str>>) -> String {
+    let items: Vec<String> = items.map(|item| quoted(item)).collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::{Config, Entry};
+    use crate::id::{GuestId, GuestKind};
+
+    fn guest(kind: GuestKind, entries: &[(&str, &str, Option<&str>)]) -> Guest {
+        let entries = entries.iter().map(|(key, value, pending)| Entry {
+            key: (*key).into(),
+            value: Some((*value).into()),
+            pending: pending.map(Into::into),
+            delete: 0,
+        });
+        Guest {
+            id: GuestId::new(kind, 101.try_into().unwrap()),
+            power: Power::Running,
+            template: false,
+            ha: None,
+            lock: None,
+            config: Ok(Config::from_pending(kind, entries)),
+        }
+    }
+
+    #[test]
+    fn a_container_is_written_as_a_person_would() {
+        let guest = guest(
+            GuestKind::Lxc,
+            &[
+                ("memory", "2048", None),
+                ("description", "front \"end\"\nsecond\n", None),
+                ("tags", "web;prod", None),
+                ("net0", "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:01,ip=dhcp,type=veth", None),
+                ("rootfs", "local-lvm:vm-101-disk-0,size=8G", None),
+                ("mp0", "local-lvm:vm-101-disk-1,mp=/srv,backup=1,size=1536M", None),
+                ("nameserver", "1.1.1.1", Some("9.9.9.9 1.1.1.1")),
+                ("onboot", "0", None),
+                ("hookscript", "local:snippets/x.sh", None),
+                ("env", "TOKEN=geheim", None),
+                ("cores", "99999", None),
+                ("zz9", "1", None),
+            ],
+        );
+        insta::assert_snapshot!(desired_file(&guest, Conventions::default()), @r#"
+        [guest.101]
+        kind = "lxc"
+        run = "running"
+        # cores is left out: its value is not one that can be declared
+        description = """
+        front "end"
+        second"""
+        # env is left out: it may hold a secret
+        # hookscript is left out: only root@pam can set it
+        memory = "2GiB"
+        mp0 = { storage = "local-lvm", size = "1536MiB", mp = "/srv", backup = true }
+        nameserver = ["9.9.9.9", "1.1.1.1"]
+        net0 = { name = "eth0", bridge = "vmbr0", ip = "dhcp" }
+        rootfs = { storage = "local-lvm", size = "8GiB" }
+        tags = ["prod", "web"]
+        # zz9 is left out: evenkeel does not know this key
+        "#);
+    }
+
+    #[test]
+    fn no_secret_is_written() {
+        let text = desired_file(
+            &guest(GuestKind::Qemu, &[("cipassword", "**********", None), ("ciuser", "me", None)]),
+            Conventions::default(),
+        );
+        assert!(!text.contains("**") && text.contains("ciuser = \"me\""), "{text}");
+    }
+}

@@ -1,0 +1,131 @@
+//! The privileges a token needs: for reading, and for what is declared. Nothing more is asked for.
+//!
+//! Derived from the registry, for `doctor`: it compares them with what the token has and prints the
+//! smallest role that would do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::desired::{Desired, Spec, State};
+use crate::id::GuestKind;
+use crate::registry::{Declared, Hazard};
+use crate::release::Release;
+use crate::value::Value;
+
+/// Privileges by the path they are needed on.
+pub type Rights = BTreeMap<&'static str, BTreeSet<&'static str>>;
+
+/// What reading a node takes.
+pub fn to_read() -> Rights {
+    BTreeMap::from([
+        // Task lists, quorum and the datacenter's options.
+        ("/", BTreeSet::from(["Sys.Audit"])),
+        ("/storage", BTreeSet::from(["Datastore.Audit"])),
+        ("/vms", BTreeSet::from(["VM.Audit"])),
+    ])
+}
+
+/// What reading a node and keeping these guests takes, destruction aside: that is another token's business.
+pub fn to_keep(desired: &Desired, release: Release) -> Rights {
+    let mut rights = to_read();
+    for guest in desired.guests.values() {
+        if let State::Present(spec) = &guest.state {
+            add_spec(&mut rights, guest.id.kind, spec, release);
+        }
+    }
+    rights
+}
+
+fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release) {
+    let mut need = |path: &'static str, privilege: &'static str| {
+        rights.entry(path).or_default().insert(privilege);
+    };
+    if spec.run.is_some() {
+        need("/vms", "VM.PowerMgmt");
+    }
+    for field in &spec.fields {
+        let key = field.key.key();
+        match key.declared {
+            Declared::Yes => {}
+            // No privilege lets a token set these.
+            Declared::RootOnly | Declared::AtCreation | Declared::No(_) => continue,
+        }
+        for privilege in key.privilege.names() {
+            need(if *privilege == "Sys.Modify" { "/" } else { "/vms" }, privilege);
+        }
+        let property = field.want.as_ref().and_then(Value::as_property);
+        match key.hazard {
+            Hazard::VolumeSlot | Hazard::RootVolume | Hazard::TpmState => {
+                need("/storage", "Datastore.AllocateSpace");
+                if kind == GuestKind::Qemu && property.is_some_and(super::value::Property::is_cdrom)
+                {
+                    need("/vms", "VM.Config.CDROM");
+                }
+            }
+            Hazard::Safe
+            | Hazard::Disrupts
+            | Hazard::Guard
+            | Hazard::GuestName
+            | Hazard::UnusedVolume
+            | Hazard::Forbidden => {}
+        }
+        if key.name == "net" && release >= Release::V8_0 {
+            need("/sdn/zones", "SDN.Use");
+        }
+        if kind == GuestKind::Lxc && key.name == "features" {
+            need("/vms", "VM.Allocate");
+        }
+    }
+}
+
+/// Of the rights needed, those that are not among the rights held. A right held on `/` reaches everywhere.
+pub fn missing(needed: &Rights, held: impl Fn(&str, &str) -> bool) -> Rights {
+    let lacking = |path: &&'static str, privileges: &BTreeSet<&'static str>| {
+        let lacking: BTreeSet<&'static str> = privileges
+            .iter()
+            .filter(|privilege| !held(path, privilege) && !held("/", privilege))
+            .copied()
+            .collect();
+        (!lacking.is_empty()).then_some((*path, lacking))
+    };
+    needed.iter().filter_map(|(path, privileges)| lacking(path, privileges)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::load;
+    use crate::diagnostic::Sources;
+
+    fn keep(text: &str, release: Release) -> Rights {
+        let mut sources = Sources::default();
+        sources.add("a.toml", text);
+        to_keep(&load(&sources).unwrap(), release)
+    }
+
+    #[test]
+    fn only_what_is_declared_asks_for_rights() {
+        assert_eq!(keep("", Release::V8_4), to_read());
+        let rights = keep(
+            "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\ncores = 2\nnet0 = \"name=eth0\"\n\
+             [guest.102]\nkind = \"lxc\"\nstate = \"absent\"\n\
+             [guest.200]\nkind = \"qemu\"\nstartup = 1\nide2 = \"none,media=cdrom\"\nargs = \"-x\"\n",
+            Release::V8_4,
+        );
+        let vms =
+            ["VM.Audit", "VM.Config.CDROM", "VM.Config.CPU", "VM.Config.Disk", "VM.Config.Network"];
+        let vms = vms.into_iter().chain(["VM.Config.Options", "VM.PowerMgmt"]);
+        assert_eq!(rights["/vms"], vms.collect());
+        assert_eq!(rights["/"], BTreeSet::from(["Sys.Audit", "Sys.Modify"]));
+        assert_eq!(rights["/sdn/zones"], BTreeSet::from(["SDN.Use"]));
+        let old = keep("[guest.101]\nkind = \"lxc\"\nnet0 = \"name=eth0\"\n", Release::V7_4);
+        assert!(!old.contains_key("/sdn/zones"));
+    }
+
+    #[test]
+    fn a_right_on_the_root_reaches_everywhere() {
+        let needed = to_read();
+        assert!(missing(&needed, |path, _| path == "/").is_empty());
+        let lacking = missing(&needed, |path, _| path == "/vms");
+        assert_eq!(lacking.keys().copied().collect::<Vec<_>>(), ["/", "/storage"]);
+    }
+}

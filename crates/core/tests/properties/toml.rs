@@ -1,0 +1,91 @@
+//! The same declared value in the ways TOML lets a person write it.
+#![expect(clippy::wildcard_enum_match_arm, reason = "a format without spellings is put in quotes")]
+
+use std::fmt::Write as _;
+
+use evenkeel_core::registry::{Format, Shape};
+
+use crate::dice::Dice;
+use crate::spelling::{Said, joined};
+
+/// A declared value as TOML.
+pub(crate) fn value(dice: &mut Dice, format: &Format, said: &Said) -> String {
+    match (format, said) {
+        (Format::Property(shape), Said::Parts(parts)) if dice.chance(50) => {
+            table(dice, shape, parts)
+        }
+        (Format::Property(shape), Said::Parts(parts)) => quoted(&joined(shape, parts)),
+        (_, Said::Plain(text)) => plain(dice, format, text),
+        (_, Said::Parts(_)) => panic!("only property strings have parts"),
+    }
+}
+
+/// A text in quotes.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => write!(quoted, "\\u{:04X}", u32::from(c)).unwrap(),
+            c => quoted.push(c),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+fn plain(dice: &mut Dice, format: &Format, text: &str) -> String {
+    match format {
+        Format::Bool => match (text, dice.roll(4)) {
+            ("1", 0) => "true".to_owned(),
+            ("1", 1) => "\"yes\"".to_owned(),
+            (_, 0) => "false".to_owned(),
+            (_, 1) => "\"Off\"".to_owned(),
+            (text, 2) => text.to_owned(),
+            (text, _) => quoted(text),
+        },
+        Format::Mebibytes { .. } => match dice.roll(4) {
+            0 => text.to_owned(),
+            1 => format!("\"{text}MiB\""),
+            2 => format!("\"{text} M\""),
+            _ => quoted(text),
+        },
+        Format::Integer { .. } | Format::Weight { .. } | Format::Number { .. }
+            if dice.chance(50) =>
+        {
+            text.to_owned()
+        }
+        Format::List { .. } | Format::Words { .. } | Format::Tags if dice.chance(50) => {
+            array(text.split([',', ';', ' ']))
+        }
+        Format::Hotplug if text.contains(',') && dice.chance(50) => array(text.split(',')),
+        Format::Boot if text.starts_with("order=") && dice.chance(50) => {
+            array(text["order=".len()..].split(';'))
+        }
+        Format::Environment => array(text.split('\0')),
+        Format::SshKeys if dice.chance(50) => array(text.split('\n')),
+        _ => quoted(text),
+    }
+}
+
+fn array<'t>(items: impl Iterator<Item = &'t str>) -> String {
+    let items: Vec<String> = items.filter(|item| !item.is_empty()).map(quoted).collect();
+    format!("[{}]", items.join(", "))
+}
+
+fn table(dice: &mut Dice, shape: &Shape, parts: &[(&'static str, String)]) -> String {
+    let mut entries = Vec::new();
+    for (name, value) in parts {
+        let part = shape.part(name).unwrap();
+        let fresh = value.split_once(':').filter(|(_, size)| size.parse::<f64>().is_ok());
+        match (part.format, fresh) {
+            (Format::Volume, Some((storage, size))) if dice.chance(60) => {
+                entries.push(format!("storage = {}", quoted(storage)));
+                entries.push(format!("size = \"{size}GiB\""));
+            }
+            (format, _) => entries.push(format!("{name} = {}", plain(dice, &format, value))),
+        }
+    }
+    dice.shuffle(&mut entries);
+    format!("{{ {} }}", entries.join(", "))
+}

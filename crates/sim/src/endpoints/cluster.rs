@@ -1,0 +1,171 @@
+//! Cluster-wide reads: resources as last broadcast, next free number, options, log.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::GuestKind;
+use evenkeel_core::release::Release;
+use serde_json::{Map, Value, json};
+
+use super::{Answer, Context, guests};
+use crate::reply::{Failure, Success};
+use crate::world::{Power, World};
+
+/// What the statistics daemon saw of one guest; up to ten seconds old.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Seen {
+    status: &'static str,
+    name: String,
+}
+
+/// Takes the picture the cluster will show until the next broadcast.
+pub(crate) fn broadcast(world: &World) -> BTreeMap<u32, Seen> {
+    let seen = world.guests.iter().map(|(vmid, guest)| {
+        let status = match guest.power {
+            Power::Stopped => "stopped",
+            Power::Running { paused: true, .. } => "paused",
+            Power::Running { paused: false, .. } => "running",
+        };
+        (*vmid, Seen { status, name: guests::name(guest) })
+    });
+    seen.collect()
+}
+
+pub(super) fn next_id(cx: &Context<'_>) -> Answer {
+    match cx.text("vmid") {
+        None => Ok(json!(cx.world.next_id().to_string()).into()),
+        Some(vmid) => {
+            match vmid.parse::<u32>().ok().filter(|id| cx.world.guests.contains_key(id)) {
+                Some(_) => Err(Failure::param("vmid", format!("VM {vmid} already exists"))),
+                None => Ok(json!(vmid).into()),
+            }
+        }
+    }
+}
+
+pub(super) fn options(cx: &Context<'_>) -> Success {
+    if !cx.may("/", &["Sys.Audit"]) {
+        return json!({}).into();
+    }
+    let mut options: Map<String, Value> =
+        cx.world.options.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+    options.entry("mac_prefix").or_insert_with(|| json!("BC:24:11"));
+    if let Some(style) = cx.world.options.get("tag-style") {
+        let parts = style.split(',').filter_map(|part| part.split_once('='));
+        let parts: Map<String, Value> = parts.map(|(k, v)| (k.to_owned(), json!(v))).collect();
+        options.insert("tag-style".into(), parts.into());
+    }
+    Value::Object(options).into()
+}
+
+pub(super) fn set_options(cx: &mut Context<'_>) -> Success {
+    let gone = cx.text("delete").unwrap_or_default().to_owned();
+    for name in crate::format::split_list(&gone) {
+        cx.world.options.remove(name);
+    }
+    for name in cx.params.keys().filter(|name| *name != "delete") {
+        if let Some(value) = cx.text(name).map(str::to_owned) {
+            cx.world.options.insert(name.clone(), value);
+        }
+    }
+    Value::Null.into()
+}
+
+pub(super) fn status(cx: &Context<'_>) -> Success {
+    let node = &cx.world.node;
+    json!([{"type": "node", "id": format!("node/{node}"), "name": node, "nodeid": 0, "ip": "127.0.0.1", "local": 1, "online": 1, "level": ""}])
+        .into()
+}
+
+pub(super) fn log(cx: &Context<'_>) -> Success {
+    if !cx.may("/", &["Sys.Syslog"]) {
+        return json!([]).into();
+    }
+    let max = usize::try_from(cx.number("max").unwrap_or(50)).unwrap_or(usize::MAX);
+    let lines = cx.world.cluster_log.iter().enumerate().rev().take(max);
+    lines
+        .map(|(uid, (time, user, message))| {
+            json!({"uid": uid, "time": time, "node": cx.world.node, "user": user, "msg": message, "tag": "pvedaemon", "pri": 6, "pid": 1000})
+        })
+        .collect::<Value>()
+        .into()
+}
+
+pub(super) fn resources(cx: &Context<'_>) -> Success {
+    let wanted = cx.text("type");
+    let wants = |kind: &str| wanted.is_none_or(|wanted| wanted == kind);
+    let mut all: Vec<Value> = Vec::new();
+    if wants("vm") {
+        for guest in cx.world.guests.values() {
+            if cx.may(&format!("/vms/{}", guest.id.vmid), &["VM.Audit"]) {
+                all.push(guest_resource(cx, guest));
+            }
+        }
+    }
+    let node = &cx.world.node;
+    if wants("node") {
+        let mut entry = super::node::summary(cx);
+        entry["cgroup-mode"] = json!(2);
+        all.push(entry);
+    }
+    if wants("storage") {
+        for (name, storage) in &cx.world.storages {
+            if cx.may(&format!("/storage/{name}"), &["Datastore.Audit", "Datastore.AllocateSpace"])
+            {
+                let content: Vec<&str> = storage.content.iter().map(String::as_str).collect();
+                all.push(json!({
+                    "id": format!("storage/{node}/{name}"), "type": "storage", "storage": name, "node": node,
+                    "status": "available", "plugintype": storage.kind.as_str(), "shared": 0,
+                    "content": content.join(","), "disk": storage.used_bytes(), "maxdisk": storage.total_bytes,
+                }));
+            }
+        }
+    }
+    if wants("sdn") && cx.may("/sdn/zones/localnetwork", &["SDN.Audit", "SDN.Use"]) {
+        all.push(if cx.world.release() >= Release::V9_0 {
+            json!({"id": format!("network/{node}/zone/localnetwork"), "type": "network", "network": "localnetwork", "network-type": "zone", "node": node, "status": "ok"})
+        } else {
+            json!({"id": format!("sdn/{node}/localnetwork"), "type": "sdn", "sdn": "localnetwork", "node": node, "status": "ok"})
+        });
+    }
+    Value::Array(all).into()
+}
+
+/// Lock and tags are read live; status and name are as old as the last broadcast.
+fn guest_resource(cx: &Context<'_>, guest: &crate::world::Guest) -> Value {
+    let id = guest.id;
+    let mut entry = json!({
+        "id": id.to_string(), "vmid": id.vmid.get(), "type": id.kind.as_str(), "node": cx.world.node,
+        "status": "unknown", "template": u8::from(guest.config.is_set("template")),
+    });
+    for key in ["lock", "tags"] {
+        if let Some(value) = guest.config.get(key).filter(|value| !value.is_empty()) {
+            entry[key] = json!(value);
+        }
+    }
+    let Some(seen) = cx.seen.get(&id.vmid.get()) else { return entry };
+    let numbers = guests::numbers(cx.world, guest, cx.now_ms);
+    entry["status"] = json!(match (id.kind, seen.status) {
+        (GuestKind::Lxc, "paused") => "running",
+        (GuestKind::Lxc | GuestKind::Qemu, status) => status,
+    });
+    entry["name"] = json!(seen.name);
+    for key in [
+        "maxmem",
+        "maxdisk",
+        "disk",
+        "mem",
+        "cpu",
+        "netin",
+        "netout",
+        "diskread",
+        "diskwrite",
+        "uptime",
+    ] {
+        entry[key] = numbers.get(key).cloned().unwrap_or(json!(0));
+    }
+    entry["maxcpu"] = numbers.get("cpus").cloned().unwrap_or(json!(1));
+    if cx.world.release() >= Release::V9_0 {
+        entry["memhost"] = json!(0);
+    }
+    entry
+}

@@ -1,0 +1,301 @@
+//! Time and order: requests queue for workers, wait for file locks, fork tasks; tasks end.
+//!
+//! ```text
+//! submit ─► log in ─► front call ───────────────► answer
+//!                 └─► one of 3 workers ─► handler ─► answer
+//!                                   waits: file lock (10 s), its own task
+//! advance: locks free up, tasks begin and end, waiting handlers run again
+//! ```
+//! Nothing here reads a clock: every entry takes the moment as an argument, so a paused clock gives
+//! the same run every time.
+
+mod request;
+mod schedule;
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::GuestId;
+
+use crate::fault::{Event, Fault, Faults};
+use crate::job::Timings;
+use crate::record::Record;
+use crate::reply::Reply;
+use crate::request::Request;
+use crate::task::{Stage, Tasks};
+use crate::world::{Power, World};
+
+pub(crate) use request::Pending;
+
+/// A Proxmox VE node in memory: state, tasks, faults and a log of what arrived.
+#[derive(Debug)]
+pub struct Simulator {
+    /// What the node keeps; tests may look and change between requests.
+    pub world: World,
+    /// How long things take.
+    pub timings: Timings,
+    /// Whether refused log-ins wait three seconds, as PVE's do.
+    pub delay_unauthorised: bool,
+    /// Whether calls of the root daemon close their connection, as measured on a busy server.
+    pub close_after_protected: bool,
+    pub(crate) tasks: Tasks,
+    pub(crate) faults: Faults,
+    pub(crate) records: Vec<Record>,
+    /// Where the log begins for its readers; requests on their way keep their place before it.
+    first_record: usize,
+    pub(crate) pending: BTreeMap<u64, Pending>,
+    /// Who holds which guest's file lock.
+    pub(crate) locks: BTreeMap<GuestId, Holder>,
+    pub(crate) now_ms: u64,
+    /// What the statistics daemon last broadcast: guest number to status, with the tick it did so.
+    pub(crate) seen: (u64, BTreeMap<u32, crate::endpoints::Seen>),
+    next_ticket: u64,
+    /// Grows with every certificate renewal; HTTP fronts compare it.
+    pub(crate) certificate: u64,
+    /// Grows with every restart; fronts drop connections older than it.
+    pub(crate) restarts: u64,
+}
+
+/// Beyond this the request log loses its older half; a test that reads it sends far fewer.
+const RECORDS_KEPT: usize = 400_000;
+/// Beyond this, tasks no index lists are dropped at once instead of at midnight.
+const TASKS_KEPT: usize = 4_096;
+
+/// The holder of a file lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// The task with this process id.
+    Task(u32),
+    /// Somebody outside, until then.
+    Foreign { until_ms: u64 },
+}
+
+/// A request that was submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(pub(crate) u64);
+
+/// What became of a request.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// Answered.
+    Reply(Reply),
+    /// The connection breaks without an answer.
+    Dropped,
+    /// Not yet; ask again at this moment, or when anything else happened.
+    Wait {
+        /// The next moment at which something can change, if one is known.
+        until_ms: Option<u64>,
+    },
+}
+
+impl Simulator {
+    /// A node with this state, at the beginning of its time.
+    pub fn new(world: World) -> Self {
+        Self {
+            world,
+            timings: Timings::default(),
+            delay_unauthorised: true,
+            close_after_protected: true,
+            tasks: Tasks::default(),
+            faults: Faults::default(),
+            records: Vec::new(),
+            first_record: 0,
+            pending: BTreeMap::new(),
+            locks: BTreeMap::new(),
+            now_ms: 0,
+            seen: (0, BTreeMap::new()),
+            next_ticket: 0,
+            certificate: 0,
+            restarts: 0,
+        }
+    }
+
+    /// A request arrives. Ask [`Self::poll`] what became of it.
+    #[expect(clippy::needless_pass_by_value, reason = "a request that was sent is gone")]
+    pub fn submit(&mut self, now_ms: u64, request: Request) -> Ticket {
+        self.advance(now_ms);
+        self.forget_the_oldest();
+        self.next_ticket += 1;
+        let ticket = self.next_ticket;
+        let pending = self.receive(&request);
+        self.pending.insert(ticket, pending);
+        self.settle();
+        Ticket(ticket)
+    }
+
+    /// Keeps memory bounded in long runs.
+    fn forget_the_oldest(&mut self) {
+        if self.tasks.all.len() > TASKS_KEPT {
+            self.tasks.clean_up();
+        }
+        if self.records.len() > RECORDS_KEPT && self.pending.is_empty() {
+            self.records.drain(..RECORDS_KEPT / 2);
+            self.first_record = self.first_record.saturating_sub(RECORDS_KEPT / 2);
+        }
+    }
+
+    /// The node's clock in Unix seconds, as its `Date` header and its tasks show it.
+    pub fn unix_s(&self) -> u64 {
+        self.world.unix(self.now_ms)
+    }
+
+    /// What became of a request; a final outcome is given once.
+    pub fn poll(&mut self, now_ms: u64, ticket: Ticket) -> Outcome {
+        self.advance(now_ms);
+        match self.pending.get_mut(&ticket.0).and_then(Pending::take_outcome) {
+            Some(outcome) => {
+                self.pending.retain(|number, pending| *number != ticket.0 || pending.is_working());
+                outcome
+            }
+            None if self.pending.contains_key(&ticket.0) => {
+                Outcome::Wait { until_ms: self.next_event_ms() }
+            }
+            None => Outcome::Dropped,
+        }
+    }
+
+    /// A request from submission to its final outcome, letting virtual time pass as needed.
+    pub fn call(&mut self, request: Request) -> Outcome {
+        let ticket = self.submit(self.now_ms, request);
+        loop {
+            match self.poll(self.now_ms, ticket) {
+                Outcome::Wait { until_ms: Some(until_ms) } => self.advance(until_ms),
+                Outcome::Wait { until_ms: None } => return Outcome::Dropped,
+                done @ (Outcome::Reply(_) | Outcome::Dropped) => return done,
+            }
+        }
+    }
+
+    /// The virtual clock, in milliseconds since the beginning.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Lets time pass until no task is running.
+    pub fn run_tasks(&mut self) {
+        while self.tasks.all.iter().any(super::task::Task::is_running) {
+            let Some(next) = self.next_event_ms() else { return };
+            self.advance(next);
+        }
+    }
+
+    /// Puts a fault into force.
+    pub fn inject(&mut self, fault: Fault) {
+        self.faults.add(fault);
+    }
+
+    /// Takes all faults out of force.
+    pub fn clear_faults(&mut self) {
+        self.faults.clear();
+    }
+
+    /// The request log, oldest first.
+    pub fn records(&self) -> &[Record] {
+        self.records.get(self.first_record..).unwrap_or_default()
+    }
+
+    /// Empties the request log.
+    pub fn clear_records(&mut self) {
+        self.first_record = self.records.len();
+    }
+
+    /// Something happens behind the client's back.
+    pub fn happen(&mut self, event: Event) {
+        match event {
+            Event::Lock { guest, lock } => {
+                if let Some(record) = self.world.guest_mut(guest) {
+                    record.config.set_lock(lock.as_deref());
+                }
+            }
+            Event::HoldFileLock { guest, ms } => {
+                let until_ms = self.now_ms + ms;
+                self.locks.insert(guest, Holder::Foreign { until_ms });
+            }
+            Event::Quorum { quorate } => self.world.quorate = quorate,
+            Event::Restart => self.restart(),
+            Event::NewCertificate => self.certificate += 1,
+            Event::Edit { guest, set } => {
+                if let Some(record) = self.world.guest_mut(guest) {
+                    for (key, value) in set {
+                        match value {
+                            Some(value) => record.config.active.insert(key, value),
+                            None => record.config.active.remove(&key),
+                        };
+                    }
+                }
+            }
+            Event::Reuse { guest } => self.reuse(guest),
+            Event::Destroy { guest } => {
+                self.world.guests.remove(&guest.vmid.get());
+            }
+            Event::Power { guest, running } => {
+                let since_ms = self.now_ms;
+                if let Some(record) = self.world.guest_mut(guest) {
+                    record.power = if running {
+                        Power::Running { since_ms, pid: 4242, paused: false }
+                    } else {
+                        Power::Stopped
+                    };
+                }
+            }
+            Event::IgnoreShutdown { guest, ignores } => {
+                if let Some(record) = self.world.guest_mut(guest) {
+                    record.ignores_shutdown = ignores;
+                }
+            }
+            Event::ForgetTasks => self.tasks.forget(),
+        }
+        self.settle();
+    }
+
+    /// Another guest takes the number: same kind, nothing else in common.
+    fn reuse(&mut self, guest: GuestId) {
+        let Some(old) = self.world.guests.remove(&guest.vmid.get()) else { return };
+        let mut config = old.config;
+        config.snapshots.clear();
+        config.pending.clear();
+        config.pending_delete.clear();
+        let mac = self.world.new_mac();
+        let uuid = self.world.random.uuid();
+        for (key, value) in &mut config.active {
+            match key.as_str() {
+                "hostname" | "name" => "stranger".clone_into(value),
+                "smbios1" => *value = format!("uuid={uuid}"),
+                "vmgenid" => value.clone_from(&uuid),
+                "meta" => {
+                    *value = format!(
+                        "creation-qemu=9.2.0,ctime={}",
+                        self.world.epoch_s + self.now_ms / 1000
+                    );
+                }
+                "net0" => *value = format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
+                _ => {}
+            }
+        }
+        config.active.remove("description");
+        config.active.remove("tags");
+        self.world.put_guest(guest, config, Power::Stopped);
+    }
+
+    /// Running tasks are interrupted, requests in flight lose their connection.
+    fn restart(&mut self) {
+        self.restarts += 1;
+        let now_s = self.world.unix(self.now_ms);
+        for at in 0..self.tasks.all.len() {
+            if self.tasks.all[at].is_running() {
+                self.tasks.all[at].log.push("received interrupt".into());
+                if let Some(guest) = self.tasks.all[at].lock() {
+                    self.locks.remove(&guest);
+                }
+                self.tasks.end(at, "unexpected status", now_s);
+            }
+        }
+        for pending in self.pending.values_mut() {
+            pending.drop_connection();
+        }
+    }
+
+    /// The stage of the newest task of a type, for tests that wait for one.
+    pub fn is_task_running(&self, kind: &str) -> bool {
+        self.tasks.all.iter().any(|task| task.upid.kind == kind && task.stage != Stage::Ended)
+    }
+}

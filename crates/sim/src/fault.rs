@@ -1,0 +1,193 @@
+//! What can go wrong on purpose: rules that meet requests and tasks, and things that happen.
+//!
+//! Tests and the admin endpoint `POST /sim/faults` hand these to [`crate::Simulator`].
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::GuestId;
+use serde::{Deserialize, Serialize};
+
+/// A rule that waits for requests or tasks it fits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What it does.
+    pub effect: Effect,
+    /// Only requests of this method; all if absent.
+    #[serde(default)]
+    pub method: Option<String>,
+    /// Only requests whose path contains this, or tasks whose UPID does; all if absent.
+    #[serde(default)]
+    pub contains: Option<String>,
+    /// How often it strikes before it is gone; for ever if absent.
+    #[serde(default)]
+    pub times: Option<u32>,
+}
+
+/// What a fault does to what it meets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Effect {
+    /// The request arrives so much later.
+    Latency {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// The proxy answers with this status instead; 595 never executes.
+    ProxyStatus {
+        /// 595, 596 or 599.
+        status: u16,
+        /// Whether the call behind it is carried out all the same.
+        executed: bool,
+    },
+    /// The connection breaks before the call is carried out.
+    DropBefore,
+    /// The call is carried out, then the connection breaks.
+    DropAfter,
+    /// The task ends with this error instead of its work.
+    TaskFails {
+        /// The exit status.
+        message: String,
+    },
+    /// The task is killed when its time is over, its work undone: `unexpected status`.
+    TaskKilled,
+    /// The answer is lost and the task forks only so much later.
+    LateFork {
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// The answer is this text, not JSON.
+    Garbage {
+        /// The body.
+        body: String,
+    },
+}
+
+/// Something that happens behind the client's back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", deny_unknown_fields)]
+pub enum Event {
+    /// Somebody sets or clears a config lock.
+    Lock {
+        /// Whose.
+        guest: GuestId,
+        /// `None` clears it.
+        lock: Option<String>,
+    },
+    /// Somebody holds a guest's file lock for a while.
+    HoldFileLock {
+        /// Whose.
+        guest: GuestId,
+        /// Milliseconds.
+        ms: u64,
+    },
+    /// Quorum is lost or comes back.
+    Quorum {
+        /// Whether there is one.
+        quorate: bool,
+    },
+    /// The daemons restart: connections break, tasks are interrupted.
+    Restart,
+    /// The certificate is renewed; HTTP fronts present a new one to new connections.
+    NewCertificate,
+    /// Somebody edits a guest's file: `None` removes the key.
+    Edit {
+        /// Whose.
+        guest: GuestId,
+        /// Keys and values.
+        set: BTreeMap<String, Option<String>>,
+    },
+    /// The guest is destroyed and another takes its number.
+    Reuse {
+        /// Whose number.
+        guest: GuestId,
+    },
+    /// The guest is destroyed by somebody else.
+    Destroy {
+        /// Which.
+        guest: GuestId,
+    },
+    /// The guest starts or stops by itself, without a task.
+    Power {
+        /// Which.
+        guest: GuestId,
+        /// Whether it runs then.
+        running: bool,
+    },
+    /// From now on the guest ignores polite shutdowns, or obeys again.
+    IgnoreShutdown {
+        /// Which.
+        guest: GuestId,
+        /// Whether it ignores them.
+        ignores: bool,
+    },
+    /// The node forgets every ended task.
+    ForgetTasks,
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Faults(Vec<Fault>);
+
+impl Faults {
+    pub(crate) fn add(&mut self, fault: Fault) {
+        self.0.push(fault);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn all(&self) -> &[Fault] {
+        &self.0
+    }
+
+    /// The first effect on a request, counted.
+    pub(crate) fn on_request(&mut self, method: &str, path: &str) -> Option<Effect> {
+        self.strike(
+            |effect| !matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled),
+            Some(method),
+            path,
+        )
+    }
+
+    /// The first effect on a task, counted.
+    pub(crate) fn on_task(&mut self, upid: &str) -> Option<Effect> {
+        self.strike(
+            |effect| matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled),
+            None,
+            upid,
+        )
+    }
+
+    fn strike(
+        &mut self,
+        kind: impl Fn(&Effect) -> bool,
+        method: Option<&str>,
+        text: &str,
+    ) -> Option<Effect> {
+        let fits = |fault: &Fault| {
+            kind(&fault.effect)
+                && fault.times != Some(0)
+                && (method.is_none() || fault.method.as_deref().is_none_or(|m| Some(m) == method))
+                && fault.contains.as_deref().is_none_or(|part| text.contains(part))
+        };
+        let fault = self.0.iter_mut().find(|fault| fits(fault))?;
+        if let Some(times) = &mut fault.times {
+            *times -= 1;
+        }
+        Some(fault.effect.clone())
+    }
+}
+
+impl Effect {
+    /// The rule that strikes once whatever comes.
+    pub fn once(self) -> Fault {
+        Fault { effect: self, method: None, contains: None, times: Some(1) }
+    }
+
+    /// The rule that strikes every request or task whose path or UPID contains the text.
+    pub fn on(self, contains: &str) -> Fault {
+        Fault { effect: self, method: None, contains: Some(contains.to_owned()), times: None }
+    }
+}

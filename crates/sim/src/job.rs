@@ -1,0 +1,365 @@
+//! What a task does: checks and locks when it gets the file lock, effects when its time is over.
+//!
+//! The engine calls [`begin`] and, after the duration it gives, [`finish`]. An error of either is
+//! the task's exit status. Nothing here may look at a clock.
+
+mod create;
+mod disks;
+mod power;
+mod snapshots;
+
+use std::fmt::Write as _;
+
+use evenkeel_core::id::GuestId;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::world::World;
+use crate::write::{Change, locked_text, no_config};
+
+pub(crate) use snapshots::available as snapshots_available;
+
+/// The work of one task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Job {
+    Start {
+        guest: GuestId,
+    },
+    Stop {
+        guest: GuestId,
+    },
+    Shutdown {
+        guest: GuestId,
+        timeout_s: u64,
+        force: bool,
+    },
+    Reboot {
+        guest: GuestId,
+        timeout_s: u64,
+    },
+    Reset {
+        guest: GuestId,
+    },
+    Pause {
+        guest: GuestId,
+    },
+    Hibernate {
+        guest: GuestId,
+    },
+    Resume {
+        guest: GuestId,
+    },
+    Create {
+        guest: GuestId,
+        config: Box<Config>,
+        start: bool,
+        broken: Option<String>,
+    },
+    Restore {
+        guest: GuestId,
+        config: Box<Config>,
+        start: bool,
+    },
+    Clone {
+        source: GuestId,
+        target: GuestId,
+        config: Box<Config>,
+        full: bool,
+        storage: Option<String>,
+        format: Option<String>,
+    },
+    Template {
+        guest: GuestId,
+    },
+    Resize {
+        guest: GuestId,
+        disk: String,
+        relative: bool,
+        bytes: u64,
+        digest: Option<String>,
+    },
+    Move {
+        guest: GuestId,
+        disk: String,
+        storage: String,
+        delete: bool,
+    },
+    Reassign {
+        guest: GuestId,
+        disk: String,
+        target: GuestId,
+        target_disk: String,
+    },
+    Snapshot {
+        guest: GuestId,
+        name: String,
+        description: String,
+        state: bool,
+    },
+    Rollback {
+        guest: GuestId,
+        name: String,
+        start: bool,
+    },
+    DeleteSnapshot {
+        guest: GuestId,
+        name: String,
+        force: bool,
+    },
+    Destroy {
+        guest: GuestId,
+        purge: bool,
+        unreferenced: bool,
+        force: bool,
+    },
+    Configure {
+        guest: GuestId,
+        change: Box<Change>,
+        skip_lock: bool,
+    },
+    Backup {
+        guests: Vec<GuestId>,
+        storage: String,
+        remove: bool,
+        protected: bool,
+    },
+    DeleteVolume {
+        volume: String,
+    },
+}
+
+/// How long things take, in milliseconds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timings {
+    /// Starting a guest.
+    pub start_ms: u64,
+    /// Killing a guest.
+    pub stop_ms: u64,
+    /// A guest going down by itself.
+    pub shutdown_ms: u64,
+    /// Unpacking a template or making disks.
+    pub create_ms: u64,
+    /// Copying disks: clone, move, backup.
+    pub copy_ms: u64,
+    /// Everything short: destroy, resize, snapshot, template.
+    pub short_ms: u64,
+}
+
+impl Default for Timings {
+    fn default() -> Self {
+        Self {
+            start_ms: 1500,
+            stop_ms: 800,
+            shutdown_ms: 2000,
+            create_ms: 800,
+            copy_ms: 1500,
+            short_ms: 300,
+        }
+    }
+}
+
+/// The world as a task sees it.
+pub(crate) struct Site<'a> {
+    pub(crate) world: &'a mut World,
+    pub(crate) timings: &'a Timings,
+    pub(crate) now_ms: u64,
+    pub(crate) log: &'a mut Vec<String>,
+    /// How many warnings the task has given so far.
+    pub(crate) warnings: u32,
+}
+
+/// A worker waits this long for the guest's file lock.
+pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
+
+impl Job {
+    /// The guest whose file lock the task holds for its whole run.
+    pub(crate) fn lock(&self) -> Option<GuestId> {
+        match self {
+            Self::Start { guest }
+            | Self::Stop { guest }
+            | Self::Shutdown { guest, .. }
+            | Self::Reboot { guest, .. }
+            | Self::Reset { guest }
+            | Self::Pause { guest }
+            | Self::Hibernate { guest }
+            | Self::Resume { guest }
+            | Self::Create { guest, .. }
+            | Self::Restore { guest, .. }
+            | Self::Clone { target: guest, .. }
+            | Self::Template { guest }
+            | Self::Resize { guest, .. }
+            | Self::Move { guest, .. }
+            | Self::Reassign { guest, .. }
+            | Self::Snapshot { guest, .. }
+            | Self::Rollback { guest, .. }
+            | Self::DeleteSnapshot { guest, .. }
+            | Self::Destroy { guest, .. }
+            | Self::Configure { guest, .. } => Some(*guest),
+            Self::Backup { .. } | Self::DeleteVolume { .. } => None,
+        }
+    }
+}
+
+/// Begins a task that has its lock: gives how long it will run.
+pub(crate) fn begin(site: &mut Site<'_>, job: &Job) -> Result<u64, String> {
+    let t = site.timings.clone();
+    match job {
+        Job::Start { guest } => power::begin_start(site, *guest).map(|()| t.start_ms),
+        Job::Stop { guest } => {
+            power::begin_stop(site, *guest).map(|running| if running { t.stop_ms } else { 0 })
+        }
+        Job::Shutdown { guest, timeout_s, force } => {
+            power::begin_shutdown(site, *guest, *timeout_s, *force)
+        }
+        Job::Reboot { guest, timeout_s } => power::begin_shutdown(site, *guest, *timeout_s, true),
+        Job::Reset { guest }
+        | Job::Pause { guest }
+        | Job::Hibernate { guest }
+        | Job::Resume { guest } => {
+            unlocked(site.world, *guest)?;
+            Ok(t.short_ms)
+        }
+        Job::Create { guest, config, .. } => {
+            create::begin(site, *guest, config).map(|()| t.create_ms)
+        }
+        Job::Restore { guest, .. } => exists(site.world, *guest).map(|_| t.create_ms),
+        Job::Clone { source, target, .. } => {
+            create::begin_clone(site, *source, *target).map(|()| t.copy_ms)
+        }
+        Job::Template { guest } => disks::begin_template(site, *guest).map(|()| t.short_ms),
+        Job::Resize { guest, disk, relative, bytes, digest } => {
+            disks::begin_resize(site, *guest, disk, *relative, *bytes, digest.as_deref())
+                .map(|()| t.short_ms)
+        }
+        Job::Move { guest, disk, .. } | Job::Reassign { guest, disk, .. } => {
+            disks::begin_move(site, *guest, disk).map(|()| t.copy_ms)
+        }
+        Job::Snapshot { guest, name, .. } => {
+            snapshots::begin(site, *guest, name).map(|()| t.short_ms)
+        }
+        Job::Rollback { guest, name, .. } => {
+            snapshots::begin_rollback(site, *guest, name).map(|()| t.short_ms)
+        }
+        Job::DeleteSnapshot { guest, name, .. } => {
+            snapshots::begin_delete(site, *guest, name).map(|()| t.short_ms)
+        }
+        Job::Destroy { guest, purge, force, .. } => {
+            create::begin_destroy(site, *guest, *purge, *force).map(|()| t.short_ms)
+        }
+        Job::Configure { .. } => Ok(0),
+        Job::Backup { guests, .. } => {
+            disks::begin_backup(site, guests);
+            Ok(t.copy_ms)
+        }
+        Job::DeleteVolume { .. } => Ok(t.short_ms),
+    }
+}
+
+/// Ends a task whose time is over: its effects.
+pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<(), String> {
+    match job {
+        Job::Start { guest } => return power::started(site, *guest),
+        Job::Stop { guest } => power::stopped(site, *guest),
+        Job::Shutdown { guest, timeout_s, force } => {
+            return power::shut_down(site, *guest, *timeout_s, *force);
+        }
+        Job::Reboot { guest, .. } => return power::rebooted(site, *guest),
+        Job::Reset { .. } => {}
+        Job::Pause { guest } => power::paused(site, *guest, true),
+        Job::Hibernate { guest } => power::hibernated(site, *guest),
+        Job::Resume { guest } => power::paused(site, *guest, false),
+        Job::Create { guest, config, start, broken } => {
+            return create::created(site, *guest, config, *start, broken.as_deref());
+        }
+        Job::Restore { guest, config, start } => {
+            return create::created(site, *guest, config, *start, None);
+        }
+        Job::Clone { source, target, config, full, storage, format } => {
+            let (storage, format) = (storage.as_deref(), format.as_deref());
+            return create::cloned(site, *source, *target, config, *full, storage, format);
+        }
+        Job::Template { guest } => disks::templated(site, *guest),
+        Job::Resize { guest, disk, relative, bytes, .. } => {
+            disks::resized(site, *guest, disk, *relative, *bytes);
+        }
+        Job::Move { guest, disk, storage, delete } => {
+            return disks::moved(site, *guest, disk, storage, *delete);
+        }
+        Job::Reassign { guest, disk, target, target_disk } => {
+            return disks::reassigned(site, *guest, disk, *target, target_disk);
+        }
+        Job::Snapshot { guest, name, description, state } => {
+            snapshots::taken(site, *guest, name, description, *state);
+        }
+        Job::Rollback { guest, name, start } => {
+            return snapshots::rolled_back(site, *guest, name, *start);
+        }
+        Job::DeleteSnapshot { guest, name, .. } => snapshots::deleted(site, *guest, name),
+        Job::Destroy { guest, unreferenced, .. } => create::destroyed(site, *guest, *unreferenced),
+        Job::Configure { guest, change, skip_lock } => {
+            return configure(site, *guest, change, *skip_lock);
+        }
+        Job::Backup { guests, storage, remove, protected } => {
+            return disks::backed_up(site, guests, storage, *remove, *protected);
+        }
+        Job::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
+    }
+    Ok(())
+}
+
+/// What a killed worker leaves behind: config locks stay, a shutdown says why it ended.
+pub(crate) fn killed(job: &Job, log: &mut Vec<String>) {
+    if let Job::Shutdown { guest, timeout_s, .. } = job {
+        log.push(format!(
+            "command 'lxc-stop -n {} --nokill --timeout {timeout_s}' failed: received interrupt",
+            guest.vmid
+        ));
+    }
+}
+
+fn configure(
+    site: &mut Site<'_>,
+    guest: GuestId,
+    change: &Change,
+    skip_lock: bool,
+) -> Result<(), String> {
+    site.log.push(describe(guest, change));
+    match crate::write::qemu::update(site.world, guest, change, skip_lock, site.now_ms) {
+        Ok(()) => Ok(()),
+        Err(crate::reply::Failure::Died(message)) => Err(message),
+        Err(crate::reply::Failure::Params(errors)) => {
+            let lines: Vec<String> =
+                errors.iter().map(|(k, v)| format!("{k}: {}", v.trim_end())).collect();
+            Err(format!("400 Parameter verification failed. {}", lines.join(" ")))
+        }
+        Err(_) => Err("internal error".to_owned()),
+    }
+}
+
+/// `update VM 310: -description y`, as the task and the cluster log show it.
+pub(crate) fn describe(guest: GuestId, change: &Change) -> String {
+    let mut words = String::new();
+    if !change.delete.is_empty() {
+        let _infallible = write!(words, " -delete {}", change.delete.join(","));
+    }
+    for (key, value) in &change.set {
+        let shown =
+            if key == "cipassword" { "<hidden>" } else { value.as_deref().unwrap_or_default() };
+        let _infallible = write!(words, " -{key} {shown}");
+    }
+    format!("update VM {}:{words}", guest.vmid)
+}
+
+fn exists(world: &World, guest: GuestId) -> Result<&Config, String> {
+    world.guest(guest).map(|guest| &guest.config).ok_or_else(|| no_config(world, guest))
+}
+
+/// The file, unless a config lock is set.
+fn unlocked(world: &World, guest: GuestId) -> Result<&Config, String> {
+    let config = exists(world, guest)?;
+    match config.lock() {
+        Some(lock) => Err(locked_text(guest.kind, lock)),
+        None => Ok(config),
+    }
+}

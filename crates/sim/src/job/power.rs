@@ -1,0 +1,220 @@
+//! Starting, stopping and what waits for either.
+
+use evenkeel_core::id::{GuestId, GuestKind};
+
+use super::{Site, exists, unlocked};
+use crate::config::Config;
+use crate::schema::Errors;
+use crate::world::{Power, World, is_net_key};
+
+pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
+    let config = exists(site.world, guest)?;
+    let allowed = match guest.kind {
+        GuestKind::Lxc => "mounted",
+        GuestKind::Qemu => "suspended",
+    };
+    if config.is_set("template") {
+        return Err(match guest.kind {
+            GuestKind::Lxc => "you can't start a CT if it's a template",
+            GuestKind::Qemu => "you can't start a vm if it's a template",
+        }
+        .to_owned());
+    }
+    if let Some(lock) = config.lock().filter(|lock| *lock != allowed) {
+        return Err(crate::write::locked_text(guest.kind, lock));
+    }
+    if is_running(site.world, guest) {
+        return match guest.kind {
+            GuestKind::Lxc => Ok(()),
+            GuestKind::Qemu => Err(format!("VM {} already running", guest.vmid)),
+        };
+    }
+    apply_waiting(site, guest);
+    let config = exists(site.world, guest)?;
+    if guest.kind == GuestKind::Lxc {
+        if config.get("arch").is_none() {
+            return Err(
+                "missing 'arch' - internal error at /usr/share/perl5/PVE/LXC.pm line 676.".into()
+            );
+        }
+        check_bridges(site.world, config)?;
+    }
+    Ok(())
+}
+
+fn check_bridges(world: &World, config: &Config) -> Result<(), String> {
+    for (_, value) in config.active.iter().filter(|(key, _)| is_net_key(key)) {
+        let bridge =
+            value.split(',').find_map(|part| part.strip_prefix("bridge=")).unwrap_or_default();
+        if !bridge.is_empty() && !world.bridges.contains(bridge) {
+            return Err(format!("bridge '{bridge}' does not exist"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
+    exists(site.world, guest)?;
+    if is_running(site.world, guest) {
+        return Ok(());
+    }
+    let pid = u32::try_from(2000 + site.world.random.below(60_000)).unwrap_or(2000);
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.power = Power::Running { since_ms: site.now_ms, pid, paused: false };
+        if record.config.lock() == Some("suspended") {
+            record.config.set_lock(None);
+            record.config.active.remove("vmstate");
+        }
+    }
+    warn_about_threads(site, guest);
+    Ok(())
+}
+
+/// A disk that asks for a thread of its own where the controller has none starts with a warning.
+fn warn_about_threads(site: &mut Site<'_>, guest: GuestId) {
+    let Some(config) = site.world.guest(guest).map(|record| &record.config) else { return };
+    let single = config.get("scsihw") == Some("virtio-scsi-single");
+    let asks =
+        |(key, value): (&String, &String)| key.starts_with("scsi") && value.contains("iothread=1");
+    if guest.kind == GuestKind::Qemu && !single && config.active.iter().any(asks) {
+        site.log.push("WARN: iothread is only valid with virtio disk or virtio-scsi-single controller, ignoring".into());
+        site.warnings += 1;
+    }
+}
+
+fn is_running(world: &World, guest: GuestId) -> bool {
+    world.guest(guest).is_some_and(|guest| guest.power.is_running())
+}
+
+/// A container that is gone has its own words; a machine's are shared with every config call.
+fn missing(site: &Site<'_>, guest: GuestId) -> Result<(), String> {
+    match (exists(site.world, guest), guest.kind) {
+        (Ok(_), _) => Ok(()),
+        (Err(message), GuestKind::Lxc) => Err(message),
+        (Err(_), GuestKind::Qemu) => {
+            let node = &site.world.node;
+            Err(format!("unable to find configuration file for VM {} on node '{node}'", guest.vmid))
+        }
+    }
+}
+
+/// Whether there is anything to stop.
+pub(super) fn begin_stop(site: &mut Site<'_>, guest: GuestId) -> Result<bool, String> {
+    missing(site, guest)?;
+    match guest.kind {
+        GuestKind::Lxc => unlocked(site.world, guest).map(|_| true),
+        GuestKind::Qemu if is_running(site.world, guest) => {
+            unlocked(site.world, guest).map(|_| true)
+        }
+        GuestKind::Qemu => Ok(false),
+    }
+}
+
+pub(super) fn stopped(site: &mut Site<'_>, guest: GuestId) {
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.power = Power::Stopped;
+    }
+    apply_waiting(site, guest);
+}
+
+/// How long a shutdown takes: as long as the guest needs, or twice the timeout and a little more.
+pub(super) fn begin_shutdown(
+    site: &mut Site<'_>,
+    guest: GuestId,
+    timeout_s: u64,
+    force: bool,
+) -> Result<u64, String> {
+    missing(site, guest)?;
+    let Some(record) = site.world.guest(guest).filter(|record| record.power.is_running()) else {
+        return Ok(0);
+    };
+    let polite = !record.ignores_shutdown;
+    unlocked(site.world, guest)?;
+    Ok(match (polite, guest.kind) {
+        (true, _) => site.timings.shutdown_ms,
+        (false, GuestKind::Qemu) => timeout_s * 1000,
+        (false, GuestKind::Lxc) if force => timeout_s * 1000,
+        (false, GuestKind::Lxc) => 2 * timeout_s * 1000 + 5000,
+    })
+}
+
+pub(super) fn shut_down(
+    site: &mut Site<'_>,
+    guest: GuestId,
+    timeout_s: u64,
+    force: bool,
+) -> Result<(), String> {
+    let ignored =
+        site.world.guest(guest).is_some_and(|g| g.power.is_running() && g.ignores_shutdown);
+    if ignored {
+        match guest.kind {
+            GuestKind::Lxc => site.log.push(format!(
+                "command 'lxc-stop -n {} --{}kill --timeout {timeout_s}' failed: exit code 1",
+                guest.vmid,
+                if force { "" } else { "no" }
+            )),
+            GuestKind::Qemu if force => {
+                site.log.push("VM still running - terminating now with SIGTERM".into());
+            }
+            GuestKind::Qemu => {}
+        }
+        if !force {
+            return Err(match guest.kind {
+                GuestKind::Lxc => "container did not stop",
+                GuestKind::Qemu => "VM quit/powerdown failed - got timeout",
+            }
+            .to_owned());
+        }
+    }
+    stopped(site, guest);
+    Ok(())
+}
+
+pub(super) fn rebooted(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
+    stopped(site, guest);
+    // The start hook of a container checks the lock the reboot itself ignored.
+    begin_start(site, guest)?;
+    started(site, guest)
+}
+
+pub(super) fn paused(site: &mut Site<'_>, guest: GuestId, halt: bool) {
+    if let Some(record) = site.world.guest_mut(guest)
+        && let Power::Running { paused, .. } = &mut record.power
+    {
+        *paused = halt;
+    }
+}
+
+pub(super) fn hibernated(site: &mut Site<'_>, guest: GuestId) {
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.power = Power::Stopped;
+        record.config.set_lock(Some("suspended"));
+    }
+}
+
+/// Stop and start apply everything that waits, forced removals included.
+pub(super) fn apply_waiting(site: &mut Site<'_>, guest: GuestId) {
+    let Some(record) = site.world.guest(guest) else { return };
+    let mut config = record.config.clone();
+    if config.pending.is_empty() && config.pending_delete.is_empty() {
+        return;
+    }
+    match guest.kind {
+        GuestKind::Lxc => {
+            let mut errors = Errors::new();
+            crate::write::lxc::apply_pending(
+                site.world,
+                guest,
+                &mut config,
+                None,
+                site.now_ms,
+                &mut errors,
+            );
+            site.log.extend(errors.into_values().map(|line| line.trim_end().to_owned()));
+        }
+        GuestKind::Qemu => crate::write::qemu::apply_pending(site.world, &mut config),
+    }
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.config = config;
+    }
+}

@@ -1,0 +1,56 @@
+//! A Proxmox VE in memory: one node with containers, virtual machines, storages and tasks that
+//! answers its REST API as a real one does, quirks included.
+//!
+//! ```text
+//!  Http (hyper, TLS)  ┐                    ┌ access   who may
+//!  InProcess (tokio)  ├─► Simulator ──────►├ schema   which parameters
+//!  Simulator::call    ┘   virtual time     ├ endpoints what each call does
+//!                         workers, locks   ├ write    how config keys are stored
+//!                                          └ job      what tasks do
+//! ```
+//!
+//! [`Simulator`] is a plain state machine: it takes the moment as an argument and never waits. The
+//! fronts [`Http`] and [`InProcess`] drive it with a clock. It shares only ids with the rest of
+//! evenkeel, so that both cannot misread Proxmox together.
+
+mod access;
+mod config;
+mod endpoints;
+mod engine;
+mod fault;
+mod format;
+mod http;
+mod in_process;
+mod job;
+mod property;
+mod random;
+mod record;
+mod reply;
+mod request;
+mod scenario;
+mod schema;
+mod state;
+mod storage;
+mod task;
+mod tls;
+mod world;
+mod write;
+
+pub use access::{Access, Grant, Token, User};
+pub use config::{Config, Section, SnapshotSection};
+pub use engine::{Outcome, Simulator, Ticket};
+pub use fault::{Effect, Event, Fault};
+pub use http::{Http, HttpError, HttpOptions};
+pub use in_process::InProcess;
+
+pub use job::Timings;
+pub use record::Record;
+pub use reply::{Body, Reply};
+pub use request::Request;
+pub use scenario::{Scenario, TOKENS};
+pub use state::StateError;
+
+pub use storage::{Storage, StorageKind, Volume};
+
+pub use tls::{Certificate, CertificateError};
+pub use world::{Guest, Power, World};

@@ -1,0 +1,230 @@
+//! Tasks: UPIDs, stages, logs, the index and how it forgets.
+//!
+//! Handlers fork tasks, the engine moves them through their stages, the task endpoints read them.
+
+use evenkeel_core::id::GuestId;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Identity;
+use crate::job::{Job, LOCK_WAIT_MS};
+
+/// One task, from its fork until the node forgets it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) upid: Upid,
+    pub(crate) stage: Stage,
+    pub(crate) log: Vec<String>,
+    /// The text of the last log line without `TASK ERROR: `; `OK`; `WARNINGS: n`; `unexpected status`.
+    pub(crate) exit: Option<String>,
+    pub(crate) end_s: Option<u64>,
+    pub(crate) job: Job,
+    /// Which turn of the index it was archived in.
+    generation: u32,
+    log_is_gone: bool,
+    #[serde(default)]
+    pub(crate) interrupted: bool,
+}
+
+/// Where a task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// Not yet visible: the handler has answered late or not at all.
+    Unforked {
+        at_ms: u64,
+    },
+    /// Wants the guest's file lock.
+    Waiting {
+        deadline_ms: u64,
+    },
+    Running {
+        until_ms: u64,
+    },
+    Ended,
+}
+
+/// `UPID:NODE:PID:PSTART:STARTTIME:TYPE:ID:USER:`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Upid {
+    pub(crate) node: String,
+    pub(crate) pid: u32,
+    pub(crate) pstart: u64,
+    pub(crate) start_s: u64,
+    pub(crate) kind: String,
+    pub(crate) id: String,
+    pub(crate) user: String,
+}
+
+impl std::fmt::Display for Upid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { node, pid, pstart, start_s, kind, id, user } = self;
+        write!(f, "UPID:{node}:{pid:08X}:{pstart:08X}:{start_s:08X}:{kind}:{id}:{user}:")
+    }
+}
+
+impl Upid {
+    /// Reads the text form; `None` if it is none.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let parts: Vec<&str> = text.split(':').collect();
+        let ["UPID", node, pid, pstart, start, kind, id, user, ""] = parts.as_slice() else {
+            return None;
+        };
+        let number = |digits: &str| u64::from_str_radix(digits, 16).ok();
+        (pid.len() == 8 && start.len() == 8 && !kind.is_empty() && user.contains('@'))
+            .then_some(())?;
+        Some(Self {
+            node: (*node).to_owned(),
+            pid: u32::try_from(number(pid)?).ok()?,
+            pstart: number(pstart)?,
+            start_s: number(start)?,
+            kind: (*kind).to_owned(),
+            id: (*id).to_owned(),
+            user: (*user).to_owned(),
+        })
+    }
+
+    /// User and token id apart, as JSON shows them.
+    pub(crate) fn owner(&self) -> (&str, Option<&str>) {
+        match self.user.split_once('!') {
+            Some((user, token)) => (user, Some(token)),
+            None => (&self.user, None),
+        }
+    }
+}
+
+/// All tasks of the node, oldest first.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Tasks {
+    pub(crate) all: Vec<Task>,
+    next_pid: u32,
+    generation: u32,
+    index_bytes: usize,
+}
+
+/// The index is turned over when it has grown beyond this; the last two turns are searched.
+const INDEX_BYTES: usize = 50_000;
+/// The first process id given out.
+const FIRST_PID: u32 = 1000;
+
+impl Tasks {
+    /// Forks a task and gives its UPID; the engine begins it.
+    pub(crate) fn fork(
+        &mut self,
+        node: &str,
+        kind: &str,
+        id: &str,
+        who: &Identity,
+        job: Job,
+        (now_ms, unix): (u64, u64),
+    ) -> Upid {
+        self.next_pid += 1;
+        let upid = Upid {
+            node: node.to_owned(),
+            pid: FIRST_PID + self.next_pid,
+            // Clock ticks since the node booted, a while before the simulation began.
+            pstart: 200_000 + now_ms / 10,
+            start_s: unix,
+            kind: kind.to_owned(),
+            id: id.to_owned(),
+            user: who.full(),
+        };
+        let stage = Stage::Waiting { deadline_ms: now_ms + LOCK_WAIT_MS };
+        self.all.push(Task {
+            upid: upid.clone(),
+            stage,
+            log: Vec::new(),
+            exit: None,
+            end_s: None,
+            job,
+            generation: 0,
+            log_is_gone: false,
+            interrupted: false,
+        });
+        upid
+    }
+
+    /// The task of that UPID, unless its log is gone.
+    pub(crate) fn find(&self, upid: &str) -> Option<&Task> {
+        self.all
+            .iter()
+            .rev()
+            .find(|task| !task.log_is_gone && task.is_visible() && task.upid.to_string() == upid)
+    }
+
+    /// Writes the last line and archives the task.
+    pub(crate) fn end(&mut self, at: usize, exit: &str, end_s: u64) {
+        let Some(task) = self.all.get_mut(at) else { return };
+        if task.stage == Stage::Ended {
+            return;
+        }
+        match exit {
+            "unexpected status" => {}
+            "OK" => task.log.push("TASK OK".into()),
+            warnings if warnings.starts_with("WARNINGS:") => {
+                task.log.push(format!("TASK {warnings}"));
+            }
+            error => task.log.push(format!("TASK ERROR: {}", error.replace('\n', " ").trim_end())),
+        }
+        task.exit = Some(exit.replace('\n', " ").trim_end().to_owned());
+        task.end_s = Some(end_s);
+        task.stage = Stage::Ended;
+        task.generation = self.generation;
+        self.index_bytes += task.upid.to_string().len() + exit.len() + 11;
+        if self.index_bytes > INDEX_BYTES {
+            self.index_bytes = 0;
+            self.generation += 1;
+        }
+    }
+
+    /// Forgets every ended task, list and logs.
+    pub(crate) fn forget(&mut self) {
+        self.all.retain(|task| task.stage != Stage::Ended);
+    }
+
+    /// The daily clean-up: logs of tasks no index lists any more are deleted.
+    pub(crate) fn clean_up(&mut self) {
+        let oldest = self.generation.saturating_sub(1);
+        self.all.retain(|task| task.stage != Stage::Ended || task.generation >= oldest);
+    }
+
+    /// Whether the index still lists it.
+    pub(crate) fn is_listed(&self, task: &Task) -> bool {
+        task.stage != Stage::Ended || task.generation + 1 >= self.generation
+    }
+}
+
+impl Task {
+    /// Whether anybody can see it yet.
+    pub(crate) fn is_visible(&self) -> bool {
+        !matches!(self.stage, Stage::Unforked { .. })
+    }
+
+    /// Whether it has not ended.
+    pub(crate) fn is_running(&self) -> bool {
+        self.stage != Stage::Ended
+    }
+
+    /// Its process got a signal: it ends at this moment, its work undone.
+    pub(crate) fn interrupt(&mut self, now_ms: u64) {
+        self.interrupted = true;
+        self.stage = Stage::Running { until_ms: now_ms };
+    }
+
+    /// The guest whose file lock it holds or wants.
+    pub(crate) fn lock(&self) -> Option<GuestId> {
+        self.job.lock()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upids_print_as_they_were_read() {
+        let text = "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve!reconciler:";
+        assert_eq!(Upid::parse(text).unwrap().to_string(), text);
+        for bad in ["", "foo", "UPID:pve1:1:2:3:x:1:root@pam:", &text[..text.len() - 1]] {
+            assert_eq!(Upid::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The pretended node: guests, storages, rights, datacenter options. Pure state, no clock.
+//!
+//! Handlers and tasks read and change it; only [`crate::engine`] decides when.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::release::Release;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Access;
+use crate::config::Config;
+use crate::random::Random;
+use crate::storage::{Storage, split_volid, stored_name};
+
+/// Everything one node would keep on its disks.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct World {
+    #[serde(with = "release_text")]
+    release: Release,
+    /// The node's name in paths.
+    pub node: String,
+    /// The node's clock when the simulation began, in Unix seconds.
+    pub epoch_s: u64,
+    /// Guests by number; both kinds share one number space.
+    pub guests: BTreeMap<u32, Guest>,
+    /// Storages by name.
+    pub storages: BTreeMap<String, Storage>,
+    /// Users, tokens, rights.
+    pub access: Access,
+    /// Datacenter options.
+    pub options: BTreeMap<String, String>,
+    /// Bridges that exist.
+    pub bridges: BTreeSet<String>,
+    /// Pools that exist.
+    pub pools: BTreeSet<String>,
+    /// Whether the cluster has quorum.
+    pub quorate: bool,
+    /// Lines of the cluster log, newest last: seconds, user, message.
+    pub(crate) cluster_log: Vec<(u64, String, String)>,
+    pub(crate) random: Random,
+}
+
+/// One guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Guest {
+    /// Kind and number.
+    pub id: GuestId,
+    /// Its configuration file.
+    pub config: Config,
+    /// Whether it runs.
+    pub power: Power,
+    /// A guest that ignores a polite shutdown.
+    #[serde(default)]
+    pub ignores_shutdown: bool,
+}
+
+/// Whether a guest runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Power {
+    /// No process.
+    Stopped,
+    /// A process exists.
+    Running {
+        /// Milliseconds of the simulation when it started.
+        since_ms: u64,
+        /// Its process id.
+        pid: u32,
+        /// A virtual machine whose processors are halted.
+        paused: bool,
+    },
+}
+
+impl Power {
+    /// Whether a process exists.
+    pub fn is_running(self) -> bool {
+        match self {
+            Self::Stopped => false,
+            Self::Running { .. } => true,
+        }
+    }
+}
+
+impl World {
+    /// An empty node: storage `local`, bridge `vmbr0`, user root@pam with password `secret`.
+    pub fn new(release: Release, node: &str, seed: u64) -> Self {
+        let mut access = Access::default();
+        access.add_user("root@pam", PASSWORD);
+        let local =
+            Storage::new(crate::storage::StorageKind::Dir, "backup,iso,vztmpl", "/var/lib/vz");
+        Self {
+            release,
+            node: node.to_owned(),
+            epoch_s: 1_790_000_000,
+            guests: BTreeMap::new(),
+            storages: BTreeMap::from([("local".to_owned(), local)]),
+            access,
+            options: BTreeMap::new(),
+            bridges: BTreeSet::from(["vmbr0".to_owned()]),
+            pools: BTreeSet::new(),
+            quorate: true,
+            cluster_log: Vec::new(),
+            random: Random::new(seed),
+        }
+    }
+
+    /// The release it pretends to be.
+    pub fn release(&self) -> Release {
+        self.release
+    }
+
+    /// Pretends to have been upgraded; the guests stay as they are.
+    pub fn set_release(&mut self, release: Release) {
+        self.release = release;
+    }
+
+    /// Unix seconds at a moment of the simulation.
+    pub(crate) fn unix(&self, now_ms: u64) -> u64 {
+        self.epoch_s + now_ms / 1000
+    }
+
+    /// The guest of that kind and number.
+    pub fn guest(&self, id: GuestId) -> Option<&Guest> {
+        self.guests.get(&id.vmid.get()).filter(|guest| guest.id.kind == id.kind)
+    }
+
+    /// The same, to change it.
+    pub fn guest_mut(&mut self, id: GuestId) -> Option<&mut Guest> {
+        self.guests.get_mut(&id.vmid.get()).filter(|guest| guest.id.kind == id.kind)
+    }
+
+    /// Puts a guest there as if it had always existed, its volumes included.
+    pub fn put_guest(&mut self, id: GuestId, config: Config, power: Power) {
+        let volumes: Vec<String> = config
+            .active
+            .iter()
+            .chain(&config.pending)
+            .filter(|(key, _)| is_disk_key(id.kind, key))
+            .map(|(_, value)| value.clone())
+            .collect();
+        for value in volumes {
+            self.ensure_volume(id, &value);
+        }
+        self.guests.insert(id.vmid.get(), Guest { id, config, power, ignores_shutdown: false });
+    }
+
+    fn ensure_volume(&mut self, id: GuestId, value: &str) {
+        let mut parts = value.split(',');
+        let volid = parts.next().unwrap_or_default();
+        let size = parts.find_map(|part| part.strip_prefix("size="));
+        let size = size.and_then(crate::property::parse_size).unwrap_or(4 << 30);
+        let Some((storage, name)) = split_volid(volid) else { return };
+        let name = stored_name(name).to_owned();
+        let epoch = self.epoch_s;
+        if let Some(storage) = self.storages.get_mut(storage)
+            && !storage.volumes.contains_key(&name)
+            && name.contains('-')
+        {
+            let format = name.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
+            storage.insert(&name, id.kind, id.vmid, size, &format, epoch);
+        }
+    }
+
+    /// The volume behind an id.
+    pub(crate) fn volume(&self, volid: &str) -> Option<&crate::storage::Volume> {
+        let (storage, name) = split_volid(volid)?;
+        self.storages.get(storage)?.volumes.get(stored_name(name))
+    }
+
+    /// The same, to change it.
+    pub(crate) fn volume_mut(&mut self, volid: &str) -> Option<&mut crate::storage::Volume> {
+        let (storage, name) = split_volid(volid)?;
+        self.storages.get_mut(storage)?.volumes.get_mut(stored_name(name))
+    }
+
+    /// Frees a volume for good.
+    pub(crate) fn free(&mut self, volid: &str) {
+        if let Some((storage, name)) = split_volid(volid)
+            && let Some(storage) = self.storages.get_mut(storage)
+        {
+            storage.volumes.remove(stored_name(name));
+        }
+    }
+
+    /// A new hardware address; the prefix became fixed with 8.1 unless the datacenter sets one.
+    pub(crate) fn new_mac(&mut self) -> String {
+        let prefix = match self.options.get("mac_prefix") {
+            Some(prefix) => prefix.clone(),
+            None if self.release >= Release::V8_1 => "BC:24:11".to_owned(),
+            None => format!("{:02X}", (self.random.below(64) << 2) | 2),
+        };
+        self.random.mac(&prefix)
+    }
+
+    /// The first free number.
+    pub(crate) fn next_id(&self) -> u32 {
+        (VmId::MIN..VmId::MAX).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
+    }
+
+    /// Notes something in the cluster log.
+    pub(crate) fn note(&mut self, now_ms: u64, user: &str, message: String) {
+        let at = self.unix(now_ms);
+        self.cluster_log.push((at, user.to_owned(), message));
+        if self.cluster_log.len() > CLUSTER_LOG_LINES {
+            self.cluster_log.remove(0);
+        }
+    }
+}
+
+/// The password of every simulated user; published, so it is good on loopback only.
+pub(crate) const PASSWORD: &str = "secret";
+
+/// The cluster log is a small ring; older lines are gone.
+const CLUSTER_LOG_LINES: usize = 500;
+
+/// Whether a key holds a volume, as opposed to any other value.
+pub(crate) fn is_disk_key(kind: GuestKind, key: &str) -> bool {
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbered = stem.len() < key.len();
+    match kind {
+        GuestKind::Lxc => key == "rootfs" || (numbered && matches!(stem, "mp" | "unused")),
+        GuestKind::Qemu => {
+            numbered
+                && matches!(
+                    stem,
+                    "ide" | "sata" | "scsi" | "virtio" | "efidisk" | "tpmstate" | "unused"
+                )
+        }
+    }
+}
+
+/// Whether a key is a network card.
+pub(crate) fn is_net_key(key: &str) -> bool {
+    key.strip_prefix("net").is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
+}
+
+mod release_text {
+    use evenkeel_core::release::Release;
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands fields over by reference")]
+    pub(super) fn serialize<S: Serializer>(release: &Release, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(release)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Release, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}

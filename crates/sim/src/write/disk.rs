@@ -1,0 +1,181 @@
+//! Volumes named in config values: `STORAGE:SIZE` is allocated, an existing one gets its real size.
+
+use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::release::Release;
+
+use crate::property::{self, Properties, print_size};
+use crate::reply::Failure;
+use crate::schema::Schema;
+use crate::storage::{StorageKind, split_volid};
+use crate::world::World;
+
+/// `STORAGE:SIZE` with a number means a new volume of so many GiB.
+pub(crate) fn wanted_size(file: &str) -> Option<(&str, f64)> {
+    let (storage, size) = split_volid(file)?;
+    let number = !size.is_empty() && size.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    Some((storage, size.parse().ok().filter(|_| number)?))
+}
+
+/// GiB to bytes as each kind rounds them: containers down to MiB, machines to KiB.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "sizes are far below 2^52 and not negative; the factors are exact powers of two"
+)]
+fn bytes(kind: GuestKind, gib: f64) -> u64 {
+    let unit: u64 = match kind {
+        GuestKind::Lxc => 1 << 20,
+        GuestKind::Qemu => 1 << 10,
+    };
+    ((gib * (1_u64 << 30) as f64 / unit as f64).floor() as u64).saturating_mul(unit)
+}
+
+/// Allocates a volume of so many GiB and gives its id.
+pub(crate) fn allocate(
+    world: &mut World,
+    id: GuestId,
+    storage: &str,
+    gib: f64,
+    format: Option<&str>,
+    now_ms: u64,
+) -> Result<String, String> {
+    allocate_bytes(world, id, storage, bytes(id.kind, gib), format, now_ms)
+}
+
+/// The same in bytes.
+pub(crate) fn allocate_bytes(
+    world: &mut World,
+    id: GuestId,
+    storage: &str,
+    size_bytes: u64,
+    format: Option<&str>,
+    now_ms: u64,
+) -> Result<String, String> {
+    let stamp = world.unix(now_ms);
+    let Some(target) = world.storages.get_mut(storage) else {
+        return Err(format!("storage '{storage}' does not exist"));
+    };
+    let name = target.allocate(id.kind, id.vmid, size_bytes, format, stamp);
+    Ok(format!("{storage}:{name}"))
+}
+
+/// A mount point as it is stored: allocated if wanted, its size taken from the storage.
+pub(crate) fn lxc_mount(
+    world: &mut World,
+    id: GuestId,
+    value: &str,
+    now_ms: u64,
+) -> Result<String, String> {
+    let schema = Schema::shared();
+    let mut mount = property::parse(schema, "lxc-mp", value, world.release())?;
+    let volume = mount.get("volume").cloned().unwrap_or_default();
+    if let Some((storage, gib)) = wanted_size(&volume) {
+        let volid = allocate(world, id, storage, gib, None, now_ms)?;
+        mount.insert("volume".into(), volid);
+    } else if !volume.contains(':') {
+        return Ok(property::print(schema, "lxc-mp", &mount));
+    }
+    let volid = mount.get("volume").cloned().unwrap_or_default();
+    let Some(found) = world.volume(&volid) else {
+        return Err(format!("volume '{volid}' does not exist"));
+    };
+    mount.insert("size".into(), print_size(found.size_bytes));
+    Ok(property::print(schema, "lxc-mp", &mount))
+}
+
+/// The property format of a drive key.
+pub(crate) fn drive_format(key: &str) -> String {
+    match key.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "efidisk" => "qm-efidisk0".to_owned(),
+        "tpmstate" => "qm-tpmstate0".to_owned(),
+        bus => format!("qm-{bus}"),
+    }
+}
+
+/// Reads a drive's value.
+pub(crate) fn read_drive(key: &str, value: &str, release: Release) -> Properties {
+    property::parse(Schema::shared(), &drive_format(key), value, release).unwrap_or_default()
+}
+
+/// Whether a drive is a CD-ROM (cloud-init drives are).
+pub(crate) fn is_cdrom(drive: &Properties) -> bool {
+    drive.get("media").map(String::as_str) == Some("cdrom")
+}
+
+const EFI_DISK_BYTES: u64 = 528 << 10;
+const TPM_STATE_BYTES: u64 = 4 << 20;
+const CLOUD_INIT_BYTES: u64 = 4 << 20;
+
+/// A drive as it is stored: allocated if wanted, its size always that of the volume.
+pub(crate) fn qemu_drive(
+    world: &mut World,
+    id: GuestId,
+    key: &str,
+    value: &str,
+    now_ms: u64,
+) -> Result<String, Failure> {
+    let release = world.release();
+    let mut drive = read_drive(key, value, release);
+    let file = drive.get("file").cloned().unwrap_or_default();
+    let format = drive.remove("format");
+    if drive.remove("bps").is_some() {
+        drive.insert("mbps".into(), "0.000".into());
+    }
+    if key == "ide2" && file == "none" {
+        drive.insert("media".into(), "cdrom".into());
+    }
+    if file == "none" || file == "cdrom" {
+        return Ok(print_drive(key, &drive));
+    }
+    if let Some((storage, "cloudinit")) = split_volid(&file) {
+        let volid = cloud_init(world, id, storage, now_ms).map_err(Failure::Died)?;
+        drive.insert("file".into(), volid);
+        drive.insert("media".into(), "cdrom".into());
+        return Ok(print_drive(key, &drive));
+    }
+    if let Some((storage, gib)) = wanted_size(&file) {
+        let fixed = match key {
+            "efidisk0" => Some(EFI_DISK_BYTES),
+            "tpmstate0" => Some(TPM_STATE_BYTES),
+            _ => None,
+        };
+        let size = fixed.unwrap_or_else(|| bytes(id.kind, gib));
+        let volid = allocate_bytes(world, id, storage, size, format.as_deref(), now_ms)
+            .map_err(Failure::Died)?;
+        drive.insert("file".into(), volid);
+    }
+    let file = drive.get("file").cloned().unwrap_or_default();
+    let Some(volume) = world.volume(&file) else {
+        return Err(Failure::Died(format!("volume '{file}' does not exist")));
+    };
+    if volume.content == "iso" && !is_cdrom(&drive) && release >= Release::V8_0 {
+        let message = "explicit 'media=cdrom' is required for iso images";
+        return Err(Failure::param(key, message));
+    }
+    drive.insert("size".into(), print_size(volume.size_bytes));
+    Ok(print_drive(key, &drive))
+}
+
+fn print_drive(key: &str, drive: &Properties) -> String {
+    property::print(Schema::shared(), &drive_format(key), drive)
+}
+
+fn cloud_init(
+    world: &mut World,
+    id: GuestId,
+    storage: &str,
+    now_ms: u64,
+) -> Result<String, String> {
+    let stamp = world.unix(now_ms);
+    let vmid = id.vmid;
+    let Some(target) = world.storages.get_mut(storage) else {
+        return Err(format!("storage '{storage}' does not exist"));
+    };
+    let name = match target.kind {
+        StorageKind::Dir => format!("{vmid}/vm-{vmid}-cloudinit.qcow2"),
+        StorageKind::LvmThin | StorageKind::ZfsPool => format!("vm-{vmid}-cloudinit"),
+    };
+    target.insert(&name, id.kind, vmid, CLOUD_INIT_BYTES, "qcow2", stamp);
+    Ok(format!("{storage}:{name}"))
+}

@@ -1,0 +1,202 @@
+//! Which privilege each config key needs, and what no token may ever set.
+
+use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::release::Release;
+
+use super::Change;
+use crate::access::Identity;
+use crate::config::Config;
+use crate::property;
+use crate::reply::Failure;
+use crate::schema::Schema;
+use crate::world::{World, is_disk_key, is_net_key};
+
+/// Refuses a change the caller may not make. `config` is the guest's file, empty for a new guest.
+pub(crate) fn check(
+    world: &World,
+    who: &Identity,
+    id: GuestId,
+    change: &Change,
+    config: &Config,
+    unprivileged: bool,
+) -> Result<(), Failure> {
+    if who.is_root() {
+        return Ok(());
+    }
+    let set = change.set.iter().map(|(key, value)| (key, value.as_deref().unwrap_or_default()));
+    let gone = change.delete.iter().chain(&change.revert).map(|key| (key, ""));
+    for (key, value) in set.chain(gone) {
+        match id.kind {
+            GuestKind::Lxc => lxc(world, who, id, key, value, config, unprivileged)?,
+            GuestKind::Qemu => qemu(world, who, id, key, value)?,
+        }
+    }
+    Ok(())
+}
+
+fn need(world: &World, who: &Identity, path: &str, any: &[&str]) -> Result<(), Failure> {
+    if world.access.may(who, path, any, world.release()) {
+        return Ok(());
+    }
+    Err(Failure::Denied(format!("{path}, {}", any.join("|"))))
+}
+
+fn lxc(
+    world: &World,
+    who: &Identity,
+    id: GuestId,
+    key: &str,
+    value: &str,
+    config: &Config,
+    unprivileged: bool,
+) -> Result<(), Failure> {
+    let path = format!("/vms/{}", id.vmid);
+    let need_vm = |privilege: &str| need(world, who, &path, &[privilege]);
+    let root_only =
+        |what: &str| Err(Failure::Denied(format!("{what} is only allowed for root@pam")));
+    match key {
+        "cores" | "cpulimit" | "cpuunits" => need_vm("VM.Config.CPU"),
+        "memory" | "swap" => need_vm("VM.Config.Memory"),
+        "nameserver" | "searchdomain" | "hostname" => need_vm("VM.Config.Network"),
+        "hookscript" => root_only("changing the hookscript"),
+        "features" => features(world, who, &path, value, config, unprivileged),
+        _ if key.starts_with("dev") => root_only("configuring device passthrough"),
+        _ if is_net_key(key) => {
+            need_vm("VM.Config.Network")?;
+            bridge(world, who, "lxc-net", value)
+        }
+        _ if key == "rootfs" || key.starts_with("mp") => {
+            need_vm("VM.Config.Disk")?;
+            let format = if key == "rootfs" { "lxc-rootfs" } else { "lxc-mp" };
+            let read = property::parse(Schema::shared(), format, value, world.release());
+            match read.unwrap_or_default().get("volume").map(String::as_str) {
+                Some(device) if device.starts_with("/dev/") => root_only("mount point type device"),
+                Some(path) if path.starts_with('/') => root_only("mount point type bind"),
+                Some(volume) => space(world, who, volume),
+                None => Ok(()),
+            }
+        }
+        _ => need_vm("VM.Config.Options"),
+    }
+}
+
+/// A new volume needs space on its storage, and the storage must exist.
+fn space(world: &World, who: &Identity, volume: &str) -> Result<(), Failure> {
+    let Some((storage, _)) = super::disk::wanted_size(volume) else { return Ok(()) };
+    if !world.storages.contains_key(storage) {
+        return Err(Failure::Died(format!("storage '{storage}' does not exist")));
+    }
+    need(world, who, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])
+}
+
+fn features(
+    world: &World,
+    who: &Identity,
+    path: &str,
+    value: &str,
+    config: &Config,
+    unprivileged: bool,
+) -> Result<(), Failure> {
+    let denied = |what: &str| Err(Failure::Denied(format!("{what} is only allowed for root@pam")));
+    if !unprivileged {
+        return denied("changing feature flags for privileged container");
+    }
+    let read = |text: &str| {
+        property::parse(Schema::shared(), "lxc-features", text, world.release()).unwrap_or_default()
+    };
+    let (old, new) = (read(config.get("features").unwrap_or_default()), read(value));
+    let changed = |name: &String| old.get(name) != new.get(name);
+    if old.keys().chain(new.keys()).any(|name| name != "nesting" && changed(name)) {
+        return denied("changing feature flags (except nesting)");
+    }
+    need(world, who, path, &["VM.Allocate"])
+}
+
+/// From 8.0 on using a bridge is a right of its own.
+fn bridge(world: &World, who: &Identity, format: &str, value: &str) -> Result<(), Failure> {
+    let release = world.release();
+    if value.is_empty() || release < Release::V8_0 {
+        return Ok(());
+    }
+    let net = property::parse(Schema::shared(), format, value, release).unwrap_or_default();
+    match net.get("bridge") {
+        Some(bridge) => {
+            let path = format!("/sdn/zones/localnetwork/{bridge}");
+            need(world, who, &path, &["SDN.Use"])
+        }
+        // Only the 8.x check for containers insists on a bridge.
+        None if format == "lxc-net" && release < Release::V9_0 => {
+            Err(Failure::died("no sdn vnet ID specified"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Keys of a machine that only a root session may touch.
+const ROOT_ONLY: [&str; 13] = [
+    "affinity",
+    "amd-sev",
+    "arch",
+    "args",
+    "hookscript",
+    "hugepages",
+    "intel-tdx",
+    "ivshmem",
+    "keephugepages",
+    "lock",
+    "spice_enhancements",
+    "vmgenid",
+    "parallel",
+];
+
+fn qemu(world: &World, who: &Identity, id: GuestId, key: &str, value: &str) -> Result<(), Failure> {
+    let path = format!("/vms/{}", id.vmid);
+    let need_vm = |any: &[&str]| need(world, who, &path, any);
+    let root_only = || Err(Failure::Died(format!("only root can set '{key}' config")));
+    let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
+    let first = value.split(',').next().unwrap_or_default();
+    match stem {
+        _ if ROOT_ONLY.contains(&stem) || ROOT_ONLY.contains(&key) => root_only(),
+        "rng" if world.release() < Release::V8_0 => root_only(),
+        "serial" if !matches!(first, "" | "socket") => root_only(),
+        "usb"
+            if !first.is_empty()
+                && first != "spice"
+                && first != "host=spice"
+                && !value.contains("mapping=") =>
+        {
+            root_only()
+        }
+        "hostpci" if !value.is_empty() && !value.contains("mapping=") => root_only(),
+        "cores" | "cpu" | "cpulimit" | "cpuunits" | "numa" | "smp" | "sockets" | "vcpus" => {
+            need_vm(&["VM.Config.CPU"])
+        }
+        "memory" | "balloon" | "shares" | "allow-ksm" => need_vm(&["VM.Config.Memory"]),
+        "acpi" | "hotplug" | "kvm" | "machine" | "scsihw" | "smbios" | "tablet" | "vga"
+        | "watchdog" | "audio" | "rng" | "serial" | "usb" | "hostpci" => {
+            need_vm(&["VM.Config.HWType"])
+        }
+        "startup" => {
+            need_vm(&["VM.Config.Options"])?;
+            need(world, who, "/", &["Sys.Modify"])
+        }
+        "freeze" => need_vm(&["VM.PowerMgmt"]),
+        "boot" | "bootdisk" | "vmstatestorage" | "virtiofs" => need_vm(&["VM.Config.Disk"]),
+        "net" => {
+            need_vm(&["VM.Config.Network"])?;
+            bridge(world, who, "qm-net", value)
+        }
+        "cicustom" | "cipassword" | "citype" | "ciupgrade" | "ciuser" | "ipconfig"
+        | "nameserver" | "searchdomain" | "sshkeys" => {
+            need_vm(&["VM.Config.Cloudinit", "VM.Config.Network"])
+        }
+        _ if is_disk_key(GuestKind::Qemu, key) => {
+            if value.contains("media=cdrom") || first == "none" {
+                return need_vm(&["VM.Config.CDROM"]);
+            }
+            need_vm(&["VM.Config.Disk"])?;
+            space(world, who, first.strip_prefix("file=").unwrap_or(first))
+        }
+        _ => need_vm(&["VM.Config.Options"]),
+    }
+}

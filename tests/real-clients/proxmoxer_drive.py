@@ -1,0 +1,159 @@
+"""Drives `evenkeel sim` with proxmoxer, as somebody's own scripts would: usage BINARY RELEASE."""
+
+import sys
+from urllib.parse import urlsplit
+
+import urllib3
+from proxmoxer import ProxmoxAPI
+from proxmoxer.core import ResourceException
+from proxmoxer.tools import Tasks
+
+from simulated import simulated
+
+TEMPLATE = "store:vztmpl/alpine-3.19-default_20240207_amd64.tar.gz"
+# A token every simulated node has, with the rights to look and nothing else.
+READER = "viewer@pve!ro=00000000-0000-4000-8000-000000000002"
+
+
+def connect(ready, token):
+    """A client for the simulator, with a token `user@realm!id=secret`."""
+    server = urlsplit(ready["url"])
+    name, secret = token.split("=", 1)
+    user, token_name = name.split("!", 1)
+    return ProxmoxAPI(
+        server.hostname,
+        port=server.port,
+        user=user,
+        token_name=token_name,
+        token_value=secret,
+        # The certificate is self-signed and on loopback; proxmoxer cannot pin one.
+        verify_ssl=False,
+    )
+
+
+def done(pve, upid):
+    """Waits for a task, which must end well."""
+    status = Tasks.blocking_status(pve, upid, timeout=30, polling_interval=0.02)
+    assert status and status["exitstatus"] == "OK", (upid, status)
+
+
+def refused(status, act):
+    """The act must be refused with this status."""
+    try:
+        act()
+    except ResourceException as error:
+        assert error.status_code == status, error
+        return error
+    raise AssertionError("it was allowed")
+
+
+def lists(pve, node):
+    assert [entry["node"] for entry in pve.nodes.get()] == [node.name]
+    containers, machines = node.lxc.get(), node.qemu.get()
+    assert (len(containers), len(machines)) == (5, 5)
+    assert len(pve.cluster.resources.get(type="vm")) == 10
+    for machine in machines:
+        assert node.qemu(machine["vmid"]).config.get()["digest"]
+    assert int(pve.cluster.nextid.get()) == 110
+
+
+def container(pve, node):
+    """Creates, sets, starts, snapshots, rolls back, clones and destroys a container."""
+    done(pve, node.lxc.create(
+        vmid=200, hostname="web", ostemplate=TEMPLATE, storage="local-lvm", memory=256,
+        rootfs="local-lvm:2", net0="name=eth0,bridge=vmbr0,ip=dhcp", password="secret",
+    ))
+    web = node.lxc(200)
+    before = web.config.get()
+    assert (before["hostname"], int(before["memory"])) == ("web", 256), before
+    assert "size=2G" in before["rootfs"] and "hwaddr=" in before["net0"], before
+
+    web.config.put(cores=2, tags="web;prod", digest=before["digest"])
+    after = web.config.get()
+    assert int(after["cores"]) == 2 and set(after["tags"].split(";")) == {"web", "prod"}, after
+    refused(500, lambda: web.config.put(cores=3, digest=before["digest"]))
+
+    done(pve, web.status.start.post())
+    assert web.status.current.get()["status"] == "running"
+    done(pve, web.status.shutdown.post())
+    assert web.status.current.get()["status"] == "stopped"
+
+    done(pve, web.snapshot.post(snapname="clean", description="before the change"))
+    web.config.put(memory=1024)
+    done(pve, web.snapshot("clean").rollback.post())
+    assert int(web.config.get()["memory"]) == 256
+    names = [snapshot["name"] for snapshot in web.snapshot.get()]
+    assert sorted(names) == ["clean", "current"], names
+
+    done(pve, web.clone.post(newid=201, hostname="copy", full=1, snapname="clean"))
+    copy = node.lxc(201).config.get()
+    assert copy["hostname"] == "copy", copy
+    mac = lambda config: config["net0"].split("hwaddr=")[1].split(",")[0]
+    assert mac(copy) != mac(after), "a clone has its own address"
+
+    done(pve, web.snapshot("clean").delete())
+    done(pve, node.lxc(200).delete())
+    done(pve, node.lxc(201).delete(purge=1))
+    left = {int(guest["vmid"]) for guest in node.lxc.get()}
+    assert not left & {200, 201}, left
+    refused(500, lambda: node.lxc(200).config.get())
+
+
+def machine(pve, node):
+    """The same for a virtual machine."""
+    done(pve, node.qemu.create(
+        vmid=300, name="db", memory=512, cores=1, scsi0="local-lvm:4", ostype="l26",
+        scsihw="virtio-scsi-single", net0="virtio,bridge=vmbr0",
+    ))
+    db = node.qemu(300)
+    done(pve, db.config.post(description="the database", cores=2))
+    assert int(db.config.get()["cores"]) == 2
+    done(pve, db.status.start.post())
+    assert db.status.current.get()["status"] == "running"
+    # Cores of a running machine wait for its restart.
+    db.config.put(cores=4)
+    waiting = [entry for entry in db.pending.get() if entry["key"] == "cores"]
+    assert [str(entry.get("pending")) for entry in waiting] == ["4"], waiting
+    refused(500, lambda: done(pve, db.delete()))
+    done(pve, db.status.stop.post())
+    done(pve, db.clone.post(newid=301, name="copy", full=1))
+    done(pve, db.delete())
+    done(pve, node.qemu(301).delete())
+
+
+def permission_denied(reader, node_name, digest):
+    """A token that may look is told so when it writes."""
+    guest = reader.nodes(node_name).lxc(100)
+    assert guest.config.get()["digest"] == digest, "a reader reads"
+    error = refused(403, lambda: guest.config.put(cores=4))
+    assert "Permission check failed" in str(error), error
+    refused(403, lambda: guest.status.start.post())
+    assert guest.config.get()["digest"] == digest, "nothing was written"
+
+
+class Node:
+    """A node with its name at hand."""
+
+    def __init__(self, pve, name):
+        self.name = name
+        self.lxc, self.qemu = pve.nodes(name).lxc, pve.nodes(name).qemu
+
+
+def main(binary, release):
+    urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
+    with simulated(binary, release, guests=10) as ready:
+        pve = connect(ready, ready["token"])
+        assert pve.version.get()["release"].startswith(release.split(".")[0])
+        node = Node(pve, ready["node"])
+        lists(pve, node)
+        container(pve, node)
+        machine(pve, node)
+        digest = node.lxc(100).config.get()["digest"]
+        permission_denied(connect(ready, READER), ready["node"], digest)
+        wrong = connect(ready, READER[:-1] + "9")
+        refused(401, wrong.version.get)
+    print(f"proxmoxer against {release}: list, set, start, create, clone, snapshot, destroy, denied")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
