@@ -78,7 +78,7 @@ async fn round(seed: u64, tally: &mut Tally) {
     let scenario = Scenario { release, guests: GUESTS, seed, ..Scenario::default() };
     let mut simulator = Simulator::new(scenario.build());
     simulator.delay_unauthorised = dice.below(2) == 0;
-    for _ in 0..dice.below(6) + 1 {
+    for _ in 0..=dice.below(6) {
         simulator.inject(fault(&mut dice));
     }
     let options = HttpOptions { tls: dice.below(4) == 0, ..HttpOptions::default() };
