@@ -5,9 +5,10 @@
 //! by quorum and by asking for single numbers, and said in the snapshot.
 //!
 //! ```text
-//!   version, options, permissions, quorum ─┐
-//!   lists of both kinds, cluster's guests ─┼─> Snapshot
-//!   `pending` of each guest, 3 at a time ──┘
+//!   version, alone: a wrong token is refused once ──┐
+//!   lists of both kinds, cluster's guests           ├─> Snapshot
+//!   permissions, quorum, options                    │
+//!   `pending` of each guest, 3 at a time ───────────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use evenkeel_core::actual::{
 };
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::value::compare::{Cgroup, Conventions};
+use futures_util::future;
 use futures_util::stream::{self, StreamExt};
 
 use crate::pve::Client;
@@ -39,10 +41,16 @@ pub async fn observe(
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
     let release = client.version().await?.release;
-    let containers = client.guests(GuestKind::Lxc).await?;
-    let machines = client.guests(GuestKind::Qemu).await?;
-    let everywhere = client.cluster_guests().await;
-    let coverage = coverage(client, &everywhere).await;
+    let (containers, machines, everywhere) = future::join3(
+        client.guests(GuestKind::Lxc),
+        client.guests(GuestKind::Qemu),
+        client.cluster_guests(),
+    )
+    .await;
+    let (containers, machines) = (containers?, machines?);
+    let (permissions, status, conventions) =
+        future::join3(client.permissions(), client.cluster_status(), conventions(client)).await;
+    let coverage = coverage(everywhere.as_ref().err(), permissions, status);
     let everywhere = everywhere.unwrap_or_default();
     let listed = containers
         .into_iter()
@@ -62,7 +70,7 @@ pub async fn observe(
     Ok(Snapshot {
         node: client.node().clone(),
         release,
-        conventions: conventions(client).await,
+        conventions,
         guests,
         elsewhere,
         hidden,
@@ -125,17 +133,21 @@ fn power(entry: &GuestEntry) -> Power {
 }
 
 /// Whether the token sees every guest, and the node has quorum to speak for the cluster.
-async fn coverage(client: &Client, everywhere: &Result<Vec<Resource>, Error>) -> Coverage {
+fn coverage(
+    unlisted: Option<&Error>,
+    permissions: Result<Permissions, Error>,
+    status: Result<Vec<ClusterEntry>, Error>,
+) -> Coverage {
     let partial = |why: String| Coverage::Partial(why);
-    if let Err(error) = everywhere {
+    if let Some(error) = unlisted {
         return partial(format!("the cluster's guests cannot be listed: {error}"));
     }
-    match client.permissions().await {
+    match permissions {
         Ok(permissions) if sees_all_guests(&permissions) => {}
         Ok(_) => return partial("the token lacks VM.Audit on /vms".to_owned()),
         Err(error) => return partial(format!("the token's rights cannot be read: {error}")),
     }
-    match client.cluster_status().await {
+    match status {
         Ok(entries) if has_quorum(&entries) => Coverage::Whole,
         Ok(_) => partial("the cluster has no quorum".to_owned()),
         Err(error) => partial(format!("quorum cannot be read: {error}")),
