@@ -160,9 +160,14 @@ fn the_example_configuration_is_valid_and_complete() {
     let example = include_str!("../../../../docs/reference/agent.toml");
     let desk = Desk::new();
     let told = with_config(&desk, example).ends_with(3);
-    assert!(told.stderr.contains("cannot read the token file /etc/evenkeel/token"), "{}", told.stderr);
+    assert!(
+        told.stderr.contains("cannot read the token file /etc/evenkeel/token"),
+        "{}",
+        told.stderr
+    );
     let told = with_config(&desk, "[pve]\nx = 1\n").stderr + &with_config(&desk, "x = 1\n").stderr;
-    let known = told.lines().filter_map(|line| line.split_once("expected one of")).map(|line| line.1);
+    let known =
+        told.lines().filter_map(|line| line.split_once("expected one of")).map(|line| line.1);
     let keys: Vec<String> =
         known.flat_map(|keys| keys.split(',')).map(|key| key.trim().replace('`', "")).collect();
     assert!(keys.len() >= 8, "{told}");

@@ -92,7 +92,7 @@ fn a_reader_that_goes_away_is_no_error() {
     let node = Node::with_guests(300);
     // Every guest is to be described at length, so that the plan is larger than a pipe.
     let declared = |number: u32| {
-        let kind = if number % 2 == 0 { "lxc" } else { "qemu" };
+        let kind = if number.is_multiple_of(2) { "lxc" } else { "qemu" };
         format!("[guest.{number}]\nkind = \"{kind}\"\ndescription = \"{}\"\n", "x".repeat(400))
     };
     node.desk.write("desired/all.toml", &(100..400).map(declared).collect::<String>());

@@ -1,6 +1,7 @@
 //! A simulated node in this process, and the real binary run against it.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -187,7 +188,7 @@ impl Run {
         let mut text = format!("exit {}\n", self.code);
         for (name, stream) in [("stdout", &self.stdout), ("stderr", &self.stderr)] {
             if !stream.is_empty() {
-                text.push_str(&format!("--- {name}\n{stream}"));
+                write!(text, "--- {name}\n{stream}").unwrap();
             }
         }
         for (there, shown) in &self.hidden {
@@ -212,7 +213,7 @@ fn hide_ports(text: &str) -> String {
     for part in parts {
         let rest = part.trim_start_matches(|digit: char| digit.is_ascii_digit());
         let port = if rest.len() < part.len() { "PORT" } else { "" };
-        shown.push_str(&format!("127.0.0.1:{port}{rest}"));
+        write!(shown, "127.0.0.1:{port}{rest}").unwrap();
     }
     shown
 }
