@@ -5,9 +5,10 @@
 //! by quorum and by asking for single numbers, and said in the snapshot.
 //!
 //! ```text
-//!   version, options, permissions, quorum ─┐
-//!   lists of both kinds, cluster's guests ─┼─> Snapshot
-//!   `pending` of each guest, 3 at a time ──┘
+//!   version, alone: a wrong token is refused once ──┐
+//!   lists of both kinds ────────────────────────────┤
+//!   cluster's guests, permissions, quorum, options  ├─> Snapshot
+//!   and `pending` of each guest, 3 at a time ───────┘
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,7 @@ use evenkeel_core::actual::{
 };
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::value::compare::{Cgroup, Conventions};
+use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};
 
 use crate::pve::Client;
@@ -39,49 +41,90 @@ pub async fn observe(
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
     let release = client.version().await?.release;
-    let containers = client.guests(GuestKind::Lxc).await?;
-    let machines = client.guests(GuestKind::Qemu).await?;
-    let everywhere = client.cluster_guests().await;
-    let coverage = coverage(client, &everywhere).await;
-    let everywhere = everywhere.unwrap_or_default();
-    let listed = containers
+    let (containers, machines) =
+        future::join(client.guests(GuestKind::Lxc), client.guests(GuestKind::Qemu)).await;
+    let listed = containers?
         .into_iter()
         .map(|entry| (GuestKind::Lxc, entry))
-        .chain(machines.into_iter().map(|entry| (GuestKind::Qemu, entry)));
-    let ha = ha_states(&everywhere);
-    let guests: BTreeMap<VmId, Guest> = stream::iter(listed)
-        .map(|(kind, entry)| read_guest(client, kind, entry, &ha))
-        .buffer_unordered(concurrency.max(1))
-        .map(|guest| (guest.id.vmid, guest))
-        .collect()
-        .await;
+        .chain(machines?.into_iter().map(|entry| (GuestKind::Qemu, entry)));
+    let parts = read_parts(client, listed, concurrency).await;
+    let Parts { mut guests, everywhere, permissions, status, conventions } = parts;
+    let coverage = coverage(everywhere.as_ref().err(), permissions, status);
+    let everywhere = everywhere.unwrap_or_default();
+    for (vmid, state) in ha_states(&everywhere) {
+        if let Some(guest) = guests.get_mut(&vmid) {
+            guest.ha = Some(state);
+        }
+    }
     let elsewhere = elsewhere(client, &everywhere);
     let unlisted =
         declared.iter().filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
     let (hidden, coverage) = ask_for(client, unlisted, coverage).await;
-    Ok(Snapshot {
-        node: client.node().clone(),
-        release,
-        conventions: conventions(client).await,
-        guests,
-        elsewhere,
-        hidden,
-        coverage,
-    })
+    let node = client.node().clone();
+    Ok(Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage })
 }
 
-async fn read_guest(
+/// What is read side by side once the guests are listed.
+struct Parts {
+    guests: BTreeMap<VmId, Guest>,
+    everywhere: Result<Vec<Resource>, Error>,
+    permissions: Result<Permissions, Error>,
+    status: Result<Vec<ClusterEntry>, Error>,
+    conventions: Conventions,
+}
+
+/// Reads the guests and what surrounds them, never more than `concurrency` at a time.
+async fn read_parts(
     client: &Client,
-    kind: GuestKind,
-    entry: GuestEntry,
-    ha: &BTreeMap<VmId, String>,
-) -> Guest {
+    listed: impl Iterator<Item = (GuestKind, GuestEntry)> + Send,
+    concurrency: usize,
+) -> Parts {
+    enum Part {
+        Guest(Guest),
+        Everywhere(Result<Vec<Resource>, Error>),
+        Permissions(Result<Permissions, Error>),
+        Status(Result<Vec<ClusterEntry>, Error>),
+        Conventions(Conventions),
+    }
+    let surroundings = [
+        client.cluster_guests().map(Part::Everywhere).boxed(),
+        client.permissions().map(Part::Permissions).boxed(),
+        client.cluster_status().map(Part::Status).boxed(),
+        conventions(client).map(Part::Conventions).boxed(),
+    ];
+    let guests =
+        listed.map(|(kind, entry)| read_guest(client, kind, entry).map(Part::Guest).boxed());
+    let mut read =
+        stream::iter(surroundings.into_iter().chain(guests)).buffer_unordered(concurrency.max(1));
+    let mut parts = Parts {
+        guests: BTreeMap::new(),
+        everywhere: Ok(Vec::new()),
+        permissions: Ok(Permissions::default()),
+        status: Ok(Vec::new()),
+        conventions: Conventions::default(),
+    };
+    while let Some(part) = read.next().await {
+        match part {
+            Part::Guest(guest) => {
+                parts.guests.insert(guest.id.vmid, guest);
+            }
+            Part::Everywhere(everywhere) => parts.everywhere = everywhere,
+            Part::Permissions(permissions) => parts.permissions = permissions,
+            Part::Status(status) => parts.status = status,
+            Part::Conventions(conventions) => parts.conventions = conventions,
+        }
+    }
+    parts
+}
+
+async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Guest {
     let id = GuestId::new(kind, entry.vmid);
     let config = match client.pending(id).await {
         Ok(entries) => Ok(Config::from_pending(kind, entries.into_iter().map(to_entry))),
         Err(error) => Err(Unreadable(error.to_string())),
     };
-    guest(id, &entry, config, ha.get(&entry.vmid).cloned())
+    // Whether HA manages it is known once the whole cluster has been listed.
+    guest(id, &entry, config, None)
 }
 
 /// One guest, read anew: what a lane looks at directly before it acts.
@@ -125,17 +168,21 @@ fn power(entry: &GuestEntry) -> Power {
 }
 
 /// Whether the token sees every guest, and the node has quorum to speak for the cluster.
-async fn coverage(client: &Client, everywhere: &Result<Vec<Resource>, Error>) -> Coverage {
+fn coverage(
+    unlisted: Option<&Error>,
+    permissions: Result<Permissions, Error>,
+    status: Result<Vec<ClusterEntry>, Error>,
+) -> Coverage {
     let partial = |why: String| Coverage::Partial(why);
-    if let Err(error) = everywhere {
+    if let Some(error) = unlisted {
         return partial(format!("the cluster's guests cannot be listed: {error}"));
     }
-    match client.permissions().await {
+    match permissions {
         Ok(permissions) if sees_all_guests(&permissions) => {}
         Ok(_) => return partial("the token lacks VM.Audit on /vms".to_owned()),
         Err(error) => return partial(format!("the token's rights cannot be read: {error}")),
     }
-    match client.cluster_status().await {
+    match status {
         Ok(entries) if has_quorum(&entries) => Coverage::Whole,
         Ok(_) => partial("the cluster has no quorum".to_owned()),
         Err(error) => partial(format!("quorum cannot be read: {error}")),

@@ -37,12 +37,12 @@ pub(crate) fn run() -> Vec<Row> {
         .expect("a runtime starts");
     let mut rows = Vec::new();
     let mut plain = Vec::new();
-    for (guests, repetitions) in [(100, 21), (1_000, 11), (10_000, 3)] {
+    for (guests, repetitions) in [(100, 101), (1_000, 41), (10_000, 5)] {
         let (value, floor) = milliseconds(&runtime, guests, repetitions, false);
         rows.push(Row::new(format!("observe/{guests} guests, http"), "ms", value, floor));
         plain.push((guests, value, floor));
     }
-    let (value, floor) = milliseconds(&runtime, 1_000, 5, true);
+    let (value, floor) = milliseconds(&runtime, 1_000, 41, true);
     rows.push(Row::new("observe/1000 guests, tls", "ms", value, floor));
     for (few, many) in plain.iter().zip(&plain[1..]) {
         let name = format!("observe/growth {} to {} guests", few.0, many.0);

@@ -354,12 +354,12 @@ fn seven_four_answers_in_its_own_way() {
 #[tokio::test]
 async fn what_stands_in_the_path_may_be_repeated_but_not_contradicted() {
     let sim = InProcess::new(crowd(2));
-    let put = |fields: &[(&str, &str)]| root("PUT", &node("lxc/100/config")).form(fields);
+    let put = |fields: &[(&str, &str)]| root("PUT", &node("/lxc/100/config")).form(fields);
     let same = send(&sim, put(&[("vmid", "100"), ("node", "pve1"), ("swap", "77")])).await;
     assert_eq!(same.status, 200, "{same:?}");
     let other = send(&sim, put(&[("vmid", "101"), ("swap", "78")])).await;
     assert_eq!(other.status, 400);
     assert!(format!("{other:?}").contains("with conflicting values!"), "{other:?}");
-    let config = data(&sim, root("GET", &node("lxc/100/config"))).await;
+    let config = data(&sim, root("GET", &node("/lxc/100/config"))).await;
     assert_eq!(config["swap"], 77);
 }

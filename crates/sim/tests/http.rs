@@ -16,7 +16,7 @@ fn request(method: &str, path: &str, extra: &str, body: &str) -> String {
     let length =
         if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nAuthorization: PVEAPIToken={name}={secret}\r\n{length}{extra}\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: PVEAPIToken={name}={secret}\r\n{length}{extra}\r\n{body}"
     )
 }
 

@@ -10,6 +10,8 @@ use reqwest::Url;
 pub struct Endpoint {
     origin: String,
     encrypted: bool,
+    /// The root, parsed once: the host's name is not looked at again for every request.
+    root: Url,
 }
 
 /// Why a text is not an endpoint. The text is not repeated: it may hold a password.
@@ -52,6 +54,18 @@ impl Endpoint {
         &self.origin
     }
 
+    /// The address of `target`, a path with or without a query.
+    pub(super) fn url(&self, target: &str) -> Url {
+        let (path, query) = match target.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (target, None),
+        };
+        let mut url = self.root.clone();
+        url.set_path(path);
+        url.set_query(query);
+        url
+    }
+
     /// True unless it is a simulator on loopback without TLS.
     pub fn is_encrypted(&self) -> bool {
         self.encrypted
@@ -84,7 +98,9 @@ impl FromStr for Endpoint {
         if !encrypted && !loopback {
             return Err(EndpointError::PlainHttp);
         }
-        Ok(Self { origin: url.origin().ascii_serialization(), encrypted })
+        let origin = url.origin().ascii_serialization();
+        let root = Url::parse(&origin).map_err(|_| EndpointError::NotAUrl)?;
+        Ok(Self { origin, encrypted, root })
     }
 }
 
@@ -144,6 +160,16 @@ mod tests {
             ("https://pve1:8006/#x", EndpointError::Path),
         ] {
             assert_eq!(text.parse::<Endpoint>(), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_a_call_is_the_origin_and_its_target() {
+        let endpoint: Endpoint = "https://pve1.example:8006/api2/json".parse().unwrap();
+        for target in ["/api2/json/version", "/api2/json/a%2Fb?x=a%26b%3Dc&y=%C3%A9%20"] {
+            let whole = format!("{}{target}", endpoint.origin());
+            assert_eq!(endpoint.url(target), Url::parse(&whole).unwrap());
+            assert_eq!(endpoint.url(target).as_str(), whole);
         }
     }
 }

@@ -151,9 +151,8 @@ impl HttpExchange {
         let mut token = HeaderValue::from_str(self.token.authorization().expose_secret())
             .expect("a token is checked to be printable ASCII when it is read");
         token.set_sensitive(true);
-        let builder = client
-            .request(method, format!("{}{target}", self.endpoint.origin()))
-            .header(AUTHORIZATION, token);
+        let builder =
+            client.request(method, self.endpoint.url(target)).header(AUTHORIZATION, token);
         match body {
             // hyper says nothing about the length of an empty body unless told.
             Some(form) if form.is_empty() => builder.header(CONTENT_LENGTH, "0"),

@@ -36,7 +36,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use evenkeel_core::id::{GuestId, NodeName};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use clock::NodeClock;
@@ -112,9 +111,8 @@ impl fmt::Debug for Client {
 
 /// Every success is an object with `data`; `total` stands beside it and is not needed.
 #[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    data: &'a RawValue,
+struct Envelope<T> {
+    data: T,
 }
 
 fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<T, Error> {
@@ -126,8 +124,7 @@ fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<
     if classify::is_html(&answer.body) {
         return Err(unreadable("an HTML page".to_owned()));
     }
-    let envelope: Envelope<'_> =
-        serde_json::from_str(body).map_err(|error| unreadable(text::clean(&error.to_string())))?;
-    serde_json::from_str(envelope.data.get())
+    serde_json::from_str(body)
+        .map(|Envelope { data }| data)
         .map_err(|error| unreadable(text::clean(&error.to_string())))
 }

@@ -26,6 +26,8 @@ impl<'de> Deserialize<'de> for Scalar {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?.get();
         Ok(match raw.as_bytes().first() {
+            // Most strings have nothing to decode, and are many in every answer.
+            Some(b'"') if !raw.contains('\\') => Self::Text(raw[1..raw.len() - 1].to_owned()),
             Some(b'"') => Self::Text(serde_json::from_str(raw).map_err(D::Error::custom)?),
             Some(b'[' | b'{') => Self::Nested(raw.to_owned()),
             _ => match raw {

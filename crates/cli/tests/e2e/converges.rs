@@ -1,12 +1,9 @@
 //! What import wrote is what the node has, whatever Proxmox VE made of the values.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
-
 use evenkeel_core::release::Release;
 use evenkeel_sim::{Scenario, TOKENS};
 
-use crate::support::{Desk, Node};
+use crate::support::{Desk, Node, SimProcess};
 
 const GUESTS: u32 = 500;
 
@@ -41,12 +38,8 @@ fn a_plan_right_after_import_is_empty_on_9_2() {
 #[test]
 fn the_simulator_as_a_child_process_announces_all_that_import_and_plan_need() {
     let desk = Desk::new();
-    let mut command = desk.command("sim");
-    command.args(["--listen", "127.0.0.1:0", "--guests", "40", "--node", "alpha", "-o", "json"]);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let ready: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let simulator = SimProcess::start(&desk, &["--guests", "40", "--node", "alpha"]);
+    let ready = &simulator.ready;
     let text = |key: &str| ready[key].as_str().unwrap_or_else(|| panic!("no {key}: {ready}"));
     assert_eq!(ready["format_version"], 1);
     assert_eq!(text("node"), "alpha");
@@ -61,6 +54,5 @@ fn the_simulator_as_a_child_process_announces_all_that_import_and_plan_need() {
     run("import", &["--out", "desired"]).ends_with(0);
     run("plan", &["--desired", "desired", "--detailed-exitcode"]).ends_with(0);
     run("doctor", &["--desired", "desired"]).ends_with(0);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    simulator.terminate();
 }

@@ -1,12 +1,11 @@
 //! The verb `sim` and `demo`: open to this machine only, and true to what it announces.
 
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Stdio};
 
 use evenkeel_sim::{Http, HttpError, HttpOptions, Outcome, Request, Scenario, Simulator};
 
-use crate::support::Desk;
+use crate::support::{Desk, SimProcess};
 
 #[test]
 fn the_simulator_listens_on_loopback_only() {
@@ -49,22 +48,6 @@ fn the_admin_endpoint_answers_only_this_machine_by_a_loopback_name() {
     assert_eq!(status(Request { from_loopback: false, ..ask() }), 403);
 }
 
-/// Starts `sim` and reads what it announces.
-fn started(desk: &Desk, arguments: &[&str]) -> (Child, serde_json::Value) {
-    let mut command = desk.command("sim");
-    command.args(["--listen", "127.0.0.1:0", "-o", "json"]).args(arguments);
-    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    (child, serde_json::from_str(&line).unwrap())
-}
-
-fn terminate(mut child: Child) {
-    let done = std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap();
-    assert!(done.success());
-    assert!(child.wait().unwrap().success(), "a signal to end is no error");
-}
-
 fn get(address: &str, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").unwrap();
@@ -79,12 +62,12 @@ fn a_saved_state_is_the_node_that_is_announced_again() {
     let state = desk.work.path().join("state.json");
     let state = state.to_str().unwrap();
     let arguments = ["--plain-http", "--state", state, "--guests", "3"];
-    let (child, first) = started(&desk, &[&arguments[..], &["--node", "alpha"]].concat());
-    assert_eq!(first["node"], "alpha");
-    terminate(child);
-    let (child, second) = started(&desk, &arguments);
-    assert_eq!(second["node"], "alpha", "the state says which node it is");
-    terminate(child);
+    let first = SimProcess::start(&desk, &[&arguments[..], &["--node", "alpha"]].concat());
+    assert_eq!(first.ready["node"], "alpha");
+    first.terminate();
+    let second = SimProcess::start(&desk, &arguments);
+    assert_eq!(second.ready["node"], "alpha", "the state says which node it is");
+    second.terminate();
     std::fs::remove_file(state).unwrap();
 }
 
@@ -93,11 +76,12 @@ fn faults_from_a_file_strike() {
     let desk = Desk::new();
     let fault = r#"[{"effect": {"kind": "proxy-status", "status": 595, "executed": false}}]"#;
     desk.write("faults.json", fault);
-    let (child, ready) = started(&desk, &["--plain-http", "--faults", "faults.json"]);
-    let address = ready["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    let simulator = SimProcess::start(&desk, &["--plain-http", "--faults", "faults.json"]);
+    let address =
+        simulator.ready["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
     assert!(get(&address, "/api2/json/version").starts_with("HTTP/1.1 595"));
     assert!(get(&address, "/sim/requests").contains("/api2/json/version"));
-    terminate(child);
+    simulator.terminate();
     desk.write("faults.json", r#"[{"effect": {"kind": "earthquake"}}]"#);
     let told = desk.run("sim", &["--faults", "faults.json"]).ends_with(3);
     insta::assert_snapshot!("a-fault-that-does-not-exist", told.story());

@@ -131,7 +131,7 @@ fn fault(dice: &mut Dice) -> Fault {
     let bodies =
         ["", "{", "<html>", "[]", "{\"data\":7}", "{\"data\":[{\"vmid\":\"x\"}]}", "\u{0}"];
     let effect = match dice.below(9) {
-        0 => Effect::Latency { ms: [1, 40, 1000][dice.below(3)] },
+        0 => Effect::Latency { ms: [1, 40, 60_000][dice.below(3)] },
         1 => Effect::ProxyStatus {
             status: [595, 596, 599][dice.below(3)],
             executed: dice.below(2) == 0,

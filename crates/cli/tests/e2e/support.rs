@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Event, Fault, Http, HttpOptions, Record, Scenario, Simulator, TOKENS};
@@ -230,6 +230,40 @@ fn assert_no_secrets_in_files(directory: &Path) {
         for secret in secrets {
             assert!(!text.contains(secret), "{} holds {secret}", path.display());
         }
+    }
+}
+
+/// `evenkeel sim` in a process of its own; dropping it ends it, so that no failed test leaves one behind.
+pub(crate) struct SimProcess {
+    child: Child,
+    /// The line it announced itself with.
+    pub(crate) ready: serde_json::Value,
+}
+
+impl SimProcess {
+    pub(crate) fn start(desk: &Desk, arguments: &[&str]) -> Self {
+        let mut command = desk.command("sim");
+        command.args(["--listen", "127.0.0.1:0", "-o", "json"]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = serde_json::from_str(&line).unwrap();
+        Self { child, ready }
+    }
+
+    /// Asks it to end, as a service manager does.
+    pub(crate) fn terminate(mut self) {
+        let asked = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(asked.success());
+        assert!(self.child.wait().unwrap().success(), "a signal to end is no error");
+    }
+}
+
+impl Drop for SimProcess {
+    fn drop(&mut self) {
+        // After `terminate` there is nothing left to end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
