@@ -35,8 +35,11 @@ impl Row {
     }
 }
 
+/// A bench's name, and what runs it.
+type Bench = (&'static str, fn() -> Vec<Row>);
+
 /// The benches, in the order they run.
-const BENCHES: &[(&str, fn() -> Vec<Row>)] = &[("plan", plan::run), ("observe", observe::run)];
+const BENCHES: &[Bench] = &[("plan", plan::run), ("observe", observe::run)];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
