@@ -172,3 +172,53 @@ impl PveConfig {
         Ok(Token::from_file(self.token_file.as_deref().ok_or(ConfigError::NoToken)?)?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<AgentConfig, ConfigError> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs_err::write(file.path(), text).unwrap();
+        AgentConfig::from_file(file.path())
+    }
+
+    #[test]
+    fn a_misspelt_key_is_refused_with_its_place() {
+        let error = read("host_id = \"a\"\n[pve]\nurll = \"https://x\"\n").unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("urll") && told.contains('3'), "{told}");
+        assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn one_fingerprint_or_several_are_pinned() {
+        let pin = ["AB"; 32].join(":");
+        let one = read(&format!("[pve]\nfingerprint = \"{pin}\"\n")).unwrap();
+        let two = read(&format!("[pve]\nfingerprint = [\"{pin}\", \"{pin}\"]\n")).unwrap();
+        for (config, count) in [(one, 1), (two, 2)] {
+            assert!(
+                matches!(config.pve.trust().unwrap(), Trust::Pinned(pins) if pins.len() == count)
+            );
+        }
+        let wrong = read("[pve]\nfingerprint = \"AB:CD\"\n").unwrap();
+        assert!(matches!(wrong.pve.trust(), Err(ConfigError::Fingerprint(_))));
+    }
+
+    #[test]
+    fn only_one_thing_decides_whom_to_trust() {
+        let pin = ["AB"; 32].join(":");
+        let both =
+            read(&format!("[pve]\nca_file = \"/ca.pem\"\nfingerprint = \"{pin}\"\n")).unwrap();
+        assert!(matches!(both.pve.trust(), Err(ConfigError::TwoTrusts)));
+        assert!(matches!(read("").unwrap().pve.trust(), Ok(Trust::Platform)));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_with_the_next_step() {
+        let empty = read("").unwrap();
+        assert!(matches!(empty.pve.endpoint(), Err(ConfigError::NoUrl)));
+        assert!(matches!(empty.pve.token(), Err(ConfigError::NoToken)));
+        assert!(ConfigError::NoUrl.hint().contains("PROXMOX_VE_ENDPOINT"));
+    }
+}

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
 mod fleet;
+mod journal;
 mod measure;
 mod observe;
 mod plan;
@@ -35,11 +36,12 @@ impl Row {
     }
 }
 
-/// A bench's name, and what runs it.
-type Bench = (&'static str, fn() -> Vec<Row>);
+/// Measures, and tells the figures.
+type Bench = fn() -> Vec<Row>;
 
 /// The benches, in the order they run.
-const BENCHES: &[Bench] = &[("plan", plan::run), ("observe", observe::run)];
+const BENCHES: &[(&str, Bench)] =
+    &[("plan", plan::run), ("observe", observe::run), ("journal", journal::run)];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
@@ -72,9 +74,9 @@ fn main() -> ExitCode {
 }
 
 fn print_table(rows: &[Row]) {
-    println!("{:<34} {:>12} {:>12} {:<10} {:>7}", "bench", "median", "floor", "unit", "ratio");
+    println!("{:<44} {:>12} {:>12} {:<10} {:>7}", "bench", "median", "floor", "unit", "ratio");
     for Row { name, value, unit, floor, ratio } in rows {
-        println!("{name:<34} {value:>12.2} {floor:>12.2} {unit:<10} {ratio:>7.2}");
+        println!("{name:<44} {value:>12.2} {floor:>12.2} {unit:<10} {ratio:>7.2}");
     }
 }
 

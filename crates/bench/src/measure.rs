@@ -26,7 +26,8 @@ fn nanoseconds(run: &mut impl FnMut()) -> f64 {
     start.elapsed().as_nanos() as f64
 }
 
-fn median(mut times: Vec<f64>) -> f64 {
+/// The one in the middle.
+pub(crate) fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
 }

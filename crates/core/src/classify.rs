@@ -256,10 +256,16 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
 fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+    let sets_off = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
     let config = match intent.target {
         Target::Seen(Guest { config: Ok(config), .. }) => config,
-        Target::Seen(_) | Target::Unknown => return what_may_wait(intent.kind, op),
-        Target::Free => return Judgement::benign(),
+        Target::Seen(_) | Target::Unknown if sets_off => {
+            return Judgement::new(
+                Class::Destructive,
+                "what waits for a restart could not be read",
+            );
+        }
+        Target::Seen(_) | Target::Free | Target::Unknown => return Judgement::benign(),
     };
     let applies_waiting = match op {
         ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,
@@ -288,21 +294,6 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         Judgement::new(Class::Disruptive, "applies changes that wait for a restart")
     } else {
         Judgement::benign()
-    }
-}
-
-/// Nobody could read what waits: a power action may apply it. Only machines know a waiting destruction.
-fn what_may_wait(kind: GuestKind, op: ActionKind) -> Judgement {
-    let power = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
-    match kind {
-        GuestKind::Qemu if power => Judgement::new(
-            Class::Destructive,
-            "what waits for a restart cannot be read, and may destroy a volume",
-        ),
-        GuestKind::Lxc if power => {
-            Judgement::new(Class::Disruptive, "what waits for a restart cannot be read")
-        }
-        GuestKind::Lxc | GuestKind::Qemu => Judgement::benign(),
     }
 }
 

@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::name::is_label;
+
 /// Why a text is not the identifier it should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a {what}: {why}")]
@@ -170,56 +172,18 @@ macro_rules! serde_as_text {
     )+};
 }
 
-serde_as_text!(GuestId, NodeName, HostId, OperationId);
+serde_as_text!(GuestId, OperationId);
 
-/// A name that is a host label: letters, digits and inner hyphens.
-macro_rules! label {
-    ($(#[$doc:meta])* $type:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $type(String);
-
-        impl $type {
-            /// The name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = IdError;
-
-            fn from_str(text: &str) -> Result<Self, IdError> {
-                let inner = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
-                if text.is_empty() || text.len() > LABEL_MAX {
-                    return refuse($what, text, "it must have 1 to 63 characters");
-                }
-                if !text.bytes().all(inner) || text.starts_with('-') || text.ends_with('-') {
-                    return refuse($what, text, "only letters, digits and inner hyphens are allowed");
-                }
-                Ok(Self(text.to_owned()))
-            }
-        }
-    };
-}
-
-/// The longest host label DNS and PVE take.
-const LABEL_MAX: usize = 63;
-
-label! {
+crate::name! {
     /// One Proxmox VE node, as PVE's paths name it.
-    NodeName, "node name"
+    NodeName, "node name", is_label,
+    "it must be 1 to 63 letters, digits and inner hyphens"
 }
 
-label! {
+crate::name! {
     /// One agent's host, as the operator named it in `agent.toml`.
-    HostId, "host id"
+    HostId, "host id", is_label,
+    "it must be 1 to 63 letters, digits and inner hyphens"
 }
 
 /// One journalled execution: `op_` and a ULID.

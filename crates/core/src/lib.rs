@@ -21,11 +21,16 @@ pub mod id;
 pub mod identity;
 pub mod import;
 pub mod lane;
+pub mod name;
 pub mod operation;
 pub mod plan;
 pub mod quantity;
+pub mod reason;
 pub mod recover;
 pub mod registry;
 pub mod release;
 pub mod rights;
+pub mod sign;
+#[cfg(test)]
+mod thorough;
 pub mod value;

@@ -412,6 +412,8 @@ fn our_own_changes_move_the_baseline_and_foreign_ones_end_it() {
         Destructive,
         "the guest is older than our last change"
     );
+    let blind = journal(&[made(&scratch), attached(None)]).provenance(scratch.id);
+    assert_eq!(destroying(&grown, &blind, ""), Destructive, "nobody read it before our write");
     let foreign = journal(&[made(&scratch), attached(after)]).provenance(scratch.id);
     assert_eq!(destroying(&grown, &foreign, ""), Destructive, "it was attached before our write");
 }

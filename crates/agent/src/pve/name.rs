@@ -3,74 +3,24 @@
 //! A name that PVE would not take is refused here; a name that could bend a path (`..`, a slash)
 //! or smuggle a second key into a list (a comma) cannot be built.
 
-use std::fmt;
-use std::str::FromStr;
+pub use evenkeel_core::operation::StorageName;
 
-use evenkeel_core::id::IdError;
-
-/// A name with a rule, as text.
-macro_rules! name {
-    ($(#[$doc:meta])* $type:ident, $what:literal, $rule:ident, $why:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $type(String);
-
-        impl $type {
-            /// The name as text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = IdError;
-
-            fn from_str(text: &str) -> Result<Self, IdError> {
-                if $rule(text) {
-                    return Ok(Self(text.to_owned()));
-                }
-                Err(IdError { what: $what, text: super::text::clean(text), why: $why })
-            }
-        }
-    };
-}
-
-name! {
-    /// A storage, as PVE's paths name it.
-    StorageName, "storage name", is_storage,
-    "it must have 2 to 100 letters, digits, `-`, `_` or `.`, beginning with a letter"
-}
-
-name! {
+evenkeel_core::name! {
     /// A snapshot of a guest.
     SnapshotName, "snapshot name", is_snapshot,
     "it must have 2 to 40 letters, digits, `-` or `_`, beginning with a letter, and not be reserved"
 }
 
-name! {
+evenkeel_core::name! {
     /// One key of a guest's config, such as `cores` or `net0`.
     ConfigKey, "config key", is_config_key,
     "it must be lower-case letters, digits, `-` or `_`, and not a parameter of the call itself"
 }
 
-name! {
+evenkeel_core::name! {
     /// The digest of a config as it was read: what a write is bound to. Never empty, because PVE
     /// skips the check for an empty one.
     ConfigDigest, "config digest", is_digest, "it must be 40 hexadecimal digits"
-}
-
-fn is_storage(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    (2..=100).contains(&text.len())
-        && text.starts_with(|c: char| c.is_ascii_alphabetic())
-        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
-        && text.bytes().all(inner)
 }
 
 fn is_snapshot(text: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Whom we speak to: a CA, pinned certificates, or the platform's roots.
 //!
-//! The transport calls `Trust::client_config`. A handshake that fails here has sent no request,
+//! The transport takes its TLS settings from here. A handshake that fails here has sent no request,
 //! so the token never leaves for a server that is not the one meant. There is no way to switch
 //! checking off.
 

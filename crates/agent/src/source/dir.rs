@@ -110,3 +110,57 @@ fn read_bounded(path: &Path) -> Result<Vec<u8>, DirError> {
         if missing { DirError::NotFound(error) } else { DirError::Unreadable(error) }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory(files: &[(&str, &[u8])]) -> tempfile::TempDir {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, bytes) in files {
+            fs_err::write(directory.path().join(name), bytes).unwrap();
+        }
+        directory
+    }
+
+    #[test]
+    fn all_three_syntaxes_are_read_in_the_order_of_their_names() {
+        let directory = directory(&[
+            ("b.yaml", b"guest: {102: {kind: lxc}}"),
+            ("a.toml", b"[guest.101]\nkind = \"lxc\"\n"),
+            ("c.json", br#"{"guest":{"103":{"kind":"lxc"}}}"#),
+            (".hidden.toml", b"not read"),
+            ("notes.txt", b"not read"),
+        ]);
+        fs_err::create_dir(directory.path().join("below.toml.d")).unwrap();
+        let loaded = load(directory.path()).unwrap();
+        assert_eq!(loaded.desired.unwrap().guests.len(), 3);
+        let names: Vec<&str> =
+            loaded.sources.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
+        assert_eq!(names, ["a.toml", "b.yaml", "c.json"]);
+    }
+
+    #[test]
+    fn nothing_is_taken_from_a_set_that_has_an_error() {
+        let directory = directory(&[
+            ("good.toml", b"[guest.101]\nkind = \"lxc\"\n"),
+            ("no-text.toml", b"\xff\xfe"),
+            ("wrong.toml", b"[guest.9]\n"),
+        ]);
+        let errors = load(directory.path()).unwrap().desired.unwrap_err();
+        assert_eq!(errors.len(), 2, "{errors:?}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_an_error_and_not_an_empty_desired_state() {
+        let empty = directory(&[("notes.txt", b"")]);
+        assert!(matches!(load(empty.path()), Err(DirError::Empty(_))));
+        assert!(matches!(load(&empty.path().join("nope")), Err(DirError::NotFound(_))));
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read_to_its_end() {
+        let loaded = load(Path::new("/dev/zero")).unwrap();
+        assert!(loaded.desired.is_err());
+    }
+}

@@ -64,14 +64,14 @@ impl Row {
     fn write(&self, text: &mut String, subjects: usize, changes: usize) {
         let (mark, style) = self.mark;
         let (effect, effect_style) = &self.effect;
-        let line = format!(
-            "  {} {:subjects$}  {:changes$}  {}",
-            styled(style, mark),
-            self.subject,
-            self.change,
-            styled(*effect_style, effect),
-        );
-        text.push_str(line.trim_end());
+        let line = format!("{:subjects$}  {:changes$}", self.subject, self.change);
+        let mark = styled(style, mark);
+        if effect.is_empty() {
+            write!(text, "  {mark} {}", line.trim_end())
+        } else {
+            write!(text, "  {mark} {line}  {}", styled(*effect_style, effect))
+        }
+        .expect(INFALLIBLE);
         text.push('\n');
     }
 }
@@ -91,9 +91,10 @@ fn rows(guest: &GuestPlan) -> Vec<Row> {
         rows.extend(action_rows(action));
     }
     for change in &guest.waiting {
-        let (subject, shown) = split(change);
-        let effect = ("waits for a restart".to_owned(), WAITS);
-        rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+        for (subject, shown) in differences(change) {
+            let effect = ("waits for a restart".to_owned(), WAITS);
+            rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+        }
     }
     rows
 }
@@ -101,7 +102,7 @@ fn rows(guest: &GuestPlan) -> Vec<Row> {
 fn action_rows(action: &Action) -> Vec<Row> {
     match &action.step {
         Step::SetConfig(_) => {
-            action.changes.iter().map(|change| change_row(action, change)).collect()
+            action.changes.iter().flat_map(|change| change_rows(action, change)).collect()
         }
         Step::Resize { disk, from, to, .. } => {
             vec![row(
@@ -141,7 +142,7 @@ fn action_rows(action: &Action) -> Vec<Row> {
     }
 }
 
-fn change_row(action: &Action, change: &Change) -> Row {
+fn change_rows(action: &Action, change: &Change) -> Vec<Row> {
     let mark = match (&change.how, &change.from, &change.to) {
         (How::Set(_), None, _) => ("+", ADD),
         (How::Delete, _, None) => ("-", REMOVE),
@@ -153,8 +154,10 @@ fn change_row(action: &Action, change: &Change) -> Row {
         Class::Disruptive => format!("disruptive, {when}"),
         Class::Destructive => format!("destructive: {}", action.why),
     };
-    let (subject, shown) = split(change);
-    row(action, mark, subject, shown, effect)
+    differences(change)
+        .into_iter()
+        .map(|(subject, shown)| row(action, mark, subject, shown, effect.clone()))
+        .collect()
 }
 
 /// What holds an action is said before what it would do.
@@ -181,11 +184,15 @@ fn row(
     Row { mark, subject, change, effect: (effect, style) }
 }
 
-/// The subject and the rest of `net0.bridge vmbr0 -> vmbr1`.
-fn split(change: &Change) -> (String, String) {
-    let shown = change.to_string();
-    let (subject, rest) = shown.split_once(' ').unwrap_or((&shown, ""));
-    (subject.to_owned(), rest.to_owned())
+/// Each difference as its subject and the rest: `net0.bridge`, `vmbr0 -> vmbr1`.
+fn differences(change: &Change) -> Vec<(String, String)> {
+    let lines = change.lines().into_iter();
+    lines
+        .map(|line| match line.split_once(' ') {
+            Some((subject, rest)) => (subject.to_owned(), rest.to_owned()),
+            None => (line, String::new()),
+        })
+        .collect()
 }
 
 fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {
@@ -229,4 +236,113 @@ pub(crate) fn summary(plan: &Plan) -> String {
         parts.push(counted(problems, "problem"));
     }
     format!("Plan: {}; {} as declared.", parts.join(", "), counted(plan.in_sync, "guest"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use evenkeel_core::actual::{Config, Coverage, Entry, Guest, Power};
+    use evenkeel_core::diagnostic::Sources;
+    use evenkeel_core::plan::{Context, plan};
+    use evenkeel_core::release::Release;
+    use evenkeel_core::value::compare::Conventions;
+
+    use super::*;
+
+    fn guest(
+        id: &str,
+        power: Power,
+        lock: Option<&str>,
+        stored: &[(&str, &str, Option<&str>)],
+    ) -> Guest {
+        let id: evenkeel_core::id::GuestId = id.parse().unwrap();
+        let digest = ("digest", "da39a3ee", None);
+        let entries = stored.iter().chain([&digest]).map(|(key, value, pending)| Entry {
+            key: (*key).into(),
+            value: (!value.is_empty()).then(|| (*value).into()),
+            pending: pending.map(Into::into),
+            delete: 0,
+        });
+        let config = Ok(Config::from_pending(id.kind, entries));
+        Guest { id, power, template: false, ha: None, lock: lock.map(Into::into), config }
+    }
+
+    fn drawn(desired: &str, guests: Vec<Guest>) -> (String, String) {
+        let mut sources = Sources::default();
+        sources.add("desired.toml", desired);
+        let desired = evenkeel_core::desired::load(&sources).unwrap();
+        let snapshot = Snapshot {
+            node: "pve1".parse().unwrap(),
+            release: Release::V8_4,
+            conventions: Conventions::default(),
+            guests: guests.into_iter().map(|guest| (guest.id.vmid, guest)).collect(),
+            elsewhere: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            coverage: Coverage::Whole,
+        };
+        let styled = render(&plan(&desired, &snapshot, &Context::default()), &snapshot);
+        (anstream::adapter::strip_str(&styled).to_string(), styled)
+    }
+
+    #[test]
+    fn a_plan_says_everything_without_colour() {
+        let desired = r#"
+            [guest.101]
+            kind = "lxc"
+            run = "running"
+            cores = 4
+            tags = ["web"]
+            net0 = { name = "eth0", bridge = "vmbr1", tag = 5 }
+            rootfs = "local-lvm:16"
+            mp0 = "local-lvm:4,mp=/data"
+            unset = ["nameserver"]
+            [guest.102]
+            kind = "lxc"
+            state = "absent"
+            [guest.103]
+            kind = "qemu"
+            cores = 2
+            [guest.104]
+            kind = "qemu"
+            memory = "4GiB"
+            protection = false
+            [guest.105]
+            kind = "lxc"
+            cores = 1
+        "#;
+        let net = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:00:00:01,type=veth";
+        let guests = vec![
+            guest(
+                "lxc/101",
+                Power::Stopped,
+                None,
+                &[
+                    ("hostname", "web", None),
+                    ("cores", "2", None),
+                    ("net0", net, None),
+                    ("nameserver", "9.9.9.9", None),
+                    ("rootfs", "local-lvm:vm-101-disk-0,size=8G", None),
+                    ("mp0", "local-lvm:vm-101-disk-1,mp=/data,size=8G", None),
+                ],
+            ),
+            guest(
+                "lxc/102",
+                Power::Stopped,
+                None,
+                &[("rootfs", "local-lvm:vm-102-disk-0,size=8G", None)],
+            ),
+            guest("qemu/103", Power::Running, Some("backup"), &[("cores", "1", None)]),
+            guest(
+                "qemu/104",
+                Power::Running,
+                None,
+                &[("memory", "2048", Some("4096")), ("protection", "1", None)],
+            ),
+            guest("lxc/105", Power::Running, None, &[("cores", "1", None)]),
+        ];
+        let (plain, styled) = drawn(desired, guests);
+        assert_ne!(plain, styled, "a terminal gets colour");
+        insta::assert_snapshot!(plain);
+    }
 }

@@ -196,13 +196,8 @@ impl Reader<'_> {
             return Err(vec![unknown_part(name, shape, entry)]);
         };
         let full = format!("{name}.{}", part.name);
-        if let (Format::Text(_), Tree::Text(text)) = (&part.format, &entry.value.value)
-            && text.contains(',')
-        {
-            // In PVE's own text the comma would end this part and begin another.
-            let misfit = Misfit::new("it must not contain a comma").piece(",");
-            return Err(vec![self.misfit(&full, &misfit, entry.value.span)]);
-        }
+        read::declarable(part)
+            .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.key_span)])?;
         if let (Format::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
             return read::declared_volume(property, part, text)
                 .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);

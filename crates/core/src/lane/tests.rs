@@ -339,12 +339,16 @@ fn every_order_of_events_keeps_the_rules_of_the_lanes() {
     ];
     let mut total = (0, 0);
     for (name, batches, recovered) in scenarios {
+        // The two large ones take seconds.
+        if !crate::thorough::whole() && batches.len() > 3 {
+            continue;
+        }
         let (moments, steps) = search(&Scenario { batches, recovered });
         println!("{name}: {moments} states, {steps} steps");
         total = (total.0 + moments, total.1 + steps);
     }
     println!("{} states, {} steps in all", total.0, total.1);
-    assert!(total.1 > 10_000);
+    assert!(total.1 > if crate::thorough::whole() { 10_000 } else { 100 });
 }
 
 fn submit(table: &mut LaneTable, jobs: Vec<Job>, now: UnixSeconds) -> Vec<Effect> {

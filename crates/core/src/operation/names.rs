@@ -1,78 +1,29 @@
-//! Names that operations carry and that are only compared and printed, never taken apart.
-//!
-//! They reach journal lines and error texts, so blanks and control bytes are refused.
+//! Names that operations carry.
 
-use std::fmt;
-use std::str::FromStr;
+use crate::name::is_printable;
 
-use serde::{Deserialize, Serialize};
-
-use crate::id::IdError;
-
-/// A name that is text of bounded length without blanks or control bytes.
-macro_rules! token {
-    ($(#[$doc:meta])* $type:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $type(String);
-
-        impl $type {
-            /// The text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = IdError;
-
-            fn from_str(text: &str) -> Result<Self, IdError> {
-                let printable = text.bytes().all(|b| b.is_ascii_graphic());
-                if text.is_empty() || text.len() > TOKEN_LENGTH_MAX || !printable {
-                    let why = "it must be 1 to 255 printable ASCII characters without blanks";
-                    return Err(IdError { what: $what, text: text.escape_default().to_string(), why });
-                }
-                Ok(Self(text.to_owned()))
-            }
-        }
-
-        impl TryFrom<String> for $type {
-            type Error = IdError;
-
-            fn try_from(text: String) -> Result<Self, IdError> {
-                text.parse()
-            }
-        }
-
-        impl From<$type> for String {
-            fn from(name: $type) -> String {
-                name.0
-            }
-        }
-    };
-}
-
-/// The longest volume name a file system takes; nonces are far shorter.
-const TOKEN_LENGTH_MAX: usize = 255;
-
-token! {
+crate::name! {
     /// The key a signed operation spends: the nonce of its statement.
-    IdempotencyKey, "idempotency key"
+    IdempotencyKey, "idempotency key", is_printable,
+    "it must be 1 to 255 printable ASCII characters without blanks"
 }
 
-token! {
+crate::name! {
     /// A volume as PVE names it: `local-lvm:vm-101-disk-0`.
-    VolumeId, "volume"
+    VolumeId, "volume", is_printable,
+    "it must be 1 to 255 printable ASCII characters without blanks"
 }
 
-token! {
-    /// A storage as PVE names it: `local-lvm`.
-    StorageName, "storage"
+crate::name! {
+    /// A storage as PVE's paths name it: `local-lvm`.
+    StorageName, "storage name", is_storage,
+    "it must have 2 to 100 letters, digits, `-`, `_` or `.`, beginning with a letter"
+}
+
+fn is_storage(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (2..=100).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_alphanumeric())
+        && text.bytes().all(inner)
 }

@@ -148,30 +148,33 @@ pub enum How {
     Revert,
 }
 
-impl fmt::Display for Change {
-    /// `cores 2 -> 4`; of a property string only the parts that differ: `net0.tag unset -> 5`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Change {
+    /// One line a difference: `cores 2 -> 4`; of a property string only the parts that differ, such as
+    /// `net0.tag unset -> 5`.
+    pub fn lines(&self) -> Vec<String> {
         let format = &self.key.key().format;
         match (&self.how, format, &self.from, &self.to) {
             (How::Revert, _, from, _) => {
-                write!(
-                    f,
-                    "{} stays {} (drop the waiting change)",
-                    self.key,
-                    shown(format, from.as_ref())
-                )
+                let stays = shown(format, from.as_ref());
+                vec![format!("{} stays {stays} (drop the waiting change)", self.key)]
             }
             (
                 _,
                 Format::Property(shape),
                 Some(Value::Property(from)),
                 Some(Value::Property(to)),
-            ) => f.write_str(&changed_parts(self.key, shape, from, to).join(", ")),
+            ) => changed_parts(self.key, shape, from, to),
             (How::Set(_) | How::Delete, _, from, to) => {
                 let (from, to) = (shown(format, from.as_ref()), shown(format, to.as_ref()));
-                write!(f, "{} {from} -> {to}", self.key)
+                vec![format!("{} {from} -> {to}", self.key)]
             }
         }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join(", "))
     }
 }
 
@@ -203,13 +206,14 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
     let parts = shape.parts.iter().filter(differs).filter(|part| !same_volume(part));
     parts
         .map(|part| {
+            // The part that may stand without its name is what the key is about.
+            let name = if shape.bare == Some(part.name) {
+                key.to_string()
+            } else {
+                format!("{key}.{}", part.name)
+            };
             let (from, to) = (from.get(part.name), to.get(part.name));
-            format!(
-                "{key}.{} {} -> {}",
-                part.name,
-                shown(&part.format, from),
-                shown(&part.format, to)
-            )
+            format!("{name} {} -> {}", shown(&part.format, from), shown(&part.format, to))
         })
         .collect()
 }

@@ -220,6 +220,9 @@ impl Differ<'_> {
             Declared::AtCreation => return Some(Problem::FixedAtCreation(key)),
             Declared::Yes | Declared::No(_) => {}
         }
+        if write::is_protected(key, field.want.as_ref(), self.config) {
+            return Some(Problem::Protected(key));
+        }
         if let Some(part) = write::missing_part(key, field.want.as_ref(), release) {
             return Some(Problem::NotInRelease { key, part: Some(part), release });
         }

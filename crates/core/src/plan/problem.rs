@@ -58,6 +58,8 @@ pub enum Problem {
     RootVolume,
     /// Only root@pam may set it, and an API token never is root@pam.
     RootOnly(KeyRef),
+    /// `protection` is on, and PVE refuses the write.
+    Protected(KeyRef),
     /// It can be chosen only when the guest is created.
     FixedAtCreation(KeyRef),
     /// This release does not have it.
@@ -80,7 +82,7 @@ pub enum Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OtherKind(kind) => write!(f, "this number belongs to a {kind} guest"),
+            Self::OtherKind(kind) => write!(f, "the guest of this number is of kind {kind}"),
             Self::OtherNode(node) => write!(f, "the guest is on node {node}"),
             Self::MaybeHidden(why) => {
                 write!(f, "the guest is not listed, but the list may not be whole: {why}")
@@ -106,6 +108,7 @@ impl fmt::Display for Problem {
             Self::RootOnly(key) => {
                 write!(f, "{key} can be set only by root@pam, which no API token is")
             }
+            Self::Protected(key) => write!(f, "{key} cannot change while protection is on"),
             Self::FixedAtCreation(key) => write!(f, "{key} is fixed when the guest is created"),
             Self::NotInRelease { key, part: None, release } => {
                 write!(f, "Proxmox VE {release} does not know {key}")
@@ -147,6 +150,9 @@ impl Problem {
             }
             Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
+            Self::Protected(_) => {
+                "declare protection = false, and sign the change that lifts it".to_owned()
+            }
             Self::FixedAtCreation(key) => format!("leave {key} out, or declare what is there"),
             Self::NotInRelease { .. } => "leave it out, or upgrade the node".to_owned(),
             Self::Template => "leave `run` out for a template".to_owned(),

@@ -6,7 +6,7 @@
 
 use crate::actual::{Config, Reading};
 use crate::id::GuestKind;
-use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::registry::{Compared, Format, Hazard, KeyRef, Part, Shape};
 use crate::release::Release;
 use crate::value::{Property, Value, Volume, is_root_device, print};
 
@@ -118,6 +118,23 @@ fn spelled_mac(text: &str) -> Option<&str> {
         let is_mac = value.len() == 17 && value.bytes().filter(|b| *b == b':').count() == 5;
         is_mac.then_some(value)
     })
+}
+
+/// Whether `protection` makes PVE refuse the write: of any mount point of a container, of the removal of a
+/// machine's drive. The whole write would be refused with it, every pass.
+pub(super) fn is_protected(key: KeyRef, want: Option<&Value>, config: &Config) -> bool {
+    let on = config.current(key.kind(), "protection") == Some(&Value::Bool(true));
+    let guarded = match key.key().hazard {
+        Hazard::VolumeSlot | Hazard::TpmState => key.kind() == GuestKind::Lxc || want.is_none(),
+        Hazard::Safe
+        | Hazard::Disrupts
+        | Hazard::Guard
+        | Hazard::GuestName
+        | Hazard::RootVolume
+        | Hazard::UnusedVolume
+        | Hazard::Forbidden => false,
+    };
+    on && guarded
 }
 
 /// A part of a declared value that the release does not have.

@@ -48,11 +48,12 @@ const WWN: Part = part("wwn", Format::Text(Rule::WorldWideName));
 const COMMON: [Part; 41] = [
     AIO,
     BACKUP,
-    count("bps"),
+    // PVE turns these into mbps=0.000, whatever they say.
+    count("bps").instead("mbps"),
     length("bps_max_length", &[]),
-    count("bps_rd"),
+    count("bps_rd").instead("mbps_rd"),
     length("bps_rd_max_length", &["bps_rd_length"]),
-    count("bps_wr"),
+    count("bps_wr").instead("mbps_wr"),
     length("bps_wr_max_length", &["bps_wr_length"]),
     CACHE,
     geometry("cyls"),

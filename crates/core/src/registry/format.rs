@@ -237,6 +237,8 @@ pub struct Part {
     pub required: bool,
     /// Whether only root@pam may set it.
     pub root_only: bool,
+    /// What to declare instead, for a part that PVE stores as something else.
+    pub instead: Option<&'static str>,
     /// Where it exists.
     pub releases: Releases,
 }
@@ -298,6 +300,7 @@ pub(super) const fn part(name: &'static str, format: Format) -> Part {
         compared: Compared::Always,
         required: false,
         root_only: false,
+        instead: None,
         releases: Releases::ALL,
     }
 }
@@ -335,6 +338,11 @@ impl Part {
 
     pub(super) const fn root_only(mut self) -> Self {
         self.root_only = true;
+        self
+    }
+
+    pub(super) const fn instead(mut self, other: &'static str) -> Self {
+        self.instead = Some(other);
         self
     }
 

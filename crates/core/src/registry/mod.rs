@@ -15,10 +15,13 @@ pub mod format;
 mod lxc;
 mod parts;
 mod qemu;
+mod reference;
 
 use std::fmt;
 
 pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing, UNBOUNDED};
+
+pub use reference::reference;
 
 use crate::id::GuestKind;
 use crate::release::Release;

@@ -60,7 +60,7 @@ pub fn shown(format: &Format, value: &Value) -> String {
 const MASK: &str = "**********";
 
 /// How much of a value a plan shows; the rest is in the file and on the server.
-const SHOWN_MAX: usize = 120;
+const SHOWN_MAX: usize = 60;
 
 /// Items joined as their format joins them.
 fn joined<'a>(format: &Format, items: impl IntoIterator<Item = &'a Box<str>>) -> String {

@@ -386,7 +386,8 @@ fn volume(may_be_cdrom: bool) -> BoxedStrategy<String> {
 
 /// The parts of a property string that may stand together.
 fn parts(shape: &'static Shape, table: bool) -> BoxedStrategy<Vec<&'static Part>> {
-    let optional: Vec<&'static Part> = shape.parts.iter().filter(|part| !part.required).collect();
+    let optional: Vec<&'static Part> =
+        shape.parts.iter().filter(|part| !part.required && part.instead.is_none()).collect();
     let most = optional.len().min(5);
     let required: Vec<&'static Part> = shape.parts.iter().filter(|part| part.required).collect();
     subsequence(optional, 0..=most)

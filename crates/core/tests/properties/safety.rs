@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::classify::{Class, Intent, Target, classify};
-use evenkeel_core::id::GuestKind;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::Provenance;
 use evenkeel_core::plan::{Action, Context, Step, plan};
@@ -102,10 +101,8 @@ proptest! {
                 continue;
             };
             prop_assert!(guest.lock.is_none() || action.held.is_some(), "a locked guest is left alone");
-            // A start or stop sets off what waits, which nobody could see; a container has nothing waiting
-            // that destroys.
-            let harmless = action.guest.kind == GuestKind::Lxc;
-            prop_assert!(guest.readable || harmless || action.held.is_some(), "{action:#?}");
+            // A start or stop sets off what waits, which nobody could see.
+            prop_assert!(guest.readable || action.held.is_some(), "{action:#?}");
             let digest = match &action.step {
                 Step::SetConfig(write) => &write.digest,
                 Step::Resize { digest, .. } => digest,

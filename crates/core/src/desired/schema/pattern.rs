@@ -244,7 +244,7 @@ fn property(shape: &Shape) -> String {
         format!("(?!{PIECES}([^,=]+)=[^,]*,{PIECES}\\1=)"),
     ];
     let mut pieces = Vec::new();
-    for part in shape.parts {
+    for part in shape.parts.iter().filter(|part| part.instead.is_none()) {
         let names = names(part);
         let value = text(&part.format, Some(shape));
         pieces.push(format!("{names}=(?!,|$){value}"));

@@ -62,7 +62,7 @@ impl Definitions {
     fn table(&mut self, shape: &'static Shape) -> Value {
         let mut properties = Map::new();
         let mut conditions = Vec::new();
-        for part in shape.parts {
+        for part in shape.parts.iter().filter(|part| part.instead.is_none()) {
             // Only these read differently inside: a comma would end the text, a volume may be a CD-ROM.
             let inside = matches!(part.format, Format::Text(_) | Format::Volume).then_some(shape);
             let schema = self.value(&part.format, inside);

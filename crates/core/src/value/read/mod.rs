@@ -3,11 +3,15 @@
 //! Called by the desired checker and by observation. `declared` refuses with a reason a person can act
 //! on; `stored` never refuses, because PVE may hold anything an older release or a hand wrote.
 
+mod property;
+
 use std::collections::BTreeSet;
 
-use super::{Misfit, Property, Value, Volume, percent_decode, rule};
+pub(crate) use property::{comma, declarable, declared_volume, normalise, require};
+
+use super::{Misfit, Value, Volume, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Format, Part, Rule, Shape, Trailing, UNBOUNDED};
+use crate::registry::{Format, Rule, Trailing, UNBOUNDED};
 
 /// Reads a declared text.
 pub fn declared(format: &Format, text: &str) -> Result<Value, Misfit> {
@@ -63,7 +67,7 @@ fn read(format: &Format, text: &str, side: Side) -> Result<Value, Misfit> {
         Format::Ip4 => spelled(text, rule::ip4, side)?,
         Format::Ip6 => spelled(text, rule::ip6, side)?,
         Format::Volume => Value::Volume(volume(text, side)?.0),
-        Format::Property(shape) => Value::Property(property(shape, text, side)?),
+        Format::Property(shape) => Value::Property(property::read(shape, text, side)?),
     })
 }
 
@@ -358,254 +362,4 @@ fn is_cloud_init(file: &str) -> bool {
     stem.strip_prefix("vm-")
         .and_then(|rest| rest.strip_suffix("-cloudinit"))
         .is_some_and(|vmid| !vmid.is_empty() && vmid.bytes().all(|b| b.is_ascii_digit()))
-}
-
-fn property(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
-    let mut property = Property::default();
-    let mut given = Given::default();
-    for piece in text.split(',').filter(|piece| !piece.is_empty()) {
-        match piece.split_once('=') {
-            Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
-                return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
-            }
-            Some((name, value)) => {
-                named_part(shape, (&mut property, &mut given), name, value, side)
-            }
-            None => match shape.bare {
-                Some(name) => named_part(shape, (&mut property, &mut given), name, piece, side),
-                None => Err(nameless(shape, piece)),
-            },
-        }
-        .map_err(|misfit| Misfit {
-            piece: misfit.piece.or_else(|| Some(piece.to_owned())),
-            ..misfit
-        })?;
-    }
-    finish(shape, &mut property, side)?;
-    Ok(property)
-}
-
-/// The refusal of a piece without a name where every part has one.
-fn nameless(shape: &Shape, piece: &str) -> Misfit {
-    let misfit = Misfit::new("every part must look like name=value");
-    match shape.part(piece) {
-        Some(Part { format: Format::Bool, .. }) => misfit.hint(format!("write {piece}=1")),
-        Some(_) => misfit.hint(format!("write {piece}= and its value")),
-        None => misfit,
-    }
-}
-
-/// Reads one `name=value` into the property.
-fn named_part(
-    shape: &Shape,
-    (property, given): (&mut Property, &mut Given),
-    name: &str,
-    value: &str,
-    side: Side,
-) -> Result<(), Misfit> {
-    if let Some(part) = shape.part(name) {
-        given.once(part, side)?;
-        return set_part(property, part, value, side);
-    }
-    if let Some(model) = shape.model_is_key.then(|| model_part(shape, name)).flatten() {
-        given.once(model, side)?;
-        set_part(property, model, name, side)?;
-        let mac = shape.part("macaddr").expect("a shape with models has macaddr");
-        given.once(mac, side)?;
-        return set_part(property, mac, value, side);
-    }
-    match side {
-        Side::Stored | Side::Written => property.push_unknown(name, value),
-        Side::Declared => return Err(unknown_part(shape, name)),
-    }
-    Ok(())
-}
-
-/// The model part, if a name is one of its models.
-fn model_part(shape: &Shape, name: &str) -> Option<&'static Part> {
-    let part = shape.part("model")?;
-    matches!(part.format, Format::Choice(models) if models.contains(&name)).then_some(part)
-}
-
-/// The refusal of a part nobody knows.
-pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
-    let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    let misfit = Misfit::new(format!("it has no part `{name}`")).piece(name).meant(name, &names);
-    let parts = format!("its parts are {}", names.join(", "));
-    Misfit { hint: misfit.hint.or(Some(parts)), ..misfit }
-}
-
-/// The parts a text has named so far.
-#[derive(Default)]
-struct Given(Vec<&'static str>);
-
-impl Given {
-    /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
-    fn once(&mut self, part: &'static Part, side: Side) -> Result<(), Misfit> {
-        if side != Side::Stored && self.0.contains(&part.name) {
-            return Err(Misfit::new(format!("`{}` is given twice", part.name)));
-        }
-        self.0.push(part.name);
-        Ok(())
-    }
-}
-
-fn set_part(
-    property: &mut Property,
-    part: &'static Part,
-    text: &str,
-    side: Side,
-) -> Result<(), Misfit> {
-    let in_part = |misfit: Misfit| Misfit {
-        why: format!("`{}`: {}", part.name, misfit.why),
-        piece: misfit.piece.or_else(|| Some(text.to_owned())),
-        hint: misfit.hint,
-    };
-    if matches!(part.format, Format::Volume) {
-        return set_volume(property, part, text, side).map_err(in_part);
-    }
-    let value = read(&part.format, text, side).map_err(in_part)?;
-    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
-    if part.name == "size" && fresh {
-        // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
-        return Ok(());
-    }
-    property.set(part.name, value);
-    Ok(())
-}
-
-/// Reads a declared volume into its part, and the size it asks for into `size`.
-pub(crate) fn declared_volume(
-    property: &mut Property,
-    part: &'static Part,
-    text: &str,
-) -> Result<(), Misfit> {
-    if text.contains(',') {
-        return Err(comma());
-    }
-    set_volume(property, part, text, Side::Declared)
-}
-
-/// PVE ends a part at a comma and knows no way to quote one.
-pub(crate) fn comma() -> Misfit {
-    Misfit::new("it must not contain a comma, which would end it").piece(",")
-}
-
-fn set_volume(
-    property: &mut Property,
-    part: &'static Part,
-    text: &str,
-    side: Side,
-) -> Result<(), Misfit> {
-    let (volume, size) = volume(text, side)?;
-    property.set(part.name, Value::Volume(volume));
-    if let Some(size) = size {
-        property.set("size", Value::Size(size));
-    }
-    Ok(())
-}
-
-/// Whether a volume makes its drive a CD-ROM.
-fn is_cdrom(volume: &Volume) -> bool {
-    match volume {
-        Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. } => true,
-        Volume::Fresh { .. } | Volume::Existing { .. } | Volume::Path(_) => false,
-    }
-}
-
-/// Turns the parts into normal form: nothing that says what absence says.
-pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
-    if shape.part("media").is_some() && property.volume().is_some_and(is_cdrom) {
-        property.set("media", Value::text("cdrom"));
-    }
-    if property.is_cdrom() {
-        property.remove("size");
-    }
-    if let (Some(Volume::Fresh { .. }), Some(size)) = (property.volume(), property.size()) {
-        // LXC allocates whole MiB, QEMU whole KiB, however the size was spelled.
-        let unit = if property.get("volume").is_some() { Bytes::MIB } else { Bytes::KIB };
-        property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
-    }
-    property.parts.retain(|(name, value)| {
-        // `STORAGE:8` brings a size along even where the shape has none.
-        let part = shape.part(name);
-        part.is_some_and(|part| {
-            !value.is_empty() && !super::compare::says_nothing(part.absent, value)
-        })
-    });
-    if shape.switch.is_some_and(|switch| property.get(switch).is_none()) {
-        property.parts.clear();
-    }
-}
-
-fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misfit> {
-    if side != Side::Stored {
-        require(shape, property)?;
-    }
-    normalise(shape, property);
-    Ok(())
-}
-
-/// Refuses a declared property that lacks what PVE requires.
-pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> {
-    for part in shape.parts {
-        if part.required && property.get(part.name).is_none() {
-            return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
-        }
-    }
-    if shape.part("media").is_none() && property.volume().is_some_and(is_cdrom) {
-        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init"));
-    }
-    for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
-        let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));
-        if property.get(gateway).is_some() && shape.part(address).is_some() && !fixed {
-            return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`"))
-                .piece(format!("{gateway}=")));
-        }
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::id::GuestKind;
-    use crate::registry;
-    use crate::value::print;
-
-    fn format(kind: GuestKind, name: &str) -> Format {
-        registry::find(kind, name).unwrap().key().format
-    }
-
-    #[test]
-    fn a_cdrom_where_no_drive_is_is_refused_when_declared_and_read_when_stored() {
-        for (kind, name, rest) in [
-            (GuestKind::Lxc, "mp0", ",mp=/x"),
-            (GuestKind::Lxc, "rootfs", ""),
-            (GuestKind::Qemu, "efidisk0", ""),
-        ] {
-            for volume in ["none", "cdrom", "local:cloudinit", "local:vm-101-cloudinit"] {
-                let text = format!("{volume}{rest}");
-                assert!(declared(&format(kind, name), &text).is_err(), "{name} {text}");
-                assert!(
-                    stored(&format(kind, name), &text).as_property().is_some(),
-                    "{name} {text}"
-                );
-            }
-        }
-    }
-
-    #[test]
-    fn a_bare_part_with_an_equals_sign_is_printed_with_its_name() {
-        let device = format(GuestKind::Lxc, "dev0");
-        let value = declared(&device, "path=/dev/by-id/a=b").unwrap();
-        assert_eq!(print::pve(&device, &value), "path=/dev/by-id/a=b");
-    }
-
-    #[test]
-    fn a_stored_part_given_twice_counts_as_its_last() {
-        let network = format(GuestKind::Lxc, "net0");
-        let twice = stored(&network, "name=eth0,bridge=a,bridge=b");
-        assert_eq!(twice, stored(&network, "name=eth0,bridge=b"));
-    }
 }

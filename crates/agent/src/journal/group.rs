@@ -1,0 +1,148 @@
+//! Group commit: many wait, one writes, one sync acknowledges them all.
+//!
+//! The agent holds a [`JournalHandle`] and awaits its appends; [`spawn`] owns the [`Journal`] on an
+//! OS thread, because a sync blocks. Simulation serves the same requests inline with
+//! [`Requests::serve`]. Nobody is answered before the sync; a waiter that goes away takes nothing
+//! back, its record stays.
+
+use std::io;
+use std::thread;
+
+use jiff::Timestamp;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Journal;
+use super::disk::Disk;
+use super::error::{AppendError, DiskFailure};
+use super::line::Head;
+use super::record::Record;
+use super::state::State;
+
+/// Requests that may wait for the writer; more make the callers wait. Four times the operations
+/// that can be in flight at once on a large host.
+const QUEUE_MAX: usize = 1_024;
+
+/// A batch is closed at this size, so that the first in it does not wait for a long write.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// A cheap way to the journal for everybody who writes to it.
+#[derive(Debug, Clone)]
+pub struct JournalHandle {
+    requests: mpsc::Sender<Request>,
+}
+
+impl JournalHandle {
+    /// Resolves when the record is on disk, or was refused. Dropping the future before it resolves
+    /// leaves open whether the record was written.
+    pub async fn append(&self, record: Record) -> Result<Head, AppendError> {
+        let (answer, answered) = oneshot::channel();
+        let request = Request::Append { record: Box::new(record), answer };
+        self.requests.send(request).await.map_err(|_| AppendError::Stopped)?;
+        answered.await.map_err(|_| AppendError::Stopped)?
+    }
+
+    /// Asks a question about the state. Everything the answer rests on is on disk.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        question: impl FnOnce(&State, Head) -> T + Send + 'static,
+    ) -> Result<T, AppendError> {
+        let (answer, answered) = oneshot::channel();
+        let ask = Box::new(move |state: &State, head: Head| {
+            // The one who asked may have gone; then nobody misses the answer.
+            let _ = answer.send(question(state, head));
+        });
+        self.requests.send(Request::Read(ask)).await.map_err(|_| AppendError::Stopped)?;
+        answered.await.map_err(|_| AppendError::Stopped)
+    }
+}
+
+type Question = Box<dyn FnOnce(&State, Head) + Send>;
+type Answer = oneshot::Sender<Result<Head, AppendError>>;
+
+enum Request {
+    Append { record: Box<Record>, answer: Answer },
+    Read(Question),
+}
+
+/// The other end of the handles.
+#[derive(Debug)]
+pub struct Requests(mpsc::Receiver<Request>);
+
+/// A handle, and the requests made through it and its clones.
+pub fn channel() -> (JournalHandle, Requests) {
+    let (requests, received) = mpsc::channel(QUEUE_MAX);
+    (JournalHandle { requests }, Requests(received))
+}
+
+/// Starts the writer's thread. It ends when the last handle is dropped, or with the failure that
+/// must end the process.
+pub fn spawn<D: Disk + Send + 'static>(
+    journal: Journal<D>,
+    now: impl FnMut() -> Timestamp + Send + 'static,
+) -> io::Result<(JournalHandle, thread::JoinHandle<Result<(), DiskFailure>>)> {
+    let (handle, requests) = channel();
+    let writer = thread::Builder::new()
+        .name("journal".to_owned())
+        .spawn(move || requests.serve_blocking(journal, now))?;
+    Ok((handle, writer))
+}
+
+impl Requests {
+    /// Serves until the last handle is gone or the journal fails. It blocks its thread.
+    pub fn serve_blocking<D: Disk>(
+        mut self,
+        mut journal: Journal<D>,
+        mut now: impl FnMut() -> Timestamp,
+    ) -> Result<(), DiskFailure> {
+        while let Some(first) = self.0.blocking_recv() {
+            self.serve_batch(&mut journal, first, now())?;
+        }
+        Ok(())
+    }
+
+    /// The same on the caller's task, for a disk that does not block.
+    pub async fn serve<D: Disk>(
+        mut self,
+        mut journal: Journal<D>,
+        mut now: impl FnMut() -> Timestamp,
+    ) -> Result<(), DiskFailure> {
+        while let Some(first) = self.0.recv().await {
+            self.serve_batch(&mut journal, first, now())?;
+        }
+        Ok(())
+    }
+
+    /// Takes everything that waits, writes it, syncs once and answers.
+    fn serve_batch<D: Disk>(
+        &mut self,
+        journal: &mut Journal<D>,
+        first: Request,
+        now: Timestamp,
+    ) -> Result<(), DiskFailure> {
+        let mut waiting: Vec<(Answer, Head)> = Vec::new();
+        let mut questions = Vec::new();
+        let mut next = Some(first);
+        while let Some(request) = next {
+            match request {
+                Request::Append { record, answer } => match journal.stage(*record, now) {
+                    Ok(head) => waiting.push((answer, head)),
+                    // A waiter that has gone misses no answer, here and below.
+                    Err(error) => drop(answer.send(Err(error))),
+                },
+                Request::Read(question) => questions.push(question),
+            }
+            let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
+            next = if full { None } else { self.0.try_recv().ok() };
+        }
+        let committed = journal.commit();
+        for (answer, head) in waiting {
+            let result = committed.clone().map(|()| head).map_err(AppendError::Failed);
+            drop(answer.send(result));
+        }
+        committed?;
+        for question in questions {
+            question(journal.state(), journal.head());
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,178 @@
+//! The journal's directory on a real file system.
+//!
+//! Opened once by the process that writes, which locks it; readers use [`ReadOnlyDirectory`] and
+//! take no lock. Both refuse a directory or file that somebody else could write or read: who can
+//! edit the journal can make a destroy look benign.
+
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+
+use super::disk::{Disk, Files};
+
+/// The directory, read without a lock.
+#[derive(Debug)]
+pub struct ReadOnlyDirectory {
+    path: PathBuf,
+}
+
+impl ReadOnlyDirectory {
+    /// Checks that the directory is there and private.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let found = fs::symlink_metadata(&path)?;
+        if !found.is_dir() {
+            return Err(refused(&path, "it is not a directory of its own"));
+        }
+        check_private(&path, &found)?;
+        Ok(Self { path })
+    }
+}
+
+impl Files for ReadOnlyDirectory {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name().into_string();
+            // The journal's own names are ASCII; others are not ours to read.
+            names.extend(name);
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        let path = self.path.join(name);
+        let mut file = fs::OpenOptions::new().read(true).custom_flags(no_follow()).open(&path)?;
+        check_file(&path, &file.metadata()?)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+/// The directory, locked for the one process that writes.
+#[derive(Debug)]
+pub struct RealDisk {
+    files: ReadOnlyDirectory,
+    /// Holds the lock until it is dropped.
+    directory: fs::File,
+    /// The file written last: nearly always the newest segment.
+    open: Option<(String, fs::File)>,
+}
+
+impl RealDisk {
+    /// Makes the directory if there is none, and locks it. Somebody else's lock is
+    /// [`io::ErrorKind::WouldBlock`].
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+            Ok(()) => sync_parent(&path)?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(refused(&path, &error.to_string())),
+        }
+        let files = ReadOnlyDirectory::open(path)?;
+        let directory = fs::File::open(&files.path)?;
+        rustix::fs::flock(directory.file(), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { files, directory, open: None })
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&fs::File> {
+        if self.open.as_ref().is_none_or(|(open, _)| open != name) {
+            let path = self.files.path.join(name);
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow());
+            let file = options.open(&path)?;
+            check_file(&path, &file.metadata()?)?;
+            self.open = Some((name.to_owned(), file));
+        }
+        let (_, file) = self.open.as_ref().expect("it was opened just above");
+        Ok(file)
+    }
+}
+
+impl Files for RealDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.files.read(name)
+    }
+}
+
+impl Disk for RealDisk {
+    fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file(name)?.file().write_all_at(bytes, offset)
+    }
+
+    fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
+        self.file(name)?.set_len(length)
+    }
+
+    fn sync(&mut self, name: &str) -> io::Result<()> {
+        self.file(name)?.sync_data()
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        self.open = None;
+        fs::rename(self.files.path.join(from), self.files.path.join(to))
+    }
+
+    fn remove(&mut self, name: &str) -> io::Result<()> {
+        self.open = None;
+        fs::remove_file(self.files.path.join(name))
+    }
+
+    fn sync_directory(&mut self) -> io::Result<()> {
+        self.directory.sync_all()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(self.directory.file())?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
+    fn allocate(&mut self, name: &str, bytes: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(self.file(name)?.file(), FallocateFlags::empty(), 0, bytes)?)
+    }
+}
+
+/// A symbolic link in place of a file would let its maker choose what is overwritten.
+fn no_follow() -> i32 {
+    OFlags::NOFOLLOW.union(OFlags::CLOEXEC).bits().cast_signed()
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => fs::File::open(parent)?.sync_all(),
+        Some(_) | None => fs::File::open(".")?.sync_all(),
+    }
+}
+
+fn check_file(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
+    if !found.is_file() {
+        return Err(refused(path, "it is not a plain file"));
+    }
+    if found.nlink() > 1 {
+        return Err(refused(path, "it has a second name (hard link)"));
+    }
+    check_private(path, found)
+}
+
+fn check_private(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(refused(path, "it belongs to another user"));
+    }
+    if found.mode() & 0o077 != 0 {
+        return Err(refused(path, "others have access to it: take it away with chmod go-rwx"));
+    }
+    Ok(())
+}
+
+fn refused(path: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("{}: {why}", path.display()))
+}

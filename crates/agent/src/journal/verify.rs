@@ -1,0 +1,152 @@
+//! Reading the journal without changing it: the whole chain checked, and lines for printing.
+//!
+//! `evenkeel journal` and `evenkeel journal verify` call it, also while the agent runs. It goes
+//! through the archive too, which start-up does not, and compares each snapshot with what the
+//! segment before it adds up to.
+
+use jiff::Timestamp;
+
+use super::disk::Files;
+use super::error::{DiskFailure, JournalError, Problem};
+use super::line::{Head, Seq};
+use super::open::check_no_gap;
+use super::record::Body;
+use super::segment::{self, Header, Walk};
+use super::state::State;
+
+/// A journal without damage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    /// The newest record; none if there is no journal.
+    pub head: Option<Head>,
+    /// How many records were checked.
+    pub records: u64,
+    /// How many segments were checked.
+    pub segments: usize,
+    /// Bytes after the newest record: a torn tail that the next start will cut, or a write that is
+    /// under way just now.
+    pub tail_bytes: u64,
+}
+
+/// One record, for printing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PrintedLine {
+    /// The segment it stands in.
+    pub file: String,
+    /// Its number.
+    pub seq: Seq,
+    /// When it was written.
+    pub at: Timestamp,
+    /// Its `type`.
+    pub kind: String,
+    /// The line itself: one JSON object.
+    pub text: String,
+}
+
+/// Checks every line of every segment; the first damage is the error.
+pub fn verify(files: &impl Files) -> Result<Verified, JournalError> {
+    read(files, |_| {})
+}
+
+/// The same, and hands each record to `print`, oldest first. What was printed before an error is
+/// good.
+pub fn read(
+    files: &impl Files,
+    mut print: impl FnMut(PrintedLine),
+) -> Result<Verified, JournalError> {
+    let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
+    let numbers = segment::numbers(&listed);
+    check_no_gap(&numbers)?;
+    let mut so_far = Verified { head: None, records: 0, segments: 0, tail_bytes: 0 };
+    let mut before: Option<SegmentEnd> = None;
+    for (index, number) in numbers.iter().enumerate() {
+        let file = segment::name_of(*number);
+        let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
+        let newest = index + 1 == numbers.len();
+        let end = read_segment(&file, &bytes, *number, before.as_ref(), newest, &mut |line| {
+            so_far.records += 1;
+            print(line);
+        })?;
+        so_far.segments += 1;
+        so_far.head = Some(end.head);
+        so_far.tail_bytes = end.tail_bytes;
+        before = Some(end);
+    }
+    Ok(so_far)
+}
+
+struct SegmentEnd {
+    header: Header,
+    head: Head,
+    state: State,
+    tail_bytes: u64,
+}
+
+fn read_segment(
+    file: &str,
+    bytes: &[u8],
+    number: u64,
+    before: Option<&SegmentEnd>,
+    newest: bool,
+    print: &mut impl FnMut(PrintedLine),
+) -> Result<SegmentEnd, JournalError> {
+    let damaged =
+        |damage| JournalError::Damaged { file: file.to_owned(), damage: Box::new(damage) };
+    let mut walk = Walk::begin(bytes).map_err(damaged)?;
+    check_follows(file, &walk, number, before)?;
+    let mut state = State::default();
+    let tail_bytes = loop {
+        let line = match walk.next() {
+            Ok(Some(line)) => line,
+            Ok(None) => break 0,
+            Err(damage) if newest && walk.is_torn_tail(&damage) => {
+                break (bytes.len() - walk.offset) as u64;
+            }
+            Err(damage) => return Err(damaged(damage)),
+        };
+        match walk.body(&line).map_err(damaged)? {
+            Body::Snapshot(snapshot) => {
+                if before.is_some_and(|before| before.state.compacted() != snapshot) {
+                    let why = "is not what the segment before adds up to".to_owned();
+                    return Err(damaged(walk.damage_at(&line, Problem::Chain(why))));
+                }
+                state = snapshot;
+            }
+            Body::Record(record) => state
+                .apply(record)
+                .map_err(|why| damaged(walk.damage_at(&line, Problem::Replay(why))))?,
+        }
+        print(PrintedLine {
+            file: file.to_owned(),
+            seq: line.seq,
+            at: line.at,
+            kind: line.kind.to_owned(),
+            text: String::from_utf8_lossy(line.text).into_owned(),
+        });
+    };
+    Ok(SegmentEnd { header: walk.header, head: walk.head, state, tail_bytes })
+}
+
+/// The header must name its own file and go on where the segment before ends.
+fn check_follows(
+    file: &str,
+    walk: &Walk<'_>,
+    number: u64,
+    before: Option<&SegmentEnd>,
+) -> Result<(), JournalError> {
+    let Header { format: _, segment, epoch, machine, after } = &walk.header;
+    let wrong = if *segment != number {
+        Some(format!("its first line says that it is segment {segment}"))
+    } else if let Some(SegmentEnd { header, head, .. }) = before {
+        let same = *epoch == header.epoch && *machine == header.machine;
+        let follows = walk.before == head.sum && *after == head.seq;
+        let why = "it does not go on where the segment before it ends";
+        (!same || !follows).then(|| why.to_owned())
+    } else {
+        None
+    };
+    match wrong {
+        None => Ok(()),
+        Some(why) => Err(JournalError::Segments { file: file.to_owned(), why }),
+    }
+}

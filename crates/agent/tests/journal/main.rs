@@ -1,0 +1,11 @@
+//! The journal on a disk that crashes, fails and is damaged. One binary: linking is dear.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on should stop right there")]
+
+mod crash;
+mod damage;
+mod fault;
+mod group;
+mod meaning;
+mod property;
+mod real;
+mod support;

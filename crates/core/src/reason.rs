@@ -1,0 +1,185 @@
+//! Why a decision came out as it did: the closed list of reason codes, and a refusal with its words.
+//!
+//! The gate, the signature checks and the journal name a decision by these spellings; dashboards and
+//! scripts match on them, so a spelling never changes. It must never grow an "other" arm: a decision
+//! without a reason of its own is a missing case, not a case of its own.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Declares the enum, its spellings and the list of all from one table, so that they cannot differ.
+macro_rules! reason_codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal,)+) => {
+        /// Why an act runs, waits or is refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "&'static str")]
+        pub enum ReasonCode {
+            $($(#[$doc])* $variant,)+
+        }
+
+        impl ReasonCode {
+            /// Every code, in the order the documentation lists them.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// The spelling used in journal, reports and command line.
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $text,)+
+                }
+            }
+        }
+    };
+}
+
+reason_codes! {
+    /// It costs nothing that cannot be set back, or only what was declared.
+    Allowed = "allowed",
+    /// An operator signed exactly this act.
+    AllowedSigned = "allowed_signed",
+    /// It needs an operator's signature and has none.
+    PendingSignature = "pending_signature",
+    /// A signature is by a key nobody enrolled.
+    UnknownSigner = "unknown_signer",
+    /// The key's role does not sign this kind of statement.
+    RoleDenied = "role_denied",
+    /// Op, guest or a parameter differs from what was signed.
+    BindingMismatch = "binding_mismatch",
+    /// It was signed for another host.
+    HostMismatch = "host_mismatch",
+    /// Another guest has this number now.
+    IdentityMismatch = "identity_mismatch",
+    /// Which guest has this number cannot be proven.
+    IdentityUnproven = "identity_unproven",
+    /// The configuration changed, or the item was superseded.
+    Stale = "stale",
+    /// Its time is over.
+    Expired = "expired",
+    /// Its time has not come.
+    NotYetValid = "not_yet_valid",
+    /// It would be valid for longer than this host allows.
+    LifetimeExceeded = "lifetime_exceeded",
+    /// This very statement was executed before.
+    Replay = "replay",
+    /// Its nonce was spent by another statement.
+    NonceConflict = "nonce_conflict",
+    /// The key was trusted once, or is outside its own validity.
+    KeyRevoked = "key_revoked",
+    /// It was made for another version of the trust store.
+    TrustVersion = "trust_version",
+    /// A signature is not in the one form evenkeel reads.
+    SigFormat = "sig_format",
+    /// A signature does not verify.
+    SigInvalid = "sig_invalid",
+    /// A signature was made for another purpose.
+    SigNamespace = "sig_namespace",
+    /// A signature uses another hash than SHA-512.
+    SigHash = "sig_hash",
+    /// A key is of a type evenkeel does not take.
+    KeyType = "key_type",
+    /// A key that anybody could sign for.
+    WeakKey = "weak_key",
+    /// Nobody touched the security key, or its PIN was not asked for where it must be.
+    SkPresence = "sk_presence",
+    /// The signed bytes are not a statement.
+    Payload = "payload",
+    /// The envelope around the signed bytes is malformed.
+    Envelope = "envelope",
+    /// The host is frozen.
+    Frozen = "frozen",
+    /// The host's own limit is reached.
+    Budget = "budget",
+    /// The time cannot be trusted now.
+    Clock = "clock",
+    /// PVE holds a lock on the guest.
+    Locked = "locked",
+    /// The guest's lane is busy.
+    Busy = "busy",
+    /// Known, but evenkeel never does it.
+    NotExecutable = "not_executable",
+    /// It approves an item that does not wait.
+    NotPending = "not_pending",
+    /// The journal cannot be written.
+    Storage = "storage",
+}
+
+impl fmt::Display for ReasonCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<ReasonCode> for &'static str {
+    fn from(code: ReasonCode) -> Self {
+        code.as_str()
+    }
+}
+
+/// A word that is no reason code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a reason code")]
+pub struct UnknownReason(String);
+
+impl FromStr for ReasonCode {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        let found = Self::ALL.iter().find(|code| code.as_str() == text);
+        found.copied().ok_or_else(|| UnknownReason(text.to_owned()))
+    }
+}
+
+impl TryFrom<String> for ReasonCode {
+    type Error = UnknownReason;
+
+    fn try_from(text: String) -> Result<Self, UnknownReason> {
+        text.parse()
+    }
+}
+
+/// A refusal: its code for machines, its words for a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}: {detail}")]
+pub struct Refusal {
+    /// Why, as a code.
+    pub reason: ReasonCode,
+    /// Why, as a phrase that reads alone.
+    pub detail: String,
+}
+
+impl Refusal {
+    /// A refusal with its words.
+    pub fn new(reason: ReasonCode, detail: impl Into<String>) -> Self {
+        Self { reason, detail: detail.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_codes_are_exactly_those_of_the_contract() {
+        let spelled: Vec<&str> = ReasonCode::ALL.iter().map(|code| code.as_str()).collect();
+        let contract = "allowed allowed_signed pending_signature unknown_signer role_denied \
+            binding_mismatch host_mismatch identity_mismatch identity_unproven stale expired \
+            not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
+            sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
+            envelope frozen budget clock locked busy not_executable not_pending storage";
+        assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn every_code_is_read_back_from_its_one_spelling() {
+        for code in ReasonCode::ALL {
+            assert_eq!(code.as_str().parse(), Ok(*code));
+            let json = serde_json::to_string(code).unwrap();
+            assert_eq!(json, format!("\"{code}\""));
+            assert_eq!(serde_json::from_str::<ReasonCode>(&json).unwrap(), *code);
+        }
+        for text in ["", "Allowed", "allowed ", "replay\0", "sig"] {
+            assert!(text.parse::<ReasonCode>().is_err(), "{text:?}");
+        }
+    }
+}

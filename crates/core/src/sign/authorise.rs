@@ -1,0 +1,316 @@
+//! The judgement over one approval: does it allow exactly this act, here, now, once?
+//!
+//! ```text
+//! signatures ─► role ─► the bytes read ─► host ─► nonce ─► trust version ─► time ─► act ─► target
+//! ```
+//!
+//! The gate asks at the moment of execution, inside the guest's lane, on a fresh read. Nothing is
+//! remembered from an earlier asking. It decides and does nothing: who is told that the act is allowed
+//! must make the spent nonce durable before anything is sent (invariants 3, 4, 12).
+
+use std::collections::BTreeMap;
+
+use super::clock::{Doubt, Reading};
+use super::envelope::{Approver, Envelope};
+use super::hash::PayloadHash;
+use super::key::Fingerprint;
+use super::nonce::{Nonce, OpResult, SpentNonces};
+use super::sshsig::{Namespace, Touch};
+use super::statement::{
+    ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
+};
+use super::trust::{Role, SignerName, Trust};
+use crate::action_kind::ActionKind;
+use crate::id::{GuestId, OperationId};
+use crate::operation::{IdentityHash, UnixSeconds};
+use crate::reason::{ReasonCode, Refusal};
+
+/// An act about to be done, as exactly as it would be sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Act {
+    /// What would be done.
+    pub op: ActionKind,
+    /// On which host: this one.
+    pub host: HostBinding,
+    /// To which guest.
+    pub guest: GuestId,
+    /// What was found under that number just now.
+    pub found: Found,
+    /// With which parameters, all of them.
+    pub params: BTreeMap<String, String>,
+}
+
+/// What a fresh read found under the guest's number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Found {
+    /// A guest.
+    Guest {
+        /// Which one.
+        identity: IdentityHash,
+        /// The digest of its configuration.
+        digest: ConfigDigest,
+    },
+    /// None, and a quorate node says so.
+    Free,
+    /// It cannot be told.
+    Unproven {
+        /// Why, for a person.
+        why: String,
+    },
+}
+
+/// What the host's own policy allows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// How long a statement may live.
+    pub statement_life_max_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { statement_life_max_s: STATEMENT_LIFE_MAX_S }
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// Exactly this act was signed and may run now.
+    Allowed(Approved),
+    /// This very statement was executed before.
+    Replay {
+        /// The op that did.
+        op: OperationId,
+        /// How it stands.
+        result: OpResult,
+    },
+    /// No.
+    Refused(Refusal),
+}
+
+impl Decision {
+    /// Its reason code.
+    pub fn reason(&self) -> ReasonCode {
+        match self {
+            Self::Allowed(_) => ReasonCode::AllowedSigned,
+            Self::Replay { .. } => ReasonCode::Replay,
+            Self::Refused(refusal) => refusal.reason,
+        }
+    }
+}
+
+/// What the `started` record keeps of an approval.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Approved {
+    /// Who signed.
+    pub by: Vec<SignedBy>,
+    /// The nonce to spend.
+    pub nonce: Nonce,
+    /// The statement, by its exact bytes.
+    pub payload: PayloadHash,
+    /// Until when the nonce must be remembered at least.
+    pub expires_at: UnixSeconds,
+    /// Why, in the operator's words.
+    pub reason: String,
+}
+
+/// A signer, for the record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedBy {
+    /// Whose key.
+    pub name: SignerName,
+    /// Which key.
+    pub key: Fingerprint,
+    /// For security keys, what the device said.
+    pub touch: Option<Touch>,
+}
+
+/// Judges an approval of an act.
+pub fn authorise(
+    approval: &Envelope,
+    act: &Act,
+    trust: &Trust,
+    clock: &Reading,
+    spent: &SpentNonces,
+    limits: Limits,
+) -> Decision {
+    let (approvers, statement) = match read_signed(approval, trust, clock.now) {
+        Ok(read) => read,
+        Err(refusal) => return Decision::Refused(refusal),
+    };
+    if statement.host != act.host {
+        let detail = format!("it was signed for the host {}", statement.host);
+        return Decision::Refused(Refusal::new(ReasonCode::HostMismatch, detail));
+    }
+    let payload = approval.payload_hash();
+    // Before time, trust and target: after the act those have changed, and the answer must still be what
+    // became of it.
+    match spent.get(&statement.nonce) {
+        Some(first) if first.payload == payload => {
+            return Decision::Replay { op: first.op, result: first.result };
+        }
+        Some(first) => {
+            let detail = format!("its nonce was spent on another statement by {}", first.op);
+            return Decision::Refused(Refusal::new(ReasonCode::NonceConflict, detail));
+        }
+        None => {}
+    }
+    match judge(&statement, act, trust, clock, limits) {
+        Err(refusal) => Decision::Refused(refusal),
+        Ok(()) => Decision::Allowed(Approved {
+            by: approvers.iter().map(SignedBy::of).collect(),
+            nonce: statement.nonce,
+            payload,
+            expires_at: statement.window.expires_at(),
+            reason: statement.reason,
+        }),
+    }
+}
+
+/// Verifies the signatures, then the roles, then reads the bytes that were verified.
+fn read_signed<'t>(
+    approval: &Envelope,
+    trust: &'t Trust,
+    now: UnixSeconds,
+) -> Result<(Vec<Approver<'t>>, Statement), Refusal> {
+    let approvers = approval.verify(Namespace::Op, trust, now)?;
+    for approver in &approvers {
+        match approver.signer.role {
+            Role::Operational => {}
+            Role::Recovery => {
+                let name = &approver.signer.name;
+                let detail = format!("{name} has a recovery key, which signs no act on a guest");
+                return Err(Refusal::new(ReasonCode::RoleDenied, detail));
+            }
+        }
+    }
+    Ok((approvers, Statement::parse(approval.payload())?))
+}
+
+fn judge(
+    statement: &Statement,
+    act: &Act,
+    trust: &Trust,
+    clock: &Reading,
+    limits: Limits,
+) -> Result<(), Refusal> {
+    // The host and the nonce are judged before, the reason is for people.
+    let Statement {
+        op,
+        host: _,
+        guest,
+        expected,
+        params,
+        nonce: _,
+        window,
+        trust_version,
+        reason: _,
+    } = statement;
+    if *trust_version != trust.version() {
+        let current = trust.version();
+        let detail =
+            format!("signed under trust version {trust_version}; this host is at {current}");
+        return Err(Refusal::new(ReasonCode::TrustVersion, detail));
+    }
+    judge_time(*window, clock, limits)?;
+    if !is_executable(act.op) {
+        let detail = format!("evenkeel never does a {}", act.op);
+        return Err(Refusal::new(ReasonCode::NotExecutable, detail));
+    }
+    let differs = if *op != act.op {
+        Some(format!("signed is {op}, asked is {}", act.op))
+    } else if *guest != act.guest {
+        Some(format!("signed is {guest}, asked is {}", act.guest))
+    } else {
+        first_difference(params, &act.params)
+    };
+    if let Some(detail) = differs {
+        return Err(Refusal::new(ReasonCode::BindingMismatch, detail));
+    }
+    judge_target(expected, &act.found)
+}
+
+fn judge_time(window: Window, clock: &Reading, limits: Limits) -> Result<(), Refusal> {
+    let in_doubt = |doubt: Doubt| Err(Refusal::new(ReasonCode::Clock, doubt.to_string()));
+    match clock.doubt {
+        None => window.judge(clock.now, limits.statement_life_max_s),
+        // The mark has been reached for certain: what ended before it has ended.
+        Some(doubt @ Doubt::Behind { .. }) => {
+            window.judge(clock.now, limits.statement_life_max_s)?;
+            in_doubt(doubt)
+        }
+        // The leap may be undone: what seems to have ended by it only waits.
+        Some(doubt @ Doubt::Ahead { .. }) => in_doubt(doubt),
+    }
+}
+
+fn judge_target(expected: &Expected, found: &Found) -> Result<(), Refusal> {
+    let (reason, detail) = match (expected, found) {
+        (_, Found::Unproven { why }) => (ReasonCode::IdentityUnproven, why.as_str()),
+        (Expected::Free, Found::Free) => return Ok(()),
+        (Expected::Free, Found::Guest { .. }) => {
+            (ReasonCode::IdentityMismatch, "a guest has this number, which was free when signed")
+        }
+        (Expected::Guest { .. }, Found::Free) => {
+            (ReasonCode::IdentityMismatch, "no guest has this number now")
+        }
+        (
+            Expected::Guest { identity, digest },
+            Found::Guest { identity: live, digest: live_digest },
+        ) => {
+            if identity != live {
+                (ReasonCode::IdentityMismatch, "another guest has this number now")
+            } else if digest != live_digest {
+                (ReasonCode::Stale, "the configuration changed after it was signed")
+            } else {
+                return Ok(());
+            }
+        }
+    };
+    Err(Refusal::new(reason, detail))
+}
+
+/// The first parameter that is not the same on both sides.
+fn first_difference(
+    signed: &BTreeMap<String, String>,
+    asked: &BTreeMap<String, String>,
+) -> Option<String> {
+    let missing = signed.iter().find(|(name, _)| !asked.contains_key(*name));
+    if let Some((name, _)) = missing {
+        return Some(format!("`{name}` is signed and not asked"));
+    }
+    asked.iter().find_map(|(name, value)| match signed.get(name) {
+        None => Some(format!("`{name}` is asked and not signed")),
+        Some(other) if other != value => Some(format!("`{name}` differs from what is signed")),
+        Some(_) => None,
+    })
+}
+
+fn is_executable(op: ActionKind) -> bool {
+    match op {
+        ActionKind::WipeStorage | ActionKind::Decommission => false,
+        ActionKind::SetConfig
+        | ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::Destroy
+        | ActionKind::Rollback
+        | ActionKind::DeleteSnapshot
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template => true,
+    }
+}
+
+impl SignedBy {
+    fn of(approver: &Approver<'_>) -> Self {
+        let Approver { signer, touch } = approver;
+        Self { name: signer.name.clone(), key: signer.key.fingerprint(), touch: *touch }
+    }
+}

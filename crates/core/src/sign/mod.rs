@@ -1,0 +1,54 @@
+//! Signatures nobody can bend: what an operator signs, who may sign, and whether it allows an act.
+//!
+//! ```text
+//!  trust.toml ─► trust ─┬─ rotation ─► trust … ─┐
+//!                       │                       ▼
+//!  envelope ─► sshsig (which key) ─► statement ─► authorise (this act, here, now, once) ─► Decision
+//!     ▲                                 ▲
+//!  bytes + armour, exact            the same bytes, read strictly
+//! ```
+//!
+//! The gate calls [`authorise()`]; the agent folds [`rotate`] over its journal; the command line makes
+//! statements, shows them from their bytes ([`render`]) and edits trust files as text. Everything here
+//! is a pure function over values. It verifies and never signs, and it never writes a statement out
+//! again to compare it.
+
+pub mod armour;
+mod authorise;
+pub mod clock;
+pub mod enrol;
+mod envelope;
+mod hash;
+mod json;
+mod key;
+mod nonce;
+mod params;
+mod pending;
+pub mod pin;
+pub mod render;
+mod rotation;
+mod sshsig;
+mod statement;
+mod time;
+mod trust;
+pub mod trust_file;
+mod wire;
+
+pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise};
+pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
+pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
+pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
+pub use nonce::{
+    AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
+};
+pub use pending::{Loss, PendingItem};
+pub use rotation::{Authority, ClockChange, Rotated, Rotation, rotate};
+pub use sshsig::{Namespace, SshSig, Touch, Verified, assemble, signed_bytes, verify};
+pub use statement::{
+    ConfigDigest, Expected, HostBinding, LAST_SECOND, NotADigest, REASON_BYTES_MAX,
+    STATEMENT_BYTES_MAX, STATEMENT_FORMAT, STATEMENT_LIFE_MAX_S, Statement, Window,
+};
+pub use trust::{
+    Lookup, NotASignerName, NotOneOf, Role, SIGNERS_MAX, Signer, SignerName, SkPolicy, Trust,
+    TrustVersion, Validity,
+};

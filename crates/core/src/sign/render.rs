@@ -1,0 +1,145 @@
+//! What a person is shown before they sign: made from the bytes that are signed, and from nothing else.
+//!
+//! The command line prints these texts and then signs exactly the bytes they were made from. Whatever a
+//! guest, a hub or a file put into a text comes out on one line, without control characters or marks that
+//! turn the writing direction, and cut at a length a person reads.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::hash::{PayloadHash, PendingId};
+use super::pending::{Loss, PendingItem};
+use super::rotation::{Authority, ClockChange, Rotation};
+use super::statement::{Expected, HostBinding, Statement, Window};
+use super::time;
+use super::trust::Validity;
+use crate::reason::Refusal;
+
+/// The longest foreign text shown in full.
+const SHOWN_CHARS_MAX: usize = 256;
+
+/// A statement in words.
+pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
+    let Statement { op, host, guest, expected, params, nonce, window, trust_version, reason } =
+        Statement::parse(bytes)?;
+    let mut text = format!("{} {guest}\n", op.as_str().to_uppercase());
+    put_host(&mut text, &host);
+    put_expected(&mut text, &expected);
+    put_params(&mut text, &params);
+    put(&mut text, "reason", &visible(&reason));
+    put_window(&mut text, window);
+    put(&mut text, "trust", &format!("version {trust_version}"));
+    put(&mut text, "nonce", &nonce.to_string());
+    put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
+    Ok(text)
+}
+
+/// A rotation in words.
+pub fn rotation(bytes: &[u8], authority: Authority) -> Result<String, Refusal> {
+    let Rotation { authority, host, version, previous, signers, clock, window, reason } =
+        Rotation::parse(bytes, authority)?;
+    let mut text = match authority {
+        Authority::Planned => format!("ROTATE the signers to version {version}\n"),
+        Authority::Recovery => format!("RECOVER: replace the signers by version {version}\n"),
+    };
+    put_host(&mut text, &host);
+    for signer in &signers {
+        let (name, key) = (&signer.name, &signer.key);
+        let mut line = format!("{name} {} {}", key.key_type(), key.fingerprint());
+        if signer.validity != Validity::ALWAYS {
+            let Validity { from, until } = signer.validity;
+            let _ = write!(line, ", {} to {}", time::print(from), time::print(until));
+        }
+        if key.key_type().is_security_key() {
+            let _ = write!(line, ", {}", signer.sk.as_str());
+        }
+        put(&mut text, signer.role.as_str(), &line);
+    }
+    match clock {
+        ClockChange::Keep => {}
+        ClockChange::Set { from, to } => {
+            put(&mut text, "clock", &format!("{} -> {}", time::print(from), time::print(to)));
+        }
+    }
+    put(&mut text, "effect", "every approval that is outstanding becomes void");
+    put(&mut text, "reason", &visible(&reason));
+    put_window(&mut text, window);
+    put(&mut text, "follows", &previous.to_string());
+    put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
+    Ok(text)
+}
+
+/// A pending item in words.
+pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
+    let item = PendingItem::parse(bytes)?;
+    let PendingItem { op, host, guest, guest_name, expected, params, losses, .. } = &item;
+    let op = op.as_str().to_uppercase();
+    let mut text = format!("{op} {guest} \"{}\"\n", visible(guest_name));
+    put_host(&mut text, host);
+    for Loss { what, size_bytes } in losses {
+        let size =
+            size_bytes.map_or_else(|| "size unknown".to_owned(), |size| format!("{size} bytes"));
+        put(&mut text, "lost", &format!("{}, {size}", visible(what)));
+    }
+    let backup = item.last_backup.map_or_else(|| "none known".to_owned(), time::print);
+    put(&mut text, "last backup", &backup);
+    put_expected(&mut text, expected);
+    put_params(&mut text, params);
+    put(&mut text, "raised", &time::print(item.raised_at));
+    put(&mut text, "trust", &format!("version {}", item.trust_version));
+    put(&mut text, "pending", &PendingId::of(bytes).to_string());
+    Ok(text)
+}
+
+/// Foreign text on one line, harmless to a terminal and to the eye.
+pub fn visible(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(SHOWN_CHARS_MAX)
+        .map(|letter| match letter {
+            '\\' => "\\\\".to_owned(),
+            letter if is_plain(letter) => letter.to_string(),
+            letter => letter.escape_unicode().to_string(),
+        })
+        .collect();
+    if text.chars().count() > SHOWN_CHARS_MAX {
+        let _ = write!(shown, "… ({} bytes in all)", text.len());
+    }
+    shown
+}
+
+/// ASCII is shown as it is. Other letters are shown if they are letters or digits; marks, blanks and
+/// everything invisible or turning outside of ASCII is escaped.
+fn is_plain(letter: char) -> bool {
+    letter == ' ' || letter.is_ascii_graphic() || (!letter.is_ascii() && letter.is_alphanumeric())
+}
+
+fn put(text: &mut String, label: &str, value: &str) {
+    let _ = writeln!(text, "  {label:<12} {value}");
+}
+
+fn put_host(text: &mut String, host: &HostBinding) {
+    put(text, "host", &host.id.to_string());
+    put(text, "host key", &host.key.to_string());
+}
+
+fn put_expected(text: &mut String, expected: &Expected) {
+    match expected {
+        Expected::Guest { identity, digest } => {
+            put(text, "identity", &identity.to_string());
+            put(text, "digest", &digest.to_string());
+        }
+        Expected::Free => put(text, "identity", "no guest may have this number"),
+    }
+}
+
+fn put_params(text: &mut String, params: &BTreeMap<String, String>) {
+    for (name, value) in params {
+        put(text, "param", &format!("{name} = {}", visible(value)));
+    }
+}
+
+fn put_window(text: &mut String, window: Window) {
+    let (from, until) = (time::print(window.not_before()), time::print(window.expires_at()));
+    put(text, "valid", &format!("{from} until {until} ({} s)", window.life_s()));
+}

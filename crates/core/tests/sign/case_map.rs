@@ -1,0 +1,44 @@
+//! The map from cases to tests is complete and names only tests that exist.
+#![expect(clippy::disallowed_methods, reason = "the map and the tests are files")]
+
+use std::path::Path;
+
+fn sources(dir: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            all.push_str(&std::fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_case_of_v_p_and_t_is_in_the_map_and_every_test_of_the_map_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let map = std::fs::read_to_string(root.join("../../docs/security-cases.md")).unwrap();
+    for (section, last) in [('V', 31), ('P', 24), ('T', 27)] {
+        for number in 1..=last {
+            let case = format!("{section}{number:02}");
+            let listed = map.lines().any(|line| {
+                let first = line.strip_prefix("| ").and_then(|line| line.split(" |").next());
+                first.is_some_and(|cases| cases.split(", ").any(|listed| listed == case))
+            });
+            assert!(listed, "{case} is not in the map");
+        }
+    }
+    let mut code = String::new();
+    sources(&root.join("tests/sign"), &mut code);
+    sources(&root.join("src/sign"), &mut code);
+    let names = map.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap());
+    let tests = names.filter(|name| {
+        let mut letters = name.chars();
+        letters.next().is_some_and(|first| "vpt".contains(first))
+            && letters.take(2).all(|digit| digit.is_ascii_digit())
+    });
+    let mut found = 0;
+    for name in tests.map(|name| name.trim_end_matches('…')) {
+        assert!(code.contains(&format!("fn {name}")), "no test is called {name}");
+        found += 1;
+    }
+    assert!(found > 75, "{found}");
+}

@@ -1,0 +1,302 @@
+//! What the signature tests share: keys that sign by hand, forged blobs, a statement, an act, a host.
+
+use std::collections::BTreeMap;
+
+use ed25519_dalek::Signer as _;
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::{
+    Act, Decision, Envelope, Expected, Found, HostBinding, Limits, Namespace, Nonce, PublicKey,
+    Role, Signer, SkPolicy, SpentNonces, Statement, Trust, TrustVersion, Validity, Window, armour,
+    authorise,
+};
+use sha2::{Digest, Sha256, Sha512};
+
+/// The moment the tests play at.
+pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
+
+/// SSH's string: a length and bytes.
+pub(crate) fn string(bytes: &[u8]) -> Vec<u8> {
+    let mut out = u32::try_from(bytes.len()).unwrap().to_be_bytes().to_vec();
+    out.extend_from_slice(bytes);
+    out
+}
+
+pub(crate) fn concat(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// A private key of each type, made from a seed.
+#[derive(Clone)]
+pub(crate) enum Key {
+    Ed(ed25519_dalek::SigningKey),
+    SkEd(ed25519_dalek::SigningKey, &'static str),
+    P256(p256::ecdsa::SigningKey),
+    SkP256(p256::ecdsa::SigningKey, &'static str),
+}
+
+pub(crate) fn ed(seed: u8) -> Key {
+    Key::Ed(ed25519_dalek::SigningKey::from_bytes(&[seed; 32]))
+}
+
+pub(crate) fn sk_ed(seed: u8) -> Key {
+    Key::SkEd(ed25519_dalek::SigningKey::from_bytes(&[seed; 32]), "ssh:")
+}
+
+pub(crate) fn ecdsa(seed: u8) -> Key {
+    Key::P256(p256::ecdsa::SigningKey::from_slice(&[seed; 32]).unwrap())
+}
+
+pub(crate) fn sk_ecdsa(seed: u8) -> Key {
+    Key::SkP256(p256::ecdsa::SigningKey::from_slice(&[seed; 32]).unwrap(), "ssh:")
+}
+
+/// One key of each allowed type.
+pub(crate) fn one_of_each() -> [Key; 4] {
+    [ed(1), sk_ed(2), ecdsa(3), sk_ecdsa(4)]
+}
+
+pub(crate) const TOUCHED: u8 = 0x01;
+pub(crate) const VERIFIED: u8 = 0x05;
+
+impl Key {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Ed(_) => "ssh-ed25519",
+            Self::SkEd(..) => "sk-ssh-ed25519@openssh.com",
+            Self::P256(_) => "ecdsa-sha2-nistp256",
+            Self::SkP256(..) => "sk-ecdsa-sha2-nistp256@openssh.com",
+        }
+    }
+
+    pub(crate) fn blob(&self) -> Vec<u8> {
+        let name = string(self.name().as_bytes());
+        match self {
+            Self::Ed(key) => concat(&[&name, &string(key.verifying_key().as_bytes())]),
+            Self::SkEd(key, application) => {
+                let point = string(key.verifying_key().as_bytes());
+                concat(&[&name, &point, &string(application.as_bytes())])
+            }
+            Self::P256(key) => concat(&[&name, &string(b"nistp256"), &string(&sec1(key))]),
+            Self::SkP256(key, application) => {
+                let point = concat(&[&string(b"nistp256"), &string(&sec1(key))]);
+                concat(&[&name, &point, &string(application.as_bytes())])
+            }
+        }
+    }
+
+    pub(crate) fn public(&self) -> PublicKey {
+        PublicKey::from_blob(&self.blob()).unwrap()
+    }
+
+    /// SSH's signature string over bytes; flags and counter matter to security keys only.
+    pub(crate) fn sign_bytes(&self, bytes: &[u8], flags: u8, counter: u32) -> Vec<u8> {
+        let device = |application: &str| {
+            let (application, message) = (Sha256::digest(application), Sha256::digest(bytes));
+            concat(&[&application, &[flags], &counter.to_be_bytes(), &message])
+        };
+        let inner = match self {
+            Self::Ed(key) => key.sign(bytes).to_vec(),
+            Self::SkEd(key, application) => key.sign(&device(application)).to_vec(),
+            Self::P256(key) => numbers(&key.sign(bytes)),
+            Self::SkP256(key, application) => numbers(&key.sign(&device(application))),
+        };
+        let said = concat(&[&[flags], &counter.to_be_bytes()]);
+        let said: &[u8] = match self {
+            Self::SkEd(..) | Self::SkP256(..) => &said,
+            Self::Ed(_) | Self::P256(_) => &[],
+        };
+        concat(&[&string(self.name().as_bytes()), &string(&inner), said])
+    }
+
+    /// A whole signature in the profile, armoured.
+    pub(crate) fn sign(&self, namespace: Namespace, message: &[u8]) -> String {
+        Forged::by(self, namespace.as_str(), message).armour()
+    }
+
+    pub(crate) fn signer(&self, name: &str, role: Role) -> Signer {
+        let (name, key) = (name.parse().unwrap(), self.public());
+        Signer { name, role, key, validity: Validity::ALWAYS, sk: SkPolicy::Presence }
+    }
+}
+
+fn sec1(key: &p256::ecdsa::SigningKey) -> Vec<u8> {
+    key.verifying_key().to_sec1_point(false).as_bytes().to_vec()
+}
+
+pub(crate) fn numbers(signature: &p256::ecdsa::Signature) -> Vec<u8> {
+    let (r, s) = signature.split_bytes();
+    concat(&[&number(&r), &number(&s)])
+}
+
+/// SSH's number: no zeros in front but the one that keeps it positive.
+pub(crate) fn number(digits: &[u8]) -> Vec<u8> {
+    let zeros = digits.iter().take_while(|digit| **digit == 0).count();
+    let digits = &digits[zeros..];
+    let sign: &[u8] = if digits.first().is_some_and(|first| *first >= 0x80) { &[0] } else { &[] };
+    string(&concat(&[sign, digits]))
+}
+
+/// A signature blob, field by field, to be bent.
+#[derive(Clone)]
+pub(crate) struct Forged {
+    pub(crate) version: u32,
+    pub(crate) key: Vec<u8>,
+    pub(crate) namespace: Vec<u8>,
+    pub(crate) reserved: Vec<u8>,
+    pub(crate) hash: Vec<u8>,
+    pub(crate) signature: Vec<u8>,
+}
+
+impl Forged {
+    /// An honest signature.
+    pub(crate) fn by(key: &Key, namespace: &str, message: &[u8]) -> Self {
+        Self::with(key, namespace, b"", message, TOUCHED, 7)
+    }
+
+    /// A signature over this namespace and reserved field by SHA-512.
+    pub(crate) fn with(
+        key: &Key,
+        namespace: &str,
+        reserved: &[u8],
+        message: &[u8],
+        flags: u8,
+        counter: u32,
+    ) -> Self {
+        let bytes = to_sign(namespace.as_bytes(), reserved, b"sha512", &Sha512::digest(message));
+        Self {
+            version: 1,
+            key: key.blob(),
+            namespace: namespace.as_bytes().to_vec(),
+            reserved: reserved.to_vec(),
+            hash: b"sha512".to_vec(),
+            signature: key.sign_bytes(&bytes, flags, counter),
+        }
+    }
+
+    pub(crate) fn blob(&self) -> Vec<u8> {
+        concat(&[
+            b"SSHSIG",
+            &self.version.to_be_bytes(),
+            &string(&self.key),
+            &string(&self.namespace),
+            &string(&self.reserved),
+            &string(&self.hash),
+            &string(&self.signature),
+        ])
+    }
+
+    pub(crate) fn armour(&self) -> String {
+        armour::encode(&self.blob())
+    }
+}
+
+/// What is signed, built by hand and not by the code under test.
+pub(crate) fn to_sign(namespace: &[u8], reserved: &[u8], hash: &[u8], digest: &[u8]) -> Vec<u8> {
+    concat(&[b"SSHSIG", &string(namespace), &string(reserved), &string(hash), &string(digest)])
+}
+
+pub(crate) fn host() -> HostBinding {
+    HostBinding { id: "pve1".parse().unwrap(), key: ed(200).public().fingerprint() }
+}
+
+pub(crate) const IDENTITY: &str =
+    "1111111111111111111111111111111111111111111111111111111111111111";
+pub(crate) const DIGEST: &str = "2222222222222222222222222222222222222222";
+
+pub(crate) fn expected() -> Expected {
+    Expected::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
+}
+
+pub(crate) fn found() -> Found {
+    Found::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
+}
+
+pub(crate) fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+pub(crate) fn destroy_params() -> BTreeMap<String, String> {
+    params(&[
+        ("destroy-unreferenced-disks", "0"),
+        ("purge", "0"),
+        ("stop", "1"),
+        ("unprotect", "0"),
+    ])
+}
+
+/// The statement of the tests: destroy qemu/101.
+pub(crate) fn statement() -> Statement {
+    Statement {
+        op: ActionKind::Destroy,
+        host: host(),
+        guest: "qemu/101".parse().unwrap(),
+        expected: expected(),
+        params: destroy_params(),
+        nonce: Nonce::from_random([9; 16]).unwrap(),
+        window: Window::new(NOW.minus(60), NOW.plus(3600)).unwrap(),
+        trust_version: TrustVersion(1),
+        reason: "old test box".to_owned(),
+    }
+}
+
+/// The act that statement approves.
+pub(crate) fn act() -> Act {
+    Act {
+        op: ActionKind::Destroy,
+        host: host(),
+        guest: "qemu/101".parse().unwrap(),
+        found: found(),
+        params: destroy_params(),
+    }
+}
+
+/// The operational key of the tests.
+pub(crate) fn alice() -> Key {
+    ed(10)
+}
+
+/// The recovery key of the tests.
+pub(crate) fn vault() -> Key {
+    ed(20)
+}
+
+pub(crate) fn trust() -> Trust {
+    let signers =
+        vec![alice().signer("alice", Role::Operational), vault().signer("vault", Role::Recovery)];
+    Trust::genesis(TrustVersion(1), signers).unwrap()
+}
+
+pub(crate) fn clock() -> Reading {
+    Reading { now: NOW, mark: NOW, doubt: None }
+}
+
+/// The text of an approval of exact bytes.
+pub(crate) fn sealed_text(payload: &[u8], keys: &[&Key]) -> String {
+    let armours: Vec<String> = keys.iter().map(|key| key.sign(Namespace::Op, payload)).collect();
+    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+    Envelope::seal(payload, &armours).unwrap()
+}
+
+/// An envelope over exact bytes, signed for one purpose.
+pub(crate) fn sealed(payload: &[u8], namespace: Namespace, keys: &[&Key]) -> Envelope {
+    let armours: Vec<String> = keys.iter().map(|key| key.sign(namespace, payload)).collect();
+    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+    Envelope::parse(Envelope::seal(payload, &armours).unwrap().as_bytes()).unwrap()
+}
+
+/// An approval by alice of a statement.
+pub(crate) fn approved(statement: &Statement) -> Envelope {
+    sealed(&statement.to_bytes().unwrap(), Namespace::Op, &[&alice()])
+}
+
+/// The decision over an approval of the tests' act, with nothing spent.
+pub(crate) fn decide(approval: &Envelope, act: &Act) -> Decision {
+    authorise(approval, act, &trust(), &clock(), &SpentNonces::default(), Limits::default())
+}
+
+pub(crate) fn reason(approval: &Envelope, act: &Act) -> ReasonCode {
+    decide(approval, act).reason()
+}
