@@ -12,7 +12,8 @@ use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::Trust;
 use evenkeel_agent::pve::token::Token;
-use evenkeel_core::actual::Snapshot;
+use evenkeel_core::actual::{Guest, Snapshot};
+use evenkeel_core::id::GuestId;
 use evenkeel_core::import::desired_file;
 use evenkeel_core::plan::{Context, Plan, plan};
 use evenkeel_sim::{Event, Http, HttpOptions, Scenario, Simulator, TOKENS};
@@ -46,7 +47,7 @@ pub(crate) async fn run() -> Result<Exit, Failure> {
 
     let before = look(&client).await?;
     for guest in before.guests.values() {
-        let path = directory.path().join(format!("{}-{}.toml", guest.id.kind, guest.id.vmid));
+        let path = directory.path().join(file_name(guest.id));
         fs_err::write(path, desired_file(guest, before.conventions))?;
     }
     let first = before
@@ -79,11 +80,32 @@ pub(crate) async fn run() -> Result<Exit, Failure> {
     say("5. evenkeel plan", "Only what differs, with what it would cost:")?;
     show(&planned, &snapshot)?;
 
+    let retired = before.guests.values().next_back().unwrap_or(first).id;
+    let absent =
+        format!("[guest.{}]\nkind = \"{}\"\nstate = \"absent\"\n", retired.vmid, retired.kind);
+    fs_err::write(directory.path().join(file_name(retired)), &absent)?;
+    say(
+        "6. A guest shall go",
+        &format!(
+            "Removing a file only stops managing a guest. To have one destroyed, say so:\n\n{}",
+            indented(&absent)
+        ),
+    )?;
+    let (mut planned, snapshot) = compare(&client, directory.path()).await?;
+    planned.guests.retain(|guest| guest.guest == retired);
+    write!(anstream::stdout(), "{}", indented(&render::plan::guests(&planned, &snapshot)))?;
+
     say(
         "What is next",
-        "Try it yourself: `evenkeel sim --guests 50` in one terminal, `import` and `plan` in another.",
+        "Nothing was changed: this version reads and plans. Try it yourself: `evenkeel sim --guests 50` in one \
+         terminal, `import` and `plan` in another.",
     )?;
     Ok(Exit::Ok)
+}
+
+/// `lxc-101.toml`, as `import` names it.
+fn file_name(guest: GuestId) -> String {
+    format!("{}-{}.toml", guest.kind, guest.vmid)
 }
 
 fn client(http: &Http) -> Result<Client, Failure> {
@@ -119,18 +141,26 @@ async fn compare(
 /// Changes a few guests as a person at the web interface would; tells how many.
 fn drift(http: &Http, before: &Snapshot) -> usize {
     let free = before.guests.values().filter(|guest| guest.lock.is_none() && !guest.template);
-    let chosen: Vec<_> = free.map(|guest| guest.id).take(3).collect();
-    let edits = [("cores", Some("7")), ("tags", Some("oops")), ("onboot", Some("1"))];
+    let chosen: Vec<&Guest> = free.take(4).collect();
+    let edits = [("cores", "7"), ("tags", "oops"), ("memory", "999"), ("net0", "")];
     for (guest, (key, value)) in chosen.iter().zip(edits) {
-        let set = BTreeMap::from([(key.to_owned(), value.map(str::to_owned))]);
-        http.node.with(|simulator| simulator.happen(Event::Edit { guest: *guest, set }));
+        let moved = stored(guest, "net0").map(|net| net.replace("vmbr0", "vmbr9"));
+        let value = if key == "net0" { moved } else { Some(value.to_owned()) };
+        let set = BTreeMap::from([(key.to_owned(), value)]);
+        http.node.with(|simulator| simulator.happen(Event::Edit { guest: guest.id, set }));
     }
-    if let Some(guest) = chosen.last() {
-        let running = before.guests[&guest.vmid].is_running();
-        http.node
-            .with(|simulator| simulator.happen(Event::Power { guest: *guest, running: !running }));
+    if let Some(guest) = chosen.get(2) {
+        let event = Event::Power { guest: guest.id, running: !guest.is_running() };
+        http.node.with(|simulator| simulator.happen(event));
     }
     chosen.len()
+}
+
+/// A key of a guest as PVE stores it.
+fn stored(guest: &Guest, name: &str) -> Option<String> {
+    let key = evenkeel_core::registry::find(guest.id.kind, name)?;
+    let field = guest.config.as_ref().ok()?.field(key)?;
+    Some(field.current.as_ref()?.text.to_string())
 }
 
 fn show(planned: &Plan, snapshot: &Snapshot) -> Result<(), Failure> {
@@ -140,7 +170,7 @@ fn show(planned: &Plan, snapshot: &Snapshot) -> Result<(), Failure> {
 
 fn say(title: &str, text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout();
-    writeln!(out, "\n{}\n{}\n", styled(GUEST, title), styled(FAINT, text))?;
+    writeln!(out, "\n{}\n{}\n", styled(GUEST, title), styled(FAINT, text.trim_end()))?;
     out.flush()?;
     Ok(())
 }

@@ -25,6 +25,11 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// The whole plan, summary included.
 pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
+    format!("{}{}\n", guests(plan, actual), summary(plan))
+}
+
+/// The guests of a plan, without the summary.
+pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
     let mut text = String::new();
     for guest in &plan.guests {
         let name = name_of(guest, actual).map(|name| format!(" {name}")).unwrap_or_default();
@@ -45,7 +50,6 @@ pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
         }
         text.push('\n');
     }
-    writeln!(text, "{}", summary(plan)).expect(INFALLIBLE);
     text
 }
 
