@@ -68,7 +68,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value = "pve1")]
     pub(crate) node: NodeName,
     /// The release to pretend: 7.4, 8.4 or 9.2
-    #[arg(long, value_name = "RELEASE", default_value = "8.4")]
+    #[arg(long, value_name = "RELEASE", default_value = "8.4", value_parser = simulated)]
     pub(crate) pve: Release,
     /// Answer every request so many milliseconds later
     #[arg(long = "latency", value_name = "MS", default_value_t = 0)]
@@ -87,6 +87,15 @@ pub(crate) struct Sim {
     pub(crate) seed: u64,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// A release the simulator was held to.
+fn simulated(text: &str) -> Result<Release, String> {
+    let release: Release = text.parse().map_err(|error| format!("{error}"))?;
+    match release {
+        Release::V7_4 | Release::V8_4 | Release::V9_2 => Ok(release),
+        _ => Err("the simulator pretends to be 7.4, 8.4 or 9.2".to_owned()),
+    }
 }
 
 /// Arguments of `plan`.

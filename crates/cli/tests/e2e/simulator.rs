@@ -28,6 +28,15 @@ async fn the_front_itself_refuses_to_listen_beyond_loopback() {
 }
 
 #[test]
+fn a_release_nobody_held_the_simulator_to_is_refused() {
+    let desk = Desk::new();
+    for release in ["6.4", "8.3", "10.0", "eight"] {
+        let refused = desk.run("sim", &["--pve", release]).ends_with(64);
+        assert!(refused.stderr.contains(release), "{}", refused.stderr);
+    }
+}
+
+#[test]
 fn the_admin_endpoint_answers_only_this_machine_by_a_loopback_name() {
     let mut simulator = Simulator::new(Scenario::default().build());
     let mut status = |request: Request| match simulator.call(request) {
