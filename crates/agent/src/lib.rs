@@ -12,4 +12,5 @@ pub mod config;
 pub mod journal;
 pub mod observe;
 pub mod pve;
+pub mod queue;
 pub mod source;

@@ -9,6 +9,7 @@ mod journal;
 mod measure;
 mod observe;
 mod plan;
+mod queue;
 mod server;
 
 use std::process::ExitCode;
@@ -40,8 +41,12 @@ impl Row {
 type Bench = fn() -> Vec<Row>;
 
 /// The benches, in the order they run.
-const BENCHES: &[(&str, Bench)] =
-    &[("plan", plan::run), ("observe", observe::run), ("journal", journal::run)];
+const BENCHES: &[(&str, Bench)] = &[
+    ("plan", plan::run),
+    ("observe", observe::run),
+    ("journal", journal::run),
+    ("queue", queue::run),
+];
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);

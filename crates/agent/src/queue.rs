@@ -1,0 +1,279 @@
+//! The queue: runs operations as core's lane table allows, and nothing else runs them (invariant 1).
+//!
+//! The engine submits one pass's actions of a guest and awaits [`Queue::next`] for what became of them. Every
+//! operation is a future owned here: dropping the queue drops them all, as a crash would. An operation that
+//! panics ends as unknown, because its request may have left, and keeps no other lane waiting.
+//!
+//! ```text
+//!   submit ──> LaneTable ──Start──> running ──> next(): Ended · Skipped
+//!                  ▲                   │
+//!                  └── Turn: want / wrote (two requests at a time) ──┘
+//! ```
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use evenkeel_core::id::{OperationId, VmId};
+use evenkeel_core::lane::{Busy, Effect, Job, LaneError, LaneEvent, LaneTable, Outcome, Refusal};
+use evenkeel_core::operation::UnixSeconds;
+use futures_util::future::{BoxFuture, CatchUnwind, FutureExt as _};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::{mpsc, oneshot};
+
+/// What an operation does once it is its turn. Making the future must not do anything yet: only running it is
+/// guarded against panics.
+pub type Work<R> = Box<dyn FnOnce(Turn) -> BoxFuture<'static, Done<R>> + Send>;
+
+/// How an operation ended, and what it has to tell.
+#[derive(Debug)]
+pub struct Done<R> {
+    /// What the lane must know.
+    pub outcome: Outcome,
+    /// What the engine wants to know.
+    pub result: R,
+}
+
+/// What became of a submitted operation.
+#[derive(Debug)]
+pub enum Event<R> {
+    /// It ran to its end.
+    Ended {
+        /// Which.
+        op: OperationId,
+        /// How it ended.
+        done: Done<R>,
+    },
+    /// It panicked; its lane is held, because what it sent is not known.
+    Panicked {
+        /// Which.
+        op: OperationId,
+        /// What the panic said.
+        message: String,
+    },
+    /// It was not run: an action before it failed, or the agent goes down.
+    Skipped(OperationId),
+}
+
+/// An operation under way. It ends with what a panic said, if it panicked.
+struct Running<R> {
+    op: OperationId,
+    future: CatchUnwind<AssertUnwindSafe<BoxFuture<'static, Done<R>>>>,
+}
+
+impl<R> Future for Running<R> {
+    type Output = (OperationId, Result<Done<R>, String>);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let op = self.op;
+        let ended = self.future.poll_unpin(context);
+        ended.map(|ended| (op, ended.map_err(|panic| said(panic.as_ref()))))
+    }
+}
+
+/// Where the time comes from.
+pub type Now = Arc<dyn Fn() -> UnixSeconds + Send + Sync>;
+
+/// Lanes at work.
+pub struct Queue<R> {
+    table: LaneTable,
+    now: Now,
+    waiting: BTreeMap<OperationId, Work<R>>,
+    running: FuturesUnordered<Running<R>>,
+    asked: mpsc::UnboundedReceiver<Ask>,
+    asking: mpsc::UnboundedSender<Ask>,
+    granting: BTreeMap<OperationId, oneshot::Sender<()>>,
+    told: VecDeque<Event<R>>,
+}
+
+impl<R: Send + 'static> Queue<R> {
+    /// A queue with nothing in it.
+    pub fn new(table: LaneTable, now: Now) -> Self {
+        // Bounded by what runs: an operation asks, and waits for the answer.
+        let (asking, asked) = mpsc::unbounded_channel();
+        Self {
+            table,
+            now,
+            waiting: BTreeMap::new(),
+            running: FuturesUnordered::new(),
+            asked,
+            asking,
+            granting: BTreeMap::new(),
+            told: VecDeque::new(),
+        }
+    }
+
+    /// Takes one pass's actions of one guest, in order, or refuses them all.
+    pub fn submit(
+        &mut self,
+        vmid: VmId,
+        jobs: Vec<(Job, Work<R>)>,
+    ) -> Result<Result<(), Refusal>, LaneError> {
+        let (jobs, work): (Vec<Job>, Vec<Work<R>>) = jobs.into_iter().unzip();
+        let names: Vec<OperationId> = jobs.iter().map(|job| job.op).collect();
+        let effects = self.table.step(LaneEvent::Submit { vmid, jobs }, (self.now)())?;
+        if let [Effect::Refuse { refusal, .. }] = effects.as_slice() {
+            return Ok(Err(refusal.clone()));
+        }
+        self.waiting.extend(names.into_iter().zip(work));
+        self.carry_out(effects);
+        Ok(Ok(()))
+    }
+
+    /// Shuts the lanes of an operation that was in flight when the agent ended.
+    pub fn hold(&mut self, job: Job) -> Result<(), LaneError> {
+        self.step(LaneEvent::Hold(job))
+    }
+
+    /// Opens them again.
+    pub fn release(&mut self, op: OperationId) -> Result<(), LaneError> {
+        self.step(LaneEvent::Release(op))
+    }
+
+    /// Takes no more work and starts nothing that waits; what runs is still awaited.
+    pub fn shut_down(&mut self) -> Result<(), LaneError> {
+        self.step(LaneEvent::Shutdown)
+    }
+
+    /// What a guest is busy with.
+    pub fn busy(&self, vmid: VmId) -> Option<Busy> {
+        self.table.busy(vmid)
+    }
+
+    /// How many operations run now.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// The next thing that became of an operation; none when nothing runs. Dropping the future loses nothing:
+    /// what has ended stays in the queue until it is told.
+    pub async fn next(&mut self) -> Result<Option<Event<R>>, LaneError> {
+        loop {
+            if let Some(event) = self.told.pop_front() {
+                return Ok(Some(event));
+            }
+            if self.running.is_empty() {
+                return Ok(None);
+            }
+            // Both only take out what is ready; the one that was not stays as it was.
+            tokio::select! {
+                biased;
+                Some(ask) = self.asked.recv() => self.answer(ask)?,
+                Some((op, ended)) = self.running.next() => self.ended(op, ended)?,
+            }
+        }
+    }
+
+    fn ended(&mut self, op: OperationId, ended: Result<Done<R>, String>) -> Result<(), LaneError> {
+        // It gave its turn back before it ended; the table must hear that first.
+        while let Ok(ask) = self.asked.try_recv() {
+            self.answer(ask)?;
+        }
+        let (outcome, event) = match ended {
+            Ok(done) => (done.outcome, Event::Ended { op, done }),
+            Err(message) => (Outcome::Unknown, Event::Panicked { op, message }),
+        };
+        self.told.push_back(event);
+        self.step(LaneEvent::Finish { op, outcome })
+    }
+
+    fn answer(&mut self, ask: Ask) -> Result<(), LaneError> {
+        match ask {
+            Ask::Want(op, granted) => {
+                self.granting.insert(op, granted);
+                self.step(LaneEvent::WantWrite(op))
+            }
+            Ask::Wrote(op) => self.step(LaneEvent::Wrote(op)),
+        }
+    }
+
+    fn step(&mut self, event: LaneEvent) -> Result<(), LaneError> {
+        let effects = self.table.step(event, (self.now)())?;
+        self.carry_out(effects);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Start(op) => self.start(op),
+                Effect::Write(op) => {
+                    if let Some(granted) = self.granting.remove(&op) {
+                        // Whoever asked may have ended meanwhile; its turn comes back with it.
+                        let _ = granted.send(());
+                    }
+                }
+                Effect::Skip(op) => {
+                    self.waiting.remove(&op);
+                    self.told.push_back(Event::Skipped(op));
+                }
+                // Only a submission is refused, and it looks for itself.
+                Effect::Refuse { .. } => {}
+            }
+        }
+    }
+
+    fn start(&mut self, op: OperationId) {
+        let work = self.waiting.remove(&op).expect("the table starts only what was submitted");
+        let turn = Turn { op, asking: self.asking.clone() };
+        let future = AssertUnwindSafe(work(turn)).catch_unwind();
+        self.running.push(Running { op, future });
+    }
+}
+
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+}
+
+enum Ask {
+    Want(OperationId, oneshot::Sender<()>),
+    Wrote(OperationId),
+}
+
+/// An operation's way to its turn to send a request: a node has three processes for those, and all three stuck
+/// would stall it.
+#[derive(Debug)]
+pub struct Turn {
+    op: OperationId,
+    asking: mpsc::UnboundedSender<Ask>,
+}
+
+impl Turn {
+    /// Waits for the turn; it lasts until the permit is dropped. None when the queue is gone: then the operation
+    /// is being dropped too, and must send nothing.
+    pub async fn take(&mut self) -> Option<Permit<'_>> {
+        let (grant, granted) = oneshot::channel();
+        self.asking.send(Ask::Want(self.op, grant)).ok()?;
+        granted.await.ok()?;
+        Some(Permit { turn: self })
+    }
+}
+
+/// The turn itself.
+#[derive(Debug)]
+pub struct Permit<'a> {
+    turn: &'a Turn,
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        // A queue that is gone counts no turns.
+        let _ = self.turn.asking.send(Ask::Wrote(self.turn.op));
+    }
+}
+
+impl std::fmt::Debug for Ask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Want(op, _) => write!(f, "want {op}"),
+            Self::Wrote(op) => write!(f, "wrote {op}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

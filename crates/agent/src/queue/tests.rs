@@ -1,0 +1,157 @@
+//! The lanes at work, on a paused clock: nothing sleeps, every order is the same each time.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::*;
+
+type Log = Arc<Mutex<Vec<String>>>;
+
+fn op(number: u64) -> OperationId {
+    OperationId::from_parts(number, 0)
+}
+
+fn vmid(number: u32) -> VmId {
+    VmId::try_from(number).unwrap()
+}
+
+fn job(number: u64, guest: u32) -> Job {
+    Job { op: op(number), target: vmid(guest), source: None, storage: None }
+}
+
+fn queue() -> Queue<u64> {
+    Queue::new(LaneTable::default(), Arc::new(|| UnixSeconds(1)))
+}
+
+/// Work that takes a turn for `ms`, says when it began and ended, and ends so.
+fn writes(log: &Log, number: u64, ms: u64, outcome: Outcome) -> Work<u64> {
+    let log = Arc::clone(log);
+    Box::new(move |mut turn| {
+        async move {
+            let permit = turn.take().await;
+            assert!(permit.is_some());
+            log.lock().unwrap().push(format!("+{number}"));
+            sleep(Duration::from_millis(ms)).await;
+            log.lock().unwrap().push(format!("-{number}"));
+            drop(permit);
+            Done { outcome, result: number }
+        }
+        .boxed()
+    })
+}
+
+async fn drain(queue: &mut Queue<u64>) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Some(event) = queue.next().await.unwrap() {
+        told.push(match event {
+            Event::Ended { done, .. } => format!("{} {:?}", done.result, done.outcome),
+            Event::Panicked { message, .. } => format!("panicked: {message}"),
+            Event::Skipped(skipped) => format!("skipped {}", if skipped == op(2) { 2 } else { 3 }),
+        });
+    }
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_guest_is_served_in_order_and_one_at_a_time() {
+    let (mut queue, log) = (queue(), Log::default());
+    let jobs = [1, 2].map(|n| (job(n, 100), writes(&log, n, 10, Outcome::Succeeded)));
+    queue.submit(vmid(100), jobs.into()).unwrap().unwrap();
+    assert_eq!(queue.busy(vmid(100)).map(|busy| busy.op), Some(op(1)));
+    assert_eq!(drain(&mut queue).await, ["1 Succeeded", "2 Succeeded"]);
+    assert_eq!(*log.lock().unwrap(), ["+1", "-1", "+2", "-2"]);
+    assert_eq!(queue.busy(vmid(100)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn guests_run_side_by_side_and_two_requests_at_most_are_under_way() {
+    let (mut queue, log) = (queue(), Log::default());
+    for number in 1..=4_u32 {
+        let number = u64::from(number);
+        let work = writes(&log, number, 10 * number, Outcome::Succeeded);
+        let guest = 100 + u32::try_from(number).unwrap();
+        queue.submit(vmid(guest), vec![(job(number, guest), work)]).unwrap().unwrap();
+    }
+    assert_eq!(queue.running(), 4, "all lanes run, whoever may send");
+    drain(&mut queue).await;
+    let mut under_way = 0_i32;
+    for entry in log.lock().unwrap().iter() {
+        under_way += if entry.starts_with('+') { 1 } else { -1 };
+        assert!((0..=2).contains(&under_way), "{log:?}");
+    }
+    assert_eq!(&log.lock().unwrap()[..3], ["+1", "+2", "-1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_skips_the_rest_of_its_guest_and_nobody_elses() {
+    let (mut queue, log) = (queue(), Log::default());
+    let first = (job(1, 100), writes(&log, 1, 10, Outcome::Failed));
+    let second = (job(2, 100), writes(&log, 2, 10, Outcome::Succeeded));
+    queue.submit(vmid(100), vec![first, second]).unwrap().unwrap();
+    let other = (job(4, 101), writes(&log, 4, 50, Outcome::Succeeded));
+    queue.submit(vmid(101), vec![other]).unwrap().unwrap();
+    assert_eq!(drain(&mut queue).await, ["1 Failed", "skipped 2", "4 Succeeded"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_ends_one_operation_and_holds_one_lane() {
+    let (mut queue, log) = (queue(), Log::default());
+    let bad: Work<u64> = Box::new(|mut turn| {
+        async move {
+            let _permit = turn.take().await;
+            panic!("out of order");
+        }
+        .boxed()
+    });
+    queue.submit(vmid(100), vec![(job(1, 100), bad)]).unwrap().unwrap();
+    for number in [5, 6, 7] {
+        let guest = u32::try_from(number).unwrap() + 100;
+        let work = writes(&log, number, 10, Outcome::Succeeded);
+        queue.submit(vmid(guest), vec![(job(number, guest), work)]).unwrap().unwrap();
+    }
+    let told = drain(&mut queue).await;
+    assert_eq!(told[0], "panicked: out of order");
+    assert_eq!(told.len(), 4, "the turn of the one that panicked came back: {told:?}");
+    let again = (job(8, 100), writes(&log, 8, 10, Outcome::Succeeded));
+    let refused = queue.submit(vmid(100), vec![again]).unwrap().unwrap_err();
+    assert!(matches!(refused, Refusal::Busy(Busy { op: held, .. }) if held == op(1)));
+    queue.release(op(1)).unwrap();
+    assert_eq!(queue.busy(vmid(100)), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn going_down_skips_what_waits_and_awaits_what_runs() {
+    let (mut queue, log) = (queue(), Log::default());
+    let jobs = [1, 2, 3].map(|n| (job(n, 100), writes(&log, n, 10, Outcome::Succeeded)));
+    queue.submit(vmid(100), jobs.into()).unwrap().unwrap();
+    queue.shut_down().unwrap();
+    assert_eq!(drain(&mut queue).await, ["skipped 2", "skipped 3", "1 Succeeded"]);
+    let late = (job(4, 101), writes(&log, 4, 10, Outcome::Succeeded));
+    let refused = queue.submit(vmid(101), vec![late]).unwrap();
+    assert_eq!(refused, Err(Refusal::ShuttingDown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_queue_drops_what_runs_as_a_crash_would() {
+    let (mut queue, log) = (queue(), Log::default());
+    let work = writes(&log, 1, 1_000, Outcome::Succeeded);
+    queue.submit(vmid(100), vec![(job(1, 100), work)]).unwrap().unwrap();
+    let waited = tokio::time::timeout(Duration::from_millis(10), queue.next()).await;
+    assert!(waited.is_err(), "it is still at work");
+    drop(queue);
+    sleep(Duration::from_secs(10)).await;
+    assert_eq!(*log.lock().unwrap(), ["+1"], "it began and never ended");
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiting_for_the_queue_can_be_given_up_without_loss() {
+    let (mut queue, log) = (queue(), Log::default());
+    let work = writes(&log, 1, 100, Outcome::Succeeded);
+    queue.submit(vmid(100), vec![(job(1, 100), work)]).unwrap().unwrap();
+    for _ in 0..5 {
+        let _ = tokio::time::timeout(Duration::from_millis(10), queue.next()).await;
+    }
+    assert_eq!(drain(&mut queue).await, ["1 Succeeded"]);
+}
