@@ -11,10 +11,6 @@ use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::{Fingerprint, Trust};
 use evenkeel_agent::pve::token::Token;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{DigitallySignedStruct, SignatureScheme};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -54,15 +50,18 @@ impl Server {
         Self { child, ready }
     }
 
+    /// Both clients trust the same certificate, by the same check.
+    fn trust(&self) -> Trust {
+        let Some(pin) = &self.ready.fingerprint else {
+            return Trust::Platform;
+        };
+        let pin: Fingerprint = pin.parse().expect("a fingerprint");
+        Trust::pinned(vec![pin]).expect("one pin")
+    }
+
     /// evenkeel's client.
     pub(crate) fn client(&self) -> Client {
-        let trust = match &self.ready.fingerprint {
-            Some(pin) => {
-                let pin: Fingerprint = pin.parse().expect("a fingerprint");
-                Trust::pinned(vec![pin]).expect("one pin")
-            }
-            None => Trust::Platform,
-        };
+        let trust = self.trust();
         let token =
             Token::from_text(&SecretString::from(self.ready.token.clone())).expect("a token");
         let endpoint = self.ready.url.parse().expect("an endpoint");
@@ -76,12 +75,7 @@ impl Server {
         let mut header = HeaderValue::from_str(&format!("PVEAPIToken={}", self.ready.token))
             .expect("a token is printable");
         header.set_sensitive(true);
-        let tls = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("ring knows the usual versions")
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AnyCertificate(ring::default_provider())))
-            .with_no_client_auth();
+        let tls = self.trust().client_config().expect("usable settings");
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls)
             .http1_only()
@@ -135,46 +129,5 @@ impl Bare {
             }
         }
         panic!("{path} cannot be fetched")
-    }
-}
-
-/// Takes any certificate, but checks the handshake's signature: the same work as checking a pin.
-#[derive(Debug)]
-struct AnyCertificate(CryptoProvider);
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, certificate, signature, algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, certificate, signature, algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

@@ -110,11 +110,6 @@ impl World {
         self.release
     }
 
-    /// Pretends to have been upgraded; the guests stay as they are.
-    pub fn set_release(&mut self, release: Release) {
-        self.release = release;
-    }
-
     /// Unix seconds at a moment of the simulation.
     pub(crate) fn unix(&self, now_ms: u64) -> u64 {
         self.epoch_s + now_ms / 1000

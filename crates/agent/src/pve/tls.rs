@@ -94,7 +94,7 @@ impl Trust {
     }
 
     /// The TLS settings that enforce it.
-    pub(super) fn client_config(&self) -> Result<ClientConfig, TrustError> {
+    pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
         let refused = |error: &dyn fmt::Display| TrustError::Refused(error.to_string());
         let provider = Arc::new(ring::default_provider());
         let verifier: Arc<dyn ServerCertVerifier> = match self {

@@ -13,12 +13,12 @@ use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::Trust;
 use evenkeel_agent::pve::token::Token;
 use evenkeel_core::actual::{Guest, Snapshot};
-use evenkeel_core::id::GuestId;
 use evenkeel_core::import::desired_file;
 use evenkeel_core::plan::{Context, Plan, plan};
 use evenkeel_sim::{Event, Http, HttpOptions, Scenario, Simulator, TOKENS};
 use secrecy::SecretString;
 
+use crate::command::import::file_name;
 use crate::error::{Exit, Failure};
 use crate::render;
 use crate::render::counted;
@@ -101,11 +101,6 @@ pub(crate) async fn run() -> Result<Exit, Failure> {
          terminal, `import` and `plan` in another.",
     )?;
     Ok(Exit::Ok)
-}
-
-/// `lxc-101.toml`, as `import` names it.
-fn file_name(guest: GuestId) -> String {
-    format!("{}-{}.toml", guest.kind, guest.vmid)
 }
 
 fn client(http: &Http) -> Result<Client, Failure> {

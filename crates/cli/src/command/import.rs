@@ -7,7 +7,8 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_agent::observe::{CONCURRENCY, observe};
-use evenkeel_core::actual::{Coverage, Guest, Snapshot};
+use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::id::GuestId;
 use evenkeel_core::id::VmId;
 use evenkeel_core::import::desired_file;
 
@@ -26,7 +27,7 @@ pub(crate) async fn run(arguments: &Import) -> Result<Exit, Failure> {
         .values()
         .filter(|guest| named.is_empty() || named.contains(&guest.id.vmid))
         .map(|guest| {
-            (arguments.out.join(file_name(guest)), desired_file(guest, snapshot.conventions))
+            (arguments.out.join(file_name(guest.id)), desired_file(guest, snapshot.conventions))
         })
         .collect();
     if !arguments.force {
@@ -102,8 +103,8 @@ fn none_there(files: &[(Utf8PathBuf, String)]) -> Result<(), Failure> {
 }
 
 /// `lxc-101.toml`: a name that does not change when the guest is renamed.
-fn file_name(guest: &Guest) -> String {
-    format!("{}-{}.toml", guest.id.kind, guest.id.vmid)
+pub(crate) fn file_name(guest: GuestId) -> String {
+    format!("{}-{}.toml", guest.kind, guest.vmid)
 }
 
 /// Without `replace`, a file that appeared meanwhile is still not overwritten.
