@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   source ──> desired ─┐
-//!                       ├──> core: plan
-//!   pve ──> observe ────┘
+//!                       ├──> core: plan ──> engine ──> queue: gate, execute ──> pve
+//!   pve ──> observe ────┘                      └───────── journal ────────┘
 //! ```
 //!
 //! What is decided is decided in `evenkeel-core`; this crate carries it out and reads the world back.
 
+pub mod ambient;
 pub mod config;
+pub mod engine;
 pub mod journal;
 pub mod observe;
 pub mod pve;

@@ -201,7 +201,7 @@ fn sees_all_guests(permissions: &Permissions) -> bool {
 }
 
 /// A host of its own has no cluster entry, and nobody to lose.
-fn has_quorum(entries: &[ClusterEntry]) -> bool {
+pub(crate) fn has_quorum(entries: &[ClusterEntry]) -> bool {
     entries.iter().filter(|entry| entry.kind == "cluster").all(|cluster| cluster.quorate)
 }
 

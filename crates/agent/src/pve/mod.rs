@@ -128,3 +128,6 @@ fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<
         .map(|Envelope { data }| data)
         .map_err(|error| unreadable(text::clean(&error.to_string())))
 }
+
+#[cfg(test)]
+mod tests;

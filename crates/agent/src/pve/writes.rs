@@ -1,6 +1,6 @@
 //! The calls that change something: all of them, and only here.
 //!
-//! They hang on [`Writes`] and not on [`Client`], so that one place decides who may have it. Each is
+//! They hang on [`Writes`] and not on [`Client`], and only what the gate cleared gets hold of it. Each is
 //! sent at most once, on a connection of its own; after an unknown outcome the caller looks at the
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
@@ -14,6 +14,7 @@ use super::form::{Form, Query};
 use super::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
 use super::task::Upid;
 use super::wire::{MaybeTask, Task};
+use crate::engine::Cleared;
 
 /// How long PVE may hold a QEMU config write before it answers with a task instead. Most end at
 /// once; a longer hold would occupy one of the node's three workers.
@@ -26,8 +27,8 @@ pub struct Writes<'a> {
 }
 
 impl Client {
-    /// The mutating calls.
-    pub fn writes(&self) -> Writes<'_> {
+    /// The mutating calls, for whoever the gate let through (invariant 2).
+    pub(crate) fn writes(&self, _cleared: &Cleared) -> Writes<'_> {
         Writes { client: self }
     }
 }

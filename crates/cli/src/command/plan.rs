@@ -66,7 +66,7 @@ fn action_json(action: &Action) -> Value {
         "why": action.why,
         "reasons": action.reasons(),
         "changes": action.changes.iter().map(change_json).collect::<Vec<_>>(),
-        "held": action.held.as_ref().map(|held| json!({ "code": held.code(), "message": held.to_string() })),
+        "held": action.held.as_ref().map(|held| json!({ "code": held.reason(), "message": held.to_string() })),
     })
 }
 

@@ -214,7 +214,7 @@ pub(crate) fn summary(plan: &Plan) -> String {
     let mut held: BTreeMap<&'static str, usize> = BTreeMap::new();
     for action in plan.actions() {
         if let Some(reason) = &action.held {
-            *held.entry(reason.code()).or_default() += 1;
+            *held.entry(reason.reason().as_str()).or_default() += 1;
         }
     }
     let waiting: usize = plan.guests.iter().map(|guest| guest.waiting.len()).sum();

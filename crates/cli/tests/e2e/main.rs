@@ -6,13 +6,9 @@
 
 mod converges;
 mod drift;
-#[expect(dead_code, reason = "its other users fake the exchange; this one has a server")]
-#[path = "../../../agent/tests/pve/every_call.rs"]
-mod every_call;
 mod importing;
 mod messages;
 mod server_trouble;
 mod simulator;
-mod soak;
 mod streams;
 mod support;

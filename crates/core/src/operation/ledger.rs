@@ -4,13 +4,13 @@
 //! know the same things in the same way. It must never skip a record that does not fit: such a
 //! journal is damaged, and the agent stops (invariant 6).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
     IdempotencyKey, IdentityHash, IllegalTransition, Intent, OpEvent, Operation, Origin,
-    Provenance, Repeat,
+    Provenance, Repeat, Upid,
 };
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
@@ -112,6 +112,12 @@ impl Ledger {
     /// All operations that are not closed, by guest number: recovery looks at each.
     pub fn in_flight(&self) -> impl Iterator<Item = &Operation> {
         self.open.values().filter_map(|op| self.operations.get(op))
+    }
+
+    /// The tasks that other operations have recorded as theirs, as far as they are remembered.
+    pub fn tasks_of_others(&self, this: OperationId) -> BTreeSet<Upid> {
+        let others = self.operations.values().filter(|operation| operation.id != this);
+        others.filter_map(|operation| operation.task.clone()).collect()
     }
 
     /// The operation that spent a key, if any has.

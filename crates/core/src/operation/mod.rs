@@ -43,6 +43,9 @@ pub struct Operation {
     /// The furthest of its requests that may have left. Kept beside the state, because a closed
     /// operation must still know whether it took the protection off a guest.
     pub furthest: Request,
+    /// The last task it had. Kept beside the state, because a closed operation's task must not be taken for
+    /// another's.
+    pub task: Option<Upid>,
 }
 
 impl Operation {
@@ -67,7 +70,8 @@ impl Operation {
             return Err(IllegalTransition { state: "nothing", event: event.as_str(), why });
         };
         let state = next(None, event)?;
-        Ok(Self { id, intent: Intent::clone(intent), state, furthest: intent.first })
+        let intent = Intent::clone(intent);
+        Ok(Self { id, furthest: intent.first, intent, state, task: None })
     }
 
     /// The same operation after one more event.
@@ -82,7 +86,16 @@ impl Operation {
             | OpEvent::Unknown { .. }
             | OpEvent::Resolved { .. } => self.furthest,
         };
-        Ok(Self { state, furthest, ..self.clone() })
+        let task = match event {
+            OpEvent::TaskRunning { upid } => Some(upid.clone()),
+            OpEvent::Started(_)
+            | OpEvent::RequestStarted { .. }
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => self.task.clone(),
+        };
+        Ok(Self { state, furthest, task, ..self.clone() })
     }
 }
 

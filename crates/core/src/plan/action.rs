@@ -11,6 +11,7 @@ use crate::classify::Class;
 use crate::effect::When;
 use crate::id::GuestId;
 use crate::quantity::Bytes;
+use crate::reason::ReasonCode;
 use crate::registry::{Compared, Format, KeyRef, Part, Shape};
 use crate::value::{Property, Value, Volume, print};
 
@@ -232,13 +233,13 @@ pub enum Held {
 }
 
 impl Held {
-    /// The reason code, as decisions and metrics spell it.
-    pub fn code(&self) -> &'static str {
+    /// The reason code.
+    pub fn reason(&self) -> ReasonCode {
         match self {
-            Self::PendingSignature => "pending_signature",
-            Self::Locked(_) => "locked",
-            Self::Frozen => "frozen",
-            Self::NotExecutable(_) => "not_executable",
+            Self::PendingSignature => ReasonCode::PendingSignature,
+            Self::Locked(_) => ReasonCode::Locked,
+            Self::Frozen => ReasonCode::Frozen,
+            Self::NotExecutable(_) => ReasonCode::NotExecutable,
         }
     }
 }

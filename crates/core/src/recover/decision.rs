@@ -140,6 +140,23 @@ pub enum Doubt {
     StillUnknown,
 }
 
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LateFork => "the answer was lost; Proxmox may still begin its task",
+            Self::Locked => "the guest is locked",
+            Self::NotYet => "the change has not shown yet",
+            Self::Unreadable(question) => match question {
+                Question::TaskStatus => "the task's status cannot be read",
+                Question::TaskList => "the task list cannot be read",
+                Question::Lock | Question::Postcondition => "the guest cannot be read",
+                Question::NumberUse => "whether the number is free cannot be read",
+                Question::Volumes => "the guest's volumes cannot be listed",
+            },
+        })
+    }
+}
+
 impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

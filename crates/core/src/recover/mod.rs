@@ -18,12 +18,14 @@
 
 mod decision;
 mod evidence;
+mod postcondition;
 mod tasks;
 
 pub use decision::{Decision, Doubt, FailReason, Question, WaitReason, Warning};
 pub use evidence::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
 };
+pub use postcondition::postcondition;
 pub use tasks::{TaskList, could_be_task_of, search_tasks};
 
 use crate::action_kind::ActionKind;

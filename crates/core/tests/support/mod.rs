@@ -201,6 +201,6 @@ fn show_action(action: &Action, text: &mut String) {
         writeln!(text, "    why: {}", action.why).unwrap();
     }
     if let Some(held) = &action.held {
-        writeln!(text, "    held: {} ({held})", held.code()).unwrap();
+        writeln!(text, "    held: {} ({held})", held.reason()).unwrap();
     }
 }

@@ -7,18 +7,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_agent::observe::{CONCURRENCY, observe};
-use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
-use evenkeel_agent::pve::tls::Trust;
-use evenkeel_agent::pve::token::Token;
+use crate::engine::Cleared;
+use crate::observe::{CONCURRENCY, observe};
+use crate::pve::Client;
+use crate::pve::http::{HttpExchange, Timeouts};
+use crate::pve::tls::Trust;
+use crate::pve::token::Token;
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::release::Release;
 use evenkeel_sim::{Effect, Event, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
 use secrecy::SecretString;
 use tokio::time::{Instant, timeout};
 
-use crate::every_call;
+use super::every_call;
 
 /// How long the test soaks if nobody says.
 const SECONDS: u64 = 3;
@@ -108,7 +109,7 @@ async fn round(seed: u64, tally: &mut Tally) {
 /// Waiting ends at its deadline, whatever becomes of the task.
 async fn wait_for_a_task(client: &Client, seed: u64) {
     let guest: GuestId = "lxc/102".parse().unwrap();
-    let upid = match client.writes().start(guest).await {
+    let upid = match client.writes(&Cleared::in_a_test()).start(guest).await {
         Ok(upid) => upid,
         Err(_) => every_call::upid(),
     };

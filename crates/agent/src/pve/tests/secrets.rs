@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::error::Unknown;
-use evenkeel_agent::pve::exchange::{Answer, Outcome};
-use evenkeel_agent::pve::http::HttpExchange;
-use evenkeel_agent::pve::tls::Trust;
+use crate::engine::Cleared;
+use crate::pve::Client;
+use crate::pve::error::Unknown;
+use crate::pve::exchange::{Answer, Outcome};
+use crate::pve::http::HttpExchange;
+use crate::pve::tls::Trust;
 
-use crate::every_call::{Always, client, writes};
-use crate::server::{SECRET, Server, Step, answer, timeouts, token};
+use super::every_call::{Always, client, writes};
+use super::server::{SECRET, Server, Step, answer, timeouts, token};
 
 #[tokio::test]
 async fn a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
@@ -38,7 +39,7 @@ fn nothing_that_holds_the_token_prints_it() {
     let shown = format!("{exchange:?} {exchange:#?}");
     assert!(!shown.contains(SECRET), "{shown}");
     let client = Client::new(Arc::new(exchange), "pve1".parse().unwrap());
-    assert!(!format!("{client:?} {:?}", client.writes()).contains(SECRET));
+    assert!(!format!("{client:?} {:?}", client.writes(&Cleared::in_a_test())).contains(SECRET));
 }
 
 #[tokio::test]

@@ -1,9 +1,9 @@
 //! Nothing a server can answer makes a call panic, and every failure can be shown to a person.
 
-use evenkeel_agent::pve::exchange::{Answer, Outcome};
+use crate::pve::exchange::{Answer, Outcome};
 use proptest::prelude::*;
 
-use crate::every_call::{Always, client, reads, writes};
+use super::every_call::{Always, client, reads, writes};
 
 /// Names PVE's answers use.
 const NAMES: [&str; 30] = [

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_agent::pve::error::{Error, NotSent};
-use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
-use evenkeel_agent::pve::tls::{Fingerprint, Trust};
+use crate::engine::Cleared;
+use crate::pve::error::{Error, NotSent};
+use crate::pve::http::{HttpExchange, Timeouts};
+use crate::pve::tls::{Fingerprint, Trust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -15,7 +16,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio_rustls::TlsAcceptor;
 
-use crate::server::{Server, Step, client, client_with, timeouts, token, version};
+use super::server::{Server, Step, client, client_with, timeouts, token, version};
 
 /// A certificate with its key.
 struct Identity {
@@ -94,7 +95,8 @@ fn ca_file(pem: &str) -> Trust {
 async fn refused(server: &Server, trust: &Trust) -> NotSent {
     let client = client(&format!("https://{}", server.address), trust);
     let read = client.version().await.unwrap_err();
-    let write = client.writes().start("lxc/100".parse().unwrap()).await.unwrap_err();
+    let write =
+        client.writes(&Cleared::in_a_test()).start("lxc/100".parse().unwrap()).await.unwrap_err();
     let (Error::NotSent { why: first, .. }, Error::NotSent { why: second, .. }) = (read, write)
     else {
         panic!("a request was sent");
@@ -181,7 +183,10 @@ async fn a_server_that_hangs_up_in_the_handshake_was_sent_nothing() {
         let (stream, _) = listener.accept().await.unwrap();
         drop(stream);
     };
-    let (error, ()) = tokio::join!(client.writes().start("lxc/100".parse().unwrap()), hang_up);
+    let (error, ()) = tokio::join!(
+        client.writes(&Cleared::in_a_test()).start("lxc/100".parse().unwrap()),
+        hang_up
+    );
     assert!(matches!(error, Err(Error::NotSent { .. })), "{error:?}");
 }
 
@@ -195,7 +200,7 @@ async fn a_server_that_never_answers_the_handshake_was_sent_nothing() {
     let client = client_with(&url, &trust, Timeouts { connect, ..timeouts() });
     for error in [
         client.version().await.unwrap_err(),
-        client.writes().start("lxc/100".parse().unwrap()).await.unwrap_err(),
+        client.writes(&Cleared::in_a_test()).start("lxc/100".parse().unwrap()).await.unwrap_err(),
     ] {
         let Error::NotSent { why, .. } = error else { panic!("{error}") };
         let waited = |why: &NotSent| matches!(why, NotSent::ConnectTimeout { after, .. } if *after == connect);

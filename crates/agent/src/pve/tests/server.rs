@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
-use evenkeel_agent::pve::tls::Trust;
-use evenkeel_agent::pve::token::Token;
+use crate::pve::Client;
+use crate::pve::http::{HttpExchange, Timeouts};
+use crate::pve::tls::Trust;
+use crate::pve::token::Token;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;

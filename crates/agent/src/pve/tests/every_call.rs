@@ -1,17 +1,17 @@
-//! Every typed call once, with plain arguments: for properties that must hold for all of them. The
-//! fuzz target uses the same list.
+//! Every typed call once, with plain arguments: for properties that must hold for all of them.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
-use evenkeel_agent::pve::error::Error;
-use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
-use evenkeel_agent::pve::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
-use evenkeel_agent::pve::task::Upid;
-use evenkeel_agent::pve::writes::{
+use crate::engine::Cleared;
+use crate::pve::error::Error;
+use crate::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
+use crate::pve::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
+use crate::pve::task::Upid;
+use crate::pve::writes::{
     CloneOrder, ConfigChange, DestroyFlags, Migration, NewGuest, Origin, Settings, VolumeMove,
 };
-use evenkeel_agent::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 
 /// An exchange that gives the same outcome to every request, and keeps the requests.
@@ -94,33 +94,33 @@ pub(crate) fn reads() -> Vec<Call> {
 
 pub(crate) fn writes() -> Vec<Call> {
     calls! {
-        "start" => |c| c.writes().start(lxc()),
-        "shutdown" => |c| c.writes().shutdown(qemu(), 60, false),
-        "stop" => |c| c.writes().stop(lxc()),
-        "set_config lxc" => |c| c.writes().set_config(lxc(), change()),
-        "set_config qemu" => |c| c.writes().set_config(qemu(), change()),
-        "resize" => |c| c.writes().resize(lxc(), &key("rootfs"), 1 << 30, &digest()),
-        "create lxc" => |c| c.writes().create(new(Origin::Template {
+        "start" => |c| c.writes(&Cleared::in_a_test()).start(lxc()),
+        "shutdown" => |c| c.writes(&Cleared::in_a_test()).shutdown(qemu(), 60, false),
+        "stop" => |c| c.writes(&Cleared::in_a_test()).stop(lxc()),
+        "set_config lxc" => |c| c.writes(&Cleared::in_a_test()).set_config(lxc(), change()),
+        "set_config qemu" => |c| c.writes(&Cleared::in_a_test()).set_config(qemu(), change()),
+        "resize" => |c| c.writes(&Cleared::in_a_test()).resize(lxc(), &key("rootfs"), 1 << 30, &digest()),
+        "create lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(Origin::Template {
             volid: "local:vztmpl/debian.tar.zst".into(),
             password: Some("pass word".into()),
         })),
-        "create qemu" => |c| c.writes().create(new(Origin::Empty)),
-        "restore lxc" => |c| c.writes().create(new(backup(GuestKind::Lxc))),
-        "restore qemu" => |c| c.writes().create(new(backup(GuestKind::Qemu))),
-        "clone lxc" => |c| c.writes().clone_guest(lxc(), copy()),
-        "clone qemu" => |c| c.writes().clone_guest(qemu(), copy()),
-        "template" => |c| c.writes().template(lxc()),
-        "snapshot" => |c| c.writes().snapshot(lxc(), &snapshot(), Some("before the update")),
-        "delete_snapshot" => |c| c.writes().delete_snapshot(lxc(), &snapshot()),
-        "rollback" => |c| c.writes().rollback(qemu(), &snapshot()),
-        "destroy" => |c| c.writes().destroy(lxc(), DestroyFlags {
+        "create qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(Origin::Empty)),
+        "restore lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Lxc))),
+        "restore qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Qemu))),
+        "clone lxc" => |c| c.writes(&Cleared::in_a_test()).clone_guest(lxc(), copy()),
+        "clone qemu" => |c| c.writes(&Cleared::in_a_test()).clone_guest(qemu(), copy()),
+        "template" => |c| c.writes(&Cleared::in_a_test()).template(lxc()),
+        "snapshot" => |c| c.writes(&Cleared::in_a_test()).snapshot(lxc(), &snapshot(), Some("before the update")),
+        "delete_snapshot" => |c| c.writes(&Cleared::in_a_test()).delete_snapshot(lxc(), &snapshot()),
+        "rollback" => |c| c.writes(&Cleared::in_a_test()).rollback(qemu(), &snapshot()),
+        "destroy" => |c| c.writes(&Cleared::in_a_test()).destroy(lxc(), DestroyFlags {
             purge: true,
             unreferenced_disks: false,
         }),
-        "move_volume lxc" => |c| c.writes().move_volume(lxc(), volume_move("mp0", false)),
-        "move_volume qemu" => |c| c.writes().move_volume(qemu(), volume_move("scsi0", true)),
-        "migrate lxc" => |c| c.writes().migrate(lxc(), migration()),
-        "migrate qemu" => |c| c.writes().migrate(qemu(), migration()),
+        "move_volume lxc" => |c| c.writes(&Cleared::in_a_test()).move_volume(lxc(), volume_move("mp0", false)),
+        "move_volume qemu" => |c| c.writes(&Cleared::in_a_test()).move_volume(qemu(), volume_move("scsi0", true)),
+        "migrate lxc" => |c| c.writes(&Cleared::in_a_test()).migrate(lxc(), migration()),
+        "migrate qemu" => |c| c.writes(&Cleared::in_a_test()).migrate(qemu(), migration()),
     }
 }
 

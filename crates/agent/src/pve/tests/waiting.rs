@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::error::{Class, Error, NotSent, Unknown};
-use evenkeel_agent::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, Request};
-use evenkeel_agent::pve::task::ExitStatus;
-use evenkeel_agent::pve::wait::Waited;
+use crate::pve::Client;
+use crate::pve::error::{Class, Error, NotSent, Unknown};
+use crate::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, Request};
+use crate::pve::task::ExitStatus;
+use crate::pve::wait::Waited;
 use tokio::time::Instant;
 
-use crate::every_call::upid;
+use super::every_call::upid;
 
 /// Plays outcomes in order, the last one forever, and keeps when each was asked for.
 struct Script {

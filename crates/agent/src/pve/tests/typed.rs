@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use evenkeel_agent::pve::error::{Class, Error, Unknown};
-use evenkeel_agent::pve::exchange::{Answer, Outcome};
-use evenkeel_agent::pve::task::ExitStatus;
-use evenkeel_agent::pve::wire::{RunStatus, TaskStatus};
-use evenkeel_agent::pve::{Client, ConfigView, TaskFilter};
+use crate::engine::Cleared;
+use crate::pve::error::{Class, Error, Unknown};
+use crate::pve::exchange::{Answer, Outcome};
+use crate::pve::task::ExitStatus;
+use crate::pve::wire::{RunStatus, TaskStatus};
+use crate::pve::{Client, ConfigView, TaskFilter};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::release::Release;
 
-use crate::every_call::{Always, Call, client, reads, upid, writes};
+use super::every_call::{Always, Call, client, reads, upid, writes};
 
 async fn sent(calls: Vec<Call>) -> Vec<String> {
     let mut lines = Vec::new();
@@ -260,9 +261,10 @@ async fn permissions_and_options_are_read() {
 #[tokio::test]
 async fn a_start_that_answers_no_task_is_not_believed() {
     for body in [r#"{"data":null}"#, r#"{"data":"OK"}"#, r#"{"data":""}"#, "{}"] {
-        let error = answering(200, body).writes().start(lxc()).await.unwrap_err();
+        let error =
+            answering(200, body).writes(&Cleared::in_a_test()).start(lxc()).await.unwrap_err();
         assert!(matches!(error, Error::Unknown { .. }), "{body}");
     }
-    let refused = answering(403, "").writes().start(lxc()).await.unwrap_err();
+    let refused = answering(403, "").writes(&Cleared::in_a_test()).start(lxc()).await.unwrap_err();
     assert_eq!(refused.class(), Some(&Class::Permission));
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::error::{Class, Error, NotSent, Unknown};
-use evenkeel_agent::pve::http::Timeouts;
-use evenkeel_agent::pve::tls::Trust;
-use evenkeel_agent::pve::writes::{ConfigChange, Settings};
+use crate::engine::Cleared;
+use crate::pve::Client;
+use crate::pve::error::{Class, Error, NotSent, Unknown};
+use crate::pve::http::Timeouts;
+use crate::pve::tls::Trust;
+use crate::pve::writes::{ConfigChange, Settings};
 use evenkeel_core::id::GuestId;
 
-use crate::server::{SECRET, Server, Step, answer, client, client_with, timeouts, version};
+use super::server::{SECRET, Server, Step, answer, client, client_with, timeouts, version};
 
 const UPID: &str = "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve!keel:";
 
@@ -23,7 +24,7 @@ async fn set_tags(client: &Client) -> Result<(), Error> {
         .set(&"net0".parse().unwrap(), "name=eth0,bridge=vmbr0");
     let digest = "da39a3ee5e6b4b0d3255bfef95601890afd80709".parse().unwrap();
     let change = ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest };
-    client.writes().set_config(guest(), change).await.map(|_| ())
+    client.writes(&Cleared::in_a_test()).set_config(guest(), change).await.map(|_| ())
 }
 
 fn unknown(error: Error) -> Unknown {
@@ -52,7 +53,7 @@ async fn a_write_is_sent_with_token_length_and_strict_encoding() {
 async fn a_post_without_parameters_still_has_a_length() {
     let done = answer("200 OK", &format!(r#"{{"data":"{UPID}"}}"#));
     let server = Server::plain(vec![vec![done]]).await;
-    let upid = server.client().writes().start(guest()).await.unwrap();
+    let upid = server.client().writes(&Cleared::in_a_test()).start(guest()).await.unwrap();
     assert_eq!(upid.as_str(), UPID);
     assert!(server.seen().requests[0].1.to_lowercase().contains("\r\ncontent-length: 0\r\n"));
 }
@@ -239,7 +240,12 @@ async fn a_request_larger_than_proxmox_takes_is_not_sent() {
     let set = Settings::new().set(&"description".parse().unwrap(), "x".repeat(600 * 1024));
     let digest = "da39a3ee5e6b4b0d3255bfef95601890afd80709".parse().unwrap();
     let change = ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest };
-    let error = server.client().writes().set_config(guest(), change).await.unwrap_err();
+    let error = server
+        .client()
+        .writes(&Cleared::in_a_test())
+        .set_config(guest(), change)
+        .await
+        .unwrap_err();
     assert!(matches!(error, Error::NotSent { why: NotSent::TooLarge { .. }, .. }), "{error}");
     assert_eq!(server.seen().connections, 0);
 }
@@ -284,7 +290,9 @@ async fn proxies_of_the_environment_are_ignored() {
     }
     let proxy = Server::plain(Vec::new()).await;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "transport::proxies_of_the_environment_are_ignored"]).env(CHILD, "1");
+    child
+        .args(["--exact", "pve::tests::transport::proxies_of_the_environment_are_ignored"])
+        .env(CHILD, "1");
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
     {
         child.env(name, proxy.plain_url());

@@ -1,0 +1,278 @@
+//! The gate: judges an action inside its lane, on a fresh read, directly before it is sent (invariant 2).
+//!
+//! Called by `execute` alone. [`Cleared`] is the only thing the client's mutating calls accept, and only this
+//! file can make one: benign actions take the same way as all others. The guest is read and planned anew; what
+//! runs is exactly what was planned, or nothing.
+//!
+//! ```text
+//!   frozen? ─> read the guest ─> plan it again ─> the same act, not held ─> volumes of an allocating write ─> Cleared
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenkeel_core::actual::{self, Coverage, Snapshot};
+use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::id::{IdError, NodeName};
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{IdentityHash, VolumeId};
+use evenkeel_core::plan::{self, Action, Held, SetConfig, Step, plan};
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::release::Release;
+use evenkeel_core::value::compare::Conventions;
+use serde_json::json;
+
+use super::Hands;
+use super::volumes::volumes_before;
+use crate::observe::observe_guest;
+use crate::pve::error::Class;
+use crate::pve::name::{ConfigDigest, ConfigKey};
+use crate::pve::writes::{ConfigChange, Settings};
+
+/// One planned action with what is needed to judge it again.
+#[derive(Debug, Clone)]
+pub(super) struct Order {
+    /// What was planned.
+    pub(super) action: Action,
+    /// What is declared of its guest.
+    pub(super) desired: Arc<desired::Guest>,
+    /// The node it was planned for.
+    pub(super) site: Site,
+}
+
+/// What a guest's plan needs to know of its node.
+#[derive(Debug, Clone)]
+pub(super) struct Site {
+    pub(super) node: NodeName,
+    pub(super) release: Release,
+    pub(super) conventions: Conventions,
+}
+
+/// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:
+///
+/// ```compile_fail,E0451
+/// use evenkeel_agent::engine::Cleared;
+/// fn forge(real: Cleared) -> Cleared {
+///     Cleared { identity: None, ..real }
+/// }
+/// ```
+///
+/// and only the executor can show it to the client:
+///
+/// ```compile_fail,E0624
+/// use evenkeel_agent::{engine::Cleared, pve::Client};
+/// async fn sneak(client: Client, cleared: Cleared) {
+///     let _ = client.writes(&cleared);
+/// }
+/// ```
+///
+/// although anybody may read:
+///
+/// ```
+/// async fn look(client: evenkeel_agent::pve::Client) {
+///     let _ = client.version().await;
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Cleared {
+    action: Action,
+    act: Act,
+    identity: Option<IdentityHash>,
+    before: BTreeMap<String, String>,
+    volumes_before: Option<BTreeSet<VolumeId>>,
+}
+
+/// What is sent: the steps that have an executor, in the client's words.
+#[derive(Debug, Clone)]
+pub(super) enum Act {
+    SetConfig(ConfigChange),
+    Resize { slot: ConfigKey, to_bytes: u64, digest: ConfigDigest },
+    Start,
+    Shutdown { timeout_s: u32 },
+    Stop,
+}
+
+/// Why an action does not run.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// The guest is as declared.
+    Unneeded,
+    /// It is no longer what was planned.
+    Stale(String),
+    /// It may not run now.
+    Held(ReasonCode, String),
+    /// It cannot be judged or done.
+    Refused(String),
+}
+
+impl Cleared {
+    pub(super) fn action(&self) -> &Action {
+        &self.action
+    }
+
+    pub(super) fn act(&self) -> &Act {
+        &self.act
+    }
+
+    pub(super) fn identity(&self) -> Option<IdentityHash> {
+        self.identity
+    }
+
+    /// The values the act replaces.
+    pub(super) fn before(&self) -> &BTreeMap<String, String> {
+        &self.before
+    }
+
+    pub(super) fn volumes_before(&self) -> Option<&BTreeSet<VolumeId>> {
+        self.volumes_before.as_ref()
+    }
+
+    /// The decision as the `started` record keeps it.
+    pub(super) fn decision(&self) -> serde_json::Value {
+        let class = self.action.class.to_string();
+        json!({ "reason": ReasonCode::Allowed, "class": class, "why": self.action.why })
+    }
+
+    /// One that clears nothing in particular, for tests of the client's own calls.
+    #[cfg(test)]
+    pub(crate) fn in_a_test() -> Self {
+        let guest = "lxc/100".parse().unwrap();
+        let (step, class) = (Step::Start, evenkeel_core::classify::Class::Benign);
+        let (changes, why, held) = (Vec::new(), String::new(), None);
+        let action = Action { guest, step, changes, class, why, held };
+        let (identity, before, volumes_before) = (None, BTreeMap::new(), None);
+        Self { action, act: Act::Start, identity, before, volumes_before }
+    }
+}
+
+/// Judges one action now.
+pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop> {
+    if (hands.frozen)() {
+        return Err(Stop::Held(ReasonCode::Frozen, Held::Frozen.to_string()));
+    }
+    let guest = order.action.guest;
+    let fresh = match observe_guest(&hands.client, guest).await {
+        Ok(fresh) => fresh,
+        Err(error) if error.class() == Some(&Class::GuestNotFound) => {
+            return Err(Stop::Stale("the guest is no longer on this node".to_owned()));
+        }
+        Err(error) => return Err(Stop::Refused(format!("the guest could not be read: {error}"))),
+    };
+    let action = same_act(order, &fresh)?;
+    let act = act(&action.step)?;
+    let volumes_before = match &action.step {
+        Step::SetConfig(_) => {
+            volumes_before(&hands.client, &fresh, &action).await.map_err(Stop::Refused)?
+        }
+        Step::Resize { .. }
+        | Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop
+        | Step::Create
+        | Step::Destroy => None,
+    };
+    let identity = identity(&fresh).ok();
+    let before = before(&action, &fresh);
+    Ok(Cleared { action, act, identity, before, volumes_before })
+}
+
+/// The act that was planned, from a plan made of the guest as it is now: with its digest, and held by whatever
+/// holds it now.
+fn same_act(order: &Order, fresh: &actual::Guest) -> Result<Action, Stop> {
+    let Site { node, release, conventions } = order.site.clone();
+    let vmid = order.desired.id.vmid;
+    let desired = Desired { guests: [(vmid, desired::Guest::clone(&order.desired))].into() };
+    let actual = Snapshot {
+        node,
+        release,
+        conventions,
+        guests: [(vmid, fresh.clone())].into(),
+        elsewhere: BTreeMap::new(),
+        hidden: BTreeSet::new(),
+        coverage: Coverage::Whole,
+    };
+    let planned = plan(&desired, &actual, &plan::Context::default());
+    let Some(planned) = planned.guests.into_iter().next() else {
+        return Err(Stop::Unneeded);
+    };
+    let wanted = &order.action.step;
+    let slot = |step: &Step| step.params().remove("disk");
+    let alike: Vec<&Action> = planned
+        .actions
+        .iter()
+        .filter(|action| action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted))
+        .collect();
+    let same = alike.iter().find(|action| bare_params(&action.step) == bare_params(wanted));
+    if let Some(same) = same {
+        return match &same.held {
+            None => Ok(Action::clone(same)),
+            Some(held) => Err(Stop::Held(held.reason(), held.to_string())),
+        };
+    }
+    if let Some(other) = alike.first() {
+        let now = other.reasons().join(", ");
+        return Err(Stop::Stale(format!("the guest has changed since; now it would be: {now}")));
+    }
+    match planned.problems.first() {
+        Some(problem) => Err(Stop::Refused(problem.to_string())),
+        None => Err(Stop::Unneeded),
+    }
+}
+
+/// The parameters without the digest, which changes with every write of our own.
+fn bare_params(step: &Step) -> BTreeMap<String, String> {
+    let mut params = step.params();
+    params.remove("digest");
+    params
+}
+
+fn act(step: &Step) -> Result<Act, Stop> {
+    let refused = |error: IdError| Stop::Refused(error.to_string());
+    Ok(match step {
+        Step::SetConfig(write) => Act::SetConfig(change(write).map_err(refused)?),
+        Step::Resize { disk, to, digest, from: _ } => Act::Resize {
+            slot: disk.to_string().parse().map_err(refused)?,
+            to_bytes: to.0,
+            digest: digest.parse().map_err(refused)?,
+        },
+        Step::Start => Act::Start,
+        Step::Shutdown { timeout_s } => Act::Shutdown { timeout_s: *timeout_s },
+        Step::Stop => Act::Stop,
+        Step::Create | Step::Destroy => {
+            let why = format!("{} has no executor yet", step.kind().as_str());
+            return Err(Stop::Held(ReasonCode::NotExecutable, why));
+        }
+    })
+}
+
+fn change(write: &SetConfig) -> Result<ConfigChange, IdError> {
+    let mut set = Settings::new();
+    for (key, text) in &write.set {
+        set = set.set(&key.to_string().parse()?, text.clone());
+    }
+    let keys = |keys: &[evenkeel_core::registry::KeyRef]| {
+        keys.iter().map(|key| key.to_string().parse()).collect::<Result<Vec<ConfigKey>, _>>()
+    };
+    let (delete, revert) = (keys(&write.delete)?, keys(&write.revert)?);
+    Ok(ConfigChange { set, delete, revert, digest: write.digest.parse()? })
+}
+
+/// The old text of every key the action writes.
+fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
+    let Ok(config) = &guest.config else {
+        return BTreeMap::new();
+    };
+    let old = |key| Some(config.field(key)?.current.as_ref()?.text.to_string());
+    match &action.step {
+        Step::SetConfig(_) => {
+            let keys = action.changes.iter().map(|change| change.key);
+            keys.filter_map(|key| Some((key.to_string(), old(key)?))).collect()
+        }
+        Step::Resize { disk, .. } => {
+            old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
+        }
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => {
+            [("run".to_owned(), guest.power.to_string())].into()
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! What an operation needs to act: the client, the journal, the clock, and somebody to tell.
+//!
+//! Shared by every operation under way. It must never hold anything that one operation changes for another.
+
+use std::fmt;
+use std::sync::Arc;
+
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use tokio::time::Instant;
+
+use super::error::Fatal;
+use super::report::OpReport;
+use crate::ambient::{Ambient, new_operation};
+use crate::journal::{AppendError, JournalHandle, Record};
+use crate::pve::Client;
+
+/// The means of every operation.
+#[derive(Clone)]
+pub struct Hands {
+    /// Proxmox VE.
+    pub client: Client,
+    /// The journal.
+    pub journal: JournalHandle,
+    /// Clock and randomness.
+    pub ambient: Arc<dyn Ambient>,
+    /// Our token as tasks show it: `user@realm!token`.
+    pub owner: String,
+    /// Whether an operator has frozen this host; asked before every act.
+    pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Who hears of progress while it happens.
+    pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
+}
+
+/// What is told while it happens; what is durable is in the journal.
+#[derive(Debug, Clone)]
+pub enum Progress {
+    /// The `started` record is on disk and the request leaves.
+    Started {
+        /// Which operation.
+        op: OperationId,
+        /// On which guest.
+        guest: GuestId,
+        /// What it does, with its reasons.
+        what: String,
+    },
+    /// PVE works on it.
+    Task {
+        /// Which operation.
+        op: OperationId,
+        /// On which guest.
+        guest: GuestId,
+        /// The task.
+        upid: Upid,
+    },
+    /// It is waited for something: a lock, a lost answer, PVE itself.
+    Waiting {
+        /// Which operation.
+        op: OperationId,
+        /// On which guest.
+        guest: GuestId,
+        /// For what.
+        why: String,
+    },
+    /// It ended.
+    Ended(Box<OpReport>),
+}
+
+impl Hands {
+    /// The node's time now; ours until the node has answered once.
+    pub fn node_now(&self) -> UnixSeconds {
+        let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
+        let now = reading.unwrap_or_else(|| self.ambient.now());
+        UnixSeconds(u64::try_from(now.as_second()).unwrap_or(0))
+    }
+
+    /// A fresh name.
+    pub fn new_operation(&self) -> OperationId {
+        new_operation(self.ambient.as_ref())
+    }
+
+    /// Writes what happened to an operation that is under way. It was started, so nothing but a broken
+    /// journal can refuse it.
+    pub(super) async fn record(&self, op: OperationId, event: OpEvent) -> Result<(), Fatal> {
+        let appended = self.journal.append(Record::op(OpRecord { op, event })).await;
+        appended.map(drop).map_err(Fatal::Journal)
+    }
+
+    /// Writes the record that begins an operation; the caller sends nothing unless this succeeds.
+    pub(super) async fn begin(&self, record: Record) -> Result<Result<(), AppendError>, Fatal> {
+        match self.journal.append(record).await {
+            Ok(_) => Ok(Ok(())),
+            Err(error) if error.is_fatal() => Err(Fatal::Journal(error)),
+            Err(error) => Ok(Err(error)),
+        }
+    }
+
+    pub(super) fn tell(&self, progress: Progress) {
+        (self.listener)(progress);
+    }
+}
+
+impl fmt::Debug for Hands {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hands").field("owner", &self.owner).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,297 @@
+//! The engine: owns the lanes and brings guests to what is declared, one pass after the other.
+//!
+//! ```text
+//!   start ── what was in flight: lanes held, settled by evidence ──┐
+//!                                                                  ▼
+//!   pass (reconcile.rs): observe ─> plan ─> submit ─> lanes: gate ─> execute ─> settle ─> journal
+//!                                                                  │
+//!   work: awaits what becomes of it, and nothing else drives it <──┘
+//! ```
+//!
+//! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
+//! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
+
+mod error;
+mod execute;
+mod gate;
+mod hands;
+mod reconcile;
+mod report;
+mod settle;
+mod volumes;
+mod world;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use evenkeel_core::id::{OperationId, VmId};
+use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
+use evenkeel_core::operation::{Operation, UnixSeconds};
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::time::Instant;
+
+pub use error::{Fatal, PassError};
+pub use gate::Cleared;
+pub use hands::{Hands, Progress};
+pub use reconcile::{Pass, PassId};
+pub use report::{End, GuestError, Hold, OpReport, Report};
+
+use crate::queue::{Event as LaneEvent, Queue};
+use execute::Told;
+use settle::{Settled, settle, why};
+
+/// The lanes at work.
+pub struct Engine {
+    hands: Hands,
+    queue: Queue<Told>,
+    settling: FuturesUnordered<BoxFuture<'static, SettleEnd>>,
+    /// Operations of unknown outcome, and the job that holds their lane. Looked at again every pass.
+    unknown: BTreeMap<OperationId, Unsettled>,
+    passes: BTreeMap<PassId, Running>,
+    /// Which pass an operation belongs to, and what is said of it if it never runs.
+    submitted: BTreeMap<OperationId, (PassId, OpReport)>,
+    told: VecDeque<Event>,
+    next_pass: PassId,
+}
+
+/// An operation whose end is not known yet.
+#[derive(Debug, Clone)]
+struct Unsettled {
+    /// The name its lane is held under.
+    job: OperationId,
+    vmid: VmId,
+    /// Whether somebody looks for evidence right now.
+    looking: bool,
+}
+
+struct SettleEnd {
+    op: OperationId,
+    ended: Result<Option<Settled>, Fatal>,
+}
+
+/// A pass whose actions have not all ended.
+struct Running {
+    report: Report,
+    open: usize,
+}
+
+/// What became of something.
+#[derive(Debug)]
+pub enum Event {
+    /// An action ended.
+    Op(Box<OpReport>),
+    /// An operation that was in flight at the start, or unknown, was closed by evidence.
+    Settled(Box<Operation>),
+    /// All actions of a pass have ended.
+    Pass {
+        /// Which.
+        id: PassId,
+        /// What came of it.
+        report: Box<Report>,
+    },
+}
+
+impl Engine {
+    /// Takes up what the journal says is in flight, before anything new: those lanes are shut until evidence or an
+    /// operator ends them. Waits for nothing, so a node that is down delays nobody.
+    pub async fn start(hands: Hands, limits: LaneLimits) -> Result<Self, Fatal> {
+        let ambient = hands.ambient.clone();
+        let now = move || UnixSeconds(u64::try_from(ambient.now().as_second()).unwrap_or(0));
+        let queue = Queue::new(LaneTable::new(limits), std::sync::Arc::new(now));
+        let in_flight = hands
+            .journal
+            .read(|state, _| state.ledger().in_flight().cloned().collect::<Vec<Operation>>());
+        let in_flight = in_flight.await.map_err(Fatal::Journal)?;
+        let mut engine = Self {
+            hands,
+            queue,
+            settling: FuturesUnordered::new(),
+            unknown: BTreeMap::new(),
+            passes: BTreeMap::new(),
+            submitted: BTreeMap::new(),
+            told: VecDeque::new(),
+            next_pass: PassId::FIRST,
+        };
+        for operation in in_flight {
+            let job = held_job(&operation);
+            engine.queue.hold(job)?;
+            engine.doubt(operation.id, operation.id, operation.intent.guest.vmid);
+        }
+        engine.look_again();
+        Ok(engine)
+    }
+
+    /// The next thing that became of something; never returns while nothing is under way. Dropping the future loses
+    /// nothing.
+    pub async fn work(&mut self) -> Result<Event, Fatal> {
+        loop {
+            if let Some(event) = self.told.pop_front() {
+                return Ok(event);
+            }
+            tokio::select! {
+                event = next_of(&mut self.queue) => self.lane_told(event?)?,
+                Some(end) = self.settling.next() => self.settled(end)?,
+            }
+        }
+    }
+
+    /// Whether nothing is under way or waits to be told. Operations of unknown outcome that nobody looks at now do not
+    /// count.
+    pub fn is_idle(&self) -> bool {
+        self.told.is_empty() && self.settling.is_empty() && self.submitted.is_empty()
+    }
+
+    /// What a guest is busy with.
+    pub fn busy(&self, vmid: VmId) -> Option<Busy> {
+        self.queue.busy(vmid)
+    }
+
+    /// Operations submitted and not ended.
+    pub fn queue_depth(&self) -> usize {
+        self.submitted.len()
+    }
+
+    /// Operations whose outcome is not known.
+    pub fn unknown(&self) -> impl Iterator<Item = (OperationId, VmId)> {
+        self.unknown.iter().map(|(op, unsettled)| (*op, unsettled.vmid))
+    }
+
+    /// Takes no more work and awaits what runs until the deadline; what is then still in flight is in the journal,
+    /// and the next start takes it up.
+    pub async fn shut_down(&mut self, within: Duration) -> Result<Vec<Event>, Fatal> {
+        self.queue.shut_down()?;
+        let deadline = Instant::now() + within;
+        let mut events = Vec::new();
+        while !self.submitted.is_empty() || !self.told.is_empty() {
+            match tokio::time::timeout_at(deadline, self.work()).await {
+                Ok(event) => events.push(event?),
+                Err(_) => break,
+            }
+        }
+        Ok(events)
+    }
+
+    /// An operator closed an operation by hand: its lane opens.
+    pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
+        if let Some(unsettled) = self.unknown.remove(&op) {
+            self.queue.release(unsettled.job)?;
+        }
+        Ok(())
+    }
+
+    /// Awaits something that does not need the lanes, while they go on.
+    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Fatal> {
+        tokio::pin!(other);
+        loop {
+            tokio::select! {
+                done = &mut other => return Ok(done),
+                event = next_of(&mut self.queue) => self.lane_told(event?)?,
+                Some(end) = self.settling.next() => self.settled(end)?,
+            }
+        }
+    }
+
+    fn lane_told(&mut self, event: LaneEvent<Told>) -> Result<(), Fatal> {
+        match event {
+            LaneEvent::Ended { op: job, done } => {
+                let report = done.result?;
+                if let End::Unknown { .. } = report.end {
+                    self.doubt(report.op, job, report.guest.vmid);
+                }
+                self.ended(job, report);
+            }
+            LaneEvent::Panicked { op: job, message } => {
+                if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
+                    report.end = End::Unknown { why: format!("evenkeel failed: {message}") };
+                    self.doubt(job, job, report.guest.vmid);
+                    self.look_again();
+                    self.ended(job, report);
+                }
+            }
+            LaneEvent::Skipped(job) => {
+                if let Some((_, report)) = self.submitted.get(&job).cloned() {
+                    self.ended(job, report);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, job: OperationId, report: OpReport) {
+        let Some((pass, _)) = self.submitted.remove(&job) else {
+            return;
+        };
+        self.told.push_back(Event::Op(Box::new(report.clone())));
+        if let Some(running) = self.passes.get_mut(&pass) {
+            running.report.count(report);
+            running.open -= 1;
+        }
+        self.close_pass(pass);
+    }
+
+    fn close_pass(&mut self, id: PassId) {
+        if self.passes.get(&id).is_some_and(|running| running.open == 0)
+            && let Some(running) = self.passes.remove(&id)
+        {
+            self.told.push_back(Event::Pass { id, report: Box::new(running.report) });
+        }
+    }
+
+    fn doubt(&mut self, op: OperationId, job: OperationId, vmid: VmId) {
+        self.unknown.insert(op, Unsettled { job, vmid, looking: false });
+    }
+
+    /// Looks for evidence on every operation in doubt that nobody looks at.
+    fn look_again(&mut self) {
+        for (op, unsettled) in &mut self.unknown {
+            if !std::mem::replace(&mut unsettled.looking, true) {
+                let (hands, op) = (self.hands.clone(), *op);
+                let looking = async move { SettleEnd { op, ended: settle(&hands, op).await } };
+                self.settling.push(looking.boxed());
+            }
+        }
+    }
+
+    fn settled(&mut self, end: SettleEnd) -> Result<(), Fatal> {
+        let SettleEnd { op, ended } = end;
+        match ended? {
+            Some(Settled { operation, .. }) if operation.is_in_flight() => {
+                tracing::warn!(%op, guest = %operation.intent.guest, why = why(&operation.state),
+                    "the outcome is still unknown; the lane stays shut");
+                if let Some(unsettled) = self.unknown.get_mut(&op) {
+                    unsettled.looking = false;
+                }
+            }
+            closed => {
+                self.release(op)?;
+                if let Some(Settled { operation, .. }) = closed {
+                    self.told.push_back(Event::Settled(Box::new(operation)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The next event of a queue; never if nothing runs.
+async fn next_of(queue: &mut Queue<Told>) -> Result<LaneEvent<Told>, Fatal> {
+    match queue.next().await? {
+        Some(event) => Ok(event),
+        None => std::future::pending().await,
+    }
+}
+
+/// The lanes an operation in flight holds.
+fn held_job(operation: &Operation) -> Job {
+    let intent = &operation.intent;
+    // Which kind the source has is not recorded; alone is right for both.
+    let source = intent.clone_source.map(|vmid| Source { vmid, sharing: Sharing::Exclusive });
+    Job { op: operation.id, target: intent.guest.vmid, source, storage: None }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").field("unknown", &self.unknown).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! The spine: one pass, the stages in order.
+//!
+//! ```text
+//!   observe the node ─> plan ─> note what is held ─> submit each guest's actions to its lane
+//! ```
+//!
+//! A pass never waits for lanes: a guest whose lane is at work is reported busy and left alone. What becomes of the
+//! submitted actions is told by `Engine::work`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use evenkeel_core::actual::Snapshot;
+use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::lane::{Job, Refusal};
+use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
+use evenkeel_core::reason::ReasonCode;
+use futures_util::future::FutureExt as _;
+use jiff::Timestamp;
+
+use super::error::{Fatal, PassError};
+use super::gate::{Order, Site};
+use super::report::{End, GuestError, Hold, OpReport, Report};
+use super::{Engine, Running, execute};
+use crate::observe::{CONCURRENCY, observe};
+use crate::queue::Work;
+
+/// A pass since the engine started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PassId(u64);
+
+impl PassId {
+    pub(super) const FIRST: Self = Self(1);
+}
+
+impl fmt::Display for PassId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A pass whose actions are in their lanes.
+#[derive(Debug)]
+pub struct Pass {
+    /// Its number; `Event::Pass` carries it when all is done.
+    pub id: PassId,
+    /// What was planned.
+    pub plan: Plan,
+}
+
+impl Engine {
+    /// One pass: reads the node, plans, submits.
+    pub async fn pass(&mut self, desired: &Desired) -> Result<Pass, PassError> {
+        let actual = self.observe(desired).await?;
+        let plan = self.plan(desired, &actual);
+        Ok(self.submit(desired, &actual, plan)?)
+    }
+
+    /// One pass that submits only if `agree` likes the plan; otherwise nothing is sent.
+    pub async fn pass_if(
+        &mut self,
+        desired: &Desired,
+        agree: impl FnOnce(&Plan) -> bool,
+    ) -> Result<Option<Pass>, PassError> {
+        let actual = self.observe(desired).await?;
+        let plan = self.plan(desired, &actual);
+        if !agree(&plan) {
+            return Ok(None);
+        }
+        Ok(Some(self.submit(desired, &actual, plan)?))
+    }
+
+    async fn observe(&mut self, desired: &Desired) -> Result<Snapshot, PassError> {
+        self.look_again();
+        let client = self.hands.client.clone();
+        let declared = desired.guests.keys().copied().collect();
+        let reading = async move { observe(&client, &declared, CONCURRENCY).await };
+        self.meanwhile(reading).await?.map_err(PassError::Actual)
+    }
+
+    fn plan(&self, desired: &Desired, actual: &Snapshot) -> Plan {
+        let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
+        let busy = busy.map(|(vmid, busy)| {
+            let since =
+                i64::try_from(busy.since.0).ok().and_then(|at| Timestamp::from_second(at).ok());
+            let since = since.map_or_else(String::new, |since| since.to_string());
+            (vmid, plan::Busy { op: busy.op, since })
+        });
+        let context = plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect() };
+        plan(desired, actual, &context)
+    }
+
+    fn submit(&mut self, desired: &Desired, actual: &Snapshot, plan: Plan) -> Result<Pass, Fatal> {
+        let id = self.next_pass;
+        self.next_pass = PassId(id.0 + 1);
+        let site = Site {
+            node: actual.node.clone(),
+            release: actual.release,
+            conventions: actual.conventions,
+        };
+        let mut running = Running { report: early_report(&plan), open: 0 };
+        for guest in &plan.guests {
+            let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
+                continue;
+            };
+            self.submit_guest(id, guest, declared, &site, &mut running)?;
+        }
+        self.passes.insert(id, running);
+        self.close_pass(id);
+        Ok(Pass { id, plan })
+    }
+
+    /// Hands one guest's actions to its lane, in order.
+    fn submit_guest(
+        &mut self,
+        id: PassId,
+        planned: &GuestPlan,
+        declared: &desired::Guest,
+        site: &Site,
+        running: &mut Running,
+    ) -> Result<(), Fatal> {
+        let declared = Arc::new(declared.clone());
+        let mut jobs = Vec::new();
+        let mut reports = BTreeMap::new();
+        for action in planned.actions.iter().filter(|action| action.held.is_none()) {
+            let op = self.hands.new_operation();
+            let order = Order {
+                action: action.clone(),
+                desired: Arc::clone(&declared),
+                site: site.clone(),
+            };
+            let hands = self.hands.clone();
+            let work: Work<_> = Box::new(move |turn| execute::run(hands, op, order, turn).boxed());
+            let job = Job { op, target: action.guest.vmid, source: None, storage: None };
+            jobs.push((job, work));
+            reports.insert(op, skipped(op, action));
+        }
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        match self.queue.submit(planned.guest.vmid, jobs)? {
+            Ok(()) => {
+                running.open += reports.len();
+                self.submitted.extend(reports.into_iter().map(|(op, report)| (op, (id, report))));
+            }
+            Err(refusal) => running.report.hold(refused(planned, &refusal, reports.len())),
+        }
+        Ok(())
+    }
+}
+
+/// What is known before any lane has run.
+fn early_report(plan: &Plan) -> Report {
+    let mut report = Report { in_sync: plan.in_sync, ..Report::default() };
+    for guest in &plan.guests {
+        report.planned += guest.actions.len();
+        let told = guest.problems.iter().map(ToString::to_string);
+        report.errors.extend(told.map(|why| GuestError { guest: guest.guest, why }));
+        for action in &guest.actions {
+            if let Some(held) = &action.held {
+                let (kind, reason) = (Some(action.step.kind()), held.reason());
+                report.holds.push(Hold { guest: guest.guest, kind, reason, why: held.to_string() });
+            }
+        }
+        if let Some(busy) = &guest.busy {
+            let why = format!("busy with {} since {}", busy.op, busy.since);
+            let (kind, reason) = (None, ReasonCode::Busy);
+            report.holds.push(Hold { guest: guest.guest, kind, reason, why });
+        }
+    }
+    report.held = report.holds.len();
+    report
+}
+
+fn refused(planned: &GuestPlan, refusal: &Refusal, actions: usize) -> Hold {
+    let why = match refusal {
+        Refusal::Busy(busy) => format!("busy with {}", busy.op),
+        Refusal::TooMany => format!("{actions} actions are more than a lane takes"),
+        Refusal::ShuttingDown => "the agent is going down".to_owned(),
+    };
+    Hold { guest: planned.guest, kind: None, reason: ReasonCode::Busy, why }
+}
+
+/// What is reported of an action that never gets its turn.
+fn skipped(op: evenkeel_core::id::OperationId, action: &Action) -> OpReport {
+    OpReport {
+        op,
+        guest: action.guest,
+        kind: action.step.kind(),
+        reasons: action.reasons(),
+        end: End::Skipped,
+        upid: None,
+        started: 0,
+    }
+}

@@ -1,0 +1,150 @@
+//! What came of a pass, action by action.
+//!
+//! Filled while lanes run; shown by `apply`, logged and counted by `run`. Nothing decides by it.
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::operation::Upid;
+use evenkeel_core::reason::ReasonCode;
+
+/// One pass in numbers, with everything a person must hear.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Actions in the plan.
+    pub planned: usize,
+    /// Operations whose `started` record was written.
+    pub started: usize,
+    /// Actions done, or found to be done already.
+    pub succeeded: usize,
+    /// Actions not done, or of unknown outcome.
+    pub failed: usize,
+    /// Actions that wait for something: a signature, a lock, a thaw, their lane.
+    pub held: usize,
+    /// Actions not run because one before them failed.
+    pub skipped: usize,
+    /// What cannot be done at all, guest by guest.
+    pub errors: Vec<GuestError>,
+    /// Every action that was submitted, in the order they ended.
+    pub ops: Vec<OpReport>,
+    /// Every action that was held when the pass planned it.
+    pub holds: Vec<Hold>,
+    /// Declared guests that need nothing.
+    pub in_sync: usize,
+}
+
+/// Something declared that will not come about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestError {
+    /// The guest.
+    pub guest: GuestId,
+    /// Why.
+    pub why: String,
+}
+
+/// An action that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hold {
+    /// The guest.
+    pub guest: GuestId,
+    /// What it would do; none when the whole guest waits.
+    pub kind: Option<ActionKind>,
+    /// Why, as a code.
+    pub reason: ReasonCode,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// What became of one submitted action.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpReport {
+    /// The operation; the last one if it was tried again.
+    pub op: OperationId,
+    /// The guest.
+    pub guest: GuestId,
+    /// What it does.
+    pub kind: ActionKind,
+    /// `cores 2 -> 4`.
+    pub reasons: Vec<String>,
+    /// How it ended.
+    pub end: End,
+    /// The task, if there was one.
+    pub upid: Option<Upid>,
+    /// How many operations were started for it.
+    pub started: usize,
+}
+
+/// How an action ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// It was done and seen to be done.
+    Succeeded {
+        /// What is odd about it.
+        warning: Option<String>,
+    },
+    /// The guest was as declared already when its turn came.
+    Unneeded,
+    /// The guest had changed since the plan; the next pass plans anew.
+    Stale {
+        /// How.
+        why: String,
+    },
+    /// It may not run now.
+    Held {
+        /// Why, as a code.
+        reason: ReasonCode,
+        /// Why, in words.
+        why: String,
+    },
+    /// It was not done.
+    Failed {
+        /// Why, with PVE's words.
+        why: String,
+    },
+    /// Whether it was done is not known; the lane stays shut.
+    Unknown {
+        /// Why.
+        why: String,
+    },
+    /// It was not tried: an action before it failed, or the agent goes down.
+    Skipped,
+}
+
+impl Report {
+    /// Counts one ended action.
+    pub(super) fn count(&mut self, op: OpReport) {
+        self.started += op.started;
+        match &op.end {
+            End::Succeeded { .. } | End::Unneeded => self.succeeded += 1,
+            End::Failed { .. } | End::Unknown { .. } => self.failed += 1,
+            End::Held { .. } => self.held += 1,
+            End::Skipped | End::Stale { .. } => self.skipped += 1,
+        }
+        self.ops.push(op);
+    }
+
+    /// Counts what was not even submitted.
+    pub(super) fn hold(&mut self, hold: Hold) {
+        self.held += 1;
+        self.holds.push(hold);
+    }
+
+    /// Whether the guests are as declared, but for what waits.
+    pub fn is_clean(&self) -> bool {
+        self.failed == 0 && self.errors.is_empty() && self.skipped == 0
+    }
+}
+
+impl End {
+    /// One word for metrics and logs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::Succeeded { .. } => "succeeded",
+            Self::Unneeded => "unneeded",
+            Self::Stale { .. } => "stale",
+            Self::Held { .. } => "held",
+            Self::Failed { .. } => "failed",
+            Self::Unknown { .. } => "unknown",
+            Self::Skipped => "skipped",
+        }
+    }
+}

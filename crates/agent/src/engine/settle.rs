@@ -1,0 +1,138 @@
+//! Brings one operation to its end by evidence: the loop around `core::recover::decide`.
+//!
+//! One way for all: a live operation whose task runs or whose answer was lost, one found in flight at the start,
+//! one whose outcome was unknown at the last pass. It reads and journals; it has no way to send anything
+//! (invariants 4 and 13).
+
+use std::time::Duration;
+
+use evenkeel_core::id::OperationId;
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{OpEvent, OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::recover::{Decision, Evidence, WaitReason, decide};
+use tokio::time::Instant;
+
+use super::error::Fatal;
+use super::world::Sight;
+use super::{Hands, Progress};
+use crate::journal::Details;
+use crate::pve::error::Class;
+use crate::pve::task::ExitStatus;
+
+/// How long one wait for a task lasts before its status is journalled knowledge again: a hung task costs one
+/// cheap question in this time and nothing else.
+const TASK_WAIT: Duration = Duration::from_mins(1);
+
+/// How an operation stands when there is nothing more to learn now.
+#[derive(Debug)]
+pub(super) struct Settled {
+    /// Closed, or unknown.
+    pub(super) operation: Operation,
+    /// What its task failed with, if that can pass by itself.
+    pub(super) may_pass: bool,
+    /// What is odd about its success.
+    pub(super) warning: Option<String>,
+}
+
+/// Follows an operation until it is closed or nothing more can be learned now.
+pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Settled>, Fatal> {
+    let mut sight = Sight::default();
+    loop {
+        let Some((operation, details)) = load(hands, op).await? else {
+            return Ok(None);
+        };
+        let decision = decide(&operation, &sight.evidence, hands.node_now());
+        match &decision {
+            Decision::Look(question) => {
+                sight.look(hands, &operation, &details, *question).await?;
+            }
+            Decision::Wait { not_before, reason } => {
+                wait(hands, &operation, *not_before, *reason).await;
+                sight.evidence = std::mem::take(&mut sight.evidence).after_wait();
+            }
+            Decision::Resume(upid) => {
+                // How it ended is asked anew; here only time passes.
+                let _ = hands.client.wait(upid, Instant::now() + TASK_WAIT).await;
+                sight.evidence = Evidence::default();
+            }
+            Decision::Adopt(_)
+            | Decision::Succeed { .. }
+            | Decision::Fail { .. }
+            | Decision::Doubt(_)
+            | Decision::Closed => {
+                let identity = sight.guest.as_ref().and_then(|guest| identity(guest).ok());
+                if let Some(event) = decision.event(&operation.state, identity) {
+                    hands.record(op, with_words(event, sight.exit.as_ref())).await?;
+                }
+                let Decision::Adopt(upid) = &decision else {
+                    let may_pass = sight.exit.as_ref().is_some_and(may_pass);
+                    let warning = warning(&decision);
+                    let closed = load(hands, op).await?;
+                    return Ok(closed.map(|(operation, _)| Settled {
+                        operation,
+                        may_pass,
+                        warning,
+                    }));
+                };
+                adopted(hands, &operation, upid);
+                sight.evidence = Evidence::default();
+            }
+        }
+    }
+}
+
+/// The operation and what its `started` record told; none if the journal has forgotten it, being closed.
+pub(super) async fn load(
+    hands: &Hands,
+    op: OperationId,
+) -> Result<Option<(Operation, Details)>, Fatal> {
+    let found = hands.journal.read(move |state, _| {
+        let operation = state.ledger().get(op)?.clone();
+        let details = state.details(op).cloned().unwrap_or_default();
+        Some((operation, details))
+    });
+    found.await.map_err(Fatal::Journal)
+}
+
+/// A failed task's exit status belongs into the reason: it is what a person looks for.
+fn with_words(event: OpEvent, exit: Option<&ExitStatus>) -> OpEvent {
+    match (event, exit) {
+        (OpEvent::Failed { reason, left_volume }, Some(exit @ ExitStatus::Failed(_))) => {
+            OpEvent::Failed { reason: format!("{reason}: {exit}"), left_volume }
+        }
+        (event, _) => event,
+    }
+}
+
+/// A lock file that could not be taken in time.
+fn may_pass(exit: &ExitStatus) -> bool {
+    exit.class() == Some(Class::LockTimeout)
+}
+
+async fn wait(hands: &Hands, operation: &Operation, not_before: UnixSeconds, reason: WaitReason) {
+    let (op, guest) = (operation.id, operation.intent.guest);
+    hands.tell(Progress::Waiting { op, guest, why: reason.to_string() });
+    let seconds = not_before.0.saturating_sub(hands.node_now().0).max(1);
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+}
+
+fn adopted(hands: &Hands, operation: &Operation, upid: &Upid) {
+    let (op, guest) = (operation.id, operation.intent.guest);
+    hands.tell(Progress::Task { op, guest, upid: upid.clone() });
+}
+
+fn warning(decision: &Decision) -> Option<String> {
+    if let Decision::Succeed { warning } = decision {
+        warning.map(|warning| warning.to_string())
+    } else {
+        None
+    }
+}
+
+/// Why it failed or is unknown; empty otherwise.
+pub(super) fn why(state: &OpState) -> &str {
+    match state {
+        OpState::Failed { reason, .. } | OpState::Unknown { reason, .. } => reason,
+        OpState::Started { .. } | OpState::TaskRunning { .. } | OpState::Succeeded { .. } => "",
+    }
+}

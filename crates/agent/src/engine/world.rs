@@ -1,0 +1,195 @@
+//! Looks at the world for one operation: the readings `core::recover::decide` asks for.
+//!
+//! Called by `settle` and by `execute` for its read-back. It only reads. What could not be read is said to be
+//! unreadable, never taken for a negative answer (invariant 14).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::actual::Guest;
+use evenkeel_core::operation::{OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::recover::{
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
+    TaskStatus, postcondition, search_tasks,
+};
+
+use super::Hands;
+use super::error::Fatal;
+use super::volumes::{allocates_on, volumes_of};
+use crate::journal::{Details, MASK};
+use crate::observe::{has_quorum, observe_guest};
+use crate::pve::error::{Class, Error};
+use crate::pve::task::ExitStatus;
+use crate::pve::{TaskFilter, TaskSource, wire};
+
+/// A node keeps its last five hundred tasks or more: a list that is shorter has never lost one.
+const TASKS_NEVER_FORGOTTEN: usize = 400;
+
+/// Both index files of a node hold some 1,500 tasks; more are not there to be listed.
+const TASKS_LISTED_MAX: u32 = 5_000;
+
+/// What was seen, and what is worth keeping besides the evidence.
+#[derive(Debug, Default)]
+pub(super) struct Sight {
+    pub(super) evidence: Evidence,
+    /// The guest as last read.
+    pub(super) guest: Option<Guest>,
+    /// How the task ended, in PVE's words.
+    pub(super) exit: Option<ExitStatus>,
+}
+
+impl Sight {
+    /// Answers one question.
+    pub(super) async fn look(
+        &mut self,
+        hands: &Hands,
+        operation: &Operation,
+        details: &Details,
+        question: Question,
+    ) -> Result<(), Fatal> {
+        match question {
+            Question::TaskStatus => {
+                let found = self.task_status(hands, operation).await;
+                self.evidence.task = Some(seen(hands, found));
+            }
+            Question::TaskList => {
+                let found = task_list(hands, operation).await?;
+                self.evidence.search = Some(seen(hands, found));
+            }
+            Question::Lock => {
+                let found = lock(hands, operation).await;
+                self.evidence.lock = Some(seen(hands, found));
+            }
+            Question::Postcondition => {
+                let found = self.postcondition(hands, operation, details).await;
+                self.evidence.postcondition = Some(seen(hands, found));
+            }
+            Question::NumberUse => {
+                let found = number_use(hands, operation).await;
+                self.evidence.number = Some(seen(hands, found));
+            }
+            Question::Volumes => {
+                let found = new_volumes(hands, operation, details).await;
+                self.evidence.volumes = Some(seen(hands, found));
+            }
+        }
+        Ok(())
+    }
+
+    async fn task_status(&mut self, hands: &Hands, operation: &Operation) -> TaskStatus {
+        let OpState::TaskRunning { upid, .. } = &operation.state else {
+            return TaskStatus::Unreadable;
+        };
+        match hands.client.task_status(upid).await {
+            Ok(wire::TaskStatus::Running) => TaskStatus::Running,
+            Ok(wire::TaskStatus::Ended(exit)) => self.ended(exit),
+            Err(error) if error.class() == Some(&Class::NoSuchTask) => TaskStatus::Forgotten,
+            Err(_) => TaskStatus::Unreadable,
+        }
+    }
+
+    fn ended(&mut self, exit: ExitStatus) -> TaskStatus {
+        let status = match &exit {
+            ExitStatus::Ok => TaskStatus::Succeeded,
+            ExitStatus::Warnings(_) => TaskStatus::Warned,
+            ExitStatus::Failed(_) => TaskStatus::Failed,
+            ExitStatus::UnexpectedStatus | ExitStatus::Unreadable(_) => TaskStatus::Unclear,
+        };
+        self.exit = Some(exit);
+        status
+    }
+
+    /// The guest against what the operation leaves behind.
+    pub(super) async fn postcondition(
+        &mut self,
+        hands: &Hands,
+        operation: &Operation,
+        details: &Details,
+    ) -> Postcondition {
+        let params = written(details);
+        let read = observe_guest(&hands.client, operation.intent.guest).await;
+        match read {
+            Ok(guest) => {
+                let found = postcondition(&operation.intent, &params, Some(&guest));
+                self.guest = Some(guest);
+                found
+            }
+            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None),
+            Err(_) => Postcondition::Unreadable,
+        }
+    }
+}
+
+fn seen<T>(hands: &Hands, found: T) -> Seen<T> {
+    Seen { at: hands.node_now(), found }
+}
+
+fn is_gone(error: &Error) -> bool {
+    error.class() == Some(&Class::GuestNotFound)
+}
+
+/// The parameters that were written, without those nobody may store: of a secret nothing can be compared.
+fn written(details: &Details) -> BTreeMap<String, String> {
+    let text = |(key, value): (&String, &serde_json::Value)| {
+        value.as_str().filter(|text| *text != MASK).map(|text| (key.clone(), text.to_owned()))
+    };
+    details.params().iter().filter_map(text).collect()
+}
+
+async fn task_list(hands: &Hands, operation: &Operation) -> Result<Search, Fatal> {
+    let filter = TaskFilter {
+        source: Some(TaskSource::All),
+        limit: Some(TASKS_LISTED_MAX),
+        ..TaskFilter::default()
+    };
+    let Ok(listed) = hands.client.tasks(&filter).await else {
+        return Ok(Search::Unreadable);
+    };
+    let tasks: Vec<Upid> = listed.into_iter().map(|entry| entry.upid).collect();
+    let oldest = tasks.iter().map(Upid::started_at).min();
+    let complete_since = match oldest {
+        Some(oldest) if tasks.len() > TASKS_NEVER_FORGOTTEN => oldest,
+        Some(_) | None => UnixSeconds(0),
+    };
+    let claimed = claimed_by_others(hands, operation).await?;
+    Ok(search_tasks(operation, &TaskList { tasks, complete_since }, &hands.owner, &claimed))
+}
+
+/// Tasks that our other operations have recorded as theirs.
+async fn claimed_by_others(hands: &Hands, operation: &Operation) -> Result<BTreeSet<Upid>, Fatal> {
+    let this = operation.id;
+    let claimed = hands.journal.read(move |state, _| state.ledger().tasks_of_others(this)).await;
+    claimed.map_err(Fatal::Journal)
+}
+
+async fn lock(hands: &Hands, operation: &Operation) -> Lock {
+    match hands.client.guest_status(operation.intent.guest).await {
+        Ok(status) if status.lock.is_some() => Lock::Held,
+        Ok(_) => Lock::Free,
+        Err(error) if is_gone(&error) => Lock::Free,
+        Err(_) => Lock::Unreadable,
+    }
+}
+
+/// Free only by a node that has quorum: another one may not have heard.
+async fn number_use(hands: &Hands, operation: &Operation) -> NumberUse {
+    match hands.client.vmid_is_free(operation.intent.guest.vmid).await {
+        Ok(false) => NumberUse::Taken,
+        Ok(true) => match hands.client.cluster_status().await {
+            Ok(entries) if has_quorum(&entries) => NumberUse::Free,
+            Ok(_) | Err(_) => NumberUse::Unreadable,
+        },
+        Err(_) => NumberUse::Unreadable,
+    }
+}
+
+async fn new_volumes(hands: &Hands, operation: &Operation, details: &Details) -> NewVolumes {
+    let Some(before) = &operation.intent.volumes_before else {
+        return NewVolumes::None;
+    };
+    let guest = operation.intent.guest;
+    let storages = allocates_on(guest.kind, &written(details));
+    match volumes_of(&hands.client, guest.vmid, &storages).await {
+        Ok(now) => NewVolumes::between(before, &now),
+        Err(_) => NewVolumes::Unreadable,
+    }
+}

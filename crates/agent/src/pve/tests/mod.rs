@@ -1,0 +1,12 @@
+//! The Proxmox VE client against hand-made servers and exchanges. Inside the crate, because nobody outside it
+//! can get hold of the mutating calls.
+
+mod answers;
+mod every_call;
+mod secrets;
+mod server;
+mod soak;
+mod tls;
+mod transport;
+mod typed;
+mod waiting;

@@ -1,0 +1,131 @@
+//! Whether a guest is as an operation would leave it: the last word on every outcome.
+//!
+//! Asked after a task ended, after a synchronous answer, after a refusal and by recovery. It compares with
+//! what was *written*, not with what is declared today: the desired state may have changed meanwhile. It must
+//! never answer "holds" for something it cannot see.
+
+use std::collections::BTreeMap;
+
+use super::Postcondition;
+use crate::action_kind::ActionKind;
+use crate::actual::{Config, Guest, Power};
+use crate::identity::identity;
+use crate::operation::{IdentityHash, Intent};
+use crate::quantity::Bytes;
+use crate::registry::{self, KeyRef};
+use crate::value::compare::{Cgroup, Conventions, Difference, difference};
+use crate::value::read::written;
+
+/// Compares a guest, as it was just read, with what an operation with these parameters leaves behind. No guest
+/// means that PVE said positively that there is none on this node.
+pub fn postcondition(
+    intent: &Intent,
+    params: &BTreeMap<String, String>,
+    guest: Option<&Guest>,
+) -> Postcondition {
+    let Some(guest) = guest else {
+        return if intent.kind == ActionKind::Destroy {
+            Postcondition::Holds
+        } else {
+            Postcondition::DoesNotHold
+        };
+    };
+    match intent.kind {
+        ActionKind::SetConfig => readable(guest, |config| config_holds(guest, config, params)),
+        ActionKind::Resize => readable(guest, |config| size_holds(guest, config, params)),
+        ActionKind::Start => power(intent.identity, guest, Power::Running),
+        ActionKind::Shutdown | ActionKind::Stop => power(intent.identity, guest, Power::Stopped),
+        ActionKind::Destroy if is_another(intent.identity, guest) => Postcondition::AnotherGuest,
+        ActionKind::Destroy => Postcondition::DoesNotHold,
+        // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
+        ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::Rollback
+        | ActionKind::DeleteSnapshot
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => Postcondition::Unreadable,
+    }
+}
+
+fn readable(guest: &Guest, holds: impl FnOnce(&Config) -> bool) -> Postcondition {
+    match &guest.config {
+        Ok(config) if holds(config) => Postcondition::Holds,
+        Ok(_) => Postcondition::DoesNotHold,
+        Err(_) => Postcondition::Unreadable,
+    }
+}
+
+/// A guest that took the number since may run or not: its power says nothing about this operation.
+fn power(before: Option<IdentityHash>, guest: &Guest, wanted: Power) -> Postcondition {
+    if is_another(before, guest) {
+        return Postcondition::AnotherGuest;
+    }
+    match guest.power {
+        Power::Unknown => Postcondition::Unreadable,
+        power if power == wanted => Postcondition::Holds,
+        // HA's task ends when the order is taken, long before the guest follows.
+        Power::Running | Power::Paused | Power::Stopped if guest.ha.is_some() => {
+            Postcondition::NotYet
+        }
+        Power::Running | Power::Paused | Power::Stopped => Postcondition::DoesNotHold,
+    }
+}
+
+fn is_another(before: Option<IdentityHash>, guest: &Guest) -> bool {
+    match (before, identity(guest)) {
+        (Some(before), Ok(now)) => before != now,
+        (None, _) | (_, Err(_)) => false,
+    }
+}
+
+/// Everything that was written is there, now or after the restart it waits for.
+fn config_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>) -> bool {
+    params.iter().all(|(name, text)| match name.as_str() {
+        "digest" => true,
+        "delete" => keys(guest, text)
+            .all(|key| key.is_some_and(|key| after_restart_is(guest, config, key, None))),
+        "revert" => keys(guest, text).all(|key| {
+            key.is_some_and(|key| config.field(key).is_none_or(|field| field.waiting.is_none()))
+        }),
+        _ => registry::find(guest.id.kind, name)
+            .is_some_and(|key| after_restart_is(guest, config, key, Some(text))),
+    })
+}
+
+fn keys(guest: &Guest, list: &str) -> impl Iterator<Item = Option<KeyRef>> {
+    list.split(',').map(|name| registry::find(guest.id.kind, name.trim()))
+}
+
+fn after_restart_is(guest: &Guest, config: &Config, key: KeyRef, text: Option<&str>) -> bool {
+    let row = key.key();
+    let want = text.map(|text| written(&row.format, text));
+    let have = config.field(key).and_then(|field| field.after_restart()).map(|have| &have.value);
+    // Which kernel interface clamped a weight is not known here; either explains it.
+    [Cgroup::V2, Cgroup::V1].into_iter().any(|cgroup| {
+        let conventions = Conventions { tags_have_case: false, cgroup };
+        match difference(row, guest.id.vmid, want.as_ref(), have, conventions) {
+            Difference::Same => true,
+            // A volume that has grown beyond what was written is still the one that was written.
+            Difference::Size { want, have } => have.is_some_and(|have| have >= want),
+            Difference::Other => false,
+        }
+    })
+}
+
+/// The volume has at least the size it was grown to.
+fn size_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>) -> bool {
+    let slot = params.get("disk").and_then(|disk| registry::find(guest.id.kind, disk));
+    let wanted = params.get("size").and_then(|size| Bytes::from_pve(size).ok());
+    let (Some(slot), Some(wanted)) = (slot, wanted) else {
+        return false;
+    };
+    let stored = config.field(slot).and_then(|field| field.current.as_ref());
+    let size = stored.and_then(|reading| reading.value.as_property()?.size());
+    size.is_some_and(|size| size >= wanted)
+}

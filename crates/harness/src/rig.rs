@@ -1,0 +1,127 @@
+//! One agent in a simulated world, to be started, crashed and started again.
+//!
+//! The whole agent is one future: dropping it at any await point is the crash. What survives is the disk and the
+//! node.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use evenkeel_agent::ambient::Ambient;
+use evenkeel_agent::engine::{Engine, Fatal, Hands, Progress};
+use evenkeel_agent::journal::{Journal, JournalError, Limits, SimulatedDisk, Stamp, group};
+use evenkeel_agent::pve::Client;
+use evenkeel_core::lane::LaneLimits;
+use evenkeel_sim::{InProcess, Simulator, TOKENS};
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use crate::wire::Wire;
+
+/// A world with room for one agent.
+#[derive(Debug, Clone)]
+pub struct Rig {
+    /// The node.
+    pub node: InProcess,
+    /// The way to it.
+    pub wire: Wire,
+    /// The journal's disk.
+    pub disk: SimulatedDisk,
+    /// The agent's clock and randomness.
+    pub ambient: Arc<Seeded>,
+    /// What was told while it happened, over all lives of the agent.
+    pub progress: Arc<Mutex<Vec<Progress>>>,
+}
+
+impl Rig {
+    /// A new agent for a node. Must be called inside a runtime with a paused clock.
+    pub fn new(simulator: Simulator, seed: u64) -> Self {
+        let unix = simulator.unix_s();
+        let node = InProcess::new(simulator);
+        let (name, secret, _) = TOKENS[0];
+        Self {
+            wire: Wire::new(node.clone(), format!("{name}={secret}")),
+            node,
+            disk: SimulatedDisk::default(),
+            ambient: Arc::new(Seeded::new(unix, seed)),
+            progress: Arc::default(),
+        }
+    }
+
+    /// Starts the agent and lets `life` drive it to the end; drop the returned future to crash it.
+    pub async fn live<T>(
+        &self,
+        life: impl AsyncFnOnce(&mut Engine) -> Result<T, Fatal>,
+    ) -> Result<Result<T, Fatal>, JournalError> {
+        let stamp = Stamp { machine: "rig".to_owned(), new_epoch: "first".to_owned() };
+        let now = self.ambient.now();
+        let journal = Journal::open(self.disk.clone(), stamp, Limits::default(), now)?;
+        let (handle, requests) = group::channel();
+        let clock = Arc::clone(&self.ambient);
+        let writer = requests.serve(journal, move || clock.now());
+        let listener = Arc::clone(&self.progress);
+        let hands = Hands {
+            client: Client::new(Arc::new(self.wire.clone()), self.node_name()),
+            journal: handle,
+            ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
+            owner: TOKENS[0].0.to_owned(),
+            frozen: Arc::new(|| false),
+            listener: Arc::new(move |progress| {
+                listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
+            }),
+        };
+        let agent = async move {
+            let mut engine = Engine::start(hands, LaneLimits::default()).await?;
+            life(&mut engine).await
+        };
+        tokio::pin!(writer, agent);
+        let mut writing = true;
+        loop {
+            tokio::select! {
+                biased;
+                _ = &mut writer, if writing => writing = false,
+                ended = &mut agent => return Ok(ended),
+            }
+        }
+    }
+
+    fn node_name(&self) -> evenkeel_core::id::NodeName {
+        self.node.with(|sim| sim.world.node.parse()).expect("a simulated node has a name")
+    }
+}
+
+/// A clock that follows tokio's, and random bits that follow a seed.
+#[derive(Debug)]
+pub struct Seeded {
+    began: Instant,
+    base: Timestamp,
+    state: Mutex<u64>,
+}
+
+impl Seeded {
+    /// Starts the clock.
+    pub fn new(unix: u64, seed: u64) -> Self {
+        let base = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
+        let base = base.unwrap_or(Timestamp::UNIX_EPOCH);
+        Self { began: Instant::now(), base, state: Mutex::new(seed) }
+    }
+
+    /// The next random number (splitmix64).
+    pub fn next(&self) -> u64 {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut mixed = *state;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+impl Ambient for Seeded {
+    fn now(&self) -> Timestamp {
+        let since = SignedDuration::try_from(self.began.elapsed()).unwrap_or(SignedDuration::ZERO);
+        self.base.saturating_add(since).unwrap_or(self.base)
+    }
+
+    fn random(&self) -> u128 {
+        u128::from(self.next()) << 64 | u128::from(self.next())
+    }
+}
