@@ -11,12 +11,13 @@ use serde::Deserialize;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
 use crate::pve::token::{Token, TokenError};
+use crate::state_dir::StateDir;
 
 /// Where it is looked for if nobody says.
 pub const DEFAULT_PATH: &str = "/etc/evenkeel/agent.toml";
 
 /// The file as written.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AgentConfig {
     /// This host, as the fleet knows it.
@@ -27,6 +28,53 @@ pub struct AgentConfig {
     /// Desired state.
     #[serde(default)]
     pub desired: DesiredConfig,
+    /// Our own state.
+    #[serde(default)]
+    pub state: StateConfig,
+    /// Seconds between two passes of `run`.
+    #[serde(default = "interval_default_s", deserialize_with = "interval_s")]
+    pub interval: u64,
+}
+
+impl Default for AgentConfig {
+    fn default() -> Self {
+        Self {
+            host_id: None,
+            pve: PveConfig::default(),
+            desired: DesiredConfig::default(),
+            state: StateConfig::default(),
+            interval: interval_default_s(),
+        }
+    }
+}
+
+/// `[state]`: what must survive a restart.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StateConfig {
+    /// The state directory.
+    pub dir: Option<PathBuf>,
+}
+
+/// A pass a minute costs a node of a hundred guests two seconds of one of its three workers.
+fn interval_default_s() -> u64 {
+    60
+}
+
+/// The shortest interval: a pass over a large node takes about that long.
+pub const INTERVAL_MIN_S: u64 = 5;
+
+/// The longest interval: beyond a day drift is not kept but audited.
+pub const INTERVAL_MAX_S: u64 = 86_400;
+
+fn interval_s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let seconds = u64::deserialize(deserializer)?;
+    if (INTERVAL_MIN_S..=INTERVAL_MAX_S).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        let range = format!("{INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds");
+        Err(serde::de::Error::custom(format_args!("`interval` is {range}")))
+    }
 }
 
 /// `[pve]`: which node, and how to reach and trust it.
@@ -144,6 +192,13 @@ impl AgentConfig {
             path: path.to_owned(),
             message: error.to_string().trim_end().to_owned(),
         })
+    }
+}
+
+impl StateConfig {
+    /// The state directory that is meant.
+    pub fn state_dir(&self) -> StateDir {
+        StateDir::new(self.dir.clone().unwrap_or_else(StateDir::default_path))
     }
 }
 

@@ -16,3 +16,4 @@ pub mod observe;
 pub mod pve;
 pub mod queue;
 pub mod source;
+pub mod state_dir;

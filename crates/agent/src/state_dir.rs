@@ -1,0 +1,147 @@
+//! The state directory: everything that must survive a restart, and what tells other processes about us.
+//!
+//! ```text
+//!   /var/lib/evenkeel/           0700
+//!     journal/                   segments; its lock says that an agent works here
+//!     agent.sock                 a running agent listens here
+//!     frozen                     there while an operator has frozen this host
+//! ```
+//!
+//! `run`, `apply` and the verbs that look use it. It must never be shared by two machines: the journal is stamped.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use crate::ambient::Ambient;
+use crate::journal::{
+    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+};
+
+/// Where it is if nobody says and we are root.
+pub const DEFAULT_DIR: &str = "/var/lib/evenkeel";
+
+/// Which machine this is, by the file systemd keeps.
+const MACHINE_ID: &str = "/etc/machine-id";
+
+/// The state directory of one agent.
+#[derive(Debug, Clone)]
+pub struct StateDir {
+    path: PathBuf,
+}
+
+/// Why the journal of a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// Another process has it.
+    #[error("another evenkeel works with {}", .0.display())]
+    Busy(PathBuf),
+    /// The system said no.
+    #[error("cannot use the state directory {}", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The machine has no id to stamp the journal with.
+    #[error("cannot read {MACHINE_ID}, which tells one machine from another")]
+    NoMachine(#[source] io::Error),
+    /// The journal itself refuses.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+}
+
+/// A journal at work: the handle to it, and the thread that writes.
+#[derive(Debug)]
+pub struct OpenJournal {
+    /// The way to it.
+    pub handle: JournalHandle,
+    /// Ends when the last handle is dropped, or with what must end the process.
+    pub writer: JoinHandle<Result<(), DiskFailure>>,
+}
+
+impl StateDir {
+    /// The directory at a path; nothing is touched yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is if nobody says: root's, or the user's own.
+    pub fn default_path() -> PathBuf {
+        let home = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(|| {
+            std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"))
+        });
+        match home {
+            Some(home) if !rustix::process::geteuid().is_root() => home.join("evenkeel"),
+            Some(_) | None => PathBuf::from(DEFAULT_DIR),
+        }
+    }
+
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where the journal's segments are.
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+
+    /// Where a running agent listens.
+    pub fn socket(&self) -> PathBuf {
+        self.path.join("agent.sock")
+    }
+
+    /// The file whose presence freezes this host.
+    pub fn freeze_file(&self) -> PathBuf {
+        self.path.join("frozen")
+    }
+
+    /// Whether an operator has frozen this host. What cannot be told counts as frozen.
+    pub fn is_frozen(&self) -> bool {
+        self.freeze_file().try_exists().unwrap_or(true)
+    }
+
+    /// Makes the directory if there is none.
+    pub fn create(&self) -> Result<(), StateError> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
+        made.map_err(|source| StateError::Directory { path: self.path.clone(), source })
+    }
+
+    /// Opens the journal for writing: there is one writer, and everybody else is told so.
+    pub fn open_journal(
+        &self,
+        ambient: &std::sync::Arc<dyn Ambient>,
+    ) -> Result<OpenJournal, StateError> {
+        self.create()?;
+        let directory = |source| StateError::Directory { path: self.journal(), source };
+        let machine = std::fs::read_to_string(MACHINE_ID).map_err(StateError::NoMachine)?;
+        let disk = RealDisk::open(self.journal()).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => StateError::Busy(self.path.clone()),
+            _ => directory(error),
+        })?;
+        let new_epoch = format!("{:032x}", ambient.random());
+        let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
+        let journal = Journal::open(disk, stamp, Limits::default(), ambient.now())?;
+        let clock = std::sync::Arc::clone(ambient);
+        let (handle, writer) = group::spawn(journal, move || clock.now()).map_err(directory)?;
+        Ok(OpenJournal { handle, writer })
+    }
+}
+
+impl StateError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Busy(_) => "wait for it, or ask the running agent: `evenkeel status`",
+            Self::Directory { .. } => {
+                "name another with `dir` under [state] in agent.toml or --state, or run as its owner"
+            }
+            Self::NoMachine(_) => "systemd-machine-id-setup makes one",
+            Self::Journal(_) => "`evenkeel journal verify` shows the place; nothing was changed",
+        }
+    }
+}
