@@ -119,9 +119,12 @@ impl StateDir {
         self.create()?;
         let directory = |source| StateError::Directory { path: self.journal(), source };
         let machine = std::fs::read_to_string(MACHINE_ID).map_err(StateError::NoMachine)?;
-        let disk = RealDisk::open(self.journal()).map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => StateError::Busy(self.path.clone()),
-            _ => directory(error),
+        let disk = RealDisk::open(self.journal()).map_err(|error| {
+            if error.kind() == io::ErrorKind::WouldBlock {
+                StateError::Busy(self.path.clone())
+            } else {
+                directory(error)
+            }
         })?;
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
