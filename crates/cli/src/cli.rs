@@ -34,6 +34,8 @@ pub(crate) enum Verb {
     Sim(Sim),
     /// Show what differs between desired files and the node; change nothing
     Plan(Plan),
+    /// Bring the guests to what is declared: exactly what is shown, or nothing
+    Apply(Apply),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
@@ -109,6 +111,30 @@ pub(crate) struct Plan {
     /// End with 2 if anything would run now
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
+    /// Save the plan, to apply exactly it later
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `apply`.
+#[derive(Debug, Args)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    pub(crate) connect: Connect,
+    /// A plan saved with `plan --out`: applied without asking, unless anything differs now
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<Utf8PathBuf>,
+    /// A desired file, or a directory of them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// The state directory [default: `dir` under [state] in agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -22,6 +22,8 @@ pub(crate) enum Exit {
     Denied = 4,
     /// What was asked for does not exist.
     NotFound = 5,
+    /// Something waits for an operator's signature; the rest is done.
+    Approval = 6,
     /// Busy, stale, unreachable: the same may work later.
     Transient = 7,
     /// The command line makes no sense.

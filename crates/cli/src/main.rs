@@ -27,6 +27,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Demo { headless: _ } => waiting(command::demo::run()),
         Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
+        Verb::Apply(arguments) => waiting(command::apply::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),

@@ -202,7 +202,8 @@ fn same_act(order: &Order, fresh: &actual::Guest) -> Result<Action, Stop> {
         .iter()
         .filter(|action| action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted))
         .collect();
-    let same = alike.iter().find(|action| bare_params(&action.step) == bare_params(wanted));
+    let same =
+        alike.iter().find(|action| action.step.params_but_digest() == wanted.params_but_digest());
     if let Some(same) = same {
         return match &same.held {
             None => Ok(Action::clone(same)),
@@ -217,13 +218,6 @@ fn same_act(order: &Order, fresh: &actual::Guest) -> Result<Action, Stop> {
         Some(problem) => Err(Stop::Refused(problem.to_string())),
         None => Err(Stop::Unneeded),
     }
-}
-
-/// The parameters without the digest, which changes with every write of our own.
-fn bare_params(step: &Step) -> BTreeMap<String, String> {
-    let mut params = step.params();
-    params.remove("digest");
-    params
 }
 
 fn act(step: &Step) -> Result<Act, Stop> {

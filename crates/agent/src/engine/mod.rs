@@ -34,7 +34,7 @@ use tokio::time::Instant;
 pub use error::{Fatal, PassError};
 pub use gate::Cleared;
 pub use hands::{Hands, Progress};
-pub use reconcile::{Pass, PassId};
+pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
 use crate::queue::{Event as LaneEvent, Queue};
@@ -140,6 +140,11 @@ impl Engine {
     /// count.
     pub fn is_idle(&self) -> bool {
         self.told.is_empty() && self.settling.is_empty() && self.submitted.is_empty()
+    }
+
+    /// Whether evidence is being looked for on operations that were in flight or unknown.
+    pub fn is_settling(&self) -> bool {
+        !self.settling.is_empty()
     }
 
     /// What a guest is busy with.

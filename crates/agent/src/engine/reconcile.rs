@@ -49,26 +49,27 @@ pub struct Pass {
     pub plan: Plan,
 }
 
+/// What a pass would do, as far as it is known before it does anything.
+#[derive(Debug)]
+pub struct Preview {
+    /// The node as it was read.
+    pub actual: Snapshot,
+    /// What was planned from it.
+    pub plan: Plan,
+}
+
 impl Engine {
     /// One pass: reads the node, plans, submits.
     pub async fn pass(&mut self, desired: &Desired) -> Result<Pass, PassError> {
-        let actual = self.observe(desired).await?;
-        let plan = self.plan(desired, &actual);
-        Ok(self.submit(desired, &actual, plan)?)
+        let preview = self.look(desired).await?;
+        Ok(self.submit(desired, preview)?)
     }
 
-    /// One pass that submits only if `agree` likes the plan; otherwise nothing is sent.
-    pub async fn pass_if(
-        &mut self,
-        desired: &Desired,
-        agree: impl FnOnce(&Plan) -> bool,
-    ) -> Result<Option<Pass>, PassError> {
+    /// The first half: reads the node and plans. Nothing is sent.
+    pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
         let plan = self.plan(desired, &actual);
-        if !agree(&plan) {
-            return Ok(None);
-        }
-        Ok(Some(self.submit(desired, &actual, plan)?))
+        Ok(Preview { actual, plan })
     }
 
     async fn observe(&mut self, desired: &Desired) -> Result<Snapshot, PassError> {
@@ -91,7 +92,9 @@ impl Engine {
         plan(desired, actual, &context)
     }
 
-    fn submit(&mut self, desired: &Desired, actual: &Snapshot, plan: Plan) -> Result<Pass, Fatal> {
+    /// The second half: hands each guest's actions to its lane, where they are judged again.
+    pub fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
+        let Preview { actual, plan } = preview;
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
         let site = Site {

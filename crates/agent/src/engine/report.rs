@@ -147,4 +147,17 @@ impl End {
             Self::Skipped => "skipped",
         }
     }
+
+    /// What a person must hear; empty if it simply went well.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Succeeded { warning } => warning.clone().unwrap_or_default(),
+            Self::Unneeded => String::new(),
+            Self::Stale { why } => format!("not done: {why}"),
+            Self::Held { reason, why } => format!("held ({reason}): {why}"),
+            Self::Failed { why } => format!("failed: {why}"),
+            Self::Unknown { why } => format!("outcome unknown: {why}"),
+            Self::Skipped => "skipped: an action before it did not succeed".to_owned(),
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! One module a verb. A verb reads, asks core, prints; it decides nothing.
 
+pub(crate) mod apply;
+pub(crate) mod confirm;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use evenkeel_agent::observe::{CONCURRENCY, observe};
-use evenkeel_core::plan::{Action, Change, Context, GuestPlan, Plan, plan};
+use evenkeel_core::plan::{Action, Change, Context, GuestPlan, Plan, SavedPlan, plan};
 use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
@@ -33,8 +33,21 @@ pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
         }
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&planned))?,
     }
+    if let Some(path) = &arguments.out {
+        save(path, &SavedPlan::of(&planned, &snapshot.node))?;
+    }
     let would_run = planned.runnable().next().is_some();
     Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })
+}
+
+/// Readable by its owner alone: what is planned for a guest is nobody else's business.
+fn save(path: &camino::Utf8Path, plan: &SavedPlan) -> Result<(), Failure> {
+    use fs_err::os::unix::fs::OpenOptionsExt as _;
+    let text = serde_json::to_string_pretty(plan).expect("a plan has only texts for keys");
+    let mut options = fs_err::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let written = options.open(path).and_then(|mut file| writeln!(file, "{text}"));
+    written.map_err(|error| Failure::wrapping(Exit::Failed, error))
 }
 
 fn as_json(plan: &Plan) -> Value {

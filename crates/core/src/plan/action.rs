@@ -119,6 +119,13 @@ impl Step {
         };
         pairs.into_iter().collect()
     }
+
+    /// The same without the digest, which every write changes: what makes two steps the same act.
+    pub fn params_but_digest(&self) -> BTreeMap<String, String> {
+        let mut params = self.params();
+        params.remove("digest");
+        params
+    }
 }
 
 /// One key that shall change.

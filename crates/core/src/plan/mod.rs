@@ -16,12 +16,14 @@
 mod action;
 mod diff;
 mod problem;
+mod saved;
 mod write;
 
 use std::collections::BTreeMap;
 
 pub use action::{Action, Change, Held, How, SetConfig, Step};
 pub use problem::Problem;
+pub use saved::{SavedAction, SavedPlan, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::classify::{Class, Intent, Target, classify};

@@ -1,0 +1,256 @@
+//! `evenkeel apply [PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
+//!
+//! The only verb besides `run` that changes something, and it does so through the same engine: the journal's lock
+//! keeps the two apart.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::ambient::{Ambient, Machine};
+use evenkeel_agent::engine::{
+    End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
+};
+use evenkeel_agent::state_dir::{StateDir, StateError};
+use evenkeel_core::desired::Desired;
+use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::plan::{SavedPlan, Stale};
+use evenkeel_core::reason::ReasonCode;
+use serde_json::json;
+
+use crate::cli::{self, OutputFormat};
+use crate::command::{confirm, validate};
+use crate::connect::{Connection, connect, desired_path};
+use crate::error::{Exit, Failure};
+use crate::render;
+
+/// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
+/// a minute after it was sent, and this leaves time to look.
+const RECOVERY_PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long what is under way may go on after Ctrl-C. What is not done then is taken up by the next start.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
+
+pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
+    let connection = connect(&arguments.connect).await?;
+    let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
+    let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
+    let loaded = evenkeel_agent::source::dir::load(&path)?;
+    let desired = match loaded.desired {
+        Ok(desired) => desired,
+        Err(errors) => {
+            validate::tell_errors(&errors, &loaded.sources)?;
+            return Ok(Exit::Invalid);
+        }
+    };
+    let state = match &arguments.state {
+        Some(path) => StateDir::new(path.as_std_path()),
+        None => connection.config.state.state_dir(),
+    };
+    let mut engine = start(&connection, &state).await?;
+    let interrupted = tokio::signal::ctrl_c();
+    tokio::pin!(interrupted);
+    let applied = tokio::select! {
+        applied = apply(&mut engine, &desired, saved.as_ref(), arguments) => return applied,
+        _ = &mut interrupted => engine,
+    };
+    stop(applied).await
+}
+
+/// Opens the journal and takes up what a crash left in flight.
+async fn start(connection: &Connection, state: &StateDir) -> Result<Engine, Failure> {
+    let ambient: Arc<dyn Ambient> = Arc::new(Machine);
+    let journal = state.open_journal(&ambient)?;
+    let frozen = state.clone();
+    let hands = Hands {
+        client: connection.client.clone(),
+        journal: journal.handle,
+        ambient,
+        owner: connection.token_id.clone(),
+        frozen: Arc::new(move || frozen.is_frozen()),
+        listener: Arc::new(tell),
+    };
+    Ok(Engine::start(hands, LaneLimits::default()).await?)
+}
+
+async fn apply(
+    engine: &mut Engine,
+    desired: &Desired,
+    saved: Option<&SavedPlan>,
+    arguments: &cli::Apply,
+) -> Result<Exit, Failure> {
+    recover(engine).await?;
+    let preview = engine.look(desired).await?;
+    let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+    if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
+        return Err(stale_plan(&stale));
+    }
+    let json = arguments.output.output == OutputFormat::Json;
+    if !json {
+        write!(anstream::stdout(), "{}", render::plan::render(&preview.plan, &preview.actual))?;
+    }
+    if !now.actions.is_empty() && saved.is_none() && !arguments.yes {
+        let question = format!("Apply {}?", render::counted(now.actions.len(), "action"));
+        if !confirm::ask(&question)? {
+            return Ok(Exit::Ok);
+        }
+    }
+    let report = work(engine, desired, preview).await?;
+    if json {
+        writeln!(std::io::stdout(), "{}", as_json(&report))?;
+    } else {
+        write!(anstream::stdout(), "{}", render::report::render(&report))?;
+    }
+    Ok(exit(&report))
+}
+
+/// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
+async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
+    let deadline = tokio::time::Instant::now() + RECOVERY_PATIENCE;
+    while engine.is_settling() {
+        match tokio::time::timeout_at(deadline, engine.work()).await {
+            Ok(event) => drop(event?),
+            Err(_) => break,
+        }
+    }
+    Ok(())
+}
+
+/// Submits what was shown and awaits all of it.
+async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
+    let pass = engine.submit(desired, preview)?;
+    loop {
+        if let Event::Pass { id, report } = engine.work().await?
+            && id == pass.id
+        {
+            return Ok(*report);
+        }
+    }
+}
+
+/// Ctrl-C: nothing new begins, what is under way may end, the rest is in the journal.
+async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
+    let mut err = anstream::stderr();
+    writeln!(err, "\nstopping: what is under way may finish; once more ends at once")?;
+    tokio::select! {
+        ended = engine.shut_down(SHUTDOWN_PATIENCE) => drop(ended?),
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    let left = engine.queue_depth();
+    let hint = if left == 0 {
+        "everything that was begun has ended; `evenkeel apply` goes on".to_owned()
+    } else {
+        let left = render::counted(left, "operation");
+        format!("{left} may still be under way at Proxmox; the next start takes that up by itself")
+    };
+    Err(Failure::new(Exit::Transient, "interrupted").hint(hint))
+}
+
+/// One line a step, on stderr: what is durable is in the journal.
+#[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
+fn tell(progress: Progress) {
+    let mut err = anstream::stderr();
+    // A terminal that went away must not stop what is under way.
+    let _ = write!(err, "{}", render::report::progress(&progress));
+}
+
+fn exit(report: &Report) -> Exit {
+    let ends: Vec<&End> = report.ops.iter().map(|op| &op.end).collect();
+    let held: BTreeSet<ReasonCode> = report
+        .holds
+        .iter()
+        .map(|hold| hold.reason)
+        .chain(ends.iter().filter_map(|end| match end {
+            End::Held { reason, .. } => Some(*reason),
+            End::Succeeded { .. }
+            | End::Unneeded
+            | End::Stale { .. }
+            | End::Failed { .. }
+            | End::Unknown { .. }
+            | End::Skipped => None,
+        }))
+        .collect();
+    let later = ends.iter().any(|end| matches!(end, End::Stale { .. }))
+        || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);
+    if report.failed > 0 || !report.errors.is_empty() {
+        Exit::Failed
+    } else if later {
+        Exit::Transient
+    } else if held.contains(&ReasonCode::PendingSignature) {
+        Exit::Approval
+    } else {
+        Exit::Ok
+    }
+}
+
+fn as_json(report: &Report) -> serde_json::Value {
+    let op = |op: &evenkeel_agent::engine::OpReport| {
+        json!({
+            "op": op.op, "guest": op.guest, "kind": op.kind, "reasons": op.reasons,
+            "result": op.end.as_str(), "message": op.end.words(), "upid": op.upid,
+        })
+    };
+    json!({
+        "format_version": 1,
+        "planned": report.planned, "started": report.started, "succeeded": report.succeeded,
+        "failed": report.failed, "held": report.held, "skipped": report.skipped,
+        "in_sync": report.in_sync,
+        "errors": report.errors.iter().map(|error| json!({ "guest": error.guest, "message": error.why }))
+            .collect::<Vec<_>>(),
+        "holds": report.holds.iter().map(|hold| json!({
+            "guest": hold.guest, "kind": hold.kind, "code": hold.reason, "message": hold.why,
+        })).collect::<Vec<_>>(),
+        "ops": report.ops.iter().map(op).collect::<Vec<_>>(),
+    })
+}
+
+fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
+    let text = fs_err::read(path).map_err(|error| {
+        let exit = if error.kind() == std::io::ErrorKind::NotFound {
+            Exit::NotFound
+        } else {
+            Exit::Failed
+        };
+        Failure::wrapping(exit, error)
+    })?;
+    serde_json::from_slice(&text).map_err(|error| {
+        Failure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
+            .hint("`evenkeel plan --out FILE` writes one")
+    })
+}
+
+fn stale_plan(stale: &Stale) -> Failure {
+    Failure::new(Exit::Transient, format!("the plan is stale: {stale}"))
+        .hint("nothing was sent; plan again, and look again")
+}
+
+impl From<Fatal> for Failure {
+    fn from(error: Fatal) -> Self {
+        Self::wrapping(Exit::Failed, error).hint(
+            "nothing that was begun is lost: mend the disk of the state directory, then start again",
+        )
+    }
+}
+
+impl From<PassError> for Failure {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::Actual(error) => error.into(),
+            PassError::Fatal(error) => error.into(),
+        }
+    }
+}
+
+impl From<StateError> for Failure {
+    fn from(error: StateError) -> Self {
+        let hint = error.hint();
+        let exit = match &error {
+            StateError::Busy(_) => Exit::Transient,
+            StateError::Directory { .. } | StateError::NoMachine(_) | StateError::Journal(_) => {
+                Exit::Failed
+            }
+        };
+        Self::wrapping(exit, error).hint(hint)
+    }
+}

@@ -1,0 +1,81 @@
+//! What came of a pass, as a person reads it: a line a step while it happens, a summary at the end.
+
+use std::fmt::Write as _;
+
+use evenkeel_agent::engine::{End, OpReport, Progress, Report};
+
+use super::counted;
+use super::style::{ADD, ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+/// One step, with its newline.
+pub(crate) fn progress(progress: &Progress) -> String {
+    match progress {
+        Progress::Started { guest, what, .. } => {
+            format!("{} {}  {what}\n", styled(CHANGE, ">"), styled(GUEST, guest))
+        }
+        Progress::Task { guest, upid, .. } => {
+            let told = format!("task {} {}", upid.task_type(), upid.as_str());
+            format!("  {}  {}\n", styled(FAINT, guest), styled(FAINT, told))
+        }
+        Progress::Waiting { guest, why, .. } => {
+            format!("{} {}  {why}\n", styled(WAITS, "…"), styled(GUEST, guest))
+        }
+        Progress::Ended(op) => ended(op),
+    }
+}
+
+fn ended(op: &OpReport) -> String {
+    let what = format!("{} ({})", op.kind.as_str(), op.reasons.join(", "));
+    let (mark, told) = match &op.end {
+        End::Succeeded { warning: None } => (styled(ADD, "+"), "done".to_owned()),
+        End::Succeeded { warning: Some(warning) } => {
+            (styled(CHANGE, "+"), format!("done, but: {warning}"))
+        }
+        End::Unneeded => (styled(ADD, "+"), "was so already".to_owned()),
+        End::Stale { .. } | End::Held { .. } | End::Skipped => (styled(WAITS, "-"), op.end.words()),
+        End::Failed { .. } | End::Unknown { .. } => (styled(ALARM, "x"), op.end.words()),
+    };
+    format!("{mark} {}  {what}: {told}\n", styled(GUEST, op.guest))
+}
+
+/// Everything that did not simply succeed, and one line that says it all.
+pub(crate) fn render(report: &Report) -> String {
+    let mut text = String::new();
+    for op in &report.ops {
+        match &op.end {
+            End::Succeeded { warning: None } | End::Unneeded | End::Skipped => {}
+            End::Succeeded { warning: Some(_) }
+            | End::Stale { .. }
+            | End::Held { .. }
+            | End::Failed { .. }
+            | End::Unknown { .. } => text.push_str(&ended(op)),
+        }
+        if let End::Unknown { .. } = op.end {
+            let how = format!(
+                "look at the guest; if evidence does not end it: evenkeel journal resolve {} --as succeeded|failed",
+                op.op
+            );
+            writeln!(text, "    {}", styled(FAINT, how)).expect(INFALLIBLE);
+        }
+    }
+    writeln!(text, "{}", summary(report)).expect(INFALLIBLE);
+    text
+}
+
+/// One line that says it all.
+pub(crate) fn summary(report: &Report) -> String {
+    let counts = [(report.failed, "failed"), (report.held, "held"), (report.skipped, "skipped")];
+    let mut parts = vec![format!("{} done", counted(report.succeeded, "action"))];
+    parts.extend(
+        counts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, word)| format!("{count} {word}")),
+    );
+    if !report.errors.is_empty() {
+        parts.push(counted(report.errors.len(), "problem"));
+    }
+    format!("Apply: {}; {} were as declared.", parts.join(", "), counted(report.in_sync, "guest"))
+}
