@@ -4,6 +4,7 @@
 //! any output or file, no escape bytes where nobody asked for colour.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod applying;
 mod converges;
 mod drift;
 mod importing;
