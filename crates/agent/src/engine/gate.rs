@@ -169,7 +169,7 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         | Step::Shutdown { .. }
         | Step::Stop
         | Step::Create
-        | Step::Destroy => None,
+        | Step::Destroy(_) => None,
     };
     let identity = identity(&fresh).ok();
     let before = before(&action, &fresh);
@@ -232,7 +232,7 @@ fn act(step: &Step) -> Result<Act, Stop> {
         Step::Start => Act::Start,
         Step::Shutdown { timeout_s } => Act::Shutdown { timeout_s: *timeout_s },
         Step::Stop => Act::Stop,
-        Step::Create | Step::Destroy => {
+        Step::Create | Step::Destroy(_) => {
             let why = format!("{} has no executor yet", step.kind().as_str());
             return Err(Stop::Held(ReasonCode::NotExecutable, why));
         }
@@ -265,7 +265,7 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
         Step::Resize { disk, .. } => {
             old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
         }
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
             [("run".to_owned(), guest.power.to_string())].into()
         }
     }
