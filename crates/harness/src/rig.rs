@@ -64,6 +64,7 @@ impl Rig {
             ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
             owner: TOKENS[0].0.to_owned(),
             frozen: Arc::new(|| false),
+            court: None,
             listener: Arc::new(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             }),

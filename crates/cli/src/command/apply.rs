@@ -69,6 +69,7 @@ async fn start(connection: &Connection, state: &StateDir) -> Result<Engine, Fail
         ambient,
         owner: connection.token_id.clone(),
         frozen: Arc::new(move || frozen.is_frozen()),
+        court: None,
         listener: Arc::new(tell),
     };
     Ok(Engine::start(hands, LaneLimits::default()).await?)
@@ -119,7 +120,7 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 
 /// Submits what was shown and awaits all of it.
 async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
-    let pass = engine.submit(desired, preview)?;
+    let pass = engine.submit(desired, preview).await?;
     loop {
         if let Event::Pass { id, report } = engine.work().await?
             && id == pass.id

@@ -121,6 +121,11 @@ impl Ledger {
         others.filter_map(|operation| operation.task.clone()).collect()
     }
 
+    /// The tasks of all our operations, as far as they are remembered.
+    pub fn tasks(&self) -> BTreeSet<Upid> {
+        self.operations.values().filter_map(|operation| operation.task.clone()).collect()
+    }
+
     /// The operation that spent a key, if any has.
     pub fn spent_by(&self, key: &IdempotencyKey) -> Option<&Operation> {
         self.keys.get(key).and_then(|op| self.operations.get(op))

@@ -34,7 +34,7 @@ mod trust;
 pub mod trust_file;
 mod wire;
 
-pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise};
+pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise, statement_of};
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
