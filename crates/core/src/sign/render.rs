@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::any_statement::AnyStatement;
 use super::hash::{PayloadHash, PendingId};
 use super::pending::{Loss, PendingItem};
 use super::rotation::{Authority, ClockChange, Rotation};
@@ -32,6 +33,14 @@ pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
     put(&mut text, "nonce", &nonce.to_string());
     put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
     Ok(text)
+}
+
+/// A statement of whichever kind the bytes are, in words.
+pub fn any_statement(bytes: &[u8]) -> Result<String, Refusal> {
+    match AnyStatement::parse(bytes)? {
+        AnyStatement::Op(_) => statement(bytes),
+        AnyStatement::Rotation(of) => rotation(bytes, of.authority),
+    }
 }
 
 /// A rotation in words.
