@@ -273,7 +273,7 @@ fn the_secret_is_in_no_debug_text_and_no_error() {
     let key = HostKey::load_or_create(&state).unwrap();
     let text = std::fs::read_to_string(state.join(PRIVATE)).unwrap();
     let secret_line = text.lines().nth(3).unwrap();
-    let hex: String = key.secret.to_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = evenkeel_core::operation::IdentityHash(key.secret.to_bytes()).to_string();
     let shown = format!("{key:?}");
     assert!(shown.contains("ssh-ed25519") && !shown.contains(&hex), "{shown}");
     assert!(!shown.contains(&format!("{:?}", key.secret.to_bytes())), "{shown}");

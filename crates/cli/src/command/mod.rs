@@ -6,5 +6,8 @@ pub(crate) mod import;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod schema;
+pub(crate) mod sign;
+pub(crate) mod signers;
 pub(crate) mod sim;
 pub(crate) mod validate;
+pub(crate) mod verify;
