@@ -39,14 +39,8 @@ pub(crate) fn run(arguments: &Verify) -> Result<Exit, Failure> {
     match (judged, arguments.output.output) {
         (Ok(finding), OutputFormat::Table) => write!(std::io::stdout(), "{}", finding.text())?,
         (Ok(finding), OutputFormat::Json) => writeln!(std::io::stdout(), "{}", finding.json())?,
-        (Err(refusal), OutputFormat::Table) => {
-            return Err(refused(&refusal).in_file(&arguments.file));
-        }
-        (Err(refusal), OutputFormat::Json) => {
-            let decision = json!({ "reason": refusal.reason, "detail": refusal.detail });
-            let answer = json!({ "format_version": 1, "decision": decision });
-            writeln!(std::io::stdout(), "{answer}")?;
-            return Ok(exit(refusal.reason));
+        (Err(refusal), OutputFormat::Table | OutputFormat::Json) => {
+            return refuse(&refusal, arguments);
         }
     }
     Ok(Exit::Ok)
@@ -214,19 +208,25 @@ impl SignedBy {
 
 /// A pending item is judged by the pinned key of its host, and allows nothing.
 fn pending(envelope: &Envelope, arguments: &Verify) -> Result<Exit, Failure> {
-    let checked = item_and_key(envelope).and_then(|(item, key)| {
-        KnownHosts::read(&arguments.hosts)?.demand(&item.host.id, &key)?;
-        Ok((item, key))
-    });
-    let (item, key) = checked.map_err(|failure| failure.in_file(&arguments.file))?;
-    let words = render::pending(envelope.payload())?;
+    let (item, key) = match item_and_key(envelope) {
+        Ok(found) => found,
+        Err(refusal) => return refuse(&refusal, arguments),
+    };
     let (host, print) = (&item.host.id, key.fingerprint());
+    if let Err(failure) = KnownHosts::read(&arguments.hosts)?.demand(host, &key) {
+        return match arguments.output.output {
+            OutputFormat::Table => Err(failure),
+            OutputFormat::Json => {
+                refuse(&Refusal::new(ReasonCode::UnknownSigner, failure.message), arguments)
+            }
+        };
+    }
+    let words = render::pending(envelope.payload())?;
+    let mut out = std::io::stdout();
     match arguments.output.output {
         OutputFormat::Table => {
-            writeln!(
-                std::io::stdout(),
-                "signed by the pinned key of {host}, {print}\nit waits for an approval\n\n{words}"
-            )?;
+            writeln!(out, "signed by the pinned key of {host}, {print}")?;
+            write!(out, "it waits for an approval\n\n{words}")?;
         }
         OutputFormat::Json => {
             let answer = json!({
@@ -236,8 +236,21 @@ fn pending(envelope: &Envelope, arguments: &Verify) -> Result<Exit, Failure> {
                 "says": words,
                 "decision": { "reason": ReasonCode::PendingSignature },
             });
-            writeln!(std::io::stdout(), "{answer}")?;
+            writeln!(out, "{answer}")?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Tells a refusal: for a person as an error, for a program as the decision it asked for.
+fn refuse(refusal: &Refusal, arguments: &Verify) -> Result<Exit, Failure> {
+    match arguments.output.output {
+        OutputFormat::Table => Err(refused(refusal).in_file(&arguments.file)),
+        OutputFormat::Json => {
+            let decision = json!({ "reason": refusal.reason, "detail": refusal.detail });
+            let answer = json!({ "format_version": 1, "decision": decision });
+            writeln!(std::io::stdout(), "{answer}")?;
+            Ok(exit(refusal.reason))
+        }
+    }
 }

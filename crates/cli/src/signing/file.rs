@@ -28,12 +28,20 @@ pub(crate) fn read_text(path: &Utf8Path, bytes_max: usize) -> Result<String, Fai
     })
 }
 
-/// Stops early if a file that must be new is there.
+/// Stops early where a file could not be written in the end, before anybody reads or touches anything.
 pub(crate) fn must_be_free(path: &Utf8Path, replace: bool) -> Result<(), Failure> {
     if !replace && path.as_std_path().symlink_metadata().is_ok() {
         return Err(there_already(path));
     }
+    if !directory(path).is_dir() {
+        let message = format!("there is no directory {}", directory(path));
+        return Err(Failure::new(Exit::NotFound, message).hint("name a place you may write to"));
+    }
     Ok(())
+}
+
+fn directory(path: &Utf8Path) -> &Utf8Path {
+    path.parent().filter(|parent| !parent.as_str().is_empty()).unwrap_or(Utf8Path::new("."))
 }
 
 /// Writes a file: whole, synced, and only then under its name.
@@ -42,8 +50,7 @@ pub(crate) fn write(path: &Utf8Path, bytes: &[u8], replace: bool) -> Result<(), 
         let message = format!("cannot write {path}");
         Failure::new(Exit::Failed, message).because(error).hint("name a place you may write to")
     };
-    let parent = path.parent().filter(|parent| !parent.as_str().is_empty());
-    let directory = parent.unwrap_or(Utf8Path::new("."));
+    let directory = directory(path);
     let mut file = tempfile::Builder::new()
         .prefix(".evenkeel-")
         .permissions(std::fs::Permissions::from_mode(0o644))

@@ -7,11 +7,13 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::id::HostId;
-use evenkeel_core::sign::PublicKey;
+use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::pin::{self, PINS_BYTES_MAX, Pinned, Pins};
+use evenkeel_core::sign::{HostBinding, PublicKey};
 
 use super::file;
 use super::keygen::quoted;
+use super::refusal::refused;
 use crate::cli;
 use crate::error::{Exit, Failure};
 use crate::terminal;
@@ -69,6 +71,23 @@ impl KnownHosts {
         match self.pins.compare(host, key) {
             Pinned::Unknown if terminal::is_there() => self.ask(host, key),
             Pinned::Same | Pinned::Different | Pinned::Unknown => self.demand(host, key),
+        }
+    }
+
+    /// A statement names its host by a fingerprint, which no host vouches for: it must not be another
+    /// key than the pinned one. A host that is not pinned is said to be so.
+    pub(crate) fn compare(&self, host: &HostBinding) -> Result<(), Failure> {
+        match self.pins.get(&host.id) {
+            Some(pinned) if pinned.fingerprint() == host.key => Ok(()),
+            Some(_) => {
+                let detail = format!("{} is pinned with another key than {}", host.id, host.key);
+                Err(refused(&Refusal::new(ReasonCode::HostMismatch, detail)))
+            }
+            None => {
+                let note = "is not pinned here, so the key this names was not compared";
+                writeln!(std::io::stderr(), "note: the host {} {note}\n", host.id)?;
+                Ok(())
+            }
         }
     }
 

@@ -7,6 +7,7 @@
 //! ```
 
 use camino::Utf8Path;
+use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{
     AnyStatement, ENVELOPE_BYTES_MAX, Envelope, Namespace, PendingId, PendingItem, PublicKey,
     render,
@@ -49,14 +50,18 @@ impl Offer {
     pub(crate) fn read(arguments: &Sign) -> Result<Self, Failure> {
         let bytes = resolve(&arguments.subject)?;
         let in_file = |failure: Failure| failure.in_file(&arguments.subject);
+        let known = KnownHosts::read(&arguments.hosts)?;
         if !looks_like_an_envelope(&bytes) {
             only_for_pending(arguments)?;
-            let offer = Self::of(bytes, Origin::Statement);
-            return offer.map_err(in_file);
+            let offer = Self::of(bytes, Origin::Statement).map_err(in_file)?;
+            known.compare(offer.statement.host()).map_err(in_file)?;
+            return Ok(offer);
         }
         let envelope = Envelope::parse(&bytes).map_err(|refusal| in_file(refused(&refusal)))?;
         if envelope.claimed_namespace() == Some(Namespace::Pending) {
-            let item = verified_item(&envelope, arguments).map_err(in_file)?;
+            let (item, key) =
+                item_and_key(&envelope).map_err(|refusal| in_file(refused(&refusal)))?;
+            known.demand_or_ask(&item.host.id, &key)?;
             let told = render::pending(envelope.payload())?;
             let life_s = arguments.life_s.unwrap_or(LIFE_DEFAULT_S);
             let reason = arguments.reason.as_deref().unwrap_or_default();
@@ -67,6 +72,7 @@ impl Offer {
         let offer = Self::of(envelope.payload().to_vec(), Origin::Envelope { sealed: bytes });
         let offer = offer.map_err(in_file)?;
         offer.signatures_hold(&envelope).map_err(in_file)?;
+        known.compare(offer.statement.host()).map_err(in_file)?;
         Ok(offer)
     }
 
@@ -136,15 +142,8 @@ fn looks_like_an_envelope(bytes: &[u8]) -> bool {
     value.is_ok_and(|value| value.get("payload").is_some() || value.get("signatures").is_some())
 }
 
-/// The item, if it is exactly what its host signed and the host is known.
-fn verified_item(envelope: &Envelope, arguments: &Sign) -> Result<PendingItem, Failure> {
-    let (item, key) = item_and_key(envelope)?;
-    KnownHosts::read(&arguments.hosts)?.demand_or_ask(&item.host.id, &key)?;
-    Ok(item)
-}
-
 /// The item and the key that signed it; whether it is the host's is for the pins to say.
-pub(crate) fn item_and_key(envelope: &Envelope) -> Result<(PendingItem, PublicKey), Failure> {
+pub(crate) fn item_and_key(envelope: &Envelope) -> Result<(PendingItem, PublicKey), Refusal> {
     let first = envelope.signatures().first().expect("an envelope has a signature");
     let key = PublicKey::from_blob(first.key_blob())?;
     Ok((PendingItem::verify(envelope, &key)?, key))

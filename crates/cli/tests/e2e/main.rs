@@ -5,14 +5,22 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod converges;
+#[expect(dead_code, reason = "its other users judge; this one has a command line")]
+#[path = "../../../core/tests/sign/support.rs"]
+mod core_keys;
 mod drift;
 #[expect(dead_code, reason = "its other users fake the exchange; this one has a server")]
 #[path = "../../../agent/tests/pve/every_call.rs"]
 mod every_call;
 mod importing;
+mod keys;
 mod messages;
 mod server_trouble;
+mod signers;
+mod signing;
+mod signing_prompts;
 mod simulator;
 mod soak;
 mod streams;
 mod support;
+mod verifying;

@@ -14,6 +14,7 @@ use super::rotation::{Authority, ClockChange, Rotation};
 use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
 use super::trust::Validity;
+use crate::quantity::Bytes;
 use crate::reason::Refusal;
 
 /// The longest foreign text shown in full.
@@ -86,8 +87,7 @@ pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
     let mut text = format!("{op} {guest} \"{}\"\n", visible(guest_name));
     put_host(&mut text, host);
     for Loss { what, size_bytes } in losses {
-        let size =
-            size_bytes.map_or_else(|| "size unknown".to_owned(), |size| format!("{size} bytes"));
+        let size = size_bytes.map_or("size unknown".to_owned(), |size| Bytes(size).to_string());
         put(&mut text, "lost", &format!("{}, {size}", visible(what)));
     }
     let backup = item.last_backup.map_or_else(|| "none known".to_owned(), time::print);

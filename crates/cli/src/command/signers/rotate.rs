@@ -100,7 +100,10 @@ fn rotation(
         .next()
         .ok_or_else(|| Failure::new(Exit::Failed, "the version of the trust store cannot go on"))?;
     // The rules of every list of signers, asked before anybody touches a key.
-    Trust::genesis(version, signers.clone())?;
+    Trust::genesis(version, signers.clone()).map_err(|refusal| {
+        Failure::new(Exit::Invalid, format!("these would be no signers: {}", refusal.detail))
+            .hint("each role needs a key, each key and each name stands once")
+    })?;
     let clock = match arguments.set_clock.as_slice() {
         [from, to] => ClockChange::Set { from: *from, to: *to },
         _ => ClockChange::Keep,
