@@ -84,6 +84,17 @@ fn starts_at_the_same_time_agree_on_one_key() {
 }
 
 #[test]
+fn a_key_that_is_there_is_never_replaced() {
+    let (_dir, state) = state();
+    let key = HostKey::load_or_create(&state).unwrap();
+    // As if another start had been first, between our looking and our making.
+    create(&state).unwrap();
+    install(&state, PUBLIC, b"other", 0o644).unwrap();
+    assert_eq!(HostKey::load_or_create(&state).unwrap().public(), key.public());
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 2);
+}
+
+#[test]
 fn a_key_made_by_ssh_keygen_is_taken_whatever_its_comment() {
     let (_dir, state) = state();
     std::fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
@@ -239,6 +250,17 @@ fn one_byte_changed_anywhere_in_a_key_is_noticed_or_leaves_the_key_the_same() {
     assert_eq!(unnoticed, 1, "only the letter of the comment may change unnoticed");
     for length in 0..bytes.len() {
         assert!(decode(&bytes[..length]).is_err(), "cut to {length}");
+    }
+    // Padding must fill a block and no more, whatever the length before it says.
+    let private_bytes: u8 = 8 + 15 + 36 + 68 + 5 + 4;
+    let length_at = bytes.len() - usize::from(private_bytes) - 1;
+    assert_eq!(bytes[length_at], private_bytes, "the place of the private part's length");
+    for more in [-4_i16, -1, 1, 8] {
+        let mut bent = bytes.clone();
+        bent[length_at] = u8::try_from(i16::from(private_bytes) + more).unwrap();
+        bent.truncate(bytes.len().min(bytes.len().wrapping_add_signed(isize::from(more))));
+        bent.extend((0..more).map(|pad| u8::try_from(pad + 5).unwrap()));
+        assert_eq!(decode(&bent), Err("its padding is wrong"), "{more}");
     }
 }
 

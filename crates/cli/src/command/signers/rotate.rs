@@ -88,6 +88,8 @@ fn rotation(
         }
     }
     signers.extend(added.iter().map(|(signer, _)| signer.clone()));
+    // In an order a person can read; the store keeps them by key.
+    signers.sort_by_key(|signer| (signer.role, signer.name.clone()));
     if let Some(name) = arguments
         .elsewhere
         .iter()
@@ -146,7 +148,9 @@ fn changes(rotation: &Rotation, trust: &Trust) -> String {
             Lookup::Retired { .. } | Lookup::Unknown { .. } => text += &line("added", signer),
         }
     }
-    for signer in trust.signers() {
+    let mut before: Vec<&Signer> = trust.signers().collect();
+    before.sort_by_key(|signer| (signer.role, signer.name.clone()));
+    for signer in before {
         if !rotation.signers.iter().any(|kept| kept.key == signer.key) {
             text += &line("removed", signer);
         }
