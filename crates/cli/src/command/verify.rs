@@ -140,11 +140,7 @@ fn would_rotate(
     trust: &Trust,
     now: UnixSeconds,
 ) -> Result<(), Refusal> {
-    // A clock change is made for a host whose time is wrong, so its window is not for our clock to judge.
-    let clock = match rotation.clock {
-        evenkeel_core::sign::ClockChange::Keep => Reading { now, mark: now, doubt: None },
-        evenkeel_core::sign::ClockChange::Set { .. } => trust::reading(rotation),
-    };
+    let clock = trust::reading(rotation, now);
     let (authority, host) = (rotation.authority, &rotation.host);
     rotate(envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S).map(|_| ())
 }

@@ -59,6 +59,7 @@ impl Offer {
         }
         let envelope = Envelope::parse(&bytes).map_err(|refusal| in_file(refused(&refusal)))?;
         if envelope.claimed_namespace() == Some(Namespace::Pending) {
+            not_signed_elsewhere(arguments)?;
             let (item, key) =
                 item_and_key(&envelope).map_err(|refusal| in_file(refused(&refusal)))?;
             known.demand_or_ask(&item.host.id, &key)?;
@@ -147,6 +148,15 @@ pub(crate) fn item_and_key(envelope: &Envelope) -> Result<(PendingItem, PublicKe
     let first = envelope.signatures().first().expect("an envelope has a signature");
     let key = PublicKey::from_blob(first.key_blob())?;
     Ok((PendingItem::verify(envelope, &key)?, key))
+}
+
+/// Each statement made from an item has a nonce of its own, which no signature made before is over.
+fn not_signed_elsewhere(arguments: &Sign) -> Result<(), Failure> {
+    if arguments.signature.is_empty() {
+        return Ok(());
+    }
+    let message = format!("{} is a pending item, and not what was signed", arguments.subject);
+    Err(Failure::new(Exit::Usage, message).hint("name the statement that --prepare wrote"))
 }
 
 fn only_for_pending(arguments: &Sign) -> Result<(), Failure> {

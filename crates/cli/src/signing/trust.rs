@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sources};
+use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{
@@ -41,20 +42,20 @@ fn follow(trust: &Trust, bytes: &[u8]) -> Result<Trust, Refusal> {
             return Err(Refusal::new(ReasonCode::Payload, detail));
         }
     };
-    let reading = reading(&rotation);
+    let reading = reading(&rotation, rotation.window.not_before());
     let host = &rotation.host;
     let life = STATEMENT_LIFE_MAX_S;
     Ok(rotate(&envelope, rotation.authority, trust, host, &reading, life)?.trust)
 }
 
-/// The clock of a host that takes a rotation when its window opens, with the mark it is made for.
-pub(crate) fn reading(rotation: &Rotation) -> Reading {
-    let now = rotation.window.not_before();
-    let mark = match rotation.clock {
+/// The clock of a host that takes a rotation now. A clock change is made for a host whose time is wrong:
+/// there it is the mark that the change names.
+pub(crate) fn reading(rotation: &Rotation, now: UnixSeconds) -> Reading {
+    let now = match rotation.clock {
         ClockChange::Keep => now,
         ClockChange::Set { from, to: _ } => from,
     };
-    Reading { now, mark, doubt: None }
+    Reading { now, mark: now, doubt: None }
 }
 
 /// Tells every mistake in a trust file.

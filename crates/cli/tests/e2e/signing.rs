@@ -348,7 +348,7 @@ fn what_is_missing_is_told_with_the_next_step() {
         (&["sign", "nothing.json", "--key", "k", "--out", "x.json"][..], 5),
         (&["sign", "item.json", "--key", "nokey", "--out", "x.json", "-y"], 5),
         (&["sign", "item.json", "--key", "k", "--out", "nowhere/x.json", "-y"], 5),
-        (&["sign", "item.json", "--signature", "s", "--out", "x.json"], 5),
+        (&["sign", "item.json", "--signature", "s", "--out", "x.json"], 64),
         (&["sign", "item.json", "--key", "k"], 64),
         (&["sign", "item.json", "--out", "x.json"], 64),
         (&["sign", "item.json", "--key", "k", "--signature", "s", "--out", "x.json"], 64),

@@ -79,28 +79,11 @@ fn rotation(
     let known = KnownHosts::read(&arguments.hosts)?;
     let host = known.key_of(&arguments.host)?;
     let host = HostBinding { id: arguments.host.clone(), key: host.fingerprint() };
-    let mut signers: Vec<Signer> = trust.signers().cloned().collect();
-    for name in &arguments.remove {
-        let before = signers.len();
-        signers.retain(|signer| signer.name != *name);
-        if signers.len() == before {
-            return Err(no_such_signer(name));
-        }
-    }
-    signers.extend(added.iter().map(|(signer, _)| signer.clone()));
-    // In an order a person can read; the store keeps them by key.
-    signers.sort_by_key(|signer| (signer.role, signer.name.clone()));
-    if let Some(name) = arguments
-        .elsewhere
-        .iter()
-        .find(|name| !added.iter().any(|(signer, _)| signer.name == **name))
-    {
-        return Err(no_such_signer(name));
-    }
     let version = trust
         .version()
         .next()
         .ok_or_else(|| Failure::new(Exit::Failed, "the version of the trust store cannot go on"))?;
+    let signers = changed(arguments, trust, added)?;
     // The rules of every list of signers, asked before anybody touches a key.
     Trust::genesis(version, signers.clone()).map_err(|refusal| {
         Failure::new(Exit::Invalid, format!("these would be no signers: {}", refusal.detail))
@@ -129,6 +112,29 @@ fn rotation(
         window: window(from, arguments.life_s)?,
         reason: arguments.reason.clone(),
     })
+}
+
+/// The list after the changes, in an order a person can read; the store keeps it by key.
+fn changed(
+    arguments: &Rotate,
+    trust: &Trust,
+    added: &[(Signer, Utf8PathBuf)],
+) -> Result<Vec<Signer>, Failure> {
+    let mut signers: Vec<Signer> = trust.signers().cloned().collect();
+    for name in &arguments.remove {
+        let before = signers.len();
+        signers.retain(|signer| signer.name != *name);
+        if signers.len() == before {
+            return Err(no_such_signer(name));
+        }
+    }
+    let is_added = |name: &SignerName| added.iter().any(|(signer, _)| signer.name == *name);
+    if let Some(name) = arguments.elsewhere.iter().find(|name| !is_added(name)) {
+        return Err(no_such_signer(name));
+    }
+    signers.extend(added.iter().map(|(signer, _)| signer.clone()));
+    signers.sort_by_key(|signer| (signer.role, signer.name.clone()));
+    Ok(signers)
 }
 
 fn no_such_signer(name: &SignerName) -> Failure {
@@ -189,7 +195,7 @@ fn judged(
     let complete = arguments.elsewhere.is_empty();
     if complete {
         let (authority, host) = (rotation.authority, &rotation.host);
-        let clock = trust::reading(rotation);
+        let clock = trust::reading(rotation, now());
         rotate(&envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S)?;
         return Ok(());
     }
