@@ -11,6 +11,7 @@
 pub mod ambient;
 pub mod config;
 pub mod engine;
+pub mod host_key;
 pub mod journal;
 pub mod observe;
 pub mod pve;

@@ -7,6 +7,8 @@ mod command;
 mod connect;
 mod error;
 mod render;
+mod signing;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -32,6 +34,9 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
+        Verb::Sign(arguments) => command::sign::run(&arguments),
+        Verb::Verify(arguments) => command::verify::run(&arguments),
+        Verb::Signers(arguments) => command::signers::run(&arguments),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }

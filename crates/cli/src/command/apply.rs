@@ -20,10 +20,10 @@ use evenkeel_core::reason::ReasonCode;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::{confirm, validate};
+use crate::command::validate;
 use crate::connect::{Connection, connect, desired_path};
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::{render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
 /// a minute after it was sent, and this leaves time to look.
@@ -93,7 +93,11 @@ async fn apply(
     }
     if !now.actions.is_empty() && saved.is_none() && !arguments.yes {
         let question = format!("Apply {}?", render::counted(now.actions.len(), "action"));
-        if !confirm::ask(&question)? {
+        if !terminal::is_there() {
+            return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
+                .hint("give -y to go on without being asked"));
+        }
+        if !terminal::agrees(&question)? {
             return Ok(Exit::Ok);
         }
     }
@@ -179,7 +183,7 @@ fn exit(report: &Report) -> Exit {
     } else if later {
         Exit::Transient
     } else if held.contains(&ReasonCode::PendingSignature) {
-        Exit::Approval
+        Exit::ApprovalRequired
     } else {
         Exit::Ok
     }
