@@ -245,3 +245,91 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
     let sent = writes(&rig, "lxc/102");
     assert_eq!(sent[sent.len() - 3..], ["POST stop", "PUT config", "DELETE 102"], "{sent:?}");
 }
+
+/// Drives a life for so many polls, then drops it: the crash. Whether it ended before.
+async fn crash_after<T>(polls: usize, life: impl Future<Output = T>) -> Option<T> {
+    let mut life = Box::pin(life);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return std::task::Poll::Ready(None);
+        }
+        left -= 1;
+        life.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Brings a run to its end after a crash: everything is settled, passes run until nothing is owed.
+async fn afterwards(rig: &Rig, declared: &Desired) {
+    rig.live(async |engine| {
+        while engine.is_settling() {
+            engine.work().await?;
+        }
+        for _ in 0..3 {
+            pass(engine, declared).await?;
+            while !engine.is_idle() {
+                engine.work().await?;
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(120)).await;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+}
+
+fn protected(rig: &Rig, guest: &str) -> bool {
+    let guest: GuestId = guest.parse().unwrap();
+    rig.node.with(|sim| {
+        let found = sim.world.guests.values().find(|other| other.id == guest);
+        found.is_some_and(|found| found.config.active.get("protection").is_some_and(|on| on == "1"))
+    })
+}
+
+/// A crash at every await point of a signed destroy with both preparations: the act is sent at most once, and a guest
+/// that is still there is protected again.
+#[tokio::test(start_paused = true)]
+async fn a_signed_destroy_survives_a_crash_at_every_step() {
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    let (mut polls, mut destroyed, mut given_back) = (1, 0, 0);
+    loop {
+        let rig = rig().await;
+        let guest: GuestId = "lxc/102".parse().unwrap();
+        let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
+        rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
+        let approval = rig
+            .live(async |engine| {
+                pass(engine, &absent).await?;
+                Ok(anna().approve(&item(engine).await, 7, now(&rig)))
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        let life = rig.live(async |engine| {
+            let accepted = engine.submit_approval(approval.as_bytes()).await?;
+            Ok(ended(engine, accepted).await)
+        });
+        let done = crash_after(polls, life).await.is_some();
+        let rig = Rig { disk: rig.disk.after_crash(0, 0), ..rig };
+        afterwards(&rig, &desired("")).await;
+        let sent = writes(&rig, "lxc/102");
+        for once in ["DELETE 102", "POST stop"] {
+            let count = sent.iter().filter(|write| *write == once).count();
+            assert!(count <= 1, "after {polls} polls {once} was sent {count} times: {sent:?}");
+        }
+        if exists(&rig, "lxc/102") {
+            assert!(protected(&rig, "lxc/102"), "after {polls} polls: {sent:?}");
+            given_back += usize::from(sent.iter().filter(|write| *write == "PUT config").count() > 1);
+        } else {
+            destroyed += 1;
+        }
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    println!("{polls} crash points: {destroyed} ended destroyed, {given_back} were protected again");
+    assert!(polls > 30 && destroyed > 1 && given_back > 1);
+}
