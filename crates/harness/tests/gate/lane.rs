@@ -20,10 +20,11 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
             Ok(match engine.submit_approval(approval.as_bytes()).await? {
                 Submitted::Refused(refusal) => refusal.reason,
                 Submitted::Replay { .. } => ReasonCode::Replay,
-                accepted @ Submitted::Accepted(_) => match ended(engine, accepted).await.end {
-                    End::Held { reason, .. } => reason,
-                    end => panic!("it was not held: {end:?}"),
-                },
+                accepted @ Submitted::Accepted(_) => {
+                    let end = ended(engine, accepted).await.end;
+                    let End::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
+                    reason
+                }
             })
         })
         .await
@@ -126,10 +127,9 @@ async fn g26_an_item_that_ended_is_not_executed_later() {
             let approval = anna().approve(&item(engine).await, 7, now(&rig));
             pass(engine, &desired("")).await?;
             assert!(engine.pending().await?.is_empty(), "nobody wants it any more");
-            match engine.submit_approval(approval.as_bytes()).await? {
-                Submitted::Refused(refusal) => Ok(refusal.reason),
-                other => panic!("{other:?}"),
-            }
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
+            Ok(refusal.reason)
         })
         .await
         .unwrap()
