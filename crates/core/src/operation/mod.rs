@@ -70,19 +70,25 @@ impl Operation {
         Ok(Self { id, intent: Intent::clone(intent), state, furthest: intent.first })
     }
 
-    /// The same operation after one more event.
-    pub fn after(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
-        let state = next(Some(&self.state), event)?;
-        let furthest = match event {
-            OpEvent::RequestStarted { request, .. } => *request,
+    /// Takes in one more event, or stays as it was.
+    pub fn advance(&mut self, event: &OpEvent) -> Result<(), IllegalTransition> {
+        self.state = next(Some(&self.state), event)?;
+        match event {
+            OpEvent::RequestStarted { request, .. } => self.furthest = *request,
             OpEvent::Started(_)
             | OpEvent::TaskRunning { .. }
             | OpEvent::Succeeded { .. }
             | OpEvent::Failed { .. }
             | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => self.furthest,
-        };
-        Ok(Self { state, furthest, ..self.clone() })
+            | OpEvent::Resolved { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// The same operation after one more event.
+    pub fn after(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
+        let mut operation = self.clone();
+        operation.advance(event).map(|()| operation)
     }
 }
 
