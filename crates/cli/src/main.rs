@@ -7,6 +7,7 @@ mod command;
 mod connect;
 mod error;
 mod render;
+mod state;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
+        Verb::Journal(arguments) => command::journal::run(&arguments),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Completions { shell } => command::reference::completions(shell),

@@ -14,11 +14,14 @@
 //! The format is described in `docs/formats/journal.md`.
 
 pub mod group;
+pub mod history;
+pub mod resolve;
 pub mod verify;
 
 mod disk;
 mod error;
 mod line;
+mod machine;
 mod op_line;
 mod open;
 mod real_disk;

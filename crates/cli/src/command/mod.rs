@@ -3,6 +3,7 @@
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
+pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod schema;

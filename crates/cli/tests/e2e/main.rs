@@ -10,6 +10,7 @@ mod drift;
 #[path = "../../../agent/tests/pve/every_call.rs"]
 mod every_call;
 mod importing;
+mod journal;
 mod messages;
 mod server_trouble;
 mod simulator;
