@@ -8,6 +8,7 @@ mod connect;
 mod error;
 mod render;
 mod signing;
+mod state;
 mod terminal;
 
 use std::process::ExitCode;
@@ -32,6 +33,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Apply(arguments) => waiting(command::apply::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
+        Verb::Journal(arguments) => command::journal::run(&arguments),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),

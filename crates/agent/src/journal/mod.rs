@@ -14,11 +14,14 @@
 //! The format is described in `docs/formats/journal.md`.
 
 pub mod group;
+pub mod history;
+pub mod resolve;
 pub mod verify;
 
 mod disk;
 mod error;
 mod line;
+mod machine;
 mod op_line;
 mod open;
 mod real_disk;
@@ -44,6 +47,7 @@ pub use simulated_disk::{Fault, SimulatedDisk};
 pub use state::State;
 
 use line::Envelope;
+use record::Encoded;
 use segment::Header;
 use space::Space;
 
@@ -66,7 +70,6 @@ pub struct Journal<D> {
     /// No record is dated earlier than the one before it (invariant 16).
     clock_mark: Timestamp,
     staged: Vec<u8>,
-    fields: Vec<u8>,
     space: Space,
     poisoned: Option<DiskFailure>,
 }
@@ -119,6 +122,11 @@ impl<D: Disk> Journal<D> {
     /// Folds a record into the state and puts its line into the batch. It is not durable, and must
     /// not be acted upon, before [`Self::commit`]. On an error that is not fatal nothing happened.
     pub fn stage(&mut self, record: Record, now: Timestamp) -> Result<Head, AppendError> {
+        self.stage_encoded(Encoded::new(record), now)
+    }
+
+    fn stage_encoded(&mut self, encoded: Encoded, now: Timestamp) -> Result<Head, AppendError> {
+        let Encoded { record, kind, fields } = encoded;
         if let Some(failure) = &self.poisoned {
             return Err(AppendError::Failed(failure.clone()));
         }
@@ -129,9 +137,7 @@ impl<D: Disk> Journal<D> {
         if self.space.is_low() && record.begins_something() {
             return Err(AppendError::Full);
         }
-        self.fields.clear();
-        let kind = record::encode(&record, &mut self.fields);
-        let (bytes, limit) = (self.fields.len(), self.limits.line_bytes);
+        let (bytes, limit) = (fields.len(), self.limits.line_bytes);
         if bytes > limit {
             return Err(AppendError::TooLong { bytes, limit });
         }
@@ -143,7 +149,7 @@ impl<D: Disk> Journal<D> {
             durable: self.durable,
             kind,
         };
-        let sum = write_line(&mut self.staged, &envelope, &self.fields, &self.head.sum);
+        let sum = write_line(&mut self.staged, &envelope, &fields, &self.head.sum);
         self.head = Head { seq: envelope.seq, sum };
         Ok(self.head)
     }

@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
+pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod schema;

@@ -11,6 +11,7 @@ mod converges;
 mod core_keys;
 mod drift;
 mod importing;
+mod journal;
 mod keys;
 mod messages;
 mod server_trouble;
