@@ -57,7 +57,10 @@ mod tests {
     fn within_one_second_the_mark_follows_by_milliseconds_and_never_back() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let mark = at("2026-11-15T20:00:00.500Z");
-        assert_eq!(raised(mark, at("2026-11-15T20:00:00.7004Z").into()), at("2026-11-15T20:00:00.700Z"));
+        assert_eq!(
+            raised(mark, at("2026-11-15T20:00:00.7004Z").into()),
+            at("2026-11-15T20:00:00.700Z")
+        );
         assert_eq!(raised(mark, at("2026-11-15T20:00:00.100Z").into()), mark);
         assert_eq!(raised(mark, at("1969-12-31T23:00:00Z").into()), mark);
     }

@@ -18,6 +18,7 @@ pub mod verify;
 
 mod disk;
 mod error;
+mod exact;
 mod line;
 mod mark;
 mod op_line;
@@ -36,6 +37,7 @@ use jiff::Timestamp;
 
 pub use disk::{Disk, Files};
 pub use error::{AppendError, Damage, DiskFailure, JournalError, Problem};
+pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
 pub use mark::{Wall, seconds};

@@ -125,6 +125,11 @@ impl Ledger {
         self.keys.get(key).and_then(|op| self.operations.get(op))
     }
 
+    /// All operations that an operator signed, as far as they are remembered, closed ones too.
+    pub fn signed(&self) -> impl Iterator<Item = &Operation> {
+        self.keys.values().filter_map(|op| self.operations.get(op))
+    }
+
     /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
     /// on the identity is not known yet.
     pub fn provenance(&self, guest: GuestId) -> Provenance {
