@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
 
-use super::Journal;
 use super::disk::Disk;
 use super::error::{AppendError, DiskFailure};
 use super::line::Head;
 use super::record::{Encoded, Record};
 use super::state::State;
+use super::{Journal, Wall};
 
 /// Requests that may wait for the writer; more make the callers wait. Four times the operations
 /// that can be in flight at once on a large host.
@@ -59,6 +59,13 @@ impl JournalHandle {
         self.requests.send(Request::Read(ask)).await.map_err(|_| AppendError::Stopped)?;
         answered.await.map_err(|_| AppendError::Stopped)
     }
+
+    /// The mark of time, after a look at the clock.
+    pub async fn clock_mark(&self) -> Result<Timestamp, AppendError> {
+        let (answer, answered) = oneshot::channel();
+        self.requests.send(Request::Mark(answer)).await.map_err(|_| AppendError::Stopped)?;
+        answered.await.map_err(|_| AppendError::Stopped)
+    }
 }
 
 type Question = Box<dyn FnOnce(&State, Head) + Send>;
@@ -67,6 +74,7 @@ type Answer = oneshot::Sender<Result<Head, AppendError>>;
 enum Request {
     Append { encoded: Box<Encoded>, answer: Answer },
     Read(Question),
+    Mark(oneshot::Sender<Timestamp>),
 }
 
 /// The other end of the handles.
@@ -81,9 +89,9 @@ pub fn channel() -> (JournalHandle, Requests) {
 
 /// Starts the writer's thread. It ends when the last handle is dropped, or with the failure that
 /// must end the process.
-pub fn spawn<D: Disk + Send + 'static>(
+pub fn spawn<D: Disk + Send + 'static, W: Into<Wall>>(
     journal: Journal<D>,
-    now: impl FnMut() -> Timestamp + Send + 'static,
+    now: impl FnMut() -> W + Send + 'static,
 ) -> io::Result<(JournalHandle, thread::JoinHandle<Result<(), DiskFailure>>)> {
     let (handle, requests) = channel();
     let writer = thread::Builder::new()
@@ -94,15 +102,15 @@ pub fn spawn<D: Disk + Send + 'static>(
 
 impl Requests {
     /// Serves until the last handle is gone or the journal fails. It blocks its thread.
-    pub fn serve_blocking<D: Disk>(
+    pub fn serve_blocking<D: Disk, W: Into<Wall>>(
         mut self,
         mut journal: Journal<D>,
-        mut now: impl FnMut() -> Timestamp,
+        mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
         let mut answered = 0;
         while let Some(first) = self.0.blocking_recv() {
             self.gather(answered);
-            answered = self.serve_batch(&mut journal, first, now())?;
+            answered = self.serve_batch(&mut journal, first, now().into())?;
         }
         Ok(())
     }
@@ -118,13 +126,13 @@ impl Requests {
     }
 
     /// The same on the caller's task, for a disk that does not block.
-    pub async fn serve<D: Disk>(
+    pub async fn serve<D: Disk, W: Into<Wall>>(
         mut self,
         mut journal: Journal<D>,
-        mut now: impl FnMut() -> Timestamp,
+        mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
         while let Some(first) = self.0.recv().await {
-            self.serve_batch(&mut journal, first, now())?;
+            self.serve_batch(&mut journal, first, now().into())?;
         }
         Ok(())
     }
@@ -134,10 +142,12 @@ impl Requests {
         &mut self,
         journal: &mut Journal<D>,
         first: Request,
-        now: Timestamp,
+        now: Wall,
     ) -> Result<usize, DiskFailure> {
+        journal.notice(now);
         let mut waiting: Vec<(Answer, Head)> = Vec::new();
         let mut questions = Vec::new();
+        let mut marks = Vec::new();
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
@@ -147,6 +157,7 @@ impl Requests {
                     Err(error) => drop(answer.send(Err(error))),
                 },
                 Request::Read(question) => questions.push(question),
+                Request::Mark(answer) => marks.push(answer),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
             next = if full { None } else { self.0.try_recv().ok() };
@@ -160,6 +171,9 @@ impl Requests {
         committed?;
         for question in questions {
             question(journal.state(), journal.head());
+        }
+        for answer in marks {
+            let _ = answer.send(journal.clock_mark());
         }
         Ok(answered)
     }

@@ -146,9 +146,9 @@ impl Ledger {
         spent
     }
 
-    /// Signed operations, by name.
+    /// All operations that an operator signed, as far as they are remembered, closed ones too.
     pub fn signed(&self) -> impl Iterator<Item = &Operation> {
-        self.operations.values().filter(|operation| operation.intent.repeat != Repeat::Convergent)
+        self.keys.values().filter_map(|op| self.operations.get(op))
     }
 
     /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
