@@ -3,6 +3,7 @@
 //! Root's file: nothing in it ever comes from a hub. Unknown keys are refused, because a misspelt limit is
 //! a limit that does not hold.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
@@ -31,6 +32,9 @@ pub struct AgentConfig {
     /// Our own state.
     #[serde(default)]
     pub state: StateConfig,
+    /// Numbers for Prometheus.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
     /// Seconds between two passes of `run`.
     #[serde(default = "interval_default_s", deserialize_with = "interval_s")]
     pub interval: u64,
@@ -43,17 +47,40 @@ impl Default for AgentConfig {
             pve: PveConfig::default(),
             desired: DesiredConfig::default(),
             state: StateConfig::default(),
+            metrics: MetricsConfig::default(),
             interval: interval_default_s(),
         }
     }
 }
 
 /// `[state]`: what must survive a restart.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateConfig {
     /// The state directory.
     pub dir: Option<PathBuf>,
+}
+
+/// `[metrics]`: numbers for Prometheus, on loopback.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Where to listen; nobody listens if absent.
+    #[serde(default, deserialize_with = "loopback")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// The numbers name every guest and need no password, so they stay on this machine.
+fn loopback<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    let address = SocketAddr::deserialize(deserializer)?;
+    if address.ip().is_loopback() {
+        Ok(Some(address))
+    } else {
+        let why = "`listen` must be a loopback address, such as 127.0.0.1:9469";
+        Err(serde::de::Error::custom(why))
+    }
 }
 
 /// A pass a minute costs a node of a hundred guests two seconds of one of its three workers.
@@ -78,7 +105,7 @@ fn interval_s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, 
 }
 
 /// `[pve]`: which node, and how to reach and trust it.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PveConfig {
     /// `https://pve1.example:8006`.
@@ -244,6 +271,19 @@ mod tests {
         let told = error.to_string();
         assert!(told.contains("urll") && told.contains('3'), "{told}");
         assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn metrics_listen_on_loopback_or_not_at_all() {
+        assert_eq!(read("").unwrap().metrics.listen, None);
+        for here in ["127.0.0.1:9469", "[::1]:0"] {
+            let config = read(&format!("[metrics]\nlisten = \"{here}\"\n")).unwrap();
+            assert_eq!(config.metrics.listen.unwrap().to_string(), here);
+        }
+        for wrong in ["0.0.0.0:9469", "192.0.2.1:9469", "[::]:9469", "localhost:9469", "9469"] {
+            let error = read(&format!("[metrics]\nlisten = \"{wrong}\"\n")).unwrap_err();
+            assert!(matches!(error, ConfigError::Malformed { .. }), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@
 
 pub mod ambient;
 pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod journal;
 pub mod observe;
