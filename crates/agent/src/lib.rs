@@ -12,6 +12,7 @@ pub mod ambient;
 pub mod config;
 pub mod daemon;
 pub mod engine;
+pub mod host_key;
 pub mod journal;
 pub mod observe;
 pub mod pve;

@@ -1,5 +1,7 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod signing;
+
 use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
@@ -7,6 +9,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use evenkeel_core::id::{NodeName, VmId};
 use evenkeel_core::release::Release;
+pub(crate) use signing::{
+    Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
+};
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -48,6 +53,13 @@ pub(crate) enum Verb {
     Validate(Validate),
     /// Print the JSON Schema of desired files, for editors
     Schema,
+    /// Approve with your SSH key what waits for a signature; shows exactly what is signed
+    Sign(Sign),
+    /// Say who signed a file and what it would allow, or why it allows nothing
+    Verify(Verify),
+    /// Who may sign on a host: list, enrol, rotate, recover
+    #[command(subcommand)]
+    Signers(Signers),
     /// Print completions for a shell
     Completions {
         /// The shell

@@ -8,6 +8,8 @@ mod connect;
 mod error;
 mod logging;
 mod render;
+mod signing;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -35,6 +37,9 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
+        Verb::Sign(arguments) => command::sign::run(&arguments),
+        Verb::Verify(arguments) => command::verify::run(&arguments),
+        Verb::Signers(arguments) => command::signers::run(&arguments),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }

@@ -56,7 +56,7 @@ use told::Said;
 
 use crate::ambient::Ambient;
 use crate::config::AgentConfig;
-use crate::engine::{Engine, Fatal, Hands, PassId, Progress};
+use crate::engine::{Court, Engine, Fatal, Hands, PassId, Progress};
 use crate::journal::JournalHandle;
 use crate::pve::Client;
 use crate::pve::exchange::Exchange;
@@ -86,6 +86,8 @@ pub struct Setup {
     pub node: NodeName,
     /// Our token as tasks show it: `user@realm!token`.
     pub owner: String,
+    /// What judges destructive acts; without it they all wait.
+    pub court: Option<Court>,
     /// Clock and randomness.
     pub ambient: Arc<dyn Ambient>,
     /// Its version, for status and metrics.
@@ -191,7 +193,8 @@ impl Agent {
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
     ) -> Result<Self, Fatal> {
-        let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
+        let Setup { config, config_path, state, exchange, node, owner, court, ambient, version } =
+            setup;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let hands = Hands {
             client: client.clone(),
@@ -199,6 +202,7 @@ impl Agent {
             ambient: Arc::clone(&ambient),
             owner,
             frozen: Arc::new(move || state.is_frozen()),
+            court,
             listener: Arc::new(move |step| {
                 told::progress(&step);
                 // Nobody may be following, which is no error.

@@ -70,8 +70,10 @@ impl Agent {
                 let now = SavedPlan::of(&preview.plan, &preview.actual.node);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
-                        let pass = self.submit(&desired, *preview, took)?;
-                        self.followers.insert(pass.id, answer);
+                        let Some(id) = self.submit(&desired, *preview, took, ears).await? else {
+                            return Ok(ControlFlow::Break(()));
+                        };
+                        self.followers.insert(id, answer);
                         return Ok(ControlFlow::Continue(()));
                     }
                     Some(stale) => {

@@ -18,7 +18,7 @@ use super::metrics::Reconciled;
 use super::protocol::Answer;
 use super::status::DesiredStatus;
 use super::told;
-use crate::engine::{End, Event, Fatal, Pass, PassError, Preview};
+use crate::engine::{End, Event, Fatal, Pass, PassError, PassId, Preview};
 
 /// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
 /// a node that answers everything late is said to be unreadable.
@@ -48,7 +48,9 @@ impl Agent {
             Looked::Stopped => return Ok(Turn::Break(())),
             Looked::Not(why) => self.could_not_look(&why),
             Looked::Seen(preview, took) => {
-                self.submit(&desired, *preview, took)?;
+                if self.submit(&desired, *preview, took, ears).await?.is_none() {
+                    return Ok(Turn::Break(()));
+                }
             }
         }
         ears.systemd.status(&self.sentence());
@@ -102,22 +104,27 @@ impl Agent {
         }
     }
 
-    /// Hands out what is to be done.
-    pub(super) fn submit(
+    /// Hands out what is to be done; none if the agent shall end before that.
+    pub(super) async fn submit(
         &mut self,
         desired: &Arc<Desired>,
         preview: Preview,
         took: Duration,
-    ) -> Result<Pass, Fatal> {
+        ears: &mut Ears,
+    ) -> Result<Option<PassId>, Fatal> {
         if self.schedule.failures() > 0 {
             tracing::info!("Proxmox VE can be read again");
         }
         let (now, random) = (Instant::now(), self.ambient.random());
         self.schedule.succeeded(now, random);
-        let pass = self.engine.submit(desired, preview)?;
-        self.board.planned(pass.id, &pass.plan, self.ambient.now(), millis(took));
+        let Pass { id, plan } = tokio::select! {
+            // Lanes get their actions at the very end; what waits for a signature may be written before.
+            pass = self.engine.submit(desired, preview) => pass?,
+            () = ears.stop() => return Ok(None),
+        };
+        self.board.planned(id, &plan, self.ambient.now(), millis(took));
         self.count_guests();
-        Ok(pass)
+        Ok(Some(id))
     }
 
     fn could_not_look(&mut self, why: &str) {

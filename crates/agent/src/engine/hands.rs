@@ -10,6 +10,7 @@ use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::court::Court;
 use super::error::Fatal;
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
@@ -29,6 +30,8 @@ pub struct Hands {
     pub owner: String,
     /// Whether an operator has frozen this host; asked before every act.
     pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// What judges destructive acts; without it they all wait.
+    pub court: Option<Court>,
     /// Who hears of progress while it happens.
     pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
 }

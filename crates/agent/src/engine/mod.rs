@@ -11,14 +11,19 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
+mod approvals;
+mod court;
 mod error;
 mod execute;
 mod explain;
 mod gate;
 mod hands;
+mod pending;
 mod reconcile;
 mod report;
+mod sameness;
 mod settle;
+mod signed;
 mod volumes;
 mod world;
 
@@ -28,13 +33,17 @@ use std::time::Duration;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
 use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Resolution, UnixSeconds};
+use evenkeel_core::sign::Nonce;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+pub use approvals::Submitted;
+pub use court::{Court, CourtLimits, Seal};
 pub use error::{Fatal, PassError};
 pub use gate::Cleared;
 pub use hands::{Hands, Progress};
+pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
@@ -52,7 +61,10 @@ pub struct Engine {
     unknown: BTreeMap<OperationId, Unsettled>,
     passes: BTreeMap<PassId, Running>,
     /// Which pass an operation belongs to, and what is said of it if it never runs.
-    submitted: BTreeMap<OperationId, (PassId, OpReport)>,
+    /// Approved acts belong to none.
+    submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
+    /// Nonces whose act is in its lane.
+    signed: BTreeMap<Nonce, OperationId>,
     told: VecDeque<Event>,
     next_pass: PassId,
 }
@@ -112,6 +124,7 @@ impl Engine {
             unknown: BTreeMap::new(),
             passes: BTreeMap::new(),
             submitted: BTreeMap::new(),
+            signed: BTreeMap::new(),
             told: VecDeque::new(),
             next_pass: PassId::FIRST,
         };
@@ -248,7 +261,11 @@ impl Engine {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
+        self.signed.retain(|_, op| *op != job);
         self.told.push_back(Event::Op(Box::new(report.clone())));
+        let Some(pass) = pass else {
+            return;
+        };
         if let Some(running) = self.passes.get_mut(&pass) {
             running.report.count(report);
             running.open -= 1;

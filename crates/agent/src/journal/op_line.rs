@@ -12,6 +12,7 @@ use evenkeel_core::operation::{
     Closer, IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
     Upid, VolumeId,
 };
+use evenkeel_core::sign::PayloadHash;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -69,6 +70,9 @@ optional_fields! {
     kind: ActionKind,
     /// Empty for operations that may run again.
     key: String,
+    /// Of signed operations only.
+    payload: PayloadHash,
+    expires_at: UnixSeconds,
     request: Request,
     node_time: UnixSeconds,
     unprotects: bool,
@@ -142,8 +146,16 @@ fn started(op: OperationId, intent: &Intent, details: &Details) -> OpLine {
         kind: Some(*kind),
         key: Some(match repeat {
             Repeat::Convergent => String::new(),
-            Repeat::AtMostOnce { key } => key.as_str().to_owned(),
+            Repeat::AtMostOnce { key, .. } => key.as_str().to_owned(),
         }),
+        payload: match repeat {
+            Repeat::Convergent => None,
+            Repeat::AtMostOnce { payload, .. } => Some(*payload),
+        },
+        expires_at: match repeat {
+            Repeat::Convergent => None,
+            Repeat::AtMostOnce { expires_at, .. } => Some(*expires_at),
+        },
         request: Some(*first),
         node_time: Some(*sent_at),
         unprotects: Some(*unprotects),
@@ -216,7 +228,11 @@ impl OpLine {
         let repeat = if key.is_empty() {
             Repeat::Convergent
         } else {
-            Repeat::AtMostOnce { key: key.parse().map_err(|_| "`key` is no key")? }
+            Repeat::AtMostOnce {
+                key: key.parse().map_err(|_| "`key` is no key")?,
+                payload: self.payload.take().ok_or("`payload` is missing")?,
+                expires_at: self.expires_at.take().ok_or("`expires_at` is missing")?,
+            }
         };
         Ok(Intent {
             guest: self.guest.take().ok_or("`guest` is missing")?,

@@ -58,7 +58,11 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
         kind,
         repeat: match key {
             None => Repeat::Convergent,
-            Some(key) => Repeat::AtMostOnce { key: key.parse().unwrap() },
+            Some(key) => Repeat::AtMostOnce {
+                key: key.parse().unwrap(),
+                payload: evenkeel_core::sign::PayloadHash::of(key.as_bytes()),
+                expires_at: UnixSeconds(4_000),
+            },
         },
         first: Request::Act,
         unprotects: false,

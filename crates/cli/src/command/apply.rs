@@ -22,10 +22,10 @@ use evenkeel_core::reason::ReasonCode;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::{apply_by_agent, confirm, validate};
+use crate::command::{apply_by_agent, validate};
 use crate::connect::{Connection, connect, desired_path, state_dir};
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::{render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
 /// a minute after it was sent, and this leaves time to look.
@@ -81,6 +81,7 @@ async fn start(
         ambient,
         owner: connection.token_id.clone(),
         frozen: Arc::new(move || frozen.is_frozen()),
+        court: None,
         listener: Arc::new(tell),
     };
     Ok(Engine::start(hands, LaneLimits::default()).await?)
@@ -119,7 +120,11 @@ pub(super) fn agreed(
     if now.actions.is_empty() || was_saved || arguments.yes {
         return Ok(true);
     }
-    confirm::ask(&format!("Apply {}?", render::counted(now.actions.len(), "action")))
+    if !terminal::is_there() {
+        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
+            .hint("give -y to go on without being asked"));
+    }
+    terminal::agrees(&format!("Apply {}?", render::counted(now.actions.len(), "action")))
 }
 
 /// Tells what came of it, and what to end with.
@@ -147,7 +152,7 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 
 /// Submits what was shown and awaits all of it.
 async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
-    let pass = engine.submit(desired, preview)?;
+    let pass = engine.submit(desired, preview).await?;
     loop {
         if let Event::Pass { id, report } = engine.work().await?
             && id == pass.id
@@ -206,7 +211,7 @@ fn exit(report: &Report) -> Exit {
     } else if later {
         Exit::Transient
     } else if held.contains(&ReasonCode::PendingSignature) {
-        Exit::Approval
+        Exit::ApprovalRequired
     } else {
         Exit::Ok
     }

@@ -2,7 +2,6 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
-pub(crate) mod confirm;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
@@ -10,6 +9,9 @@ pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod sign;
+pub(crate) mod signers;
 pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod validate;
+pub(crate) mod verify;

@@ -37,6 +37,7 @@ pub(crate) async fn run(arguments: &cli::Run) -> Result<Exit, Failure> {
         exchange,
         node,
         owner,
+        court: None,
         ambient: Arc::new(Machine),
         version: env!("CARGO_PKG_VERSION"),
     };

@@ -5,8 +5,20 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 9] =
-    ["demo", "sim", "plan", "import", "doctor", "validate", "schema", "completions", "man"];
+const VERBS: [&str; 12] = [
+    "demo",
+    "sim",
+    "plan",
+    "import",
+    "doctor",
+    "validate",
+    "schema",
+    "sign",
+    "verify",
+    "signers",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_verb_has_help_on_stdout() {

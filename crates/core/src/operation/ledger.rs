@@ -14,6 +14,7 @@ use super::{
 };
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
 /// One line of the journal about an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -91,7 +92,7 @@ impl Ledger {
             operation
         };
         self.trace_origin(&operation, &record.event);
-        if let Repeat::AtMostOnce { key } = &operation.intent.repeat {
+        if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
             self.keys.insert(key.clone(), op);
         }
         let vmid = operation.intent.guest.vmid;
@@ -120,9 +121,32 @@ impl Ledger {
         others.filter_map(|operation| operation.task.clone()).collect()
     }
 
+    /// The tasks of all our operations, as far as they are remembered.
+    pub fn tasks(&self) -> BTreeSet<Upid> {
+        self.operations.values().filter_map(|operation| operation.task.clone()).collect()
+    }
+
     /// The operation that spent a key, if any has.
     pub fn spent_by(&self, key: &IdempotencyKey) -> Option<&Operation> {
         self.keys.get(key).and_then(|op| self.operations.get(op))
+    }
+
+    /// What a nonce was spent on, if it was: all that judging its statement again must know.
+    pub fn spent(&self, nonce: &Nonce) -> SpentNonces {
+        let mut spent = SpentNonces::default();
+        if let Some(operation) = self.spent_by(&nonce.idempotency_key())
+            && let Repeat::AtMostOnce { payload, expires_at, .. } = &operation.intent.repeat
+        {
+            let (op, result) = (operation.id, OpResult::of(&operation.state));
+            let first = Spent { payload: *payload, op, result, expires_at: *expires_at };
+            spent.spend(*nonce, first).expect("an empty memory takes any nonce");
+        }
+        spent
+    }
+
+    /// Signed operations, by name.
+    pub fn signed(&self) -> impl Iterator<Item = &Operation> {
+        self.operations.values().filter(|operation| operation.intent.repeat != Repeat::Convergent)
     }
 
     /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
@@ -143,7 +167,7 @@ impl Ledger {
     }
 
     fn check_room(&self, op: OperationId, intent: &Intent) -> Result<(), ReplayError> {
-        if let Repeat::AtMostOnce { key } = &intent.repeat
+        if let Repeat::AtMostOnce { key, .. } = &intent.repeat
             && let Some(first) = self.keys.get(key)
         {
             return Err(ReplayError::KeyReused { op, key: key.clone(), first: *first });

@@ -30,6 +30,7 @@ pub use upid::{UnixSeconds, Upid};
 
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::sign::PayloadHash;
 
 /// An operation as its journalled events tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -133,8 +134,12 @@ pub enum Repeat {
     Convergent,
     /// An operator signed it. Its key is spent by the `started` record, whatever comes after.
     AtMostOnce {
-        /// The spent key.
+        /// The spent key: the nonce of its statement.
         key: IdempotencyKey,
+        /// The statement, by its exact bytes: the same key with other bytes is an alarm.
+        payload: PayloadHash,
+        /// When the statement ends.
+        expires_at: UnixSeconds,
     },
 }
 
