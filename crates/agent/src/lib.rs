@@ -13,6 +13,7 @@ pub mod audit;
 pub mod authority;
 pub mod budget;
 pub mod config;
+pub mod daemon;
 pub mod effective_clock;
 pub mod engine;
 pub mod freeze;

@@ -41,6 +41,10 @@ pub(crate) enum Verb {
     Plan(Plan),
     /// Bring the guests to what is declared: exactly what is shown, or nothing
     Apply(Apply),
+    /// Keep the guests as declared, for ever: the agent that systemd runs
+    Run(Run),
+    /// Show how the running agent stands: passes, guests, operations, journal
+    Status(Status),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
@@ -146,6 +150,63 @@ pub(crate) struct Apply {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
+    /// The state directory [default: `dir` under [state] in agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The configuration file [default: /etc/evenkeel/agent.toml]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// How much to log, on stderr
+    #[arg(
+        long,
+        env = "EVENKEEL_LOG",
+        value_name = "LEVEL",
+        value_enum,
+        default_value_t = LogLevel::Info
+    )]
+    pub(crate) log: LogLevel,
+    /// How to log
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What somebody must act upon
+    Error,
+    /// And what somebody should know
+    Warn,
+    /// And what was done
+    Info,
+    /// And what was looked at
+    Debug,
+    /// Everything
+    Trace,
+}
+
+/// The forms of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people and the journal
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
     /// The state directory [default: `dir` under [state] in agent.toml]
     #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
     pub(crate) state: Option<Utf8PathBuf>,

@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod logging;
 mod render;
 mod signing;
 mod state;
@@ -31,6 +32,8 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
         Verb::Apply(arguments) => waiting(command::apply::run(&arguments)),
+        Verb::Run(arguments) => waiting(command::run::run(&arguments)),
+        Verb::Status(arguments) => waiting(command::status::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Journal(arguments) => command::journal::run(&arguments),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::court::Court;
@@ -36,7 +37,8 @@ pub struct Hands {
 }
 
 /// What is told while it happens; what is durable is in the journal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
 pub enum Progress {
     /// The `started` record is on disk and the request leaves.
     Started {

@@ -16,6 +16,7 @@ mod court;
 mod decisions;
 mod error;
 mod execute;
+mod explain;
 mod gate;
 mod hands;
 mod pending;
@@ -32,7 +33,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
-use evenkeel_core::operation::{Operation, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Resolution, UnixSeconds};
 use evenkeel_core::sign::Nonce;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -47,6 +48,7 @@ pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
+use crate::journal::{AppendError, Note, Record};
 use crate::queue::{Event as LaneEvent, Queue};
 use execute::Told;
 use settle::{Settled, settle, why};
@@ -191,6 +193,25 @@ impl Engine {
         Ok(events)
     }
 
+    /// Takes an operator's word on an operation of unknown outcome: into the journal, with a note of who says so and
+    /// why, and its lane opens. Refused, with nothing changed, if it is not unknown now.
+    pub async fn resolve(
+        &mut self,
+        op: OperationId,
+        outcome: Resolution,
+        note: String,
+    ) -> Result<Result<(), AppendError>, Fatal> {
+        let note = Record::Note(Note { what: "resolve".to_owned(), text: note });
+        let event = OpEvent::Resolved { outcome };
+        for record in [note, Record::op(OpRecord { op, event })] {
+            if let Err(error) = self.hands.begin(record).await? {
+                return Ok(Err(error));
+            }
+        }
+        self.release(op)?;
+        Ok(Ok(()))
+    }
+
     /// An operator closed an operation by hand: its lane opens.
     pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
         if let Some(unsettled) = self.unknown.remove(&op) {
@@ -265,8 +286,9 @@ impl Engine {
         self.unknown.insert(op, Unsettled { job, vmid, looking: false });
     }
 
-    /// Looks for evidence on every operation in doubt that nobody looks at.
-    fn look_again(&mut self) {
+    /// Looks for evidence on every operation in doubt that nobody looks at. Every pass does so; an agent for which
+    /// nothing is declared makes no passes, and asks for it.
+    pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
                 let (hands, op) = (self.hands.clone(), *op);

@@ -1,7 +1,7 @@
 //! The spine: one pass, the stages in order.
 //!
 //! ```text
-//!   observe the node ─> plan ─> note what is held ─> submit each guest's actions to its lane
+//!   observe the node ─> plan ─> explain what is locked ─> submit each guest's actions to its lane
 //! ```
 //!
 //! A pass never waits for lanes: a guest whose lane is at work is reported busy and left alone. What becomes of the
@@ -21,6 +21,7 @@ use futures_util::future::FutureExt as _;
 use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
+use super::explain::explain;
 use super::gate::{Order, Site};
 use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, decisions, execute, pending, signed};
@@ -69,7 +70,9 @@ impl Engine {
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
-        let plan = self.plan(desired, &actual);
+        let mut plan = self.plan(desired, &actual);
+        let client = self.hands.client.clone();
+        self.meanwhile(explain(&client, &mut plan)).await?;
         Ok(Preview { actual, plan })
     }
 

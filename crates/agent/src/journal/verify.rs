@@ -92,6 +92,20 @@ pub(super) fn each_line(
     Ok(so_far)
 }
 
+/// The newest segment alone, and what it adds up to: what an agent reads when it starts. None if there is no journal.
+pub fn newest(files: &impl Files) -> Result<Option<(Head, State)>, JournalError> {
+    let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
+    let numbers = segment::numbers(&listed);
+    check_no_gap(&numbers)?;
+    let Some(number) = numbers.last() else {
+        return Ok(None);
+    };
+    let file = segment::name_of(*number);
+    let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
+    let end = read_segment(&file, &bytes, *number, None, true, &mut |_, _| {})?;
+    Ok(Some((end.head, end.state)))
+}
+
 struct SegmentEnd {
     header: Header,
     head: Head,

@@ -4,6 +4,7 @@ pub(crate) mod diagnostic;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod report;
+pub(crate) mod status;
 pub(crate) mod style;
 
 /// `1 guest`, `3 guests`.

@@ -33,7 +33,7 @@ impl State {
     fn open(&self) -> Journal<RealDisk> {
         std::fs::create_dir_all(self.journal_dir().parent().unwrap()).unwrap();
         let disk = RealDisk::open(self.journal_dir()).unwrap();
-        let now = "2026-11-15T20:00:00Z".parse().unwrap();
+        let now: jiff::Timestamp = "2026-11-15T20:00:00Z".parse().unwrap();
         Journal::open(disk, stamp(), self.limits, now).unwrap()
     }
 
@@ -57,7 +57,7 @@ impl State {
             started(4, 103, "onboot 0 -> 1"),
             task(4, 103),
         ] {
-            let now = "2026-11-15T20:00:01Z".parse().unwrap();
+            let now: jiff::Timestamp = "2026-11-15T20:00:01Z".parse().unwrap();
             journal.append(record, now).unwrap();
         }
         drop(journal);
@@ -168,7 +168,7 @@ fn an_open_operation_is_listed_even_if_its_first_record_is_gone_with_its_segment
     let mut state = State::new();
     state.limits = Limits { segment_bytes: 1, archive_segments: 1, ..Limits::default() };
     let mut journal = state.open();
-    let now = "2026-11-15T20:00:01Z".parse().unwrap();
+    let now: jiff::Timestamp = "2026-11-15T20:00:01Z".parse().unwrap();
     journal.append(started(1, 101, "cores 2 -> 4"), now).unwrap();
     for number in 2..40 {
         journal.append(started(number, 102, "x"), now).unwrap();
@@ -242,7 +242,7 @@ fn only_an_open_operation_can_be_resolved_and_only_as_what_can_have_happened() {
     assert_eq!(std::fs::read(state.segment(1)).unwrap(), before, "nothing was written");
     // A preparation was sent, the act never: nobody can say that the act happened.
     let mut journal = state.open();
-    let now = "2026-11-15T20:00:02Z".parse().unwrap();
+    let now: jiff::Timestamp = "2026-11-15T20:00:02Z".parse().unwrap();
     journal.append(started_with(5, 105, "gone", Request::Stop), now).unwrap();
     drop(journal);
     let told = state.run(&["resolve", &op(5).to_string(), "--as", "succeeded"]).ends_with(1);

@@ -275,7 +275,12 @@ pub enum Held {
     /// It needs an operator's signature.
     PendingSignature,
     /// A task of PVE's owns the guest.
-    Locked(String),
+    Locked {
+        /// PVE's word for it, such as `backup`.
+        lock: String,
+        /// Which task it is and how far, where somebody looked: `vzdump of lxc/101, 34 %`.
+        by: Option<String>,
+    },
     /// The host is frozen.
     Frozen,
     /// No executor for it exists.
@@ -287,7 +292,7 @@ impl Held {
     pub fn reason(&self) -> ReasonCode {
         match self {
             Self::PendingSignature => ReasonCode::PendingSignature,
-            Self::Locked(_) => ReasonCode::Locked,
+            Self::Locked { .. } => ReasonCode::Locked,
             Self::Frozen => ReasonCode::Frozen,
             Self::NotExecutable(_) => ReasonCode::NotExecutable,
         }
@@ -298,7 +303,8 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PendingSignature => f.write_str("needs a signature"),
-            Self::Locked(lock) => write!(f, "the guest is locked ({lock})"),
+            Self::Locked { lock, by: None } => write!(f, "the guest is locked ({lock})"),
+            Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),
             Self::Frozen => f.write_str("this host is frozen"),
             Self::NotExecutable(why) => f.write_str(why),
         }

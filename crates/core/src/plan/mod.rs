@@ -226,7 +226,7 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &Contex
         let lock = here.and_then(|guest| guest.lock.as_ref());
         action.held = match (&action.step, lock) {
             (Step::Create, _) => Some(Held::NotExecutable("creating guests is not available yet")),
-            (_, Some(lock)) => Some(Held::Locked(lock.clone())),
+            (_, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
             (_, None) if action.class == Class::Destructive => Some(Held::PendingSignature),
             (_, None) if context.frozen => Some(Held::Frozen),
             (_, None) => None,
