@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
 pub(crate) use signing::{
@@ -45,6 +46,12 @@ pub(crate) enum Verb {
     Run(Run),
     /// Show how the running agent stands: passes, guests, operations, journal
     Status(Status),
+    /// Show what waits for a signature
+    Pending(Pending),
+    /// Propose an act that nobody declares, to be signed
+    Request(Request),
+    /// Hand the agent an approval, a rotation or a recovery
+    Submit(Submit),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
@@ -210,6 +217,62 @@ pub(crate) struct Status {
     /// The state directory [default: `dir` under [state] in agent.toml]
     #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
     pub(crate) state: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Which agent is asked.
+#[derive(Debug, Args)]
+pub(crate) struct AgentAt {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The state directory [default: `dir` under [state] in agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+}
+
+/// Arguments of `pending`.
+#[derive(Debug, Args)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) agent: AgentAt,
+    /// One item, by the beginning of its name; all if none is named
+    #[arg(value_name = "PENDING")]
+    pub(crate) id: Option<String>,
+    /// Write the item to this file, to be signed where the key is
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    /// Replace the file if it is there already
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `request`.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    #[command(flatten)]
+    pub(crate) agent: AgentAt,
+    /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
+    pub(crate) op: ActionKind,
+    /// To which guest, such as lxc/101
+    pub(crate) guest: GuestId,
+    /// Its parameters, such as snapname=before; what is left out is filled in from the guest
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) params: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `submit`.
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) agent: AgentAt,
+    /// An approval, a rotation or a recovery
+    pub(crate) file: Utf8PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
 }

@@ -48,7 +48,7 @@ pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
-use crate::journal::{AppendError, Note, Record};
+use crate::journal::{AppendError, Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
 use execute::Told;
 use settle::{Settled, settle, why};
@@ -216,6 +216,18 @@ impl Engine {
     pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
         if let Some(unsettled) = self.unknown.remove(&op) {
             self.queue.release(unsettled.job)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what is due by what the journal says; on a nearly full disk it stays due.
+    pub async fn keep_due(
+        &self,
+        due: impl FnOnce(&State) -> Vec<Record> + Send + 'static,
+    ) -> Result<(), Fatal> {
+        let due = self.hands.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
+        for record in due {
+            self.hands.begin(record).await?.ok();
         }
         Ok(())
     }

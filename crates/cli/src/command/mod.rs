@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
+pub(crate) mod approvals;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;

@@ -9,6 +9,7 @@ use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::state_dir::StateDir;
 
 use crate::cli::{self, OutputFormat};
+use crate::command::apply_by_agent::unexpected;
 use crate::connect::{configuration_file, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
@@ -18,10 +19,7 @@ pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
     let state = state_dir(arguments.state.as_deref(), &config);
     let status = match ask(&state.socket(), &Request::Status {}).await {
         Ok(Answer::Status { status }) => *status,
-        Ok(Answer::Refused(refused)) => return Err(refused.into()),
-        Ok(Answer::Progress { .. } | Answer::Report { .. } | Answer::Done { .. }) => {
-            return Err(Failure::new(Exit::Failed, "the running agent answered something else"));
-        }
+        Ok(other) => return Err(unexpected(other)),
         Err(AskError::NobodyThere) => without_agent(&state),
         Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
             return Err(error.into());
