@@ -62,8 +62,7 @@ fn the_mark_follows_a_clock_that_is_looked_at_although_nothing_is_written() {
 fn t10_a_signed_clock_change_sets_the_mark_back_and_is_durable_with_its_record() {
     let disk = SimulatedDisk::default();
     let poisoned: Timestamp = "2046-11-15T20:00:00Z".parse().unwrap();
-    let mut journal =
-        Journal::open(disk.clone(), stamp(), SMALL, Wall::from(poisoned)).unwrap();
+    let mut journal = Journal::open(disk.clone(), stamp(), SMALL, Wall::from(poisoned)).unwrap();
     assert_eq!(journal.clock_mark(), poisoned);
     let kept = Kept::put(Subject::Trust, "2", 1, json!({})).setting_mark(now());
     journal.append(Record::Kept(kept), poisoned).unwrap();

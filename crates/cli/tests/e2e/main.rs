@@ -7,6 +7,7 @@
 mod applying;
 mod converges;
 mod drift;
+mod freezing;
 mod importing;
 mod messages;
 mod server_trouble;

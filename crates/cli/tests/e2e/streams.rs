@@ -5,8 +5,21 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 9] =
-    ["demo", "sim", "plan", "import", "doctor", "validate", "schema", "completions", "man"];
+const VERBS: [&str; 13] = [
+    "demo",
+    "sim",
+    "plan",
+    "apply",
+    "import",
+    "doctor",
+    "freeze",
+    "thaw",
+    "audit",
+    "validate",
+    "schema",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_verb_has_help_on_stdout() {
