@@ -47,7 +47,10 @@ mod tests {
         for (number, (at, signed)) in (1_u32..).zip(started) {
             let op = OperationId::from_parts(u64::from(number), u128::from(number));
             let key = format!("{number:032x}").parse().unwrap();
-            let repeat = if *signed { Repeat::AtMostOnce { key } } else { Repeat::Convergent };
+            let payload = evenkeel_core::sign::PayloadHash::of(b"a statement");
+            let expires_at = UnixSeconds(u64::MAX);
+            let signed_once = Repeat::AtMostOnce { key, payload, expires_at };
+            let repeat = if *signed { signed_once } else { Repeat::Convergent };
             let intent = Intent {
                 guest: format!("lxc/{}", 100 + number).parse().unwrap(),
                 kind: ActionKind::Destroy,

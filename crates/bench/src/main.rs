@@ -11,6 +11,14 @@ mod observe;
 mod plan;
 mod queue;
 mod server;
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "a few of the keys and values of core's own tests"
+)]
+#[path = "../../core/tests/sign/support.rs"]
+mod signing_keys;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -46,6 +54,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("observe", observe::run),
     ("journal", journal::run),
     ("queue", queue::run),
+    ("verify", verify::run),
 ];
 
 fn main() -> ExitCode {

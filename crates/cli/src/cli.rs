@@ -1,12 +1,19 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod oversight;
+mod signing;
+
 use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
+pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
+pub(crate) use signing::{
+    Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
+};
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -36,6 +43,10 @@ pub(crate) enum Verb {
     Plan(Plan),
     /// Bring the guests to what is declared: exactly what is shown, or nothing
     Apply(Apply),
+    /// Keep the guests as declared, for ever: the agent that systemd runs
+    Run(Run),
+    /// Show how the running agent stands: passes, guests, operations, journal
+    Status(Status),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
@@ -46,10 +57,19 @@ pub(crate) enum Verb {
     Thaw(Thaw),
     /// Show who allowed or refused what, when, why and with which key
     Audit(Audit),
+    /// Show what was done and what came of it; check the journal; close an operation by hand
+    Journal(Journal),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
     /// Print the JSON Schema of desired files, for editors
     Schema,
+    /// Approve with your SSH key what waits for a signature; shows exactly what is signed
+    Sign(Sign),
+    /// Say who signed a file and what it would allow, or why it allows nothing
+    Verify(Verify),
+    /// Who may sign on a host: list, enrol, rotate, recover
+    #[command(subcommand)]
+    Signers(Signers),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -145,6 +165,63 @@ pub(crate) struct Apply {
     pub(crate) output: Output,
 }
 
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The configuration file [default: /etc/evenkeel/agent.toml]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// How much to log, on stderr
+    #[arg(
+        long,
+        env = "EVENKEEL_LOG",
+        value_name = "LEVEL",
+        value_enum,
+        default_value_t = LogLevel::Info
+    )]
+    pub(crate) log: LogLevel,
+    /// How to log
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What somebody must act upon
+    Error,
+    /// And what somebody should know
+    Warn,
+    /// And what was done
+    Info,
+    /// And what was looked at
+    Debug,
+    /// Everything
+    Trace,
+}
+
+/// The forms of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people and the journal
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The state directory [default: `dir` under [state] in agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
@@ -173,6 +250,84 @@ pub(crate) struct Doctor {
     pub(crate) output: Output,
 }
 
+/// Arguments of `journal`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Journal {
+    #[command(subcommand)]
+    pub(crate) verb: Option<JournalVerb>,
+    #[command(flatten)]
+    pub(crate) list: JournalList,
+}
+
+/// What to do with the journal; without a word its operations are listed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalVerb {
+    /// Check every line of every segment, archive included; change nothing
+    Verify {
+        #[command(flatten)]
+        state: StateDir,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Close an operation whose outcome no evidence will tell; written down with your name
+    Resolve(Resolve),
+}
+
+/// Which operations are listed.
+#[derive(Debug, Args)]
+pub(crate) struct JournalList {
+    /// Only those of this guest, such as `lxc/101`
+    #[arg(long)]
+    pub(crate) guest: Option<GuestId>,
+    /// Only this one
+    #[arg(long)]
+    pub(crate) op: Option<OperationId>,
+    /// Only those that are not closed
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Only so many, the newest
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    #[command(flatten)]
+    pub(crate) state: StateDir,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `journal resolve`.
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// The operation, as `evenkeel journal --open` shows it
+    pub(crate) op: OperationId,
+    /// What you found: it happened, or it did not
+    #[arg(long = "as", value_name = "OUTCOME", value_enum)]
+    pub(crate) outcome: Outcome,
+    /// How you know; kept in the journal
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) state: StateDir,
+}
+
+/// What an operator found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Outcome {
+    /// It happened
+    Succeeded,
+    /// It did not happen
+    Failed,
+}
+
+/// Where the agent keeps its state.
+#[derive(Debug, Args)]
+pub(crate) struct StateDir {
+    /// The state directory [default: /var/lib/evenkeel; for other users than root
+    /// `$XDG_STATE_HOME/evenkeel`]
+    #[arg(long = "state", env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) dir: Option<Utf8PathBuf>,
+}
+
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
@@ -181,53 +336,6 @@ pub(crate) struct Validate {
     pub(crate) path: Utf8PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-/// Arguments of `freeze`.
-#[derive(Debug, Args)]
-pub(crate) struct Freeze {
-    /// Why, for whoever finds this host frozen
-    #[arg(long, value_name = "TEXT")]
-    pub(crate) reason: Option<String>,
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// Arguments of `thaw`.
-#[derive(Debug, Args)]
-pub(crate) struct Thaw {
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// Arguments of `audit`.
-#[derive(Debug, Args)]
-pub(crate) struct Audit {
-    /// Only what concerns this guest, such as `lxc/101` or `101`
-    #[arg(long)]
-    pub(crate) guest: Option<evenkeel_agent::audit::Guest>,
-    /// Only what was decided since: a moment or day in UTC, or so long ago such as `24h` or `7d`
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) since: Option<String>,
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: Output,
-}
-
-/// Where an agent's own state is.
-#[derive(Debug, Args)]
-pub(crate) struct Place {
-    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
-    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<Utf8PathBuf>,
-    /// The state directory [default: `dir` under [state] in agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
 }
 
 /// Where Proxmox VE is: the configuration file, with flags and environment above it.

@@ -87,6 +87,11 @@ pub(crate) fn configuration_file(named: Option<&camino::Utf8Path>) -> Result<Age
     })
 }
 
+/// The state directory that is named, or the configuration's.
+pub(crate) fn state_dir(named: Option<&camino::Utf8Path>, config: &AgentConfig) -> StateDir {
+    named.map_or_else(|| config.state.state_dir(), |path| StateDir::new(path.as_std_path()))
+}
+
 fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
     let mut config = configuration_file(arguments.config.as_deref())?;
     let pve = &mut config.pve;
@@ -106,7 +111,7 @@ fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
 }
 
 /// The node that answers, by its own word; a list of nodes if that is not to be had.
-async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
+pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
     let anywhere: NodeName = "localhost".parse().expect("localhost is a node name");
     let client = Client::new(exchange.clone(), anywhere);
     let status = client.cluster_status().await;

@@ -21,6 +21,7 @@ pub mod id;
 pub mod identity;
 pub mod import;
 pub mod lane;
+pub mod loss;
 pub mod name;
 pub mod operation;
 pub mod plan;

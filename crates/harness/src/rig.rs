@@ -6,14 +6,19 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
-use evenkeel_agent::engine::{Engine, Fatal, Hands, Progress};
+use evenkeel_agent::engine::{Court, CourtLimits, Engine, Fatal, Hands, Progress};
 use evenkeel_agent::journal::{Journal, JournalError, Limits, SimulatedDisk, Stamp, group};
 use evenkeel_agent::pve::Client;
 use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::{HostBinding, Namespace, Signer, Trust, TrustVersion};
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::RwLock;
 use tokio::time::Instant;
 
+use crate::operator::Operator;
 use crate::wire::Wire;
 
 /// A world with room for one agent.
@@ -27,6 +32,8 @@ pub struct Rig {
     pub disk: SimulatedDisk,
     /// The agent's clock and randomness.
     pub ambient: Arc<Seeded>,
+    /// What judges destructive acts, if anything does.
+    pub court: Option<Court>,
     /// What was told while it happened, over all lives of the agent.
     pub progress: Arc<Mutex<Vec<Progress>>>,
 }
@@ -42,6 +49,7 @@ impl Rig {
             node,
             disk: SimulatedDisk::default(),
             ambient: Arc::new(Seeded::new(unix, seed)),
+            court: None,
             progress: Arc::default(),
         }
     }
@@ -64,6 +72,7 @@ impl Rig {
             ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
             owner: TOKENS[0].0.to_owned(),
             frozen: Arc::new(|| false),
+            court: self.court.clone(),
             listener: Arc::new(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             }),
@@ -81,6 +90,29 @@ impl Rig {
                 ended = &mut agent => return Ok(ended),
             }
         }
+    }
+
+    /// The same with these signers, and a host key of its own.
+    #[must_use]
+    pub fn judged_by(mut self, signers: Vec<Signer>) -> Self {
+        let host = Operator::new("host", 200);
+        let binding = HostBinding {
+            id: "rig".parse().expect("rig is a host id"),
+            key: host.key.fingerprint(),
+        };
+        let trust = Trust::genesis(TrustVersion(1), signers).expect("signers in a test are good");
+        let clock = Arc::clone(&self.ambient);
+        self.court = Some(Court {
+            host: binding,
+            trust: Arc::new(RwLock::new(Some(trust))),
+            clock: Arc::new(move || {
+                let at = UnixSeconds(u64::try_from(clock.now().as_second()).unwrap_or(0));
+                Reading { now: at, mark: at, doubt: None }
+            }),
+            seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
+            limits: CourtLimits::default(),
+        });
+        self
     }
 
     fn node_name(&self) -> evenkeel_core::id::NodeName {

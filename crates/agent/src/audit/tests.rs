@@ -27,7 +27,11 @@ fn started(number: u64, guest: &str, decision: Value) -> Record {
     let intent = Intent {
         guest: guest.parse().unwrap(),
         kind: ActionKind::Destroy,
-        repeat: Repeat::AtMostOnce { key: format!("{number:032x}").parse().unwrap() },
+        repeat: Repeat::AtMostOnce {
+            key: format!("{number:032x}").parse().unwrap(),
+            payload: evenkeel_core::sign::PayloadHash::of(b"a statement"),
+            expires_at: UnixSeconds(4_000),
+        },
         first: Request::Act,
         unprotects: false,
         sent_at: UnixSeconds(7),

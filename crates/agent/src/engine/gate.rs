@@ -1,32 +1,36 @@
 //! The gate: judges an action inside its lane, on a fresh read, directly before it is sent (invariant 2).
 //!
 //! Called by `execute` alone. [`Cleared`] is the only thing the client's mutating calls accept, and only this
-//! file can make one: benign actions take the same way as all others. The guest is read and planned anew; what
+//! file and its `signed` half can make one: benign actions take the same way as all others. The guest is read and planned anew; what
 //! runs is exactly what was planned, or nothing.
 //!
 //! ```text
 //!   frozen? ─> read the guest ─> plan it again ─> the same act, not held ─> volumes of an allocating write ─> Cleared
 //! ```
 
+pub(super) mod signed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::{self, Coverage, Snapshot};
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::id::{IdError, NodeName};
+use evenkeel_core::id::{GuestId, IdError, NodeName};
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{IdentityHash, VolumeId};
-use evenkeel_core::plan::{self, Action, Held, SetConfig, Step, plan};
+use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
+use evenkeel_core::plan::{self, Action, Destroy, Held, SetConfig, Step, plan};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::Conventions;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::Hands;
 use super::volumes::volumes_before;
+use crate::journal::Details;
 use crate::observe::observe_guest;
 use crate::pve::error::Class;
-use crate::pve::name::{ConfigDigest, ConfigKey};
+use crate::pve::name::{ConfigDigest, ConfigKey, SnapshotName};
 use crate::pve::writes::{ConfigChange, Settings};
 
 /// One planned action with what is needed to judge it again.
@@ -75,7 +79,13 @@ pub(super) struct Site {
 /// ```
 #[derive(Debug)]
 pub struct Cleared {
-    action: Action,
+    guest: GuestId,
+    kind: ActionKind,
+    /// Every parameter, as the journal keeps it.
+    params: BTreeMap<String, String>,
+    reasons: Vec<String>,
+    decision: Value,
+    repeat: Repeat,
     act: Act,
     identity: Option<IdentityHash>,
     before: BTreeMap<String, String>,
@@ -90,6 +100,32 @@ pub(super) enum Act {
     Start,
     Shutdown { timeout_s: u32 },
     Stop,
+    Rollback { snapshot: SnapshotName },
+    DeleteSnapshot { snapshot: SnapshotName },
+    Destroy(Destroy),
+}
+
+impl Act {
+    /// The first request it sends.
+    pub(super) fn first(&self) -> Request {
+        match self {
+            Self::Destroy(Destroy { stop: true, .. }) => Request::Stop,
+            Self::Destroy(Destroy { unprotect: true, .. }) => Request::Unprotect,
+            Self::Destroy(_)
+            | Self::SetConfig(_)
+            | Self::Resize { .. }
+            | Self::Start
+            | Self::Shutdown { .. }
+            | Self::Stop
+            | Self::Rollback { .. }
+            | Self::DeleteSnapshot { .. } => Request::Act,
+        }
+    }
+
+    /// Whether it takes the protection off on the way.
+    pub(super) fn unprotects(&self) -> bool {
+        matches!(self, Self::Destroy(Destroy { unprotect: true, .. }))
+    }
 }
 
 /// Why an action does not run.
@@ -106,8 +142,8 @@ pub(super) enum Stop {
 }
 
 impl Cleared {
-    pub(super) fn action(&self) -> &Action {
-        &self.action
+    pub(super) fn guest(&self) -> GuestId {
+        self.guest
     }
 
     pub(super) fn act(&self) -> &Act {
@@ -118,30 +154,50 @@ impl Cleared {
         self.identity
     }
 
-    /// The values the act replaces.
-    pub(super) fn before(&self) -> &BTreeMap<String, String> {
-        &self.before
+    /// `cores 2 -> 4`.
+    pub(super) fn reason(&self) -> String {
+        self.reasons.join(", ")
     }
 
-    pub(super) fn volumes_before(&self) -> Option<&BTreeSet<VolumeId>> {
-        self.volumes_before.as_ref()
+    /// What the `started` record promises.
+    pub(super) fn intent(&self, sent_at: UnixSeconds) -> Intent {
+        Intent {
+            guest: self.guest,
+            kind: self.kind,
+            repeat: self.repeat.clone(),
+            first: self.act.first(),
+            unprotects: self.act.unprotects(),
+            sent_at,
+            clone_source: None,
+            id_was_free: false,
+            volumes_before: self.volumes_before.clone(),
+            identity: self.identity,
+        }
     }
 
-    /// The decision as the `started` record keeps it.
-    pub(super) fn decision(&self) -> serde_json::Value {
-        let class = self.action.class.to_string();
-        json!({ "reason": ReasonCode::Allowed, "class": class, "why": self.action.why })
+    /// What it tells besides: parameters, the values they replace, why, and the decision.
+    pub(super) fn details(&self) -> Details {
+        let texts = |texts: &BTreeMap<String, String>| -> Map<String, Value> {
+            texts.iter().map(|(key, text)| (key.clone(), Value::from(text.as_str()))).collect()
+        };
+        Details::new(texts(&self.params), texts(&self.before), self.reason(), self.decision.clone())
     }
 
     /// One that clears nothing in particular, for tests of the client's own calls.
     #[cfg(test)]
     pub(crate) fn in_a_test() -> Self {
-        let guest = "lxc/100".parse().unwrap();
-        let (step, class) = (Step::Start, evenkeel_core::classify::Class::Benign);
-        let (changes, why, held) = (Vec::new(), String::new(), None);
-        let action = Action { guest, step, changes, class, why, held };
-        let (identity, before, volumes_before) = (None, BTreeMap::new(), None);
-        Self { action, act: Act::Start, identity, before, volumes_before }
+        Self {
+            guest: "lxc/100".parse().unwrap(),
+            kind: ActionKind::Start,
+            params: BTreeMap::new(),
+            reasons: Vec::new(),
+            decision: Value::Null,
+            repeat: Repeat::Convergent,
+            act: Act::Start,
+            identity: None,
+            before: BTreeMap::new(),
+            volumes_before: None,
+        }
     }
 }
 
@@ -169,11 +225,21 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         | Step::Shutdown { .. }
         | Step::Stop
         | Step::Create
-        | Step::Destroy => None,
+        | Step::Destroy(_) => None,
     };
-    let identity = identity(&fresh).ok();
-    let before = before(&action, &fresh);
-    Ok(Cleared { action, act, identity, before, volumes_before })
+    let (class, why) = (action.class.to_string(), &action.why);
+    Ok(Cleared {
+        guest,
+        kind: action.step.kind(),
+        params: action.step.params(),
+        reasons: action.reasons(),
+        decision: json!({ "reason": ReasonCode::Allowed, "class": class, "why": why }),
+        repeat: Repeat::Convergent,
+        act,
+        identity: identity(&fresh).ok(),
+        before: before(&action, &fresh),
+        volumes_before,
+    })
 }
 
 /// The act that was planned, from a plan made of the guest as it is now: with its digest, and held by whatever
@@ -232,9 +298,15 @@ fn act(step: &Step) -> Result<Act, Stop> {
         Step::Start => Act::Start,
         Step::Shutdown { timeout_s } => Act::Shutdown { timeout_s: *timeout_s },
         Step::Stop => Act::Stop,
-        Step::Create | Step::Destroy => {
-            let why = format!("{} has no executor yet", step.kind().as_str());
+        Step::Create => {
+            let why = "creating guests is not available yet".to_owned();
             return Err(Stop::Held(ReasonCode::NotExecutable, why));
+        }
+        Step::Destroy(_) => {
+            return Err(Stop::Held(
+                ReasonCode::PendingSignature,
+                Held::PendingSignature.to_string(),
+            ));
         }
     })
 }
@@ -265,7 +337,7 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
         Step::Resize { disk, .. } => {
             old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
         }
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
             [("run".to_owned(), guest.power.to_string())].into()
         }
     }

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::court::Court;
 use super::error::Fatal;
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
@@ -28,12 +30,15 @@ pub struct Hands {
     pub owner: String,
     /// Whether an operator has frozen this host; asked before every act.
     pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// What judges destructive acts; without it they all wait.
+    pub court: Option<Court>,
     /// Who hears of progress while it happens.
     pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
 }
 
 /// What is told while it happens; what is durable is in the journal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
 pub enum Progress {
     /// The `started` record is on disk and the request leaves.
     Started {

@@ -11,13 +11,20 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
+mod approvals;
+mod court;
+mod decisions;
 mod error;
 mod execute;
+mod explain;
 mod gate;
 mod hands;
+mod pending;
 mod reconcile;
 mod report;
+mod sameness;
 mod settle;
+mod signed;
 mod volumes;
 mod world;
 
@@ -26,17 +33,22 @@ use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
-use evenkeel_core::operation::{Operation, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Resolution, UnixSeconds};
+use evenkeel_core::sign::Nonce;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+pub use approvals::Submitted;
+pub use court::{Court, CourtLimits, Seal};
 pub use error::{Fatal, PassError};
 pub use gate::Cleared;
 pub use hands::{Hands, Progress};
+pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
+use crate::journal::{AppendError, Note, Record};
 use crate::queue::{Event as LaneEvent, Queue};
 use execute::Told;
 use settle::{Settled, settle, why};
@@ -50,7 +62,10 @@ pub struct Engine {
     unknown: BTreeMap<OperationId, Unsettled>,
     passes: BTreeMap<PassId, Running>,
     /// Which pass an operation belongs to, and what is said of it if it never runs.
-    submitted: BTreeMap<OperationId, (PassId, OpReport)>,
+    /// Approved acts belong to none.
+    submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
+    /// Nonces whose act is in its lane.
+    signed: BTreeMap<Nonce, OperationId>,
     told: VecDeque<Event>,
     next_pass: PassId,
 }
@@ -110,6 +125,7 @@ impl Engine {
             unknown: BTreeMap::new(),
             passes: BTreeMap::new(),
             submitted: BTreeMap::new(),
+            signed: BTreeMap::new(),
             told: VecDeque::new(),
             next_pass: PassId::FIRST,
         };
@@ -177,6 +193,25 @@ impl Engine {
         Ok(events)
     }
 
+    /// Takes an operator's word on an operation of unknown outcome: into the journal, with a note of who says so and
+    /// why, and its lane opens. Refused, with nothing changed, if it is not unknown now.
+    pub async fn resolve(
+        &mut self,
+        op: OperationId,
+        outcome: Resolution,
+        note: String,
+    ) -> Result<Result<(), AppendError>, Fatal> {
+        let note = Record::Note(Note { what: "resolve".to_owned(), text: note });
+        let event = OpEvent::Resolved { outcome };
+        for record in [note, Record::op(OpRecord { op, event })] {
+            if let Err(error) = self.hands.begin(record).await? {
+                return Ok(Err(error));
+            }
+        }
+        self.release(op)?;
+        Ok(Ok(()))
+    }
+
     /// An operator closed an operation by hand: its lane opens.
     pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
         if let Some(unsettled) = self.unknown.remove(&op) {
@@ -227,7 +262,11 @@ impl Engine {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
+        self.signed.retain(|_, op| *op != job);
         self.told.push_back(Event::Op(Box::new(report.clone())));
+        let Some(pass) = pass else {
+            return;
+        };
         if let Some(running) = self.passes.get_mut(&pass) {
             running.report.count(report);
             running.open -= 1;
@@ -247,8 +286,9 @@ impl Engine {
         self.unknown.insert(op, Unsettled { job, vmid, looking: false });
     }
 
-    /// Looks for evidence on every operation in doubt that nobody looks at.
-    fn look_again(&mut self) {
+    /// Looks for evidence on every operation in doubt that nobody looks at. Every pass does so; an agent for which
+    /// nothing is declared makes no passes, and asks for it.
+    pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
                 let (hands, op) = (self.hands.clone(), *op);

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::error::Fatal;
 use super::world::Sight;
 use super::{Hands, Progress};
-use crate::journal::Details;
+use crate::journal::{AppendError, Details};
 use crate::pve::error::Class;
 use crate::pve::task::ExitStatus;
 
@@ -62,7 +62,10 @@ pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Sett
             | Decision::Closed => {
                 let identity = sight.guest.as_ref().and_then(|guest| identity(guest).ok());
                 if let Some(event) = decision.event(&operation.state, identity) {
-                    hands.record(op, with_words(event, sight.exit.as_ref())).await?;
+                    let event = with_words(event, sight.exit.as_ref());
+                    if !record_unless_closed(hands, op, event).await? {
+                        continue;
+                    }
                 }
                 let Decision::Adopt(upid) = &decision else {
                     let may_pass = sight.exit.as_ref().is_some_and(may_pass);
@@ -78,6 +81,22 @@ pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Sett
                 sight.evidence = Evidence::default();
             }
         }
+    }
+}
+
+/// Writes what was found out; false if an operator closed the operation while it was being looked at.
+async fn record_unless_closed(
+    hands: &Hands,
+    op: OperationId,
+    event: OpEvent,
+) -> Result<bool, Fatal> {
+    match hands.record(op, event).await {
+        Ok(()) => Ok(true),
+        Err(fatal @ Fatal::Journal(AppendError::Refused(_))) => {
+            let open = load(hands, op).await?.is_some_and(|(found, _)| found.is_in_flight());
+            if open { Err(fatal) } else { Ok(false) }
+        }
+        Err(fatal) => Err(fatal),
     }
 }
 

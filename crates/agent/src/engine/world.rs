@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::actual::Guest;
-use evenkeel_core::operation::{OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::actual::{Guest, SnapshotPoint};
+use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
     TaskStatus, postcondition, search_tasks,
@@ -16,7 +17,7 @@ use super::Hands;
 use super::error::Fatal;
 use super::volumes::{allocates_on, volumes_of};
 use crate::journal::{Details, MASK};
-use crate::observe::{has_quorum, observe_guest};
+use crate::observe::{has_quorum, observe_guest, observe_snapshots};
 use crate::pve::error::{Class, Error};
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
@@ -109,13 +110,40 @@ impl Sight {
         let read = observe_guest(&hands.client, operation.intent.guest).await;
         match read {
             Ok(guest) => {
-                let found = postcondition(&operation.intent, &params, Some(&guest));
+                let intent = &operation.intent;
+                let snapshots = snapshots(hands, intent).await;
+                let found = postcondition(intent, &params, Some(&guest), snapshots.as_deref());
                 self.guest = Some(guest);
                 found
             }
-            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None),
+            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None, None),
             Err(_) => Postcondition::Unreadable,
         }
+    }
+}
+
+/// The guest's snapshots, where the outcome is told by them; none if they cannot be read.
+async fn snapshots(hands: &Hands, intent: &Intent) -> Option<Vec<SnapshotPoint>> {
+    match intent.kind {
+        ActionKind::Rollback | ActionKind::DeleteSnapshot => {
+            observe_snapshots(&hands.client, intent.guest).await.ok()
+        }
+        ActionKind::SetConfig
+        | ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::Destroy
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => None,
     }
 }
 

@@ -14,12 +14,15 @@
 //! The format is described in `docs/formats/journal.md`.
 
 pub mod group;
+pub mod history;
+pub mod resolve;
 pub mod verify;
 
 mod disk;
 mod error;
 mod exact;
 mod line;
+mod machine;
 mod mark;
 mod op_line;
 mod open;
@@ -48,6 +51,7 @@ pub use simulated_disk::{Fault, SimulatedDisk};
 pub use state::State;
 
 use line::Envelope;
+use record::Encoded;
 use segment::Header;
 use space::Space;
 
@@ -70,7 +74,6 @@ pub struct Journal<D> {
     /// The latest moment that is believed (invariant 16). At rest it is ahead of the newest record.
     clock_mark: Timestamp,
     staged: Vec<u8>,
-    fields: Vec<u8>,
     space: Space,
     poisoned: Option<DiskFailure>,
 }
@@ -123,6 +126,15 @@ impl<D: Disk> Journal<D> {
     /// Folds a record into the state and puts its line into the batch. It is not durable, and must
     /// not be acted upon, before [`Self::commit`]. On an error that is not fatal nothing happened.
     pub fn stage(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
+        self.stage_encoded(Encoded::new(record), now)
+    }
+
+    fn stage_encoded(
+        &mut self,
+        encoded: Encoded,
+        now: impl Into<Wall>,
+    ) -> Result<Head, AppendError> {
+        let Encoded { record, kind, fields } = encoded;
         if let Some(failure) = &self.poisoned {
             return Err(AppendError::Failed(failure.clone()));
         }
@@ -134,9 +146,7 @@ impl<D: Disk> Journal<D> {
         if self.space.is_low() && record.begins_something() {
             return Err(AppendError::Full);
         }
-        self.fields.clear();
-        let kind = record::encode(&record, &mut self.fields);
-        let (bytes, limit) = (self.fields.len(), self.limits.line_bytes);
+        let (bytes, limit) = (fields.len(), self.limits.line_bytes);
         if bytes > limit {
             return Err(AppendError::TooLong { bytes, limit });
         }
@@ -152,7 +162,7 @@ impl<D: Disk> Journal<D> {
             durable: self.durable,
             kind,
         };
-        let sum = write_line(&mut self.staged, &envelope, &self.fields, &self.head.sum);
+        let sum = write_line(&mut self.staged, &envelope, &fields, &self.head.sum);
         self.head = Head { seq: envelope.seq, sum };
         Ok(self.head)
     }

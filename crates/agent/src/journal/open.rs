@@ -104,7 +104,6 @@ impl<D: Disk> Journal<D> {
             durable: head.seq,
             clock_mark: at,
             staged: Vec::new(),
-            fields: Vec::new(),
             poisoned: None,
             disk,
             limits,

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::op_line::OpLine;
+use super::op_line::{OpLine, WrittenOp};
 use super::redact;
 use super::state::State;
 
@@ -266,10 +266,29 @@ pub enum NotUnderstood {
     },
 }
 
-/// The `type` on the line and its fields, `{…}`.
-pub(super) fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
+/// A record with its line's `type` and fields, `{…}`. Whoever hands a record in makes this on its own
+/// time, so that the one writer need not.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) record: Record,
+    pub(super) kind: &'static str,
+    pub(super) fields: Vec<u8>,
+}
+
+/// Room for the fields of most records, so that they are not moved while they are written.
+const FIELDS_BYTES: usize = 512;
+
+impl Encoded {
+    pub(super) fn new(record: Record) -> Self {
+        let mut fields = Vec::with_capacity(FIELDS_BYTES);
+        let kind = encode(&record, &mut fields);
+        Self { record, kind, fields }
+    }
+}
+
+fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
     match record {
-        Record::Op(entry) => to_json(out, &OpLine::from(entry), "op"),
+        Record::Op(entry) => to_json(out, &WrittenOp(entry), "op"),
         Record::Kept(Kept { subject, key, value, mark }) => {
             let (v, value) = match value {
                 Some(Versioned { v, value }) => (Some(*v), Some(value.clone())),

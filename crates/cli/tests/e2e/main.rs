@@ -6,11 +6,20 @@
 
 mod applying;
 mod converges;
+#[expect(dead_code, reason = "its other users judge; this one has a command line")]
+#[path = "../../../core/tests/sign/support.rs"]
+mod core_keys;
 mod drift;
 mod freezing;
 mod importing;
+mod journal;
+mod keys;
 mod messages;
 mod server_trouble;
+mod signers;
+mod signing;
+mod signing_prompts;
 mod simulator;
 mod streams;
 mod support;
+mod verifying;

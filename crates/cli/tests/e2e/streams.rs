@@ -5,18 +5,24 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 13] = [
+const VERBS: [&str; 19] = [
     "demo",
     "sim",
     "plan",
     "apply",
+    "run",
+    "status",
     "import",
     "doctor",
     "freeze",
     "thaw",
     "audit",
+    "journal",
     "validate",
     "schema",
+    "sign",
+    "verify",
+    "signers",
     "completions",
     "man",
 ];

@@ -184,7 +184,7 @@ impl fmt::Display for Doubt {
             Self::ListTooShort => "the task list does not reach back to this operation",
             Self::ForeignTask => "the recorded task does not belong to such an operation",
             Self::OriginUnproven => {
-                "there is a guest, but nothing proves that this operation made it"
+                "the guest is as it should be, but nothing proves that this operation made it so"
             }
             Self::AnotherGuest => "another guest has the number now",
             Self::FactLate => "the change is still on its way after the deadline",
