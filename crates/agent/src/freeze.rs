@@ -250,7 +250,9 @@ mod tests {
     fn apply_due(state: &mut State, state_dir: &StateDir) -> usize {
         let due = records_due(state_dir, state);
         let count = due.len();
-        due.into_iter().for_each(|record| state.apply(record).unwrap());
+        for record in due {
+            state.apply(record).unwrap();
+        }
         count
     }
 

@@ -15,8 +15,9 @@ use std::thread::JoinHandle;
 
 use crate::ambient::Ambient;
 use crate::effective_clock::wall;
+use crate::freeze::records_due;
 use crate::journal::{
-    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+    AppendError, DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
 };
 
 /// Where it is if nobody says and we are root.
@@ -133,11 +134,37 @@ impl StateDir {
         })?;
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
-        let journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
+        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
+        self.tell_freezes(&mut journal, ambient.as_ref())?;
         let clock = std::sync::Arc::clone(ambient);
         let spawned = group::spawn(journal, move || wall(clock.as_ref()));
         let (handle, writer) = spawned.map_err(directory)?;
         Ok(OpenJournal { handle, writer })
+    }
+}
+
+impl StateDir {
+    /// Freezes and thaws that happened while nobody had the journal.
+    fn tell_freezes(
+        &self,
+        journal: &mut Journal<RealDisk>,
+        ambient: &dyn Ambient,
+    ) -> Result<(), StateError> {
+        for record in records_due(self, journal.state()) {
+            match journal.append(record, wall(ambient)) {
+                // On a full disk it waits for the next start: the freeze itself needs no record.
+                Ok(_) | Err(AppendError::Full) => {}
+                Err(AppendError::Failed(failure)) => {
+                    return Err(StateError::Journal(failure.into()));
+                }
+                Err(
+                    other @ (AppendError::Refused(_)
+                    | AppendError::TooLong { .. }
+                    | AppendError::Stopped),
+                ) => unreachable!("a short value is always taken: {other}"),
+            }
+        }
+        Ok(())
     }
 }
 

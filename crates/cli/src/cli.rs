@@ -1,5 +1,6 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod oversight;
 mod signing;
 
 use std::net::SocketAddr;
@@ -10,6 +11,7 @@ use clap_complete::Shell;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
+pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use signing::{
     Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
 };
@@ -56,6 +58,12 @@ pub(crate) enum Verb {
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(Doctor),
+    /// Stop every change on this host until it is thawed; a running agent obeys at once
+    Freeze(Freeze),
+    /// Let changes go on
+    Thaw(Thaw),
+    /// Show who allowed or refused what, when, why and with which key
+    Audit(Audit),
     /// Show what was done and what came of it; check the journal; close an operation by hand
     Journal(Journal),
     /// Check desired files, and tell every mistake with its place

@@ -10,6 +10,7 @@ mod converges;
 #[path = "../../../core/tests/sign/support.rs"]
 mod core_keys;
 mod drift;
+mod freezing;
 mod importing;
 mod journal;
 mod keys;

@@ -5,12 +5,19 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 19] = [
     "demo",
     "sim",
     "plan",
+    "apply",
+    "run",
+    "status",
     "import",
     "doctor",
+    "freeze",
+    "thaw",
+    "audit",
+    "journal",
     "validate",
     "schema",
     "sign",
