@@ -4,8 +4,11 @@
 mod crash;
 mod damage;
 mod fault;
+mod full;
 mod group;
+mod kill;
 mod meaning;
 mod property;
 mod real;
+mod size;
 mod support;
