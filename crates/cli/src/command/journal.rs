@@ -65,7 +65,11 @@ fn list(arguments: &JournalList) -> Result<Exit, Failure> {
 }
 
 fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
-    match (verify::verify(&reading(path)?), output) {
+    let files = reading(path)?;
+    if let Some(why) = files.doubt().map_err(unreadable)? {
+        writeln!(std::io::stderr(), "warning: the file system of {}: {why}", path.display())?;
+    }
+    match (verify::verify(&files), output) {
         (Ok(verified), OutputFormat::Table) => {
             let Verified { head, records, segments, tail_bytes } = verified;
             let records = counted(usize::try_from(records).unwrap_or(usize::MAX), "record");
@@ -128,13 +132,13 @@ fn close(arguments: &Resolve) -> Result<Exit, Failure> {
     if !names.iter().any(|name| name.starts_with("journal-")) {
         return Err(ResolveError::NotOpen(arguments.op).into());
     }
-    let disk = RealDisk::open(&path).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => {
-            let path = path.display();
-            Failure::new(Exit::Transient, format!("the running agent has the journal in {path}"))
-                .hint("stop the agent, resolve, and start it again")
+    let disk = RealDisk::open(&path).map_err(|error| {
+        if error.kind() != ErrorKind::WouldBlock {
+            return unreadable(error);
         }
-        _ => unreadable(error),
+        let path = path.display();
+        Failure::new(Exit::Transient, format!("the running agent has the journal in {path}"))
+            .hint("stop the agent, resolve, and start it again")
     })?;
     let stamp = Stamp::of_this_machine().map_err(unreadable)?;
     let mut journal = OpenJournal::open(disk, stamp, Limits::default(), Timestamp::now())?;
@@ -169,20 +173,18 @@ fn who() -> String {
 }
 
 fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
-    ReadOnlyDirectory::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
-                .hint("name the state directory with --state DIR")
+    ReadOnlyDirectory::open(path).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return unreadable(error);
         }
-        _ => unreadable(error),
+        Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
+            .hint("name the state directory with --state DIR")
     })
 }
 
 fn unreadable(error: std::io::Error) -> Failure {
-    let exit = match error.kind() {
-        ErrorKind::PermissionDenied => Exit::Denied,
-        _ => Exit::Failed,
-    };
+    let denied = error.kind() == ErrorKind::PermissionDenied;
+    let exit = if denied { Exit::Denied } else { Exit::Failed };
     Failure::new(exit, "cannot use the journal").because(error)
 }
 
