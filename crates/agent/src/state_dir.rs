@@ -144,7 +144,14 @@ impl StateError {
                 "name another with `dir` under [state] in agent.toml or --state, or run as its owner"
             }
             Self::NoMachine(_) => "systemd-machine-id-setup makes one",
-            Self::Journal(_) => "`evenkeel journal verify` shows the place; nothing was changed",
+            Self::Journal(JournalError::Disk(_)) => {
+                "nothing was sent; mend the disk of the state directory or make room on it, then start again"
+            }
+            Self::Journal(
+                JournalError::Damaged { .. }
+                | JournalError::Segments { .. }
+                | JournalError::OtherMachine { .. },
+            ) => "`evenkeel journal verify` shows the place; nothing was changed",
         }
     }
 }

@@ -6,6 +6,7 @@
 //! back, its record stays.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 
 use jiff::Timestamp;
@@ -29,7 +30,11 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct JournalHandle {
     requests: mpsc::Sender<Request>,
+    failure: Failure,
 }
+
+/// What ended the writer, for those whose request it never answered.
+type Failure = Arc<OnceLock<DiskFailure>>;
 
 impl JournalHandle {
     /// Resolves when the record is on disk, or was refused. Dropping the future before it resolves
@@ -37,8 +42,8 @@ impl JournalHandle {
     pub async fn append(&self, record: Record) -> Result<Head, AppendError> {
         let (answer, answered) = oneshot::channel();
         let request = Request::Append { record: Box::new(record), answer };
-        self.requests.send(request).await.map_err(|_| AppendError::Stopped)?;
-        answered.await.map_err(|_| AppendError::Stopped)?
+        self.requests.send(request).await.map_err(|_| self.stopped())?;
+        answered.await.map_err(|_| self.stopped())?
     }
 
     /// Asks a question about the state. Everything the answer rests on is on disk.
@@ -51,8 +56,13 @@ impl JournalHandle {
             // The one who asked may have gone; then nobody misses the answer.
             let _ = answer.send(question(state, head));
         });
-        self.requests.send(Request::Read(ask)).await.map_err(|_| AppendError::Stopped)?;
-        answered.await.map_err(|_| AppendError::Stopped)
+        self.requests.send(Request::Read(ask)).await.map_err(|_| self.stopped())?;
+        answered.await.map_err(|_| self.stopped())
+    }
+
+    /// Why the writer is gone. Whoever hears of it first tells the operator, so all must know.
+    fn stopped(&self) -> AppendError {
+        self.failure.get().cloned().map_or(AppendError::Stopped, AppendError::Failed)
     }
 }
 
@@ -66,12 +76,16 @@ enum Request {
 
 /// The other end of the handles.
 #[derive(Debug)]
-pub struct Requests(mpsc::Receiver<Request>);
+pub struct Requests {
+    received: mpsc::Receiver<Request>,
+    failure: Failure,
+}
 
 /// A handle, and the requests made through it and its clones.
 pub fn channel() -> (JournalHandle, Requests) {
     let (requests, received) = mpsc::channel(QUEUE_MAX);
-    (JournalHandle { requests }, Requests(received))
+    let failure = Failure::default();
+    (JournalHandle { requests, failure: Arc::clone(&failure) }, Requests { received, failure })
 }
 
 /// Starts the writer's thread. It ends when the last handle is dropped, or with the failure that
@@ -94,7 +108,7 @@ impl Requests {
         mut journal: Journal<D>,
         mut now: impl FnMut() -> Timestamp,
     ) -> Result<(), DiskFailure> {
-        while let Some(first) = self.0.blocking_recv() {
+        while let Some(first) = self.received.blocking_recv() {
             self.serve_batch(&mut journal, first, now())?;
         }
         Ok(())
@@ -106,7 +120,7 @@ impl Requests {
         mut journal: Journal<D>,
         mut now: impl FnMut() -> Timestamp,
     ) -> Result<(), DiskFailure> {
-        while let Some(first) = self.0.recv().await {
+        while let Some(first) = self.received.recv().await {
             self.serve_batch(&mut journal, first, now())?;
         }
         Ok(())
@@ -132,9 +146,13 @@ impl Requests {
                 Request::Read(question) => questions.push(question),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
-            next = if full { None } else { self.0.try_recv().ok() };
+            next = if full { None } else { self.received.try_recv().ok() };
         }
         let committed = journal.commit();
+        if let Err(failure) = &committed {
+            // Before anybody can notice that there is no answer. The first failure is the one that counts.
+            let _ = self.failure.set(failure.clone());
+        }
         for (answer, head) in waiting {
             let result = committed.clone().map(|()| head).map_err(AppendError::Failed);
             drop(answer.send(result));

@@ -5,11 +5,11 @@
 //! edit the journal can make a destroy look benign.
 
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::disk::{Disk, Files};
@@ -106,7 +106,7 @@ impl Files for RealDisk {
 
 impl Disk for RealDisk {
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file(name)?.file().write_all_at(bytes, offset)
+        self.file(name)?.write_all_at(bytes, offset)
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
@@ -137,7 +137,12 @@ impl Disk for RealDisk {
     }
 
     fn allocate(&mut self, name: &str, bytes: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(self.file(name)?.file(), FallocateFlags::empty(), 0, bytes)?)
+        let file = self.file(name)?;
+        rustix::fs::fallocate(file.file(), FallocateFlags::empty(), 0, bytes).map_err(|error| {
+            let error = io::Error::from(error);
+            let path = file.path().display();
+            io::Error::new(error.kind(), format!("failed to allocate file `{path}`: {error}"))
+        })
     }
 }
 
