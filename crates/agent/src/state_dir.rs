@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 
 use crate::ambient::Ambient;
 use crate::journal::{
-    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group, sync_parent,
 };
 
 /// Where it is if nobody says and we are root.
@@ -104,11 +104,15 @@ impl StateDir {
         self.freeze_file().try_exists().unwrap_or(true)
     }
 
-    /// Makes the directory if there is none.
+    /// Makes the directory if there is none, with everything above it, so that a loss of power does not take it and
+    /// the journal in it away again.
     pub fn create(&self) -> Result<(), StateError> {
         use std::os::unix::fs::DirBuilderExt as _;
+        let missing: Vec<&Path> = self.path.ancestors().take_while(|path| !path.exists()).collect();
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-        made.map_err(|source| StateError::Directory { path: self.path.clone(), source })
+        let synced = || missing.iter().try_for_each(|path| sync_parent(path));
+        made.and_then(|()| synced())
+            .map_err(|source| StateError::Directory { path: self.path.clone(), source })
     }
 
     /// Opens the journal for writing: there is one writer, and everybody else is told so.

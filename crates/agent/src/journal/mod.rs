@@ -37,6 +37,7 @@ pub use disk::{Disk, Files};
 pub use error::{AppendError, Damage, DiskFailure, JournalError, Problem};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
+pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Details, Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
 pub use redact::MASK;

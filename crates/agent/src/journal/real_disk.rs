@@ -151,7 +151,8 @@ fn no_follow() -> i32 {
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).bits().cast_signed()
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
+/// Makes the name of a new directory survive a crash.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent != Path::new("") => fs::File::open(parent)?.sync_all(),
         Some(_) | None => fs::File::open(".")?.sync_all(),
