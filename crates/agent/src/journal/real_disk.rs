@@ -5,11 +5,11 @@
 //! edit the journal can make a destroy look benign.
 
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::disk::{Disk, Files};
@@ -129,7 +129,7 @@ impl Files for RealDisk {
 
 impl Disk for RealDisk {
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file(name)?.file().write_all_at(bytes, offset)
+        self.file(name)?.write_all_at(bytes, offset)
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
@@ -160,7 +160,12 @@ impl Disk for RealDisk {
     }
 
     fn allocate(&mut self, name: &str, bytes: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(self.file(name)?.file(), FallocateFlags::empty(), 0, bytes)?)
+        let file = self.file(name)?;
+        rustix::fs::fallocate(file.file(), FallocateFlags::empty(), 0, bytes).map_err(|error| {
+            let error = io::Error::from(error);
+            let path = file.path().display();
+            io::Error::new(error.kind(), format!("failed to allocate file `{path}`: {error}"))
+        })
     }
 }
 
@@ -169,7 +174,8 @@ fn no_follow() -> i32 {
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).bits().cast_signed()
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
+/// Makes the name of a new directory survive a crash.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent != Path::new("") => fs::File::open(parent)?.sync_all(),
         Some(_) | None => fs::File::open(".")?.sync_all(),
