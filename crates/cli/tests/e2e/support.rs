@@ -225,6 +225,10 @@ fn assert_no_secrets_in_files(directory: &Path) {
             assert_no_secrets_in_files(&path);
             continue;
         }
+        // Sockets of running agents are among them.
+        if !path.is_file() {
+            continue;
+        }
         let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();
         let secrets = TOKENS.iter().map(|(_, secret, _)| *secret).chain([GUEST_SECRET]);
         for secret in secrets {
