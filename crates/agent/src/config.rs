@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use evenkeel_core::id::{HostId, NodeName};
 use serde::Deserialize;
 
+use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
 use crate::pve::token::{Token, TokenError};
@@ -32,6 +33,12 @@ pub struct AgentConfig {
     /// Our own state.
     #[serde(default)]
     pub state: StateConfig,
+    /// Who may sign.
+    #[serde(default)]
+    pub trust: TrustConfig,
+    /// The host's own limits.
+    #[serde(default)]
+    pub policy: Policy,
     /// Numbers for Prometheus.
     #[serde(default)]
     pub metrics: MetricsConfig,
@@ -47,6 +54,8 @@ impl Default for AgentConfig {
             pve: PveConfig::default(),
             desired: DesiredConfig::default(),
             state: StateConfig::default(),
+            trust: TrustConfig::default(),
+            policy: Policy::default(),
             metrics: MetricsConfig::default(),
             interval: interval_default_s(),
         }
@@ -60,6 +69,24 @@ pub struct StateConfig {
     /// The state directory.
     pub dir: Option<PathBuf>,
 }
+
+/// `[trust]`: who may sign. Without the file nobody may, and everything destructive waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustConfig {
+    /// The trust file.
+    pub file: Option<PathBuf>,
+}
+
+impl TrustConfig {
+    /// The trust file that is meant; it need not be there.
+    pub fn path(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_TRUST))
+    }
+}
+
+/// Where the trust file is looked for if nobody says.
+pub const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
 
 /// `[metrics]`: numbers for Prometheus, on loopback.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -271,6 +298,16 @@ mod tests {
         let told = error.to_string();
         assert!(told.contains("urll") && told.contains('3'), "{told}");
         assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn g27_a_limit_that_cannot_hold_is_refused_with_its_place() {
+        let told =
+            read("[policy]\ndestructive_per_day = 5\nstatement_life_s = 90000\n").unwrap_err();
+        let told = told.to_string();
+        assert!(told.contains("60 to 86400") && told.contains("line 3"), "{told}");
+        let config = read("[trust]\nfile = \"/t.toml\"\n[policy]\npending_items = 7\n").unwrap();
+        assert_eq!((config.trust.path(), config.policy.pending_items), ("/t.toml".into(), 7));
     }
 
     #[test]

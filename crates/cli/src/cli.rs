@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
 pub(crate) use signing::{
     Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
@@ -49,6 +49,8 @@ pub(crate) enum Verb {
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(Doctor),
+    /// Show what was done and what came of it; check the journal; close an operation by hand
+    Journal(Journal),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
     /// Print the JSON Schema of desired files, for editors
@@ -238,6 +240,84 @@ pub(crate) struct Doctor {
     pub(crate) desired: Option<Utf8PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Arguments of `journal`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Journal {
+    #[command(subcommand)]
+    pub(crate) verb: Option<JournalVerb>,
+    #[command(flatten)]
+    pub(crate) list: JournalList,
+}
+
+/// What to do with the journal; without a word its operations are listed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalVerb {
+    /// Check every line of every segment, archive included; change nothing
+    Verify {
+        #[command(flatten)]
+        state: StateDir,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Close an operation whose outcome no evidence will tell; written down with your name
+    Resolve(Resolve),
+}
+
+/// Which operations are listed.
+#[derive(Debug, Args)]
+pub(crate) struct JournalList {
+    /// Only those of this guest, such as `lxc/101`
+    #[arg(long)]
+    pub(crate) guest: Option<GuestId>,
+    /// Only this one
+    #[arg(long)]
+    pub(crate) op: Option<OperationId>,
+    /// Only those that are not closed
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Only so many, the newest
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    #[command(flatten)]
+    pub(crate) state: StateDir,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `journal resolve`.
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// The operation, as `evenkeel journal --open` shows it
+    pub(crate) op: OperationId,
+    /// What you found: it happened, or it did not
+    #[arg(long = "as", value_name = "OUTCOME", value_enum)]
+    pub(crate) outcome: Outcome,
+    /// How you know; kept in the journal
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) state: StateDir,
+}
+
+/// What an operator found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Outcome {
+    /// It happened
+    Succeeded,
+    /// It did not happen
+    Failed,
+}
+
+/// Where the agent keeps its state.
+#[derive(Debug, Args)]
+pub(crate) struct StateDir {
+    /// The state directory [default: /var/lib/evenkeel; for other users than root
+    /// `$XDG_STATE_HOME/evenkeel`]
+    #[arg(long = "state", env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) dir: Option<Utf8PathBuf>,
 }
 
 /// Arguments of `validate`.

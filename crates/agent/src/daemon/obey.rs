@@ -148,11 +148,13 @@ impl Agent {
 
     /// Takes over what may change while the agent runs, and says what may not.
     fn take_config(&mut self, new: AgentConfig, ears: &mut Ears) {
-        let AgentConfig { host_id, pve, desired, state, metrics, interval } = &new;
+        let AgentConfig { host_id, pve, desired, state, trust, policy, metrics, interval } = &new;
         let fixed = [
             ("host_id", *host_id != self.config.host_id),
             ("[pve]", *pve != self.config.pve),
             ("[state]", *state != self.config.state),
+            ("[trust]", *trust != self.config.trust),
+            ("[policy]", *policy != self.config.policy),
             ("[metrics]", *metrics != self.config.metrics),
         ];
         for (what, changed) in fixed {

@@ -13,6 +13,7 @@
 
 mod approvals;
 mod court;
+mod decisions;
 mod error;
 mod execute;
 mod explain;

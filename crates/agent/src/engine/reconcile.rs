@@ -24,7 +24,7 @@ use super::error::{Fatal, PassError};
 use super::explain::explain;
 use super::gate::{Order, Site};
 use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, execute, pending, signed};
+use super::{Engine, Running, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
 use crate::queue::{Done, Work};
 
@@ -99,6 +99,7 @@ impl Engine {
     /// The second half: hands each guest's actions to its lane, where they are judged again.
     pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
         let Preview { actual, plan } = preview;
+        decisions::follow_plan(&self.hands, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
         self.restore_protection().await?;
         let id = self.next_pass;

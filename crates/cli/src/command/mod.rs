@@ -5,6 +5,7 @@ mod apply_by_agent;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod import;
+pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod run;

@@ -15,6 +15,7 @@ mod daemon_crash;
 mod daemon_looks;
 mod drift;
 mod importing;
+mod journal;
 mod keys;
 mod messages;
 mod server_trouble;

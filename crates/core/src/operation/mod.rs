@@ -75,28 +75,25 @@ impl Operation {
         Ok(Self { id, furthest: intent.first, intent, state, task: None })
     }
 
+    /// Takes in one more event, or stays as it was.
+    pub fn advance(&mut self, event: &OpEvent) -> Result<(), IllegalTransition> {
+        self.state = next(Some(&self.state), event)?;
+        match event {
+            OpEvent::RequestStarted { request, .. } => self.furthest = *request,
+            OpEvent::TaskRunning { upid } => self.task = Some(upid.clone()),
+            OpEvent::Started(_)
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => {}
+        }
+        Ok(())
+    }
+
     /// The same operation after one more event.
     pub fn after(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
-        let state = next(Some(&self.state), event)?;
-        let furthest = match event {
-            OpEvent::RequestStarted { request, .. } => *request,
-            OpEvent::Started(_)
-            | OpEvent::TaskRunning { .. }
-            | OpEvent::Succeeded { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => self.furthest,
-        };
-        let task = match event {
-            OpEvent::TaskRunning { upid } => Some(upid.clone()),
-            OpEvent::Started(_)
-            | OpEvent::RequestStarted { .. }
-            | OpEvent::Succeeded { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => self.task.clone(),
-        };
-        Ok(Self { state, furthest, task, ..self.clone() })
+        let mut operation = self.clone();
+        operation.advance(event).map(|()| operation)
     }
 }
 
