@@ -36,7 +36,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Status(arguments) => waiting(command::status::run(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
-        Verb::Journal(arguments) => command::journal::run(&arguments),
+        Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),

@@ -129,7 +129,7 @@ impl OpSummary {
         match event {
             OpEvent::TaskRunning { upid } => self.upid = Some(upid.clone()),
             OpEvent::Succeeded { warning, .. } => {
-                self.outcome = warning.clone().unwrap_or_default()
+                self.outcome = warning.clone().unwrap_or_default();
             }
             OpEvent::Failed { reason, .. } | OpEvent::Unknown { reason } => {
                 self.outcome.clone_from(reason);

@@ -1,7 +1,7 @@
 //! Killed in the middle, restarted: what was begun is adopted, never repeated. The simulator's log is the witness.
 
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::Event;
+use evenkeel_sim::{Effect, Event, Fault, Power, Simulator};
 
 use crate::agent::{Agent, status, status_when, wait_for, writes};
 use crate::daemon::kept;
@@ -75,4 +75,40 @@ fn a_guest_at_work_is_busy_and_holds_up_no_other() {
     let shown = status(&node, &[]).ends_with(0).stdout;
     assert!(shown.contains("task_running") && shown.contains("UPID:pve1:"), "{shown}");
     agent.signal("KILL");
+}
+
+#[test]
+fn an_operator_closes_an_unknown_outcome_through_the_running_agent() {
+    let (node, guest) = slow_start();
+    // The answer is lost, and before the tasks can be listed there are two that could be ours.
+    let start = "/lxc/100/status/start";
+    node.inject(Fault { times: Some(1), ..Effect::DropAfter.on(start) });
+    node.inject(Effect::DropBefore.on("/tasks"));
+    let agent = Agent::start(&node);
+    wait_for(|| agent.log(), || (writes(&node).len() == 1).then_some(()));
+    node.post(&format!("/nodes/pve1{start}"), "");
+    node.http.node.with(Simulator::clear_faults);
+    let unknown = status_when(&node, |status| status["operations"][0]["state"] == "unknown");
+    let op = unknown["operations"][0]["op"].as_str().unwrap().to_owned();
+    let shown = status(&node, &[]).ends_with(0).stdout;
+    assert!(shown.contains(&format!("evenkeel journal resolve {op} --as")), "{shown}");
+
+    // The operator looks, and says what is true.
+    let power = |sim: &mut Simulator| sim.world.guests.get(&100).unwrap().power.clone();
+    let runs = || matches!(node.http.node.with(power), Power::Running { .. });
+    wait_for(|| "a guest that runs".to_owned(), || runs().then_some(()));
+    let state = node.desk.work.path().join("state").display().to_string();
+    let resolve = ["resolve", &op, "--as", "succeeded", "--reason", "I looked", "--state", &state];
+    node.desk.run("journal", &resolve).ends_with(0);
+    node.desk.run("journal", &resolve).ends_with(5);
+    status_when(&node, |status| {
+        let in_sync = |guest: &serde_json::Value| guest["guest"] != "lxc/100";
+        status["operations"].as_array().is_some_and(Vec::is_empty)
+            && status["agent"]["guests"].as_array().unwrap().iter().all(in_sync)
+    });
+    agent.terminate();
+    let sent = writes(&node);
+    assert_eq!(sent.len(), 2, "one by the agent, one by the test: {sent:?}");
+    let journal = node.desk.run("journal", &["-o", "json", "--state", &state]).ends_with(0).json();
+    assert_eq!(journal["operations"][0]["guest"], guest.to_string(), "{journal:#}");
 }

@@ -26,16 +26,8 @@ fn without_an_agent_status_says_so_and_tells_what_the_journal_knows() {
 fn status_tells_what_is_locked_by_whom() {
     let node = kept(6);
     drift(&node, "lxc/100", "1");
-    node.http.node.with(|simulator| {
-        simulator.timings.copy_ms = 600_000;
-        let (id, secret, _) = evenkeel_sim::TOKENS[0];
-        let target = "/api2/json/nodes/pve1/vzdump";
-        let mut request =
-            evenkeel_sim::Request::new("POST", target).token(&format!("{id}={secret}"));
-        request = request.header("Content-Type", "application/x-www-form-urlencoded");
-        request.body = b"vmid=100&storage=local".to_vec();
-        simulator.submit(simulator.now_ms(), request);
-    });
+    node.http.node.with(|simulator| simulator.timings.copy_ms = 600_000);
+    node.post("/nodes/pve1/vzdump", "vmid=100&storage=local");
     let agent = Agent::start(&node);
     let held =
         status_when(&node, |status| status["agent"]["guests"][0]["held"][0]["code"] == "locked");
