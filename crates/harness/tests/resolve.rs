@@ -51,9 +51,15 @@ async fn closing_by_hand_what_is_being_looked_at_ends_nothing_else() {
         work_for(engine, Duration::from_secs(30)).await;
         let unknown: Vec<_> = engine.unknown().collect();
         let [(op, _)] = unknown[..] else { panic!("{unknown:?}") };
-        // Evidence is looked for again, and would be found in a minute.
+        // Evidence is looked for again, a minute after the request, and each question takes five seconds: the
+        // operator speaks while it is being read.
         engine.look_again();
-        work_for(engine, Duration::from_secs(1)).await;
+        rig.node.with(|sim| sim.inject(Effect::Latency { ms: 5_000 }.on("/lxc/114/")));
+        let asked = |sim: &mut Simulator| sim.records().len();
+        let before = rig.node.with(asked);
+        while rig.node.with(asked) < before + 3 {
+            work_for(engine, Duration::from_secs(1)).await;
+        }
         assert!(engine.is_settling());
         let note = "an operator looked".to_owned();
         assert_eq!(engine.resolve(op, Resolution::Failed, note.clone()).await?, Ok(()));
