@@ -76,7 +76,7 @@ impl Authority {
     ) -> Result<Self, AuthorityError> {
         let chain = Chain::read(state)?;
         let Some((path, first)) = trust_file.map(file::read).transpose()?.flatten() else {
-            return Ok(Self { host, standing: None, owed: Vec::new() });
+            return Ok(Self::nobody(host));
         };
         let owed = match chain.base() {
             Some(base) if base.head != first.head() => {
@@ -97,6 +97,17 @@ impl Authority {
             links += 1;
         }
         Ok(Self { host, standing: Some(Standing { base, links, trust }), owed })
+    }
+
+    /// The signers a chain begins with, and no rotation yet.
+    pub fn first(host: HostBinding, trust: Trust) -> Self {
+        let standing = Standing { base: trust.head(), links: 0, trust };
+        Self { host, standing: Some(standing), owed: Vec::new() }
+    }
+
+    /// Nobody may sign.
+    pub fn nobody(host: HostBinding) -> Self {
+        Self { host, standing: None, owed: Vec::new() }
     }
 
     /// The signers; none if there is no trust file, and then everything destructive waits.

@@ -6,12 +6,12 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
-use evenkeel_agent::engine::{Court, CourtLimits, Engine, Fatal, Hands, Progress};
+use evenkeel_agent::authority::Authority;
+use evenkeel_agent::engine::{Court, Engine, Fatal, Hands, Progress};
 use evenkeel_agent::journal::{Journal, JournalError, Limits, SimulatedDisk, Stamp, group};
+use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::Client;
 use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{HostBinding, Namespace, Signer, Trust, TrustVersion};
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
 use jiff::{SignedDuration, Timestamp};
@@ -101,16 +101,10 @@ impl Rig {
             key: host.key.fingerprint(),
         };
         let trust = Trust::genesis(TrustVersion(1), signers).expect("signers in a test are good");
-        let clock = Arc::clone(&self.ambient);
         self.court = Some(Court {
-            host: binding,
-            trust: Arc::new(RwLock::new(Some(trust))),
-            clock: Arc::new(move || {
-                let at = UnixSeconds(u64::try_from(clock.now().as_second()).unwrap_or(0));
-                Reading { now: at, mark: at, doubt: None }
-            }),
+            authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
-            limits: CourtLimits::default(),
+            policy: Policy::default(),
         });
         self
     }

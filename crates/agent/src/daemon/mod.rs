@@ -56,7 +56,7 @@ use told::Said;
 
 use crate::ambient::Ambient;
 use crate::config::AgentConfig;
-use crate::engine::{Court, Engine, Fatal, Hands, PassId, Progress};
+use crate::engine::{Court, CourtError, Engine, Fatal, Hands, PassId, Progress};
 use crate::journal::JournalHandle;
 use crate::pve::Client;
 use crate::pve::exchange::Exchange;
@@ -86,8 +86,6 @@ pub struct Setup {
     pub node: NodeName,
     /// Our token as tasks show it: `user@realm!token`.
     pub owner: String,
-    /// What judges destructive acts; without it they all wait.
-    pub court: Option<Court>,
     /// Clock and randomness.
     pub ambient: Arc<dyn Ambient>,
     /// Its version, for status and metrics.
@@ -100,6 +98,9 @@ pub enum DaemonError {
     /// The state directory cannot be used.
     #[error(transparent)]
     State(#[from] StateError),
+    /// Nothing could be judged.
+    #[error(transparent)]
+    Court(#[from] CourtError),
     /// The socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -192,9 +193,9 @@ impl Agent {
         board: Board,
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
-    ) -> Result<Self, Fatal> {
-        let Setup { config, config_path, state, exchange, node, owner, court, ambient, version } =
-            setup;
+    ) -> Result<Self, DaemonError> {
+        let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
+        let court = Court::open(&config, &state, &node, &journal).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let hands = Hands {
             client: client.clone(),
@@ -202,7 +203,7 @@ impl Agent {
             ambient: Arc::clone(&ambient),
             owner,
             frozen: Arc::new(move || state.is_frozen()),
-            court,
+            court: Some(court),
             listener: Arc::new(move |step| {
                 told::progress(&step);
                 // Nobody may be following, which is no error.

@@ -18,8 +18,8 @@ use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::registry;
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Expected, Found, Limits, OpResult, PendingId, PendingItem, Statement,
-    authorise, statement_of,
+    Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PendingId,
+    PendingItem, Statement, TrustVersion, authorise, statement_of,
 };
 use futures_util::future::FutureExt as _;
 use serde_json::json;
@@ -46,6 +46,8 @@ pub enum Submitted {
         /// How that stands.
         result: OpResult,
     },
+    /// The signers are these from now on; whatever was outstanding is void.
+    Rotated(TrustVersion),
     /// No.
     Refused(Refusal),
 }
@@ -56,6 +58,11 @@ impl Engine {
         let Some(court) = self.hands.court.clone() else {
             return Ok(Submitted::Refused(no_signers()));
         };
+        if let Ok(envelope) = Envelope::parse(bytes)
+            && let Some(Namespace::Rotate | Namespace::Recover) = envelope.claimed_namespace()
+        {
+            return self.rotate(court, bytes).await;
+        }
         let judged = self.judge_early(&court, bytes).await?;
         let order = match judged {
             Ok(order) => order,
@@ -112,6 +119,29 @@ impl Engine {
         self.meanwhile(async move { request(&hands, &court, op, guest, params).await }).await?
     }
 
+    /// Changes the signers. Acts being judged finish first; none is judged between the old list and the new one.
+    async fn rotate(&mut self, court: Court, bytes: &[u8]) -> Result<Submitted, Fatal> {
+        let (hands, bytes) = (self.hands.clone(), bytes.to_vec());
+        let rotation = async move {
+            let mut authority = court.authority.write().await;
+            let reading = hands.reading().await?;
+            let accepted = match authority.accept(&bytes, &reading, court.policy.limits()) {
+                Ok(accepted) => accepted,
+                Err(refusal) => {
+                    note_refusal(&hands, &bytes, &refusal).await?;
+                    return Ok(Submitted::Refused(refusal));
+                }
+            };
+            if let Err(error) = hands.begin(Record::Kept(accepted.record)).await? {
+                let refusal = Refusal::new(ReasonCode::Storage, error.to_string());
+                return Ok(Submitted::Refused(refusal));
+            }
+            *authority = accepted.authority;
+            Ok(Submitted::Rotated(authority.version().unwrap_or(TrustVersion(0))))
+        };
+        self.meanwhile(rotation).await?
+    }
+
     /// Signature, role, host, nonce, trust and time as they stand now, and the item that is meant.
     async fn judge_early(
         &self,
@@ -123,12 +153,12 @@ impl Engine {
             Ok(envelope) => envelope,
             Err(refusal) => return refused(refusal),
         };
-        let trust = court.trust.read().await.clone();
-        let Some(trust) = trust else {
+        let authority = court.authority.read().await.clone();
+        let Some(trust) = authority.trust() else {
             return refused(no_signers());
         };
-        let reading = (court.clock)();
-        let statement = match statement_of(&envelope, &trust, reading.now) {
+        let reading = self.hands.reading().await?;
+        let statement = match statement_of(&envelope, trust, reading.now) {
             Ok(statement) => statement,
             Err(refusal) => return refused(refusal),
         };
@@ -137,9 +167,9 @@ impl Engine {
             self.hands.journal.read(move |state, _| (state.ledger().spent(&nonce), waiting(state)));
         let (spent, items) = asked.await.map_err(Fatal::Journal)?;
         // As if the world were what was signed: what the world is, is asked in the lane.
-        let act = as_signed(court, &statement);
-        let limits = Limits { statement_life_max_s: court.limits.statement_life_max_s };
-        match authorise(&envelope, &act, &trust, &reading, &spent, limits) {
+        let act = as_signed(authority.host(), &statement);
+        let limits = court.policy.limits();
+        match authorise(&envelope, &act, trust, &reading, &spent, limits) {
             Decision::Allowed(_) => {}
             Decision::Replay { op, result } => return Ok(Err(Submitted::Replay { op, result })),
             Decision::Refused(refusal) => return refused(refusal),
@@ -164,7 +194,7 @@ fn busy(refusal: &LaneRefusal) -> Refusal {
     Refusal::new(ReasonCode::Busy, why)
 }
 
-fn as_signed(court: &Court, statement: &Statement) -> Act {
+fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
     let found = match &statement.expected {
         Expected::Guest { identity, digest } => {
             Found::Guest { identity: *identity, digest: digest.clone() }
@@ -173,7 +203,7 @@ fn as_signed(court: &Court, statement: &Statement) -> Act {
     };
     Act {
         op: statement.op,
-        host: court.host.clone(),
+        host: host.clone(),
         guest: statement.guest,
         found,
         params: statement.params.clone(),

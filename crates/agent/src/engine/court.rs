@@ -1,75 +1,103 @@
-//! What judging a destructive act needs: whose host this is, whom it trusts, what time it is, what root allows.
+//! What judging a destructive act needs: whose host this is, whom it trusts, what root allows.
 //!
-//! Shared by all lanes. Who holds the trust for reading while it judges keeps a rotation out until the decision is on
-//! disk: what was allowed under one list of signers never begins under the next.
+//! Opened once at the start, from the host key, root's trust file and the rotations in the journal. Who holds the
+//! authority for reading while it judges keeps a rotation out until the decision is on disk: what was allowed under
+//! one list of signers never begins under the next.
 
 use std::fmt;
 use std::sync::Arc;
 
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::id::{HostId, IdError, NodeName};
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::clock::Reading;
-use evenkeel_core::sign::{HostBinding, PendingItem, STATEMENT_LIFE_MAX_S, Trust};
+use evenkeel_core::sign::{HostBinding, PendingItem};
 use tokio::sync::RwLock;
+
+use crate::authority::{Authority, AuthorityError};
+use crate::config::AgentConfig;
+use crate::host_key::{HostKey, HostKeyError};
+use crate::journal::{AppendError, JournalHandle};
+use crate::policy::Policy;
+use crate::state_dir::StateDir;
 
 /// The judge's bench of one host.
 #[derive(Clone)]
 pub struct Court {
-    /// This host, as statements name it.
-    pub host: HostBinding,
-    /// The signers; none while nobody is enrolled.
-    pub trust: Arc<RwLock<Option<Trust>>>,
-    /// The effective clock.
-    pub clock: Arc<dyn Fn() -> Reading + Send + Sync>,
+    /// Who may sign, on which host.
+    pub authority: Arc<RwLock<Authority>>,
     /// The host key's signature around an item that waits.
     pub seal: Seal,
     /// Root's limits.
-    pub limits: CourtLimits,
+    pub policy: Policy,
 }
 
 /// Puts the host key's signature around an item; the answer is the envelope.
 pub type Seal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;
 
-/// What root allows, whatever is signed.
-#[derive(Debug, Clone, Copy)]
-pub struct CourtLimits {
-    /// How long a statement may live.
-    pub statement_life_max_s: u64,
-    /// Destructive acts begun in 24 hours.
-    pub destructive_per_day: usize,
-    /// Items that wait at a time.
-    pub pending_max: usize,
-    /// How long an item waits.
-    pub pending_life_s: u64,
-}
-
-/// More destruction in a day than a person means by hand is a script or a thief.
-const DESTRUCTIVE_PER_DAY: usize = 10;
-/// More items than a person can read are a flood.
-const PENDING_MAX: usize = 256;
-/// What nobody signed in a month nobody wants.
-const PENDING_LIFE_S: u64 = 30 * 24 * 60 * 60;
-
-impl Default for CourtLimits {
-    fn default() -> Self {
-        Self {
-            statement_life_max_s: STATEMENT_LIFE_MAX_S,
-            destructive_per_day: DESTRUCTIVE_PER_DAY,
-            pending_max: PENDING_MAX,
-            pending_life_s: PENDING_LIFE_S,
-        }
-    }
+/// Why nothing can be judged, and the agent does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum CourtError {
+    /// The host key cannot be used.
+    #[error(transparent)]
+    HostKey(#[from] HostKeyError),
+    /// The trust file or the chain of rotations cannot be used.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The node's name is no name for a host.
+    #[error("`host_id` is not set, and the node's name cannot stand for it")]
+    HostId(#[source] IdError),
+    /// The journal does not take what the start found.
+    #[error("the journal cannot be written")]
+    Journal(#[from] AppendError),
 }
 
 impl Court {
-    /// The effective time.
-    pub fn now(&self) -> UnixSeconds {
-        (self.clock)().now
+    /// Opens it. No trust file means that nobody may sign, and everything destructive waits; one that is there and
+    /// wrong means that nothing starts.
+    pub async fn open(
+        config: &AgentConfig,
+        state: &StateDir,
+        node: &NodeName,
+        journal: &JournalHandle,
+    ) -> Result<Self, CourtError> {
+        let key = HostKey::load_or_create(state.path())?;
+        let id: HostId = match &config.host_id {
+            Some(id) => id.clone(),
+            None => node.as_str().parse().map_err(CourtError::HostId)?,
+        };
+        let host = HostBinding { id, key: key.public().fingerprint() };
+        let trust = config.trust.path();
+        let loaded = journal.read(move |state, _| Authority::load(Some(&trust), host, state));
+        let authority = loaded.await??;
+        for record in authority.owed() {
+            journal.append(record.clone()).await?;
+        }
+        Ok(Self {
+            authority: Arc::new(RwLock::new(authority)),
+            seal: Arc::new(move |item| key.sign_pending(item)),
+            policy: config.policy,
+        })
+    }
+
+    /// This host, as statements name it.
+    pub(super) async fn host(&self) -> HostBinding {
+        self.authority.read().await.host().clone()
+    }
+}
+
+impl CourtError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::HostKey(error) => error.hint(),
+            Self::Authority(error) => error.hint(),
+            Self::HostId(_) => "set `host_id` in agent.toml".to_owned(),
+            Self::Journal(_) => "mend the disk of the state directory, then start again".to_owned(),
+        }
     }
 }
 
 impl fmt::Debug for Court {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Court").field("host", &self.host).finish_non_exhaustive()
+        f.debug_struct("Court").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

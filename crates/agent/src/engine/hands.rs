@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use evenkeel_core::sign::clock::Reading;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -14,6 +15,7 @@ use super::court::Court;
 use super::error::Fatal;
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
+use crate::effective_clock;
 use crate::journal::{AppendError, JournalHandle, Record};
 use crate::pve::Client;
 
@@ -77,6 +79,11 @@ impl Hands {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
         let now = reading.unwrap_or_else(|| self.ambient.now());
         UnixSeconds(u64::try_from(now.as_second()).unwrap_or(0))
+    }
+
+    /// The time to judge by.
+    pub(super) async fn reading(&self) -> Result<Reading, Fatal> {
+        effective_clock::read(self.ambient.as_ref(), &self.journal).await.map_err(Fatal::Journal)
     }
 
     /// A fresh name.

@@ -40,7 +40,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
 pub use approvals::Submitted;
-pub use court::{Court, CourtLimits, Seal};
+pub use court::{Court, CourtError, Seal};
 pub use error::{Fatal, PassError};
 pub use gate::Cleared;
 pub use hands::{Hands, Progress};

@@ -14,7 +14,7 @@ use evenkeel_core::loss::losses;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::{Held, Plan};
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::{Envelope, Expected, PendingId, PendingItem, Trust, TrustVersion};
+use evenkeel_core::sign::{Envelope, Expected, PendingId, PendingItem, TrustVersion};
 use serde::{Deserialize, Serialize};
 
 use super::Hands;
@@ -98,7 +98,7 @@ pub(super) async fn follow_plan(
     plan: &Plan,
     actual: &Snapshot,
 ) -> Result<(), Fatal> {
-    let version = version(court).await;
+    let (version, now) = (version(court).await, hands.reading().await?.now);
     let known = hands.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let busy: BTreeSet<GuestId> =
         plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
@@ -106,7 +106,7 @@ pub(super) async fn follow_plan(
     let over = |item: &PendingItem, waiting: &Waiting| {
         let still = wanted.iter().any(|wanted| wanted.is(item, version));
         let same = || is_unchanged(item, actual) && item.trust_version == version;
-        let late = court.now() >= item.raised_at.plus(court.limits.pending_life_s);
+        let late = now >= item.raised_at.plus(court.policy.pending_life_s());
         late || match waiting.from {
             RaisedBy::Plan => !still && !busy.contains(&item.guest),
             RaisedBy::Request => !same() && !busy.contains(&item.guest),
@@ -122,7 +122,7 @@ pub(super) async fn follow_plan(
     }
     let new =
         wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
-    for wanted in new.take(court.limits.pending_max.saturating_sub(left)) {
+    for wanted in new.take(max(court).saturating_sub(left)) {
         if let Some(guest) = actual.guests.get(&wanted.guest.vmid) {
             // What cannot be raised now is tried again by the next pass; the action stays held meanwhile.
             if let Err(refusal) = raise(hands, court, wanted, guest, RaisedBy::Plan).await? {
@@ -160,8 +160,8 @@ pub(super) async fn raise(
     from: RaisedBy,
 ) -> Result<Result<PendingId, Refusal>, Fatal> {
     let known = hands.journal.read(|state, _| waiting(state).len()).await;
-    if known.map_err(Fatal::Journal)? >= court.limits.pending_max {
-        let why = format!("{} items wait already", court.limits.pending_max);
+    if known.map_err(Fatal::Journal)? >= max(court) {
+        let why = format!("{} items wait already", max(court));
         return Ok(Err(Refusal::new(ReasonCode::Budget, why)));
     }
     let anchor = match anchor(hands).await {
@@ -171,14 +171,14 @@ pub(super) async fn raise(
     let snapshots = observe_snapshots(&hands.client, guest.id).await.ok();
     let item = PendingItem {
         op: wanted.op,
-        host: court.host.clone(),
+        host: court.host().await,
         guest: wanted.guest,
         guest_name: name_of(guest),
         expected: wanted.expected.clone(),
         params: wanted.params.clone(),
         losses: losses(wanted.op, &wanted.params, guest, snapshots.as_deref()),
         last_backup: last_backup(hands, guest.id).await,
-        raised_at: court.now(),
+        raised_at: hands.reading().await?.now,
         trust_version: version(court).await,
     };
     let sealed =
@@ -207,7 +207,11 @@ pub(super) async fn end(hands: &Hands, id: PendingId) -> Result<(), Fatal> {
 }
 
 pub(super) async fn version(court: &Court) -> TrustVersion {
-    court.trust.read().await.as_ref().map_or(TrustVersion(0), Trust::version)
+    court.authority.read().await.version().unwrap_or(TrustVersion(0))
+}
+
+fn max(court: &Court) -> usize {
+    usize::try_from(court.policy.pending_items).unwrap_or(usize::MAX)
 }
 
 fn name_of(guest: &Guest) -> String {

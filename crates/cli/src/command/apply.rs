@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
+    Court, CourtError, End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
 };
 use evenkeel_agent::journal::JournalHandle;
 use evenkeel_agent::state_dir::{StateDir, StateError};
@@ -74,6 +74,8 @@ async fn start(
     journal: JournalHandle,
     ambient: Arc<dyn Ambient>,
 ) -> Result<Engine, Failure> {
+    let node = connection.client.node();
+    let court = Court::open(&connection.config, state, node, &journal).await?;
     let frozen = state.clone();
     let hands = Hands {
         client: connection.client.clone(),
@@ -81,7 +83,7 @@ async fn start(
         ambient,
         owner: connection.token_id.clone(),
         frozen: Arc::new(move || frozen.is_frozen()),
-        court: None,
+        court: Some(court),
         listener: Arc::new(tell),
     };
     Ok(Engine::start(hands, LaneLimits::default()).await?)
@@ -272,6 +274,17 @@ impl From<PassError> for Failure {
             PassError::Actual(error) => error.into(),
             PassError::Fatal(error) => error.into(),
         }
+    }
+}
+
+impl From<CourtError> for Failure {
+    fn from(error: CourtError) -> Self {
+        let hint = error.hint();
+        let exit = match &error {
+            CourtError::HostKey(_) | CourtError::Journal(_) => Exit::Failed,
+            CourtError::Authority(_) | CourtError::HostId(_) => Exit::Invalid,
+        };
+        Self::wrapping(exit, error).hint(hint)
     }
 }
 

@@ -37,7 +37,6 @@ pub(crate) async fn run(arguments: &cli::Run) -> Result<Exit, Failure> {
         exchange,
         node,
         owner,
-        court: None,
         ambient: Arc::new(Machine),
         version: env!("CARGO_PKG_VERSION"),
     };
@@ -49,6 +48,7 @@ impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         match error {
             DaemonError::State(error) => error.into(),
+            DaemonError::Court(error) => error.into(),
             DaemonError::Fatal(error) => error.into(),
             DaemonError::Socket(_) => Self::wrapping(Exit::Failed, error)
                 .hint("is the path longer than 107 bytes? name another with `dir` under [state]"),

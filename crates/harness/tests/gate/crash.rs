@@ -53,5 +53,5 @@ async fn a_signed_destroy_survives_a_crash_at_every_step() {
     println!(
         "{polls} crash points: {destroyed} ended destroyed, {given_back} were protected again"
     );
-    assert!(polls > 30 && destroyed > 1 && given_back > 1);
+    assert!(polls > 30 && destroyed > 1 && given_back > 0);
 }

@@ -1,9 +1,10 @@
 //! Everything is judged again in the lane: what changed after the signature stops the act.
 
-use evenkeel_agent::engine::{CourtLimits, End, Submitted};
+use evenkeel_agent::authority::Authority;
+use evenkeel_agent::engine::{End, Submitted};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{Role, Trust, TrustVersion};
+use evenkeel_core::sign::{HostBinding, Role, Trust, TrustVersion};
 use evenkeel_harness::Rig;
 use evenkeel_sim::Event;
 
@@ -20,6 +21,7 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
             Ok(match engine.submit_approval(approval.as_bytes()).await? {
                 Submitted::Refused(refusal) => refusal.reason,
                 Submitted::Replay { .. } => ReasonCode::Replay,
+                Submitted::Rotated(_) => panic!("an act is no rotation"),
                 accepted @ Submitted::Accepted(_) => {
                     let end = ended(engine, accepted).await.end;
                     let End::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
@@ -32,6 +34,13 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
         .unwrap();
     assert_eq!(writes(rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
     reason
+}
+
+/// Other signers from one moment to the next, as a rotation would leave them.
+async fn replace(rig: &Rig, other: impl FnOnce(HostBinding) -> Authority) {
+    let mut authority = rig.court.as_ref().unwrap().authority.write().await;
+    let host = authority.host().clone();
+    *authority = other(host);
 }
 
 fn guest() -> GuestId {
@@ -93,7 +102,7 @@ async fn a_rotation_between_signature_and_execution_voids_it() {
     let reason = held_after(&rig, async |rig| {
         let signers = vec![anna().signer(Role::Operational), vault().signer(Role::Recovery)];
         let next = Trust::genesis(TrustVersion(2), signers).unwrap();
-        *rig.court.as_ref().unwrap().trust.write().await = Some(next);
+        replace(rig, |host| Authority::first(host, next)).await;
     })
     .await;
     assert_eq!(reason, ReasonCode::TrustVersion);
@@ -103,7 +112,7 @@ async fn a_rotation_between_signature_and_execution_voids_it() {
 async fn with_nobody_enrolled_nothing_destructive_runs() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
-        *rig.court.as_ref().unwrap().trust.write().await = None;
+        replace(rig, Authority::nobody).await;
     })
     .await;
     assert_eq!(reason, ReasonCode::UnknownSigner);
@@ -112,8 +121,7 @@ async fn with_nobody_enrolled_nothing_destructive_runs() {
 #[tokio::test(start_paused = true)]
 async fn g23_the_hosts_own_budget_stops_even_what_is_signed() {
     let mut rig = rig().await;
-    let limits = CourtLimits { destructive_per_day: 0, ..CourtLimits::default() };
-    rig.court.as_mut().unwrap().limits = limits;
+    rig.court.as_mut().unwrap().policy.destructive_per_day = 0;
     assert_eq!(held_after(&rig, async |_| {}).await, ReasonCode::Budget);
 }
 
@@ -141,8 +149,7 @@ async fn g26_an_item_that_ended_is_not_executed_later() {
 #[tokio::test(start_paused = true)]
 async fn g25_a_flood_of_items_is_bounded_and_at_rest_nothing_is_written() {
     let mut rig = rig().await;
-    let limits = CourtLimits { pending_max: 2, ..CourtLimits::default() };
-    rig.court.as_mut().unwrap().limits = limits;
+    rig.court.as_mut().unwrap().policy.pending_items = 2;
     let all = desired(
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }\n\
          guest.102 = { kind = \"lxc\", state = \"absent\" }\nguest.103 = { kind = \"qemu\", state = \"absent\" }",

@@ -9,17 +9,19 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{Operation, Repeat, UnixSeconds};
+use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::registry;
 use evenkeel_core::sign::{
-    self, Approved, Decision, Envelope, Limits, PendingId, PendingItem, Statement, Trust, authorise,
+    self, Approved, Decision, Envelope, PendingId, PendingItem, Statement, authorise,
 };
 use serde_json::{Value, json};
 use tokio::sync::RwLockReadGuard;
 
 use super::{Act, Cleared};
+use crate::authority::Authority;
+use crate::budget;
 use crate::engine::Hands;
 use crate::engine::court::Court;
 use crate::engine::error::Fatal;
@@ -43,11 +45,8 @@ pub(in crate::engine) struct SignedOrder {
 /// What the gate let through, with the signers it was judged by held fast.
 pub(in crate::engine) struct Held<'c> {
     pub(in crate::engine) cleared: Cleared,
-    pub(in crate::engine) _trust: RwLockReadGuard<'c, Option<Trust>>,
+    pub(in crate::engine) _authority: RwLockReadGuard<'c, Authority>,
 }
-
-/// A day, for the budget.
-const DAY_S: u64 = 24 * 60 * 60;
 
 /// Judges a signed act now.
 pub(in crate::engine) async fn clear_signed<'c>(
@@ -73,20 +72,22 @@ pub(in crate::engine) async fn clear_signed<'c>(
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
     let found = found(hands, &fresh, &order.anchor).await?;
-    let trust = court.trust.read().await;
-    let Some(signers) = trust.as_ref() else {
+    let authority = court.authority.read().await;
+    let Some(signers) = authority.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
     };
-    let (id, nonce) = (order.id, order.statement.nonce);
+    let reading = hands.reading().await?;
+    let (id, nonce, policy, node_now) =
+        (order.id, order.statement.nonce, court.policy, hands.node_now());
     let asked = hands.journal.read(move |state, _| {
-        let begun: Vec<UnixSeconds> = state.ledger().signed().map(sent_at).collect();
-        (waiting(state).contains_key(&id), state.ledger().spent(&nonce), begun)
+        let ledger = state.ledger();
+        let budget = budget::judge(ledger, &policy, node_now);
+        (waiting(state).contains_key(&id), ledger.spent(&nonce), budget)
     });
-    let (waits, spent, begun) = asked.await.map_err(Fatal::Journal)?;
+    let (waits, spent, budget) = asked.await.map_err(Fatal::Journal)?;
     let (op, guest, params) = (order.item.op, order.item.guest, order.item.params.clone());
-    let act = sign::Act { op, host: court.host.clone(), guest, found, params };
-    let limits = Limits { statement_life_max_s: court.limits.statement_life_max_s };
-    let reading = (court.clock)();
+    let act = sign::Act { op, host: authority.host().clone(), guest, found, params };
+    let limits = court.policy.limits();
     let approved = match authorise(&order.envelope, &act, signers, &reading, &spent, limits) {
         Decision::Allowed(approved) => approved,
         Decision::Refused(refusal) => return Ok(Err(refusal)),
@@ -98,19 +99,13 @@ pub(in crate::engine) async fn clear_signed<'c>(
     if !waits {
         return refuse(ReasonCode::NotPending, "the item it approves no longer waits".to_owned());
     }
-    let today = begun.iter().filter(|at| at.plus(DAY_S) > hands.node_now()).count();
-    if today >= court.limits.destructive_per_day {
-        let why = format!("{today} signed acts were begun in the last 24 hours, the host's limit");
-        return refuse(ReasonCode::Budget, why);
+    if let Err(refusal) = budget {
+        return Ok(Err(refusal));
     }
     match cleared(order, &fresh, &approved) {
-        Ok(cleared) => Ok(Ok(Held { cleared, _trust: trust })),
+        Ok(cleared) => Ok(Ok(Held { cleared, _authority: authority })),
         Err(refusal) => Ok(Err(refusal)),
     }
-}
-
-fn sent_at(operation: &Operation) -> UnixSeconds {
-    operation.intent.sent_at
 }
 
 fn cleared(order: &SignedOrder, fresh: &Guest, approved: &Approved) -> Result<Cleared, Refusal> {
