@@ -129,7 +129,9 @@ impl Engine {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
             }
+            // In a fixed order, so that a run can be replayed.
             tokio::select! {
+                biased;
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
             }
@@ -185,6 +187,7 @@ impl Engine {
         tokio::pin!(other);
         loop {
             tokio::select! {
+                biased;
                 done = &mut other => return Ok(done),
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
