@@ -1,18 +1,17 @@
 //! The end of a run: everything is well again, and so the node must become what is wanted, and then rest.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_agent::journal::Files;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::Plan;
-use evenkeel_sim::{Guest, World};
+use evenkeel_sim::Guest;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::desk::Command;
 use crate::run::{LifeEnd, Run, Waited, wait};
-use crate::scene::{Wish, second_slot};
+use crate::scene::{Wish, loose, second_slot};
 use crate::weather::Weather;
 use crate::wire::Panics;
 
@@ -26,9 +25,9 @@ const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 /// After so many passes somebody closes by hand what evidence could not close.
 const OPERATOR_COMES: u32 = 25;
 
-/// A day of rest, one pass every twenty minutes.
-const IDLE_PASSES: u32 = 72;
-const IDLE_PAUSE: Duration = Duration::from_mins(20);
+/// A day of rest, one pass every hour.
+const IDLE_PASSES: u32 = 24;
+const IDLE_PAUSE: Duration = Duration::from_hours(1);
 
 impl Run {
     /// Heals, converges, checks, rests.
@@ -200,26 +199,4 @@ fn differs(wish: &Wish, found: &Guest) -> impl Iterator<Item = &'static str> {
     .into_iter()
     .filter(|(_, right)| !right)
     .map(|(key, _)| key)
-}
-
-/// Volumes of a guest that its file does not mention, but perhaps in a snapshot.
-fn loose(world: &World, guest: GuestId) -> BTreeSet<String> {
-    let Some(found) = world.guest(guest) else { return BTreeSet::new() };
-    let values = found.config.active.values().chain(found.config.pending.values());
-    let mentioned: BTreeSet<&str> = values.filter_map(|value| value.split(',').next()).collect();
-    let mut loose = BTreeSet::new();
-    for (storage, contents) in &world.storages {
-        for (name, volume) in &contents.volumes {
-            let of_guest = volume.vmid == Some(guest.vmid) && volume.content != "backup";
-            let mentioned = mentioned.iter().any(|value| {
-                value.split_once(':').is_some_and(|(on, volume)| {
-                    on == storage && (volume == name || volume.ends_with(&format!("/{name}")))
-                })
-            });
-            if of_guest && !mentioned {
-                loose.insert(format!("{storage}:{name}"));
-            }
-        }
-    }
-    loose
 }

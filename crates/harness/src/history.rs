@@ -48,28 +48,30 @@ impl History {
         for name in names {
             let bytes = image.read(&name).map_err(|error| error.to_string())?;
             for line in bytes.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()) {
-                self.take(line).map_err(|why| format!("{name}: {why}"))?;
+                // After a crash the tail may be torn, until the next start has cut it.
+                if self.take(line).is_none() {
+                    break;
+                }
             }
             self.newest = name;
         }
         Ok(())
     }
 
-    fn take(&mut self, line: &[u8]) -> Result<(), String> {
-        let text = str::from_utf8(line).map_err(|_| "a synced line is not text".to_owned())?;
-        let seq = text.strip_prefix("{\"seq\":").and_then(|rest| rest.split(',').next());
-        let seq: u64 = seq.and_then(|seq| seq.parse().ok()).ok_or("a line without number")?;
+    fn take(&mut self, line: &[u8]) -> Option<()> {
+        let text = str::from_utf8(line).ok()?;
+        let seq: u64 = text.strip_prefix("{\"seq\":")?.split(',').next()?.parse().ok()?;
         if seq <= self.last {
-            return Ok(());
+            return Some(());
         }
-        let line: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let line: Value = serde_json::from_str(text).ok()?;
+        let sum = line["sum"].as_str()?.to_owned();
         self.last = seq;
-        let sum = line["sum"].as_str().unwrap_or_default().to_owned();
         self.sums.insert(seq, sum);
         if line["type"] == "op" {
             self.take_op(seq, &line);
         }
-        Ok(())
+        Some(())
     }
 
     fn take_op(&mut self, seq: u64, line: &Value) {

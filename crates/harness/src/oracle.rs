@@ -18,6 +18,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 use crate::history::History;
+use crate::scene::loose;
 
 /// So many readings of one guest can overlap at most: a lane's, and one of each pass that overtakes it.
 const READINGS_KEPT: usize = 16;
@@ -40,11 +41,15 @@ struct Inner {
     /// Several: a pass reads beside the lanes.
     pending: BTreeMap<GuestId, VecDeque<Told>>,
     listed_ms: Option<u64>,
+    /// The volumes that hung on nothing when volumes were last listed.
+    listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
     frozen_since_ms: Option<u64>,
     /// Keys that were ever declared, by guest.
     declared: BTreeMap<GuestId, BTreeSet<String>>,
     /// The call of the disk that goes wrong.
     armed: Option<(u64, Fault)>,
+    /// When this life's disk was first seen to have failed.
+    failed_ms: Option<u64>,
     next_ticket: u64,
     /// What happened, line by line, if somebody wants to read it.
     story: Option<Vec<String>>,
@@ -133,6 +138,7 @@ impl Oracle {
         inner.disk = disk.clone();
         (inner.status, inner.pending, inner.listed_ms) = Default::default();
         inner.awaited.clear();
+        inner.failed_ms = None;
     }
 
     /// The call of the disk that goes wrong.
@@ -194,6 +200,7 @@ impl Oracle {
     pub(crate) fn sent(&self, node: &InProcess, request: &Request) -> Ticket {
         let (now_ms, record) = node.with(|sim| (sim.now_ms(), sim.records().len()));
         let mut inner = self.inner();
+        inner.look_at_disk(now_ms);
         let target = request.target();
         inner.trace_of(&[&now_ms.to_string(), request.method().as_str(), &target]);
         inner.trace_of(&[&request.body().unwrap_or_default()]);
@@ -238,7 +245,13 @@ impl Oracle {
                 readings.push_back(told);
                 readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
             }
-            Call::Content => inner.listed_ms = Some(now_ms),
+            Call::Content => {
+                inner.listed_ms = Some(now_ms);
+                inner.listed_loose = node.with(|sim| {
+                    let guests = sim.world.guests.values().map(|guest| guest.id);
+                    guests.map(|guest| (guest, loose(&sim.world, guest))).collect()
+                });
+            }
             Call::OtherRead | Call::Write => {}
         }
     }
@@ -262,6 +275,16 @@ impl Inner {
         }
     }
 
+    /// Notices when the disk has failed. Of a full one the journal may have made room.
+    fn look_at_disk(&mut self, now_ms: u64) {
+        let failed = self
+            .armed
+            .is_some_and(|(call, fault)| fault != Fault::NoSpace && self.disk.calls() > call);
+        if failed {
+            self.failed_ms.get_or_insert(now_ms);
+        }
+    }
+
     /// Folds words into the trace (FNV-1a).
     fn trace_of(&mut self, words: &[&str]) {
         for byte in words.iter().flat_map(|word| word.bytes().chain([0])) {
@@ -281,15 +304,13 @@ impl Inner {
             self.is_within_the_caps(),
             self.is_fresh(now_ms, &write),
             self.is_declared(&write),
+            self.allocates_once(&write),
             has_a_digest(&write),
         ];
         let place = format!("{} at {now_ms} ms", request.call());
         self.broken.extend(found.into_iter().flatten().map(|what| format!("{what}: {place}")));
-        // Of a full disk the journal may have made room; after anything else no sync can be trusted.
-        let failed = self
-            .armed
-            .is_some_and(|(call, fault)| fault != Fault::NoSpace && self.disk.calls() > call);
-        if failed {
+        // What was synced before may leave in the same moment; then the agent must have ended.
+        if self.failed_ms.is_some_and(|failed_ms| failed_ms < now_ms) {
             self.broken.push(format!("(5) sent after the disk failed: {place}"));
         }
     }
@@ -363,6 +384,20 @@ impl Inner {
             return Some("(2) the host was frozen".to_owned());
         }
         None
+    }
+
+    /// Nothing is allocated beside a volume that may be what an earlier write left.
+    fn allocates_once(&self, write: &Write) -> Option<String> {
+        let loose = self.listed_loose.get(&write.guest)?;
+        let again = |value: &String| {
+            let volume = value.split(',').next().unwrap_or_default();
+            let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
+            fresh.is_some_and(|(storage, _)| {
+                loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+            })
+        };
+        let again = write.kind == ActionKind::SetConfig && write.params.values().any(again);
+        again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
     }
 
     /// Invariant 8.

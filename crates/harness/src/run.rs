@@ -195,38 +195,39 @@ impl Run {
         self.weather.pass(&self.rig.node);
         self.tell_progress();
         match self.dice.below(100) {
-            0..=17 => self.tell(commands, Command::Pass),
-            18..=33 => {
+            0..=21 => self.tell(commands, Command::Pass),
+            22..=35 => {
                 let fault = Weather::fault(&mut self.dice, &self.guests);
                 self.note(|| format!("{fault:?}"));
                 self.rig.node.with(|sim| sim.inject(fault));
             }
-            34..=45 => {
+            36..=45 => {
                 let told = self.weather.event(&mut self.dice, &self.rig.node, &self.guests);
                 self.note(|| told);
             }
-            46..=54 => self.change_wishes(),
-            55..=58 => return self.kill(agent).await,
-            59..=61 => self.arm_disk(),
-            62 => {
+            46..=57 => self.change_wishes(),
+            58 | 59 => return self.kill(agent).await,
+            60 => self.arm_disk(),
+            61 => {
                 let within = Duration::from_secs(self.dice.between(0, 90));
                 self.tell(commands, Command::ShutDown(within));
             }
-            63 => {
-                let down = self.dice.percent(50);
+            62 => {
+                let down = self.dice.percent(40);
                 self.rig.wire.set_down(down);
             }
-            64 => {
+            63 => {
                 let here = *self.dice.pick(&[Panics::BeforeSending, Panics::AfterAnswer]);
                 self.rig.wire.panic_once(here);
             }
-            65 => {
-                let frozen = self.dice.percent(40);
+            64 => {
+                let frozen = self.dice.percent(50);
                 self.freeze(frozen);
             }
-            66..=68 => {
+            65..=68 => {
                 Weather::heal(&self.rig.node, &self.guests);
                 self.rig.wire.set_down(false);
+                self.freeze(false);
                 self.make_room();
             }
             _ => {

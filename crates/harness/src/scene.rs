@@ -3,7 +3,7 @@
 //! Wishes are kept as plain numbers and texts, so that the end of a run can be judged on the node's own files,
 //! without evenkeel's reading of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use evenkeel_core::desired::{self, Desired};
@@ -181,4 +181,26 @@ pub(crate) fn second_slot(kind: GuestKind) -> &'static str {
         GuestKind::Lxc => "mp1",
         GuestKind::Qemu => "scsi1",
     }
+}
+
+/// Volumes of a guest that its file does not mention, but perhaps in a snapshot.
+pub(crate) fn loose(world: &World, guest: GuestId) -> BTreeSet<String> {
+    let Some(found) = world.guest(guest) else { return BTreeSet::new() };
+    let values = found.config.active.values().chain(found.config.pending.values());
+    let mentioned: BTreeSet<&str> = values.filter_map(|value| value.split(',').next()).collect();
+    let mut loose = BTreeSet::new();
+    for (storage, contents) in &world.storages {
+        for (name, volume) in &contents.volumes {
+            let of_guest = volume.vmid == Some(guest.vmid) && volume.content != "backup";
+            let mentioned = mentioned.iter().any(|value| {
+                value.split_once(':').is_some_and(|(on, volume)| {
+                    on == storage && (volume == name || volume.ends_with(&format!("/{name}")))
+                })
+            });
+            if of_guest && !mentioned {
+                loose.insert(format!("{storage}:{name}"));
+            }
+        }
+    }
+    loose
 }

@@ -7,8 +7,10 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
-    let after = |name: &str| args.iter().skip_while(|arg| *arg != name).nth(1).cloned();
-    let seeds = after("--seeds").unwrap_or_else(|| "0..100".to_owned());
+    // The last one counts, so that a script's own options can be overruled.
+    let after =
+        |name: &str| args.iter().rposition(|arg| arg == name).and_then(|at| args.get(at + 1));
+    let seeds = after("--seeds").map_or("0..100", String::as_str);
     let Some((Ok(from), Ok(to))) =
         seeds.split_once("..").map(|(from, to)| (from.parse(), to.parse()))
     else {
