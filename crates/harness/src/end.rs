@@ -48,7 +48,9 @@ impl Run {
             self.weather.pass(&self.rig.node);
             self.tell_progress();
             found = self.desk.take_plan();
-            let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
+            // Somebody else's last act may still be under way.
+            let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan))
+                && !self.rig.node.with(|sim| sim.is_at_work());
             if settled && self.desk.is_idle() && self.desk.unknown().is_empty() {
                 break;
             }
