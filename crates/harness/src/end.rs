@@ -140,7 +140,9 @@ impl Run {
                 }
             }
         });
-        wrong.into_iter().for_each(|what| self.oracle.broke(what));
+        for what in wrong {
+            self.oracle.broke(what);
+        }
     }
 
     /// A day in which nothing is written anywhere.

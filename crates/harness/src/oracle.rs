@@ -66,7 +66,7 @@ struct UnderWay {
 #[derive(Debug, Clone, Copy)]
 struct Told {
     asked_ms: u64,
-    told_ms: u64,
+    answered_ms: u64,
     locked: bool,
 }
 
@@ -208,20 +208,20 @@ impl Oracle {
         Ticket { number, sent_ms: now_ms, call }
     }
 
-    pub(crate) fn answered(&self, node: &InProcess, ticket: Ticket, outcome: &Outcome) {
+    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
         let now_ms = node.with(|sim| sim.now_ms());
         let mut inner = self.inner();
         inner.awaited.remove(&ticket.number);
         let Outcome::Answered(answer) = outcome else {
             inner.trace_of(&[&now_ms.to_string(), "lost"]);
-            inner.tell_end(now_ms, &ticket, "no answer");
+            inner.tell_end(now_ms, ticket, "no answer");
             return;
         };
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
-        inner.tell_end(now_ms, &ticket, &format!("{} {}", answer.status, answer.reason));
+        inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let locked = body["data"]["lock"].is_string();
-        let told = Told { asked_ms: ticket.sent_ms, told_ms: now_ms, locked };
+        let told = Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked };
         match ticket.call {
             Call::Status(guest) => drop(inner.status.insert(guest, told)),
             Call::Pending(guest) => {
@@ -355,8 +355,8 @@ impl Inner {
             return Some("(2) this life never read the guest".to_owned());
         };
         let directly = |pending: &Told| {
-            let at_once = pending.told_ms == now_ms || self.listed_ms == Some(now_ms);
-            status.told_ms == pending.asked_ms && at_once
+            let at_once = pending.answered_ms == now_ms || self.listed_ms == Some(now_ms);
+            status.answered_ms == pending.asked_ms && at_once
         };
         if !pending.iter().any(directly) {
             return Some("(2) the guest was not read directly before".to_owned());
