@@ -1,15 +1,16 @@
 //! Recovery on the real engine: what became of an operation is found out, never guessed, never repeated.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use evenkeel_agent::engine::{Event, PassError};
 use evenkeel_agent::journal::Files;
 use evenkeel_harness::Rig;
+use evenkeel_harness::script::{
+    begin, desired, executed, fault, finish, journal, pass, polls, rig, somebody_sends, states,
+    until, writes,
+};
 use evenkeel_sim::{Effect, Event as Happens, Simulator};
-use support::*;
 
 const RUN_102: &str = "guest.102 = { kind = \"lxc\", run = \"running\" }";
 const STOP_101: &str = "guest.101 = { kind = \"qemu\", run = \"stopped\" }";
