@@ -188,7 +188,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn t12_t13_t15_t16_t22_a_rotation_that_may_not_be_changes_nobody() {
+async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.live(async |engine| {
