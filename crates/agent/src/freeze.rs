@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_private_and_a_link_in_its_place_freezes_and_is_not_followed() {
+    fn n09_the_file_is_private_and_a_link_in_its_place_freezes_and_is_not_followed() {
         use std::os::unix::fs::PermissionsExt as _;
         let (temporary, state) = directory();
         freeze(&state, &frozen("fire")).unwrap();

@@ -72,9 +72,18 @@ impl Engine {
             }
             Err(other) => return Ok(other),
         };
-        let nonce = order.statement.nonce;
-        if let Some(op) = self.signed.get(&nonce) {
-            return Ok(Submitted::Replay { op: *op, result: OpResult::InFlight });
+        let (nonce, payload) = (order.statement.nonce, order.envelope.payload_hash());
+        match self.signed.get(&nonce) {
+            Some((op, first)) if *first == payload => {
+                return Ok(Submitted::Replay { op: *op, result: OpResult::InFlight });
+            }
+            Some((op, _)) => {
+                let why = format!("its nonce is being spent on another statement by {op}");
+                let refusal = Refusal::new(ReasonCode::NonceConflict, why);
+                note_refusal(&self.hands, bytes, &refusal).await?;
+                return Ok(Submitted::Refused(refusal));
+            }
+            None => {}
         }
         let (op, guest) = (self.hands.new_operation(), order.item.guest);
         let report = OpReport {
@@ -92,7 +101,7 @@ impl Engine {
         let job = Job { op, target: guest.vmid, source: None, storage: None };
         match self.queue.submit(guest.vmid, vec![(job, work)])? {
             Ok(()) => {
-                self.signed.insert(nonce, op);
+                self.signed.insert(nonce, (op, payload));
                 self.submitted.insert(op, (None, report));
                 Ok(Submitted::Accepted(op))
             }

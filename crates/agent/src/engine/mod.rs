@@ -34,7 +34,7 @@ use std::time::Duration;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
-use evenkeel_core::sign::Nonce;
+use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
@@ -66,8 +66,8 @@ pub struct Engine {
     /// Which pass an operation belongs to, and what is said of it if it never runs.
     /// Approved acts belong to none.
     submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
-    /// Nonces whose act is in its lane.
-    signed: BTreeMap<Nonce, OperationId>,
+    /// Nonces whose act is in its lane, and the statement each was used for.
+    signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<Event>,
     refusals: Refusals,
     next_pass: PassId,
@@ -289,7 +289,7 @@ impl Engine {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
-        self.signed.retain(|_, op| *op != job);
+        self.signed.retain(|_, (op, _)| *op != job);
         self.told.push_back(Event::Op(Box::new(report.clone())));
         let Some(pass) = pass else {
             return;

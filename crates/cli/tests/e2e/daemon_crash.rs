@@ -42,7 +42,7 @@ fn an_operation_killed_in_mid_task_is_adopted_and_not_repeated() {
 }
 
 #[test]
-fn a_signal_to_end_awaits_what_is_under_way() {
+fn n10_a_signal_to_end_awaits_what_is_under_way() {
     let (node, guest) = slow_start();
     let agent = Agent::start(&node);
     agent.says("Proxmox works on it");

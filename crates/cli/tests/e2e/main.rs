@@ -15,6 +15,7 @@ mod daemon_crash;
 mod daemon_looks;
 mod drift;
 mod freezing;
+mod gate;
 mod importing;
 mod journal;
 mod keys;
