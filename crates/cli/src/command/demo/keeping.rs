@@ -1,0 +1,74 @@
+//! The first chapters: guests become files, and what somebody changes by hand is set right by the agent.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::GuestId;
+use evenkeel_sim::Event;
+
+use super::cast::{DB, MAIL, WEB};
+use super::stage::Stage;
+use crate::error::Failure;
+
+/// Import, and a plan that is empty.
+pub(super) async fn written_down(stage: &mut Stage) -> Result<(), Failure> {
+    stage.voice.chapter("Your guests, written down").await?;
+    stage.voice.say(
+        "A Proxmox VE node, pve1, has six guests that somebody once clicked together. `import` writes each of them \
+         to a file, as it is:",
+    )?;
+    stage.shows(&["import", "--out", "desired"]).await?.succeeds()?;
+    let file = WEB.file();
+    stage.voice.command(&format!("cat {file}"))?;
+    stage.voice.output(&stage.read(&file)?)?;
+    stage.voice.say(
+        "From now on the files say how the guests shall be. A key or a guest that is in no file is left alone. \
+         Right after an import nothing differs:",
+    )?;
+    let plan = stage.shows(&["plan", "--detailed-exitcode"]).await?.succeeds()?;
+    stage.demand(plan.stdout.contains("6 guests as declared"), "all guests are as declared")?;
+    stage.demand(stage.writes(|_| true).is_empty(), "import and plan only read")?;
+    stage.voice.proof("Proxmox VE was asked to change nothing so far")
+}
+
+/// Drift, healed by the running agent.
+pub(super) async fn healed(stage: &mut Stage) -> Result<(), Failure> {
+    stage.voice.chapter("Somebody clicks around").await?;
+    stage.voice.say("The agent looks every few seconds. This is all it is told:")?;
+    stage.voice.command("cat agent.toml")?;
+    stage.voice.output(&stage.read("agent.toml")?)?;
+    stage.voice.command("evenkeel run &")?;
+    stage.start_agent().await?;
+    stage.voice.say("A colleague is in a hurry, and uses the web interface:")?;
+    let (web, mail, db) = (WEB.id(), MAIL.id(), DB.id());
+    edit(stage, web, &[("cores", "8"), ("tags", "oops")]);
+    edit(stage, mail, &[("memory", "256")]);
+    stage.happens(Event::Power { guest: db, running: false });
+    stage.voice.lines(&[
+        &format!("{web:<9} {:<5} cores 2 -> 8, tags prod -> oops", WEB.name),
+        &format!("{mail:<9} {:<5} memory 1024 -> 256", MAIL.name),
+        &format!("{db:<9} {:<5} switched off", DB.name),
+    ])?;
+    stage.voice.say("We do nothing. A few seconds later the agent has noticed:")?;
+    let is = |guest, key, value: &str| stage.stored(guest, key).as_deref() == Some(value);
+    stage
+        .until("drift is healed", async || {
+            let cores = is(web, "cores", "2") && is(web, "tags", "prod");
+            let open = stage.runs(&["journal", "--open", "-o", "json"]).await?.json()?;
+            let closed = open["operations"].as_array().is_some_and(Vec::is_empty);
+            Ok(cores && is(mail, "memory", "1024") && stage.is_running(db) && closed)
+        })
+        .await?;
+    stage.shows(&["journal"]).await?.succeeds()?;
+    stage.voice.say("Each guest got only what differed, in what Proxmox VE itself logged:")?;
+    let writes = stage.writes(|_| true);
+    stage.show_requests(&writes)?;
+    stage.demand(writes.len() == 3, "three requests set three guests right")?;
+    stage.shows(&["plan", "--detailed-exitcode"]).await?.succeeds()?;
+    stage.voice.proof("all six guests are as declared again, after one request each for three of them")
+}
+
+fn edit(stage: &Stage, guest: GuestId, set: &[(&str, &str)]) {
+    let set: BTreeMap<String, Option<String>> =
+        set.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned()))).collect();
+    stage.happens(Event::Edit { guest, set });
+}

@@ -1,0 +1,94 @@
+//! `evenkeel demo`: the whole story on loopback, told to somebody who has never seen evenkeel. Needs no Proxmox VE.
+//!
+//! Only the server pretends. Everything else is this very executable in processes of its own (the agent, and every
+//! command that is shown), with real files, TLS, keys and signals. What is told is checked while it is told: a story
+//! that comes out differently ends with 1, so the demo is a test of the whole as well.
+//!
+//! Nothing outside of one temporary directory is written, and that is gone at the end.
+
+mod approval;
+mod cast;
+mod crash;
+mod keeping;
+mod stage;
+mod voice;
+
+use evenkeel_sim::Record;
+
+use self::stage::Stage;
+use crate::command::sim::StopSignal;
+use crate::error::{Exit, Failure};
+
+pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
+    let mut stop = StopSignal::listen()?;
+    let mut stage = Stage::set(headless).await?;
+    tokio::select! {
+        // Dropped in the middle, the stage still ends its agent and removes its directory.
+        told = story(&mut stage) => told.map_err(|failure| stage.explain(failure))?,
+        () = stop.came() => {
+            return Err(Failure::new(Exit::Failed, "the demo was interrupted")
+                .hint("nothing is left behind; `evenkeel demo --headless` runs without pauses"));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn story(stage: &mut Stage) -> Result<(), Failure> {
+    stage.voice.say(
+        "evenkeel keeps Proxmox VE guests as you declared them, survives a crash at any instant, and destroys \
+         nothing unless an operator's SSH key signed exactly that. This is the real program against a simulated \
+         Proxmox VE, in a temporary directory; nothing else on this machine is touched.",
+    )?;
+    keeping::written_down(stage).await?;
+    keeping::healed(stage).await?;
+    crash::killed(stage).await?;
+    approval::waits(stage).await?;
+    if stage.can_sign {
+        approval::refused(stage).await?;
+        approval::signed(stage).await?;
+        approval::number_taken(stage).await?;
+    } else {
+        stage.voice.say(
+            "SKIPPED: ssh-keygen is not installed, and it is what signs for an operator. With it \
+             (apt install openssh-client) you would see approvals refused and one obeyed.",
+        )?;
+    }
+    end(stage).await
+}
+
+async fn end(stage: &mut Stage) -> Result<(), Failure> {
+    stage.voice.chapter("What happened").await?;
+    stage.voice.say(
+        "Every decision and every step is in the journal: a chain of records, each synced to the disk before \
+         evenkeel acts on it, and none of them changeable without breaking the chain.",
+    )?;
+    stage.shows(&["journal"]).await?.succeeds()?;
+    stage.shows(&["journal", "verify"]).await?.succeeds()?;
+    if stage.can_sign {
+        stage.voice.say("Who allowed or refused what, and with which key:")?;
+        let retired = cast::OLD_TEST.id().to_string();
+        stage.shows(&["audit", "--guest", &retired]).await?.succeeds()?;
+    }
+    stage.stop_agent().await?;
+    let starts = stage.writes(|record| record.path.ends_with("/qemu/202/status/start"));
+    stage.demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
+    let destroyed = stage.writes(is_destructive);
+    let allowed = usize::from(stage.can_sign);
+    stage.demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
+    stage.voice.proof(&format!(
+        "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"
+    ))?;
+    stage.voice.chapter("Where to go next").await?;
+    stage.voice.lines(&[
+        "evenkeel sim --guests 20     the same simulated Proxmox VE, to play with (docs/guide/try-it.md)",
+        "evenkeel doctor              your own server: connection, trust, and the rights of the token",
+        "evenkeel import, plan        your own guests as files; looking changes nothing",
+        "evenkeel apply, run          once, and for ever",
+        "evenkeel --help              everything else",
+    ])
+}
+
+/// Whether a request asks Proxmox VE to destroy a guest.
+fn is_destructive(record: &Record) -> bool {
+    record.method == "DELETE"
+}
