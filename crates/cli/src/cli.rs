@@ -219,32 +219,17 @@ pub(crate) enum LogFormat {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
-    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<Utf8PathBuf>,
-    /// The state directory [default: `dir` under [state] in agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: Output,
-}
-
-/// Which agent is asked.
-#[derive(Debug, Args)]
-pub(crate) struct AgentAt {
-    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
-    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<Utf8PathBuf>,
-    /// The state directory [default: `dir` under [state] in agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
 }
 
 /// Arguments of `pending`.
 #[derive(Debug, Args)]
 pub(crate) struct Pending {
     #[command(flatten)]
-    pub(crate) agent: AgentAt,
+    pub(crate) place: Place,
     /// One item, by the beginning of its name; all if none is named
     #[arg(value_name = "PENDING")]
     pub(crate) id: Option<String>,
@@ -262,7 +247,7 @@ pub(crate) struct Pending {
 #[derive(Debug, Args)]
 pub(crate) struct Request {
     #[command(flatten)]
-    pub(crate) agent: AgentAt,
+    pub(crate) place: Place,
     /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
     pub(crate) op: ActionKind,
     /// To which guest, such as lxc/101
@@ -278,7 +263,7 @@ pub(crate) struct Request {
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     #[command(flatten)]
-    pub(crate) agent: AgentAt,
+    pub(crate) place: Place,
     /// An approval, a rotation or a recovery
     pub(crate) file: Utf8PathBuf,
     #[command(flatten)]
@@ -329,7 +314,7 @@ pub(crate) enum JournalVerb {
     /// Check every line of every segment, archive included; change nothing
     Verify {
         #[command(flatten)]
-        state: StateDir,
+        place: Place,
         #[command(flatten)]
         output: Output,
     },
@@ -353,7 +338,7 @@ pub(crate) struct JournalList {
     #[arg(long, value_name = "N")]
     pub(crate) last: Option<usize>,
     #[command(flatten)]
-    pub(crate) state: StateDir,
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -370,7 +355,7 @@ pub(crate) struct Resolve {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
     #[command(flatten)]
-    pub(crate) state: StateDir,
+    pub(crate) place: Place,
 }
 
 /// What an operator found.
@@ -380,15 +365,6 @@ pub(crate) enum Outcome {
     Succeeded,
     /// It did not happen
     Failed,
-}
-
-/// Where the agent keeps its state.
-#[derive(Debug, Args)]
-pub(crate) struct StateDir {
-    /// The state directory [default: /var/lib/evenkeel; for other users than root
-    /// `$XDG_STATE_HOME/evenkeel`]
-    #[arg(long = "state", env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) dir: Option<Utf8PathBuf>,
 }
 
 /// Arguments of `validate`.

@@ -9,7 +9,6 @@ mod error;
 mod logging;
 mod render;
 mod signing;
-mod state;
 mod terminal;
 
 use std::process::ExitCode;
@@ -42,7 +41,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
         Verb::Audit(arguments) => command::audit::run(&arguments),
-        Verb::Journal(arguments) => command::journal::run(&arguments),
+        Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),

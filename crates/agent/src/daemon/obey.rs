@@ -107,17 +107,9 @@ impl Agent {
         outcome: Resolution,
         note: String,
     ) -> Result<Result<String, Refused>, Fatal> {
-        let known = self.engine.unknown().any(|(unknown, _)| unknown == op);
-        if !known {
-            let message = format!("{op} is not an operation of unknown outcome");
-            let hint = "`evenkeel status` lists them";
+        if let Err(message) = self.engine.resolve(op, outcome, note).await? {
+            let hint = "`evenkeel status` lists what is unknown; what is under way is looked at";
             return Ok(Err(Refused::new(RefusedCode::NotFound, message, hint)));
-        }
-        if let Err(error) = self.engine.resolve(op, outcome, note).await? {
-            let message = format!("{op} cannot be closed by hand now: {error}");
-            let hint =
-                "its outcome is being looked for; `evenkeel status` tells when it is unknown";
-            return Ok(Err(Refused::new(RefusedCode::Failed, message, hint)));
         }
         self.schedule.soon(Instant::now());
         tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");

@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
-use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Resolution, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
 use evenkeel_core::sign::Nonce;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -48,7 +48,8 @@ pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
-use crate::journal::{AppendError, Note, Record, State};
+use crate::journal::resolve::RESOLVED;
+use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
 use execute::Told;
 use settle::{Settled, settle, why};
@@ -194,18 +195,26 @@ impl Engine {
     }
 
     /// Takes an operator's word on an operation of unknown outcome: into the journal, with a note of who says so and
-    /// why, and its lane opens. Refused, with nothing changed, if it is not unknown now.
+    /// why, and its lane opens. Refused in words, with nothing changed, if it is not unknown now.
     pub async fn resolve(
         &mut self,
         op: OperationId,
         outcome: Resolution,
         note: String,
-    ) -> Result<Result<(), AppendError>, Fatal> {
-        let note = Record::Note(Note { what: "resolve".to_owned(), text: note });
+    ) -> Result<Result<(), String>, Fatal> {
+        let found = settle::load(&self.hands, op).await?.map(|(operation, _)| operation.state);
+        if !matches!(found, Some(OpState::Unknown { .. })) {
+            let state = found.as_ref().map_or("not open", OpState::as_str);
+            return Ok(Err(format!(
+                "{op} is {state}, and only an unknown outcome is closed by hand"
+            )));
+        }
+        // The note first: no crash leaves a closed operation without the name of the one who closed it.
+        let note = Record::Note(Note { what: RESOLVED.to_owned(), text: note });
         let event = OpEvent::Resolved { outcome };
         for record in [note, Record::op(OpRecord { op, event })] {
             if let Err(error) = self.hands.begin(record).await? {
-                return Ok(Err(error));
+                return Ok(Err(error.to_string()));
             }
         }
         self.release(op)?;

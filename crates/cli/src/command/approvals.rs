@@ -14,13 +14,12 @@ use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent::unexpected;
-use crate::connect::{configuration_file, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render::counted;
 use crate::signing::{file, refusal};
 
 pub(crate) async fn pending(arguments: &cli::Pending) -> Result<Exit, Failure> {
-    let answer = asked(&arguments.agent, &Request::Pending {}).await?;
+    let answer = asked(&arguments.place, &Request::Pending {}).await?;
     let Answer::Pending { items } = answer else {
         return Err(unexpected(answer));
     };
@@ -66,7 +65,7 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
         }
     }
     let (op, guest) = (arguments.op, arguments.guest);
-    let answer = asked(&arguments.agent, &Request::Request { op, guest, params }).await?;
+    let answer = asked(&arguments.place, &Request::Request { op, guest, params }).await?;
     let Answer::Raised { id } = answer else {
         return Err(unexpected(answer));
     };
@@ -84,7 +83,7 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
 
 pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
     let envelope = read(&arguments.file)?;
-    let answer = asked(&arguments.agent, &Request::Submit { envelope }).await?;
+    let answer = asked(&arguments.place, &Request::Submit { envelope }).await?;
     let (told, words, exit) = match &answer {
         Answer::Op { report } => {
             let exit = exit_of(&report.end);
@@ -221,10 +220,8 @@ fn exit_of(end: &End) -> Exit {
     }
 }
 
-async fn asked(agent: &cli::AgentAt, request: &Request) -> Result<Answer, Failure> {
-    let config = configuration_file(agent.config.as_deref())?;
-    let state = state_dir(agent.state.as_deref(), &config);
-    Ok(ask(&state.socket(), request).await?)
+async fn asked(place: &cli::Place, request: &Request) -> Result<Answer, Failure> {
+    Ok(ask(&place.state_dir()?.socket(), request).await?)
 }
 
 fn read(path: &Utf8Path) -> Result<String, Failure> {

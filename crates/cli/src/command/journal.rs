@@ -7,6 +7,8 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
+use evenkeel_agent::daemon::client::{self, AskError};
+use evenkeel_agent::daemon::protocol::{Answer, Request};
 use evenkeel_agent::journal::resolve::{self, ResolveError};
 use evenkeel_agent::journal::verify::{self, Verified};
 use evenkeel_agent::journal::{
@@ -17,23 +19,23 @@ use evenkeel_core::operation::Resolution;
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::cli::{Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
+use crate::cli::{self, Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
+use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render::{self, counted, tamed};
-use crate::state;
 
-pub(crate) fn run(arguments: &Journal) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &Journal) -> Result<Exit, Failure> {
     match &arguments.verb {
         None => list(&arguments.list),
-        Some(JournalVerb::Verify { state, output }) => {
-            check(&state::journal_dir(state)?, output.output)
+        Some(JournalVerb::Verify { place, output }) => {
+            check(&place.state_dir()?.journal(), output.output)
         }
-        Some(JournalVerb::Resolve(arguments)) => close(arguments),
+        Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
     }
 }
 
 fn list(arguments: &JournalList) -> Result<Exit, Failure> {
-    let files = reading(&state::journal_dir(&arguments.state)?)?;
+    let files = reading(&arguments.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
         arguments.guest.is_none_or(|guest| guest == operation.guest)
@@ -65,7 +67,11 @@ fn list(arguments: &JournalList) -> Result<Exit, Failure> {
 }
 
 fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
-    match (verify::verify(&reading(path)?), output) {
+    let files = reading(path)?;
+    if let Some(why) = files.doubt().map_err(unreadable)? {
+        writeln!(std::io::stderr(), "warning: the file system of {}: {why}", path.display())?;
+    }
+    match (verify::verify(&files), output) {
         (Ok(verified), OutputFormat::Table) => {
             let Verified { head, records, segments, tail_bytes } = verified;
             let records = counted(usize::try_from(records).unwrap_or(usize::MAX), "record");
@@ -121,35 +127,53 @@ const PROBLEM_LENGTH_MAX: usize = 1_000;
 /// What a person says, like every other reason, stays well under a line of the journal.
 const REASON_LENGTH_MAX: usize = 1_000;
 
-fn close(arguments: &Resolve) -> Result<Exit, Failure> {
-    let path = state::journal_dir(&arguments.state)?;
+async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
+    let path = arguments.place.state_dir()?.journal();
     // Opening would make a journal where there is none.
     let names = reading(&path)?.list().map_err(unreadable)?;
     if !names.iter().any(|name| name.starts_with("journal-")) {
         return Err(ResolveError::NotOpen(arguments.op).into());
     }
-    let disk = RealDisk::open(&path).map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => {
-            let path = path.display();
-            Failure::new(Exit::Transient, format!("the running agent has the journal in {path}"))
-                .hint("stop the agent, resolve, and start it again")
-        }
-        _ => unreadable(error),
-    })?;
-    let stamp = Stamp::of_this_machine().map_err(unreadable)?;
-    let mut journal = OpenJournal::open(disk, stamp, Limits::default(), Timestamp::now())?;
     let (outcome, word) = match arguments.outcome {
         Outcome::Succeeded => (Resolution::Succeeded, "succeeded"),
         Outcome::Failed => (Resolution::Failed, "failed"),
     };
     let op = arguments.op;
     let note = format!("{op} resolved as {word} by {}: {}", who(), why(&arguments.reason));
+    let disk = match RealDisk::open(&path) {
+        Ok(disk) => disk,
+        // Whoever has the journal writes it.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            ask_agent(&arguments.place, Request::Resolve { op, outcome, note }).await?;
+            writeln!(std::io::stdout(), "{op} is closed as {word}")?;
+            return Ok(Exit::Ok);
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    let stamp = Stamp::of_this_machine().map_err(unreadable)?;
+    let mut journal = OpenJournal::open(disk, stamp, Limits::default(), Timestamp::now())?;
     for record in resolve::records(journal.state(), op, outcome, note)? {
         journal.stage(record, Timestamp::now())?;
     }
     journal.commit().map_err(AppendError::Failed)?;
     writeln!(std::io::stdout(), "{op} is closed as {word}")?;
     Ok(Exit::Ok)
+}
+
+async fn ask_agent(place: &cli::Place, request: Request) -> Result<(), Failure> {
+    let state = place.state_dir()?;
+    match client::ask(&state.socket(), &request).await {
+        Ok(Answer::Done { .. }) => Ok(()),
+        Ok(other) => Err(unexpected(other)),
+        Err(AskError::NobodyThere) => {
+            let path = state.path().display();
+            Err(Failure::new(Exit::Transient, format!("another evenkeel works with {path}"))
+                .hint("wait until it has ended, and try again"))
+        }
+        Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
+            Err(error.into())
+        }
+    }
 }
 
 fn why(reason: &str) -> String {
@@ -169,20 +193,18 @@ fn who() -> String {
 }
 
 fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
-    ReadOnlyDirectory::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
-                .hint("name the state directory with --state DIR")
+    ReadOnlyDirectory::open(path).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return unreadable(error);
         }
-        _ => unreadable(error),
+        Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
+            .hint("name the state directory with --state DIR")
     })
 }
 
 fn unreadable(error: std::io::Error) -> Failure {
-    let exit = match error.kind() {
-        ErrorKind::PermissionDenied => Exit::Denied,
-        _ => Exit::Failed,
-    };
+    let denied = error.kind() == ErrorKind::PermissionDenied;
+    let exit = if denied { Exit::Denied } else { Exit::Failed };
     Failure::new(exit, "cannot use the journal").because(error)
 }
 

@@ -10,13 +10,11 @@ use evenkeel_agent::state_dir::StateDir;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent::unexpected;
-use crate::connect::{configuration_file, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
 
 pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
-    let config = configuration_file(arguments.config.as_deref())?;
-    let state = state_dir(arguments.state.as_deref(), &config);
+    let state = arguments.place.state_dir()?;
     let status = match ask(&state.socket(), &Request::Status {}).await {
         Ok(Answer::Status { status }) => *status,
         Ok(other) => return Err(unexpected(other)),
