@@ -5,13 +5,16 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 19] = [
+const VERBS: [&str; 22] = [
     "demo",
     "sim",
     "plan",
     "apply",
     "run",
     "status",
+    "pending",
+    "request",
+    "submit",
     "import",
     "doctor",
     "freeze",

@@ -4,6 +4,7 @@ use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::Envelope;
 use evenkeel_sim::Event;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::cast::{OLD_SHOP, OLD_TEST, Part, WEB};
@@ -11,9 +12,13 @@ use super::is_destructive;
 use super::stage::{Ran, Stage};
 use crate::error::{Exit, Failure};
 
+/// What the simulator calls a guest that takes another's number.
+const STRANGER: &str = "stranger";
+
 /// Two guests shall go: nothing happens but two pending items.
 pub(super) async fn waits(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Two guests shall go").await?;
+    stage.asked_at = Timestamp::now();
     stage.voice.say(
         "Removing a file only ends the managing of a guest. To have one destroyed, its file must say so. Anybody \
          who can write files can write that, so the agent does not obey it:",
@@ -44,20 +49,20 @@ pub(super) async fn refused(stage: &mut Stage) -> Result<(), Failure> {
     )?;
     stage.shows(&["signers", "list", "--trust", "trust.toml"]).await?.succeeds()?;
     let id = item_of(stage, OLD_TEST.id()).await?;
-    fetch(stage, &id, "item.json").await?;
+    fetch(stage, &id, "copy.json").await?;
     stage.write("known_hosts", &format!("demo {}", stage.read("state/host_key.pub")?))?;
 
     stage.voice.say("Nobody signed:")?;
-    sign(stage, "item.json", "alice", "alice.json").await?;
+    sign(stage, "copy.json", "alice", "alice.json").await?;
     stage.write("unsigned.json", &unsigned(&stage.read("alice.json")?)?)?;
     refuses(stage, "unsigned.json", &[ReasonCode::Envelope]).await?;
 
     stage.voice.say("Mallory signed, whose key nobody enrolled:")?;
-    sign(stage, "item.json", "mallory", "mallory.json").await?;
+    sign(stage, "copy.json", "mallory", "mallory.json").await?;
     refuses(stage, "mallory.json", &[ReasonCode::UnknownSigner]).await?;
 
     stage.voice.say("The recovery key signed. It is trusted, but not for this:")?;
-    sign(stage, "item.json", "vault", "vault.json").await?;
+    sign(stage, "copy.json", "vault", "vault.json").await?;
     refuses(stage, "vault.json", &[ReasonCode::RoleDenied]).await?;
 
     let (from, to) = (OLD_TEST.id(), WEB.id());
@@ -82,7 +87,7 @@ pub(super) async fn signed(stage: &mut Stage) -> Result<(), Failure> {
          hour.",
     )?;
     let id = item_of(stage, test).await?;
-    stage.shows(&["pending", short(&id), "--out", "item.json", "--force"]).await?.succeeds()?;
+    stage.shows(&["pending", short(&id), "--out", "item.json"]).await?.succeeds()?;
     let reason = ["--reason", "not needed since May"];
     let line = signing("item.json", "alice", "approval.json");
     let line: Vec<&str> = line.iter().copied().chain(reason).collect();
@@ -91,7 +96,9 @@ pub(super) async fn signed(stage: &mut Stage) -> Result<(), Failure> {
     let read = ran.stderr.split_once("You sign:").map_or("", |(_, read)| read);
     let read = read.split_once("The same by hand").map_or(read, |(read, _)| read);
     stage.voice.output(&format!("You sign:{}\n\n{}", read.trim_end(), ran.stdout))?;
-    stage.voice.say(&format!("She signs the other one, {shop}, too, and keeps it for later. Then:"))?;
+    stage
+        .voice
+        .say(&format!("She signs the other one, {shop}, too, and keeps it for later. Then:"))?;
     let other = item_of(stage, shop).await?;
     fetch(stage, &other, "item-shop.json").await?;
     sign(stage, "item-shop.json", "alice", "approval-shop.json").await?;
@@ -130,9 +137,25 @@ pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
         ReasonCode::NotPending,
     ];
     refuses(stage, "approval-shop.json", &codes).await?;
+    stage.voice.say(&format!(
+        "The file of {guest} still says absent, so the agent has put a new item in the place of the old one. It \
+         tells of the new guest, and nobody has signed it:"
+    ))?;
+    stage
+        .until("an item for the new guest waits", async || {
+            let items = items(stage).await?;
+            Ok(items
+                .iter()
+                .any(|item| item["guest"] == guest.to_string() && item["name"] == STRANGER))
+        })
+        .await?;
+    stage.shows(&["pending"]).await?.succeeds()?;
     let writes = stage.writes(|record| record.guest == Some(guest));
     stage.demand(writes.is_empty(), "the new guest is left alone")?;
-    stage.demand(stage.stored(guest, "hostname").is_some(), "the new guest is there")?;
+    stage.demand(
+        stage.stored(guest, "hostname").as_deref() == Some(STRANGER),
+        "the new guest is there",
+    )?;
     stage.voice.proof("an approval is for a guest, not for a number: the new one is untouched")
 }
 
@@ -157,7 +180,10 @@ async fn item_of(stage: &Stage, guest: GuestId) -> Result<String, Failure> {
     let item = items.iter().find(|item| item["guest"] == guest.to_string());
     let id = item.and_then(|item| item["pending"].as_str());
     id.map(str::to_owned).ok_or_else(|| {
-        Failure::new(Exit::Failed, format!("the demo did not go as told: nothing waits for {guest}"))
+        Failure::new(
+            Exit::Failed,
+            format!("the demo did not go as told: nothing waits for {guest}"),
+        )
     })
 }
 
@@ -182,7 +208,10 @@ async fn sign(stage: &Stage, item: &str, key: &str, out: &str) -> Result<Ran, Fa
 async fn refuses(stage: &Stage, file: &str, codes: &[ReasonCode]) -> Result<(), Failure> {
     let ran = stage.shows(&["submit", file]).await?;
     let told = format!("{}{}", ran.stdout, ran.stderr);
-    let is_named = |code: &ReasonCode| told.contains(&format!("{code}:"));
+    // Early refusals begin with the code, those of the guest's lane have it in brackets.
+    let is_named = |code: &ReasonCode| {
+        told.contains(&format!("error: {code}:")) || told.contains(&format!("({code})"))
+    };
     let named = codes.iter().any(is_named);
     let words: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
     let what = format!("{file} is refused as {}", words.join(" or "));
@@ -199,7 +228,8 @@ fn unsigned(approval: &str) -> Result<String, Failure> {
 /// The same signature under a statement that names another guest.
 fn tampered(approval: &str, from: GuestId, to: GuestId) -> Result<String, Failure> {
     let signed = Envelope::parse(approval.as_bytes())?;
-    let statement = String::from_utf8_lossy(signed.payload()).replace(&from.to_string(), &to.to_string());
+    let statement =
+        String::from_utf8_lossy(signed.payload()).replace(&from.to_string(), &to.to_string());
     let envelope = read(approval)?;
     let armour = envelope["signatures"][0].as_str().unwrap_or_default();
     Ok(Envelope::seal(statement.as_bytes(), &[armour])?)

@@ -75,10 +75,7 @@ impl Part {
                 set("unprivileged", "1".to_owned());
                 set("swap", "512".to_owned());
                 set("rootfs", format!("{volume},size={disk}"));
-                set(
-                    "net0",
-                    format!("name=eth0,bridge=vmbr0,hwaddr={mac},ip=dhcp,type=veth"),
-                );
+                set("net0", format!("name=eth0,bridge=vmbr0,hwaddr={mac},ip=dhcp,type=veth"));
             }
             GuestKind::Qemu => {
                 set("name", (*name).to_owned());

@@ -4,7 +4,7 @@ use evenkeel_sim::Event;
 use serde_json::Value;
 
 use super::cast::BUILDER;
-use super::stage::Stage;
+use super::stage::{LOG, Stage};
 use crate::error::Failure;
 
 /// How long the builder takes to start: enough to kill an agent and start another meanwhile.
@@ -14,9 +14,10 @@ const SLOW_START_MS: u64 = 6_000;
 pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("The agent is killed in the middle of it").await?;
     let guest = BUILDER.id();
-    let usual_ms = stage.http.node.with(|simulator| {
-        std::mem::replace(&mut simulator.timings.start_ms, SLOW_START_MS)
-    });
+    let usual_ms = stage
+        .http
+        .node
+        .with(|simulator| std::mem::replace(&mut simulator.timings.start_ms, SLOW_START_MS));
     stage.voice.say(&format!(
         "{guest} ({}) goes down, and it is slow to start. As soon as the agent has asked Proxmox VE to start it, \
          while that runs, we kill the agent as hard as one can:",
@@ -55,12 +56,20 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
         })
         .await?;
     stage.shows(&of_guest).await?.succeeds()?;
-    stage.voice.say(&format!("The new agent's own words, and everything that {guest} was sent:"))?;
-    let log = stage.read("agent.log")?;
-    let adopted = log.lines().filter(|line| line.contains("an earlier operation is done"));
-    let adopted: Vec<&str> = adopted.filter_map(|line| line.split_once("INFO ")).map(|(_, said)| said).collect();
-    stage.demand(adopted.len() == 1, "the new agent says that it took up one operation")?;
-    stage.voice.lines(&adopted)?;
+    stage
+        .voice
+        .say(&format!("The new agent's own words, and everything that {guest} was sent:"))?;
+    let log = stage.read(LOG)?;
+    let (_, since) = log.rsplit_once("evenkeel runs").unwrap_or_default();
+    let said: Vec<&str> = since
+        .lines()
+        .filter(|line| line.contains(&name))
+        .filter_map(|line| line.split_once("INFO "))
+        .map(|(_, said)| said)
+        .collect();
+    let adopted = said.iter().filter(|line| line.starts_with("an earlier operation is done"));
+    stage.demand(adopted.count() == 1, "the new agent says that it took up one operation")?;
+    stage.voice.lines(&said)?;
     let writes = stage.writes(|record| record.guest == Some(guest));
     stage.show_requests(&writes)?;
     stage.demand(writes.len() == 1, "the builder was sent one request")?;
@@ -69,8 +78,8 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.proof("one operation, one task, one POST: adopted, not repeated")
 }
 
-/// The newest operation of a guest.
+/// The newest operation of a guest; nothing if there is none.
 async fn newest(stage: &Stage, of_guest: &[&str]) -> Result<Value, Failure> {
-    let mut answer = stage.runs(&[of_guest, &["--last", "1", "-o", "json"]].concat()).await?.json()?;
-    Ok(answer["operations"][0].take())
+    let answer = stage.runs(&[of_guest, &["--last", "1", "-o", "json"]].concat()).await?.json()?;
+    Ok(answer["operations"].get(0).cloned().unwrap_or_default())
 }

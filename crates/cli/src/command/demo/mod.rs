@@ -59,15 +59,15 @@ async fn story(stage: &mut Stage) -> Result<(), Failure> {
 async fn end(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("What happened").await?;
     stage.voice.say(
-        "Every decision and every step is in the journal: a chain of records, each synced to the disk before \
-         evenkeel acts on it, and none of them changeable without breaking the chain.",
+        "Every decision and every step is in the journal. Each record is on the disk before evenkeel acts on it, and \
+         holds the hash of the one before, so that none can be changed or cut out unnoticed.",
     )?;
     stage.shows(&["journal"]).await?.succeeds()?;
     stage.shows(&["journal", "verify"]).await?.succeeds()?;
     if stage.can_sign {
         stage.voice.say("Who allowed or refused what, and with which key:")?;
-        let retired = cast::OLD_TEST.id().to_string();
-        stage.shows(&["audit", "--guest", &retired]).await?.succeeds()?;
+        let since = stage.asked_at.strftime("%FT%TZ").to_string();
+        stage.shows(&["audit", "--since", &since]).await?.succeeds()?;
     }
     stage.stop_agent().await?;
     let starts = stage.writes(|record| record.path.ends_with("/qemu/202/status/start"));
@@ -78,7 +78,7 @@ async fn end(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.proof(&format!(
         "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"
     ))?;
-    stage.voice.chapter("Where to go next").await?;
+    stage.voice.say("Where to go next:")?;
     stage.voice.lines(&[
         "evenkeel sim --guests 20     the same simulated Proxmox VE, to play with (docs/guide/try-it.md)",
         "evenkeel doctor              your own server: connection, trust, and the rights of the token",

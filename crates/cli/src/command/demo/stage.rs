@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Event, Http, HttpOptions, Record, Simulator, TOKENS};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::cast;
@@ -24,7 +25,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(150);
 /// How much of the agent's log a failed story tells.
 const LOG_LINES_TOLD: usize = 20;
 
-const LOG: &str = "agent.log";
+/// What the agents say, one after the other.
+pub(super) const LOG: &str = "agent.log";
 
 /// The stage.
 pub(super) struct Stage {
@@ -32,6 +34,8 @@ pub(super) struct Stage {
     pub(super) http: Http,
     /// Whether there is an `ssh-keygen`, and so keys and signers.
     pub(super) can_sign: bool,
+    /// When the part about signatures began, for the excerpt of the audit.
+    pub(super) asked_at: Timestamp,
     executable: PathBuf,
     // Ended before its directory goes.
     agent: Option<Agent>,
@@ -71,8 +75,8 @@ impl Stage {
                 .because(error)
         })?;
         let voice = Voice::new(headless);
-        let can_sign = false;
-        let mut stage = Self { voice, http, can_sign, executable, agent: None, directory };
+        let (can_sign, agent, asked_at) = (false, None, Timestamp::now());
+        let mut stage = Self { voice, http, can_sign, asked_at, executable, agent, directory };
         stage.write("agent.toml", &stage.agent_toml())?;
         let (id, secret, _) = TOKENS[0];
         stage.write("token", &format!("{id}={secret}\n"))?;
@@ -206,7 +210,10 @@ impl Stage {
         if is_so {
             return Ok(());
         }
-        Err(Failure::new(Exit::Failed, format!("the demo did not go as told: it is not so that {what}")))
+        Err(Failure::new(
+            Exit::Failed,
+            format!("the demo did not go as told: it is not so that {what}"),
+        ))
     }
 
     /// A failure, with what the agent said last.
@@ -238,9 +245,9 @@ impl Stage {
     /// The requests for a change that reached Proxmox VE, from its own log.
     pub(super) fn writes(&self, of: impl Fn(&Record) -> bool) -> Vec<Record> {
         let mutating = |record: &&Record| record.mutating && of(record);
-        self.http.node.with(|simulator| {
-            simulator.records().iter().filter(mutating).cloned().collect()
-        })
+        self.http
+            .node
+            .with(|simulator| simulator.records().iter().filter(mutating).cloned().collect())
     }
 
     /// Shows requests as the log of Proxmox VE has them.

@@ -11,7 +11,7 @@ use crate::render::style::{ADD, FAINT, GUEST, WAITS, styled};
 const SENTENCE_WIDTH: usize = 84;
 
 /// What a command printed is cut here: identifiers are long, and a wrapped table is unreadable.
-const OUTPUT_WIDTH: usize = 112;
+const OUTPUT_WIDTH: usize = 116;
 
 /// The one who tells.
 pub(super) struct Voice {
