@@ -146,7 +146,9 @@ impl Engine {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
             }
+            // In a fixed order, so that a run can be replayed.
             tokio::select! {
+                biased;
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
             }
@@ -246,6 +248,7 @@ impl Engine {
         tokio::pin!(other);
         loop {
             tokio::select! {
+                biased;
                 done = &mut other => return Ok(done),
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
@@ -312,8 +315,9 @@ impl Engine {
     pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (hands, op) = (self.hands.clone(), *op);
-                let looking = async move { SettleEnd { op, ended: settle(&hands, op).await } };
+                let (hands, op, vmid) = (self.hands.clone(), *op, unsettled.vmid);
+                let looking =
+                    async move { SettleEnd { op, ended: settle_lane(&hands, op, vmid).await } };
                 self.settling.push(looking.boxed());
             }
         }
@@ -338,6 +342,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its
+/// first try; the one in doubt is the one the journal has not closed, and a guest never has two of those.
+async fn settle_lane(hands: &Hands, op: OperationId, vmid: VmId) -> Result<Option<Settled>, Fatal> {
+    let open = hands.journal.read(move |state, _| {
+        let mut in_flight = state.ledger().in_flight();
+        in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
+    });
+    let open = open.await.map_err(Fatal::Journal)?;
+    settle(hands, open.unwrap_or(op)).await
 }
 
 /// The next event of a queue; never if nothing runs.
