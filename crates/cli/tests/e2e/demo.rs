@@ -6,7 +6,7 @@ use crate::keys::Operator;
 use crate::support::{Desk, Run};
 
 /// What anybody may be asked to wait for.
-const TOLD_WITHIN: Duration = Duration::from_secs(60);
+const TOLD_WITHIN: Duration = Duration::from_mins(1);
 
 /// Runs the demo with a directory for temporary files of its own, and checks that nothing is left of it.
 fn told(desk: &Desk, path: &str) -> Run {

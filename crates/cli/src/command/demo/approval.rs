@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 
 use super::cast::{OLD_SHOP, OLD_TEST, Part, WEB};
 use super::is_destructive;
-use super::stage::{Ran, Stage};
+use super::stage::{Ran, Stage, demand, show_requests};
+use super::voice::{command, output, proof, say};
 use crate::error::{Exit, Failure};
 
 /// What the simulator calls a guest that takes another's number.
@@ -19,31 +20,31 @@ const STRANGER: &str = "stranger";
 pub(super) async fn waits(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Two guests shall go").await?;
     stage.asked_at = Timestamp::now();
-    stage.voice.say(
+    say(
         "Removing a file only ends the managing of a guest. To have one destroyed, its file must say so. Anybody \
          who can write files can write that, so the agent does not obey it:",
     )?;
     for part in [OLD_TEST, OLD_SHOP] {
         let text = absent(&part);
         stage.write(&part.file(), &text)?;
-        stage.voice.command(&format!("cat {}", part.file()))?;
-        stage.voice.output(&text)?;
+        command(&format!("cat {}", part.file()))?;
+        output(&text)?;
     }
     stage
         .until("both guests wait for a signature", async || Ok(items(stage).await?.len() == 2))
         .await?;
     stage.shows(&["pending"]).await?.succeeds()?;
-    stage.voice.say("What exactly would be done and lost, signed by this host:")?;
+    say("What exactly would be done and lost, signed by this host:")?;
     let id = item_of(stage, OLD_TEST.id()).await?;
     stage.shows(&["pending", short(&id)]).await?.succeeds()?;
-    stage.demand(stage.writes(concerns_retired).is_empty(), "nothing is done about them")?;
-    stage.voice.proof("both guests run on: Proxmox VE was sent nothing about them")
+    demand(stage.writes(concerns_retired).is_empty(), "nothing is done about them")?;
+    proof("both guests run on: Proxmox VE was sent nothing about them")
 }
 
 /// Four approvals that are none.
 pub(super) async fn refused(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Approvals that are none").await?;
-    stage.voice.say(
+    say(
         "Root has enrolled two keys on this host: alice's, to approve such acts, and the recovery key in the vault, \
          which may replace lost keys and nothing else. Signing is done by ssh-keygen with ordinary SSH keys.",
     )?;
@@ -52,36 +53,36 @@ pub(super) async fn refused(stage: &mut Stage) -> Result<(), Failure> {
     fetch(stage, &id, "copy.json").await?;
     stage.write("known_hosts", &format!("demo {}", stage.read("state/host_key.pub")?))?;
 
-    stage.voice.say("Nobody signed:")?;
+    say("Nobody signed:")?;
     sign(stage, "copy.json", "alice", "alice.json").await?;
     stage.write("unsigned.json", &unsigned(&stage.read("alice.json")?)?)?;
     refuses(stage, "unsigned.json", &[ReasonCode::Envelope]).await?;
 
-    stage.voice.say("Mallory signed, whose key nobody enrolled:")?;
+    say("Mallory signed, whose key nobody enrolled:")?;
     sign(stage, "copy.json", "mallory", "mallory.json").await?;
     refuses(stage, "mallory.json", &[ReasonCode::UnknownSigner]).await?;
 
-    stage.voice.say("The recovery key signed. It is trusted, but not for this:")?;
+    say("The recovery key signed. It is trusted, but not for this:")?;
     sign(stage, "copy.json", "vault", "vault.json").await?;
     refuses(stage, "vault.json", &[ReasonCode::RoleDenied]).await?;
 
     let (from, to) = (OLD_TEST.id(), WEB.id());
-    stage.voice.say(&format!(
+    say(&format!(
         "Alice signed, and on the way somebody made {to} ({}) of {from}, under her signature:",
         WEB.name
     ))?;
     stage.write("tampered.json", &tampered(&stage.read("alice.json")?, from, to)?)?;
     refuses(stage, "tampered.json", &[ReasonCode::SigInvalid]).await?;
-    stage.demand(stage.writes(concerns_retired).is_empty(), "refusals send nothing")?;
-    stage.demand(stage.writes(is_destructive).is_empty(), "nothing was destroyed")?;
-    stage.voice.proof("four refusals, each with its reason; destructive requests to Proxmox VE: 0")
+    demand(stage.writes(concerns_retired).is_empty(), "refusals send nothing")?;
+    demand(stage.writes(is_destructive).is_empty(), "nothing was destroyed")?;
+    proof("four refusals, each with its reason; destructive requests to Proxmox VE: 0")
 }
 
 /// Alice approves: destroyed once, however often it is handed in.
 pub(super) async fn signed(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Alice signs").await?;
     let (test, shop) = (OLD_TEST.id(), OLD_SHOP.id());
-    stage.voice.say(
+    say(
         "She fetches the item, reads what is lost, and signs it on her own machine. Her key never leaves it; a key \
          on a YubiKey works the same. The approval is good for this act on this guest on this host, once, for an \
          hour.",
@@ -91,39 +92,37 @@ pub(super) async fn signed(stage: &mut Stage) -> Result<(), Failure> {
     let reason = ["--reason", "not needed since May"];
     let line = signing("item.json", "alice", "approval.json");
     let line: Vec<&str> = line.iter().copied().chain(reason).collect();
-    stage.voice.command(&super::stage::typed(&line))?;
+    command(&super::stage::typed(&line))?;
     let ran = stage.runs(&line).await?.succeeds()?;
     let read = ran.stderr.split_once("You sign:").map_or("", |(_, read)| read);
     let read = read.split_once("The same by hand").map_or(read, |(read, _)| read);
-    stage.voice.output(&format!("You sign:{}\n\n{}", read.trim_end(), ran.stdout))?;
-    stage
-        .voice
-        .say(&format!("She signs the other one, {shop}, too, and keeps it for later. Then:"))?;
+    output(&format!("You sign:{}\n\n{}", read.trim_end(), ran.stdout))?;
+    say(&format!("She signs the other one, {shop}, too, and keeps it for later. Then:"))?;
     let other = item_of(stage, shop).await?;
     fetch(stage, &other, "item-shop.json").await?;
     sign(stage, "item-shop.json", "alice", "approval-shop.json").await?;
 
     let done = stage.shows(&["submit", "approval.json"]).await?.succeeds()?;
     let op = done.stdout.split(['(', ')']).find(|word| word.starts_with("op_")).unwrap_or_default();
-    stage.demand(!op.is_empty() && done.stdout.contains("done"), "the approved act is done")?;
-    stage.voice.say("Once more the same approval, as somebody would who has copied it:")?;
+    demand(!op.is_empty() && done.stdout.contains("done"), "the approved act is done")?;
+    say("Once more the same approval, as somebody would who has copied it:")?;
     let again = stage.shows(&["submit", "approval.json"]).await?;
     let replay = again.stdout.starts_with("replay") && again.stdout.contains(op);
-    stage.demand(replay, "the same approval is answered with the first operation")?;
-    stage.voice.say(&format!("Everything that Proxmox VE was sent about {test}:"))?;
+    demand(replay, "the same approval is answered with the first operation")?;
+    say(&format!("Everything that Proxmox VE was sent about {test}:"))?;
     let writes = stage.writes(|record| record.guest == Some(test));
-    stage.show_requests(&writes)?;
+    show_requests(&writes)?;
     let destroyed = writes.iter().filter(|record| is_destructive(record)).count();
-    stage.demand(destroyed == 1, "it was destroyed once")?;
-    stage.demand(stage.stored(test, "hostname").is_none(), "the guest is gone")?;
-    stage.voice.proof(&format!("{test} is gone, destroyed once; the copy only tells of {op}"))
+    demand(destroyed == 1, "it was destroyed once")?;
+    demand(stage.stored(test, "hostname").is_none(), "the guest is gone")?;
+    proof(&format!("{test} is gone, destroyed once; the copy only tells of {op}"))
 }
 
 /// The number belongs to another guest now: the old approval is worth nothing.
 pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("The same number, another guest").await?;
     let guest = OLD_SHOP.id();
-    stage.voice.say(&format!(
+    say(&format!(
         "Alice's second approval, for {guest} ({}), is still good. But a colleague destroys that guest by hand and \
          makes a new one, which Proxmox VE gives the same number. Now the approval is handed in:",
         OLD_SHOP.name
@@ -137,7 +136,7 @@ pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
         ReasonCode::NotPending,
     ];
     refuses(stage, "approval-shop.json", &codes).await?;
-    stage.voice.say(&format!(
+    say(&format!(
         "The file of {guest} still says absent, so the agent has put a new item in the place of the old one. It \
          tells of the new guest, and nobody has signed it:"
     ))?;
@@ -151,12 +150,9 @@ pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
         .await?;
     stage.shows(&["pending"]).await?.succeeds()?;
     let writes = stage.writes(|record| record.guest == Some(guest));
-    stage.demand(writes.is_empty(), "the new guest is left alone")?;
-    stage.demand(
-        stage.stored(guest, "hostname").as_deref() == Some(STRANGER),
-        "the new guest is there",
-    )?;
-    stage.voice.proof("an approval is for a guest, not for a number: the new one is untouched")
+    demand(writes.is_empty(), "the new guest is left alone")?;
+    demand(stage.stored(guest, "hostname").as_deref() == Some(STRANGER), "the new guest is there")?;
+    proof("an approval is for a guest, not for a number: the new one is untouched")
 }
 
 fn absent(part: &Part) -> String {
@@ -215,7 +211,7 @@ async fn refuses(stage: &Stage, file: &str, codes: &[ReasonCode]) -> Result<(), 
     let named = codes.iter().any(is_named);
     let words: Vec<&str> = codes.iter().map(|code| code.as_str()).collect();
     let what = format!("{file} is refused as {}", words.join(" or "));
-    stage.demand(ran.has_failed() && named, &what)
+    demand(ran.has_failed() && named, &what)
 }
 
 /// The same statement, signed by nobody.

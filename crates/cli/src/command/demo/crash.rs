@@ -4,7 +4,8 @@ use evenkeel_sim::Event;
 use serde_json::Value;
 
 use super::cast::BUILDER;
-use super::stage::{LOG, Stage};
+use super::stage::{LOG, Stage, demand, show_requests};
+use super::voice::{command, lines, proof, say};
 use crate::error::Failure;
 
 /// How long the builder takes to start: enough to kill an agent and start another meanwhile.
@@ -18,7 +19,7 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
         .http
         .node
         .with(|simulator| std::mem::replace(&mut simulator.timings.start_ms, SLOW_START_MS));
-    stage.voice.say(&format!(
+    say(&format!(
         "{guest} ({}) goes down, and it is slow to start. As soon as the agent has asked Proxmox VE to start it, \
          while that runs, we kill the agent as hard as one can:",
         BUILDER.name
@@ -34,19 +35,19 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
         })
         .await?;
     let pid = stage.kill_agent()?;
-    stage.voice.command(&format!("kill -9 {pid}"))?;
-    stage.voice.say(
+    command(&format!("kill -9 {pid}"))?;
+    say(
         "No agent runs now. Proxmox VE does not know, and goes on with its task. The journal, written before the \
          request was sent and again when the answer came, knows what was under way:",
     )?;
     stage.shows(&of_guest).await?.succeeds()?;
     let goes_on = stage.http.node.with(|simulator| simulator.is_task_running("qmstart"));
-    stage.demand(goes_on, "the task goes on without the agent")?;
-    stage.voice.say(
+    demand(goes_on, "the task goes on without the agent")?;
+    say(
         "A new agent sees a guest that is declared as running and does not run. Asking again would be a second \
          start. It reads the journal first, finds the task, and waits for it instead:",
     )?;
-    stage.voice.command("evenkeel run &")?;
+    command("evenkeel run &")?;
     stage.start_agent().await?;
     let same = |now: &Value| now["op"] == op["op"] && now["upid"] == op["upid"];
     stage
@@ -56,9 +57,7 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
         })
         .await?;
     stage.shows(&of_guest).await?.succeeds()?;
-    stage
-        .voice
-        .say(&format!("The new agent's own words, and everything that {guest} was sent:"))?;
+    say(&format!("The new agent's own words, and everything that {guest} was sent:"))?;
     let log = stage.read(LOG)?;
     let (_, since) = log.rsplit_once("evenkeel runs").unwrap_or_default();
     let said: Vec<&str> = since
@@ -68,14 +67,14 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
         .map(|(_, said)| said)
         .collect();
     let adopted = said.iter().filter(|line| line.starts_with("an earlier operation is done"));
-    stage.demand(adopted.count() == 1, "the new agent says that it took up one operation")?;
-    stage.voice.lines(&said)?;
+    demand(adopted.count() == 1, "the new agent says that it took up one operation")?;
+    lines(&said)?;
     let writes = stage.writes(|record| record.guest == Some(guest));
-    stage.show_requests(&writes)?;
-    stage.demand(writes.len() == 1, "the builder was sent one request")?;
-    stage.demand(stage.is_running(guest), "the builder runs")?;
+    show_requests(&writes)?;
+    demand(writes.len() == 1, "the builder was sent one request")?;
+    demand(stage.is_running(guest), "the builder runs")?;
     stage.http.node.with(|simulator| simulator.timings.start_ms = usual_ms);
-    stage.voice.proof("one operation, one task, one POST: adopted, not repeated")
+    proof("one operation, one task, one POST: adopted, not repeated")
 }
 
 /// The newest operation of a guest; nothing if there is none.

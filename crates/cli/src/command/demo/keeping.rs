@@ -6,7 +6,8 @@ use evenkeel_core::id::GuestId;
 use evenkeel_sim::Event;
 
 use super::cast::{DB, MAIL, WEB};
-use super::stage::Stage;
+use super::stage::{Stage, demand, show_requests};
+use super::voice::{command, lines, output, proof, say};
 use crate::error::Failure;
 
 /// What `plan` says of this node when there is nothing to do.
@@ -15,43 +16,43 @@ const NOTHING_DIFFERS: &str = "nothing to run; 6 guests as declared";
 /// Import, and a plan that is empty.
 pub(super) async fn written_down(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Your guests, written down").await?;
-    stage.voice.say(
+    say(
         "A Proxmox VE node, pve1, has six guests that somebody once clicked together. `import` writes each of them \
          to a file, as it is:",
     )?;
     stage.shows(&["import", "--out", "desired"]).await?.succeeds()?;
     let file = WEB.file();
-    stage.voice.command(&format!("cat {file}"))?;
-    stage.voice.output(&stage.read(&file)?)?;
-    stage.voice.say(
+    command(&format!("cat {file}"))?;
+    output(&stage.read(&file)?)?;
+    say(
         "From now on the files say how the guests shall be. A key or a guest that is in no file is left alone. \
          Right after an import nothing differs:",
     )?;
     let plan = stage.shows(&["plan"]).await?.succeeds()?;
-    stage.demand(plan.stdout.contains(NOTHING_DIFFERS), "nothing differs after an import")?;
-    stage.demand(stage.writes(|_| true).is_empty(), "import and plan only read")?;
-    stage.voice.proof("Proxmox VE was asked to change nothing so far")
+    demand(plan.stdout.contains(NOTHING_DIFFERS), "nothing differs after an import")?;
+    demand(stage.writes(|_| true).is_empty(), "import and plan only read")?;
+    proof("Proxmox VE was asked to change nothing so far")
 }
 
 /// Drift, healed by the running agent.
 pub(super) async fn healed(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("Somebody clicks around").await?;
-    stage.voice.say("The agent looks every few seconds. This is all it is told:")?;
-    stage.voice.command("cat agent.toml")?;
-    stage.voice.output(&stage.read("agent.toml")?)?;
-    stage.voice.command("evenkeel run &")?;
+    say("The agent looks every few seconds. This is all it is told:")?;
+    command("cat agent.toml")?;
+    output(&stage.read("agent.toml")?)?;
+    command("evenkeel run &")?;
     stage.start_agent().await?;
-    stage.voice.say("A colleague is in a hurry, and uses the web interface:")?;
+    say("A colleague is in a hurry, and uses the web interface:")?;
     let (web, mail, db) = (WEB.id(), MAIL.id(), DB.id());
     edit(stage, web, &[("cores", "8"), ("tags", "oops")]);
     edit(stage, mail, &[("memory", "256")]);
     stage.happens(Event::Power { guest: db, running: false });
-    stage.voice.lines(&[
+    lines(&[
         &format!("{:<8}  {:<4}  cores 2 -> 8, tags prod -> oops", web.to_string(), WEB.name),
         &format!("{:<8}  {:<4}  memory 1024 -> 256", mail.to_string(), MAIL.name),
         &format!("{:<8}  {:<4}  switched off", db.to_string(), DB.name),
     ])?;
-    stage.voice.say("We do nothing. A few seconds later the agent has noticed:")?;
+    say("We do nothing. A few seconds later the agent has noticed:")?;
     let is = |guest, key, value: &str| stage.stored(guest, key).as_deref() == Some(value);
     stage
         .until("drift is healed", async || {
@@ -62,14 +63,12 @@ pub(super) async fn healed(stage: &mut Stage) -> Result<(), Failure> {
         })
         .await?;
     stage.shows(&["journal"]).await?.succeeds()?;
-    stage.voice.say("Each guest got only what differed, in what Proxmox VE itself logged:")?;
+    say("Each guest got only what differed, in what Proxmox VE itself logged:")?;
     let writes = stage.writes(|_| true);
-    stage.show_requests(&writes)?;
-    stage.demand(writes.len() == 3, "three requests set three guests right")?;
+    show_requests(&writes)?;
+    demand(writes.len() == 3, "three requests set three guests right")?;
     stage.shows(&["plan"]).await?.succeeds()?;
-    stage
-        .voice
-        .proof("all six guests are as declared again, after one request each for three of them")
+    proof("all six guests are as declared again, after one request each for three of them")
 }
 
 fn edit(stage: &Stage, guest: GuestId, set: &[(&str, &str)]) {

@@ -15,7 +15,8 @@ mod voice;
 
 use evenkeel_sim::Record;
 
-use self::stage::Stage;
+use self::stage::{Stage, demand};
+use self::voice::{lines, proof, say};
 use crate::command::sim::StopSignal;
 use crate::error::{Exit, Failure};
 
@@ -34,7 +35,7 @@ pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
 }
 
 async fn story(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.say(
+    say(
         "evenkeel keeps Proxmox VE guests as you declared them, survives a crash at any instant, and destroys \
          nothing unless an operator's SSH key signed exactly that. This is the real program against a simulated \
          Proxmox VE, in a temporary directory; nothing else on this machine is touched.",
@@ -48,7 +49,7 @@ async fn story(stage: &mut Stage) -> Result<(), Failure> {
         approval::signed(stage).await?;
         approval::number_taken(stage).await?;
     } else {
-        stage.voice.say(
+        say(
             "SKIPPED: ssh-keygen is not installed, and it is what signs for an operator. With it \
              (apt install openssh-client) you would see approvals refused and one obeyed.",
         )?;
@@ -58,28 +59,28 @@ async fn story(stage: &mut Stage) -> Result<(), Failure> {
 
 async fn end(stage: &mut Stage) -> Result<(), Failure> {
     stage.voice.chapter("What happened").await?;
-    stage.voice.say(
+    say(
         "Every decision and every step is in the journal. Each record is on the disk before evenkeel acts on it, and \
          holds the hash of the one before, so that none can be changed or cut out unnoticed.",
     )?;
     stage.shows(&["journal"]).await?.succeeds()?;
     stage.shows(&["journal", "verify"]).await?.succeeds()?;
     if stage.can_sign {
-        stage.voice.say("Who allowed or refused what, and with which key:")?;
+        say("Who allowed or refused what, and with which key:")?;
         let since = stage.asked_at.strftime("%FT%TZ").to_string();
         stage.shows(&["audit", "--since", &since]).await?.succeeds()?;
     }
     stage.stop_agent().await?;
     let starts = stage.writes(|record| record.path.ends_with("/qemu/202/status/start"));
-    stage.demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
+    demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
     let destroyed = stage.writes(is_destructive);
     let allowed = usize::from(stage.can_sign);
-    stage.demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
-    stage.voice.proof(&format!(
+    demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
+    proof(&format!(
         "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"
     ))?;
-    stage.voice.say("Where to go next:")?;
-    stage.voice.lines(&[
+    say("Where to go next:")?;
+    lines(&[
         "evenkeel sim --guests 20     the same simulated Proxmox VE, to play with (docs/guide/try-it.md)",
         "evenkeel doctor              your own server: connection, trust, and the rights of the token",
         "evenkeel import, plan        your own guests as files; looking changes nothing",

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use tempfile::TempDir;
 
 use super::cast;
-use super::voice::Voice;
+use super::voice::{self, Voice};
 use crate::error::{Exit, Failure};
 
 /// How long anything in the story may take before it is said to have gone wrong; the slowest takes seconds.
@@ -136,10 +136,10 @@ impl Stage {
 
     /// Runs this executable to its end and shows all of it.
     pub(super) async fn shows(&self, arguments: &[&str]) -> Result<Ran, Failure> {
-        self.voice.command(&typed(arguments))?;
+        voice::command(&typed(arguments))?;
         let ran = self.runs(arguments).await?;
-        self.voice.output(&ran.stdout)?;
-        self.voice.output(&ran.stderr)?;
+        voice::output(&ran.stdout)?;
+        voice::output(&ran.stderr)?;
         Ok(ran)
     }
 
@@ -180,10 +180,10 @@ impl Stage {
             match agent.0.try_wait() {
                 Ok(Some(status)) => {
                     self.agent = None;
-                    return self.demand(status.success(), "the agent ends cleanly on SIGTERM");
+                    return demand(status.success(), "the agent ends cleanly on SIGTERM");
                 }
                 Ok(None) if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK_EVERY).await,
-                Ok(None) | Err(_) => return self.demand(false, "the agent ends on SIGTERM"),
+                Ok(None) | Err(_) => return demand(false, "the agent ends on SIGTERM"),
             }
         }
         Ok(())
@@ -198,22 +198,11 @@ impl Stage {
         let begun = Instant::now();
         while !is_so().await? {
             if begun.elapsed() > PATIENCE {
-                return self.demand(false, what);
+                return demand(false, what);
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
         Ok(())
-    }
-
-    /// Something the story says. If it is not so, the story ends here.
-    pub(super) fn demand(&self, is_so: bool, what: &str) -> Result<(), Failure> {
-        if is_so {
-            return Ok(());
-        }
-        Err(Failure::new(
-            Exit::Failed,
-            format!("the demo did not go as told: it is not so that {what}"),
-        ))
     }
 
     /// A failure, with what the agent said last.
@@ -248,16 +237,6 @@ impl Stage {
         self.http
             .node
             .with(|simulator| simulator.records().iter().filter(mutating).cloned().collect())
-    }
-
-    /// Shows requests as the log of Proxmox VE has them.
-    pub(super) fn show_requests(&self, requests: &[Record]) -> Result<(), Failure> {
-        let line = |record: &Record| {
-            let path = record.path.strip_prefix("/api2/json").unwrap_or(&record.path);
-            format!("{:<6} {path}", record.method)
-        };
-        let lines: Vec<String> = requests.iter().map(line).collect();
-        self.voice.lines(&lines.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     /// A file of the directory.
@@ -304,6 +283,25 @@ impl Ran {
         serde_json::from_str(&self.stdout)
             .map_err(|error| Failure::new(Exit::Failed, format!("`{}`: {error}", self.line)))
     }
+}
+
+/// Shows requests as the log of Proxmox VE has them.
+pub(super) fn show_requests(requests: &[Record]) -> Result<(), Failure> {
+    let line = |record: &Record| {
+        let path = record.path.strip_prefix("/api2/json").unwrap_or(&record.path);
+        format!("{:<6} {path}", record.method)
+    };
+    let lines: Vec<String> = requests.iter().map(line).collect();
+    voice::lines(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Something the story says. If it is not so, the story ends here.
+pub(super) fn demand(is_so: bool, what: &str) -> Result<(), Failure> {
+    if is_so {
+        return Ok(());
+    }
+    let message = format!("the demo did not go as told: it is not so that {what}");
+    Err(Failure::new(Exit::Failed, message))
 }
 
 /// Runs a program to its end without holding up the simulator, which lives in this thread.

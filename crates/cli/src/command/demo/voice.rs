@@ -35,57 +35,6 @@ impl Voice {
         print(&format!("\n{}{}\n", styled(GUEST, title), styled(FAINT, rule)))
     }
 
-    /// Sentences.
-    pub(super) fn say(&self, text: &str) -> Result<(), Failure> {
-        let mut told = String::from("\n");
-        let mut width = 0;
-        for word in text.split_whitespace() {
-            let letters = word.chars().count();
-            if width > 0 && width + 1 + letters > SENTENCE_WIDTH {
-                told.push('\n');
-                width = 0;
-            }
-            if width > 0 {
-                told.push(' ');
-                width += 1;
-            }
-            told.push_str(word);
-            width += letters;
-        }
-        print(&(told + "\n"))
-    }
-
-    /// A command as it could be typed.
-    pub(super) fn command(&self, line: &str) -> Result<(), Failure> {
-        print(&format!("\n  {}\n", styled(WAITS, format!("$ {line}"))))
-    }
-
-    /// What a command printed, or what stands in a file.
-    pub(super) fn output(&self, text: &str) -> Result<(), Failure> {
-        let mut told = String::new();
-        for line in text.trim_end().lines() {
-            let mut letters = line.chars();
-            let mut shown: String = letters.by_ref().take(OUTPUT_WIDTH).collect();
-            if letters.next().is_some() {
-                shown.push('…');
-            }
-            told.push_str(format!("  {shown}").trim_end());
-            told.push('\n');
-        }
-        print(&told)
-    }
-
-    /// Lines that belong together, each as it is.
-    pub(super) fn lines(&self, lines: &[&str]) -> Result<(), Failure> {
-        print("\n")?;
-        self.output(&lines.join("\n"))
-    }
-
-    /// Something that was promised, and was checked.
-    pub(super) fn proof(&self, text: &str) -> Result<(), Failure> {
-        print(&format!("\n  {}\n", styled(ADD, format!("✓ {text}"))))
-    }
-
     /// Waits for Enter, if there is somebody to press it.
     async fn turn_page(&self) -> Result<(), Failure> {
         if !self.waits {
@@ -104,6 +53,57 @@ impl Voice {
         let _ = page.await;
         Ok(())
     }
+}
+
+/// Sentences.
+pub(super) fn say(text: &str) -> Result<(), Failure> {
+    let mut told = String::from("\n");
+    let mut width = 0;
+    for word in text.split_whitespace() {
+        let letters = word.chars().count();
+        if width > 0 && width + 1 + letters > SENTENCE_WIDTH {
+            told.push('\n');
+            width = 0;
+        }
+        if width > 0 {
+            told.push(' ');
+            width += 1;
+        }
+        told.push_str(word);
+        width += letters;
+    }
+    print(&(told + "\n"))
+}
+
+/// A command as it could be typed.
+pub(super) fn command(line: &str) -> Result<(), Failure> {
+    print(&format!("\n  {}\n", styled(WAITS, format!("$ {line}"))))
+}
+
+/// What a command printed, or what stands in a file.
+pub(super) fn output(text: &str) -> Result<(), Failure> {
+    let mut told = String::new();
+    for line in text.trim_end().lines() {
+        let mut letters = line.chars();
+        let mut shown: String = letters.by_ref().take(OUTPUT_WIDTH).collect();
+        if letters.next().is_some() {
+            shown.push('…');
+        }
+        told.push_str(format!("  {shown}").trim_end());
+        told.push('\n');
+    }
+    print(&told)
+}
+
+/// Lines that belong together, each as it is.
+pub(super) fn lines(lines: &[&str]) -> Result<(), Failure> {
+    print("\n")?;
+    output(&lines.join("\n"))
+}
+
+/// Something that was promised, and was checked.
+pub(super) fn proof(text: &str) -> Result<(), Failure> {
+    print(&format!("\n  {}\n", styled(ADD, format!("✓ {text}"))))
 }
 
 fn print(text: &str) -> Result<(), Failure> {
