@@ -12,6 +12,11 @@ pub trait Ambient: Send + Sync {
     /// The wall clock.
     fn now(&self) -> Timestamp;
 
+    /// Whether the kernel says that somebody keeps the clock right. What cannot be told counts as no.
+    fn synchronised(&self) -> bool {
+        false
+    }
+
     /// Bits nobody can guess, or a seed's next ones.
     fn random(&self) -> u128;
 }
@@ -29,6 +34,10 @@ pub struct Machine;
 impl Ambient for Machine {
     fn now(&self) -> Timestamp {
         Timestamp::try_from(SystemTime::now()).expect("the year is before 9999")
+    }
+
+    fn synchronised(&self) -> bool {
+        evenkeel_kernel_clock::is_synchronised().unwrap_or(false)
     }
 
     fn random(&self) -> u128 {

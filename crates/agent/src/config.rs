@@ -3,11 +3,13 @@
 //! Root's file: nothing in it ever comes from a hub. Unknown keys are refused, because a misspelt limit is
 //! a limit that does not hold.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
 use serde::Deserialize;
 
+use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
 use crate::pve::token::{Token, TokenError};
@@ -31,6 +33,15 @@ pub struct AgentConfig {
     /// Our own state.
     #[serde(default)]
     pub state: StateConfig,
+    /// Who may sign.
+    #[serde(default)]
+    pub trust: TrustConfig,
+    /// The host's own limits.
+    #[serde(default)]
+    pub policy: Policy,
+    /// Numbers for Prometheus.
+    #[serde(default)]
+    pub metrics: MetricsConfig,
     /// Seconds between two passes of `run`.
     #[serde(default = "interval_default_s", deserialize_with = "interval_s")]
     pub interval: u64,
@@ -43,17 +54,60 @@ impl Default for AgentConfig {
             pve: PveConfig::default(),
             desired: DesiredConfig::default(),
             state: StateConfig::default(),
+            trust: TrustConfig::default(),
+            policy: Policy::default(),
+            metrics: MetricsConfig::default(),
             interval: interval_default_s(),
         }
     }
 }
 
 /// `[state]`: what must survive a restart.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StateConfig {
     /// The state directory.
     pub dir: Option<PathBuf>,
+}
+
+/// `[trust]`: who may sign. Without the file nobody may, and everything destructive waits.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustConfig {
+    /// The trust file.
+    pub file: Option<PathBuf>,
+}
+
+impl TrustConfig {
+    /// The trust file that is meant; it need not be there.
+    pub fn path(&self) -> PathBuf {
+        self.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_TRUST))
+    }
+}
+
+/// Where the trust file is looked for if nobody says.
+pub const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
+
+/// `[metrics]`: numbers for Prometheus, on loopback.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MetricsConfig {
+    /// Where to listen; nobody listens if absent.
+    #[serde(default, deserialize_with = "loopback")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// The numbers name every guest and need no password, so they stay on this machine.
+fn loopback<'de, D: serde::Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<SocketAddr>, D::Error> {
+    let address = SocketAddr::deserialize(deserializer)?;
+    if address.ip().is_loopback() {
+        Ok(Some(address))
+    } else {
+        let why = "`listen` must be a loopback address, such as 127.0.0.1:9469";
+        Err(serde::de::Error::custom(why))
+    }
 }
 
 /// A pass a minute costs a node of a hundred guests two seconds of one of its three workers.
@@ -78,7 +132,7 @@ fn interval_s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, 
 }
 
 /// `[pve]`: which node, and how to reach and trust it.
-#[derive(Debug, Clone, Default, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PveConfig {
     /// `https://pve1.example:8006`.
@@ -244,6 +298,29 @@ mod tests {
         let told = error.to_string();
         assert!(told.contains("urll") && told.contains('3'), "{told}");
         assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn g27_a_limit_that_cannot_hold_is_refused_with_its_place() {
+        let told =
+            read("[policy]\ndestructive_per_day = 5\nstatement_life_s = 90000\n").unwrap_err();
+        let told = told.to_string();
+        assert!(told.contains("60 to 86400") && told.contains("line 3"), "{told}");
+        let config = read("[trust]\nfile = \"/t.toml\"\n[policy]\npending_items = 7\n").unwrap();
+        assert_eq!((config.trust.path(), config.policy.pending_items), ("/t.toml".into(), 7));
+    }
+
+    #[test]
+    fn metrics_listen_on_loopback_or_not_at_all() {
+        assert_eq!(read("").unwrap().metrics.listen, None);
+        for here in ["127.0.0.1:9469", "[::1]:0"] {
+            let config = read(&format!("[metrics]\nlisten = \"{here}\"\n")).unwrap();
+            assert_eq!(config.metrics.listen.unwrap().to_string(), here);
+        }
+        for wrong in ["0.0.0.0:9469", "192.0.2.1:9469", "[::]:9469", "localhost:9469", "9469"] {
+            let error = read(&format!("[metrics]\nlisten = \"{wrong}\"\n")).unwrap_err();
+            assert!(matches!(error, ConfigError::Malformed { .. }), "{wrong}: {error}");
+        }
     }
 
     #[test]

@@ -9,10 +9,18 @@
 //! What is decided is decided in `evenkeel-core`; this crate carries it out and reads the world back.
 
 pub mod ambient;
+pub mod audit;
+pub mod authority;
+pub mod budget;
 pub mod config;
+pub mod daemon;
+pub mod effective_clock;
 pub mod engine;
+pub mod freeze;
+pub mod host_key;
 pub mod journal;
 pub mod observe;
+pub mod policy;
 pub mod pve;
 pub mod queue;
 pub mod source;

@@ -14,9 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::actual::{
-    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable,
+    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, SnapshotPoint, Unreadable,
 };
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};
@@ -24,7 +25,7 @@ use futures_util::stream::{self, StreamExt};
 use crate::pve::Client;
 use crate::pve::error::Error;
 use crate::pve::site::{ClusterEntry, Permissions, Resource};
-use crate::pve::wire::{GuestEntry, PendingEntry, RunStatus};
+use crate::pve::wire::{GuestEntry, PendingEntry, RunStatus, SnapshotEntry};
 
 /// How many guests are read at a time. A real node has three worker processes: with three requests in
 /// flight its throughput peaks, with sixteen it falls and every answer takes eight times as long.
@@ -135,6 +136,17 @@ pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error>
     let managed = status.ha.as_ref().filter(|ha| ha.managed);
     let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
     Ok(guest(id, &status, Ok(config), ha))
+}
+
+/// A guest's snapshots, and the present among them.
+pub async fn observe_snapshots(client: &Client, id: GuestId) -> Result<Vec<SnapshotPoint>, Error> {
+    let listed = client.snapshots(id).await?;
+    let point = |entry: SnapshotEntry| SnapshotPoint {
+        name: entry.name,
+        taken_at: entry.taken_unix_s.map(UnixSeconds),
+        parent: entry.parent,
+    };
+    Ok(listed.into_iter().map(point).collect())
 }
 
 fn guest(

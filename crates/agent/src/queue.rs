@@ -112,13 +112,17 @@ impl<R: Send + 'static> Queue<R> {
         vmid: VmId,
         jobs: Vec<(Job, Work<R>)>,
     ) -> Result<Result<(), Refusal>, LaneError> {
-        let (jobs, work): (Vec<Job>, Vec<Work<R>>) = jobs.into_iter().unzip();
-        let names: Vec<OperationId> = jobs.iter().map(|job| job.op).collect();
+        let named = |(job, work): (Job, Work<R>)| {
+            let op = job.op;
+            (job, (op, work))
+        };
+        let (jobs, work): (Vec<Job>, Vec<(OperationId, Work<R>)>) =
+            jobs.into_iter().map(named).unzip();
         let effects = self.table.step(LaneEvent::Submit { vmid, jobs }, (self.now)())?;
         if let [Effect::Refuse { refusal, .. }] = effects.as_slice() {
             return Ok(Err(refusal.clone()));
         }
-        self.waiting.extend(names.into_iter().zip(work));
+        self.waiting.extend(work);
         self.carry_out(effects);
         Ok(Ok(()))
     }
@@ -158,11 +162,12 @@ impl<R: Send + 'static> Queue<R> {
             if self.running.is_empty() {
                 return Ok(None);
             }
-            // Both only take out what is ready; the one that was not stays as it was.
+            // Both only take out what is ready; the one that was not stays as it was. An end is looked for
+            // first, because it hears what was asked before it anyhow.
             tokio::select! {
                 biased;
-                Some(ask) = self.asked.recv() => self.answer(ask)?,
                 Some((op, ended)) = self.running.next() => self.ended(op, ended)?,
+                Some(ask) = self.asked.recv() => self.answer(ask)?,
             }
         }
     }

@@ -4,7 +4,7 @@
 //!   /var/lib/evenkeel/           0700
 //!     journal/                   segments; its lock says that an agent works here
 //!     agent.sock                 a running agent listens here
-//!     frozen                     there while an operator has frozen this host
+//!     frozen, thawed             there while an operator has frozen this host; the last thaw
 //! ```
 //!
 //! `run`, `apply` and the verbs that look use it. It must never be shared by two machines: the journal is stamped.
@@ -14,8 +14,11 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
 use crate::ambient::Ambient;
+use crate::effective_clock::wall;
+use crate::freeze::records_due;
 use crate::journal::{
-    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group, sync_parent,
+    AppendError, DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+    sync_parent,
 };
 
 /// Where it is if nobody says and we are root.
@@ -99,9 +102,13 @@ impl StateDir {
         self.path.join("frozen")
     }
 
-    /// Whether an operator has frozen this host. What cannot be told counts as frozen.
+    /// Whether an operator has frozen this host. What cannot be told counts as frozen, and so does a link that
+    /// leads nowhere.
     pub fn is_frozen(&self) -> bool {
-        self.freeze_file().try_exists().unwrap_or(true)
+        match std::fs::symlink_metadata(self.freeze_file()) {
+            Ok(_) => true,
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
     }
 
     /// Makes the directory if there is none, with everything above it, so that a loss of power does not take it and
@@ -132,10 +139,37 @@ impl StateDir {
         })?;
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
-        let journal = Journal::open(disk, stamp, Limits::default(), ambient.now())?;
+        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
+        self.tell_freezes(&mut journal, ambient.as_ref())?;
         let clock = std::sync::Arc::clone(ambient);
-        let (handle, writer) = group::spawn(journal, move || clock.now()).map_err(directory)?;
+        let spawned = group::spawn(journal, move || wall(clock.as_ref()));
+        let (handle, writer) = spawned.map_err(directory)?;
         Ok(OpenJournal { handle, writer })
+    }
+}
+
+impl StateDir {
+    /// Freezes and thaws that happened while nobody had the journal.
+    fn tell_freezes(
+        &self,
+        journal: &mut Journal<RealDisk>,
+        ambient: &dyn Ambient,
+    ) -> Result<(), StateError> {
+        for record in records_due(self, journal.state()) {
+            match journal.append(record, wall(ambient)) {
+                // On a full disk it waits for the next start: the freeze itself needs no record.
+                Ok(_) | Err(AppendError::Full) => {}
+                Err(AppendError::Failed(failure)) => {
+                    return Err(StateError::Journal(failure.into()));
+                }
+                Err(
+                    other @ (AppendError::Refused(_)
+                    | AppendError::TooLong { .. }
+                    | AppendError::Stopped),
+                ) => unreachable!("a short value is always taken: {other}"),
+            }
+        }
+        Ok(())
     }
 }
 

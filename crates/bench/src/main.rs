@@ -5,12 +5,21 @@
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
 mod fleet;
+mod gate;
 mod journal;
 mod measure;
 mod observe;
 mod plan;
 mod queue;
 mod server;
+#[expect(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "a few of the keys and values of core's own tests"
+)]
+#[path = "../../core/tests/sign/support.rs"]
+mod signing_keys;
+mod verify;
 
 use std::process::ExitCode;
 
@@ -46,6 +55,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("observe", observe::run),
     ("journal", journal::run),
     ("queue", queue::run),
+    ("verify", verify::run),
+    ("gate", gate::run),
 ];
 
 fn main() -> ExitCode {

@@ -1,12 +1,20 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod oversight;
+mod signing;
+
 use std::net::SocketAddr;
 
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
+pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
+pub(crate) use signing::{
+    Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
+};
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -36,14 +44,39 @@ pub(crate) enum Verb {
     Plan(Plan),
     /// Bring the guests to what is declared: exactly what is shown, or nothing
     Apply(Apply),
+    /// Keep the guests as declared, for ever: the agent that systemd runs
+    Run(Run),
+    /// Show how the running agent stands: passes, guests, operations, journal
+    Status(Status),
+    /// Show what waits for a signature
+    Pending(Pending),
+    /// Propose an act that nobody declares, to be signed
+    Request(Request),
+    /// Hand the agent an approval, a rotation or a recovery
+    Submit(Submit),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(Doctor),
+    /// Stop every change on this host until it is thawed; a running agent obeys at once
+    Freeze(Freeze),
+    /// Let changes go on
+    Thaw(Thaw),
+    /// Show who allowed or refused what, when, why and with which key
+    Audit(Audit),
+    /// Show what was done and what came of it; check the journal; close an operation by hand
+    Journal(Journal),
     /// Check desired files, and tell every mistake with its place
     Validate(Validate),
     /// Print the JSON Schema of desired files, for editors
     Schema,
+    /// Approve with your SSH key what waits for a signature; shows exactly what is signed
+    Sign(Sign),
+    /// Say who signed a file and what it would allow, or why it allows nothing
+    Verify(Verify),
+    /// Who may sign on a host: list, enrol, rotate, recover
+    #[command(subcommand)]
+    Signers(Signers),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -139,6 +172,104 @@ pub(crate) struct Apply {
     pub(crate) output: Output,
 }
 
+/// Arguments of `run`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The configuration file [default: /etc/evenkeel/agent.toml]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// How much to log, on stderr
+    #[arg(
+        long,
+        env = "EVENKEEL_LOG",
+        value_name = "LEVEL",
+        value_enum,
+        default_value_t = LogLevel::Info
+    )]
+    pub(crate) log: LogLevel,
+    /// How to log
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// How much is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogLevel {
+    /// What somebody must act upon
+    Error,
+    /// And what somebody should know
+    Warn,
+    /// And what was done
+    Info,
+    /// And what was looked at
+    Debug,
+    /// Everything
+    Trace,
+}
+
+/// The forms of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// A line for people and the journal
+    Text,
+    /// A JSON object a line
+    Json,
+}
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `pending`.
+#[derive(Debug, Args)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// One item, by the beginning of its name; all if none is named
+    #[arg(value_name = "PENDING")]
+    pub(crate) id: Option<String>,
+    /// Write the item to this file, to be signed where the key is
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    /// Replace the file if it is there already
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `request`.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
+    pub(crate) op: ActionKind,
+    /// To which guest, such as lxc/101
+    pub(crate) guest: GuestId,
+    /// Its parameters, such as snapname=before; what is left out is filled in from the guest
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) params: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `submit`.
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// An approval, a rotation or a recovery
+    pub(crate) file: Utf8PathBuf,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub(crate) struct Import {
@@ -165,6 +296,75 @@ pub(crate) struct Doctor {
     pub(crate) desired: Option<Utf8PathBuf>,
     #[command(flatten)]
     pub(crate) output: Output,
+}
+
+/// Arguments of `journal`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Journal {
+    #[command(subcommand)]
+    pub(crate) verb: Option<JournalVerb>,
+    #[command(flatten)]
+    pub(crate) list: JournalList,
+}
+
+/// What to do with the journal; without a word its operations are listed.
+#[derive(Debug, Subcommand)]
+pub(crate) enum JournalVerb {
+    /// Check every line of every segment, archive included; change nothing
+    Verify {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Close an operation whose outcome no evidence will tell; written down with your name
+    Resolve(Resolve),
+}
+
+/// Which operations are listed.
+#[derive(Debug, Args)]
+pub(crate) struct JournalList {
+    /// Only those of this guest, such as `lxc/101`
+    #[arg(long)]
+    pub(crate) guest: Option<GuestId>,
+    /// Only this one
+    #[arg(long)]
+    pub(crate) op: Option<OperationId>,
+    /// Only those that are not closed
+    #[arg(long)]
+    pub(crate) open: bool,
+    /// Only so many, the newest
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `journal resolve`.
+#[derive(Debug, Args)]
+pub(crate) struct Resolve {
+    /// The operation, as `evenkeel journal --open` shows it
+    pub(crate) op: OperationId,
+    /// What you found: it happened, or it did not
+    #[arg(long = "as", value_name = "OUTCOME", value_enum)]
+    pub(crate) outcome: Outcome,
+    /// How you know; kept in the journal
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+}
+
+/// What an operator found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Outcome {
+    /// It happened
+    Succeeded,
+    /// It did not happen
+    Failed,
 }
 
 /// Arguments of `validate`.

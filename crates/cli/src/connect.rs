@@ -13,10 +13,11 @@ use evenkeel_agent::pve::error::{Class, Error, NotSent};
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::token::Token;
 use evenkeel_agent::source::dir::DirError;
+use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::id::NodeName;
 use secrecy::SecretString;
 
-use crate::cli::Connect;
+use crate::cli::{Connect, Place};
 use crate::error::{Exit, Failure};
 
 /// The variable that may hold the token itself.
@@ -75,14 +76,24 @@ pub(crate) fn desired_path(
         })
 }
 
-fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
-    let mut config = match &arguments.config {
+/// The configuration file that is named, or the usual one if it is there.
+pub(crate) fn configuration_file(named: Option<&camino::Utf8Path>) -> Result<AgentConfig, Failure> {
+    Ok(match named {
         Some(path) => AgentConfig::from_file(path.as_std_path())?,
         None if Path::new(DEFAULT_PATH).exists() => {
             AgentConfig::from_file(Path::new(DEFAULT_PATH))?
         }
         None => AgentConfig::default(),
-    };
+    })
+}
+
+/// The state directory that is named, or the configuration's.
+pub(crate) fn state_dir(named: Option<&camino::Utf8Path>, config: &AgentConfig) -> StateDir {
+    named.map_or_else(|| config.state.state_dir(), |path| StateDir::new(path.as_std_path()))
+}
+
+fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
+    let mut config = configuration_file(arguments.config.as_deref())?;
     let pve = &mut config.pve;
     pve.url = arguments.url.clone().or(pve.url.take());
     pve.node = arguments.node.clone().or(pve.node.take());
@@ -100,7 +111,7 @@ fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
 }
 
 /// The node that answers, by its own word; a list of nodes if that is not to be had.
-async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
+pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failure> {
     let anywhere: NodeName = "localhost".parse().expect("localhost is a node name");
     let client = Client::new(exchange.clone(), anywhere);
     let status = client.cluster_status().await;
@@ -115,6 +126,17 @@ async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeName, Failur
         [only] => Ok(only.node.clone()),
         _ => Err(Failure::new(Exit::Invalid, "it is not clear which node to look at")
             .hint("name it with --node, or set `node` under [pve] in agent.toml")),
+    }
+}
+
+impl Place {
+    /// The state directory that is named, or the configuration's. If it is named no configuration is read, so
+    /// that a mistake in one keeps nobody from freezing.
+    pub(crate) fn state_dir(&self) -> Result<StateDir, Failure> {
+        match &self.state {
+            Some(path) => Ok(StateDir::new(path.as_std_path())),
+            None => Ok(configuration_file(self.config.as_deref())?.state.state_dir()),
+        }
     }
 }
 

@@ -22,8 +22,8 @@ pub(crate) enum Exit {
     Denied = 4,
     /// What was asked for does not exist.
     NotFound = 5,
-    /// Something waits for an operator's signature; the rest is done.
-    Approval = 6,
+    /// An operator has to sign first.
+    ApprovalRequired = 6,
     /// Busy, stale, unreachable: the same may work later.
     Transient = 7,
     /// The command line makes no sense.
@@ -65,6 +65,12 @@ impl Failure {
     /// Adds the next step.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Says in which file it is.
+    pub(crate) fn in_file(mut self, path: &camino::Utf8Path) -> Self {
+        self.message = format!("{path}: {}", self.message);
         self
     }
 

@@ -98,6 +98,12 @@ impl ActionKind {
         }
     }
 
+    /// Whether the guest as it is afterwards proves that it was done. A guest under a number may be anybody's, and
+    /// a guest that stands on a snapshot may have stood there before.
+    pub fn shows(self) -> bool {
+        !self.brings_forth() && self != Self::Rollback
+    }
+
     /// Whether a guest comes into being by it, so that the journal can know where it is from.
     pub fn brings_forth(self) -> bool {
         match self {

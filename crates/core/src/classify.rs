@@ -187,9 +187,15 @@ fn known_parameters(op: ActionKind) -> &'static [(&'static str, Worst)] {
             ),
             ("force", Interrupts),
             ("purge", IfOn("removes backup jobs, replicas and HA entries")),
+            ("stop", Interrupts),
+            ("unprotect", IfOn("takes off a protection somebody set")),
         ],
-        ActionKind::Rollback => &[("snapname", Harmless), ("start", Harmless)],
-        ActionKind::DeleteSnapshot => &[("force", Harmless), ("snapname", Harmless)],
+        ActionKind::Rollback => {
+            &[("snapname", Harmless), ("snaptime", Harmless), ("start", Harmless)]
+        }
+        ActionKind::DeleteSnapshot => {
+            &[("force", Harmless), ("snapname", Harmless), ("snaptime", Harmless)]
+        }
         ActionKind::DeleteVolume => {
             &[("digest", Harmless), ("slot", Harmless), ("volume", Harmless)]
         }

@@ -13,12 +13,12 @@
 
 use std::time::Duration;
 
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::Outcome;
-use evenkeel_core::operation::{Intent, OpEvent, OpRecord, OpState, Repeat, Request, Upid};
+use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Upid};
 use evenkeel_core::recover::{NewVolumes, Postcondition, Question};
-use serde_json::{Map, Value};
 use tokio::time::Instant;
 
 use super::error::Fatal;
@@ -27,9 +27,9 @@ use super::report::{End, OpReport};
 use super::settle::{Settled, load, settle, why};
 use super::world::Sight;
 use super::{Hands, Progress};
-use crate::journal::{Details, Record};
+use crate::journal::Record;
 use crate::pve::error::{Class, Error, Refusal};
-use crate::pve::writes::Taken;
+use crate::pve::writes::{DestroyFlags, Taken};
 use crate::queue::{Done, Turn};
 
 /// How often an action is tried when a lock file is taken: PVE itself waits ten seconds each time.
@@ -124,12 +124,17 @@ async fn try_once(
         let why = format!("{error}; nothing was sent");
         return Ok(not_started(End::Failed { why }));
     }
-    let what = cleared.action().reasons().join(", ");
-    hands.tell(Progress::Started { op, guest: cleared.action().guest, what });
+    hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let answer = send(hands, &cleared).await;
     drop(permit);
+    let told = answer.as_ref().ok().and_then(|taken| match taken {
+        Taken::Task(upid) => Some(upid.clone()),
+        Taken::Done => None,
+    });
     let (end, may_pass) = follow(hands, op, answer).await?;
-    let upid = load(hands, op).await?.and_then(|(operation, _)| operation.task);
+    let found = load(hands, op).await?.and_then(|(operation, _)| operation.task);
+    // A closed operation may be forgotten at once.
+    let upid = found.or(told);
     Ok(Tried { op, end, upid, started: true, may_pass })
 }
 
@@ -143,32 +148,13 @@ fn stopped(stop: Stop) -> End {
 }
 
 /// The record that must be on disk before anything leaves (invariant 5).
-fn started(hands: &Hands, op: OperationId, cleared: &Cleared) -> Record {
-    let action = cleared.action();
-    let intent = Intent {
-        guest: action.guest,
-        kind: action.step.kind(),
-        repeat: Repeat::Convergent,
-        first: Request::Act,
-        unprotects: false,
-        sent_at: hands.node_now(),
-        clone_source: None,
-        id_was_free: false,
-        volumes_before: cleared.volumes_before().cloned(),
-        identity: cleared.identity(),
-    };
-    let texts = |texts: &std::collections::BTreeMap<String, String>| -> Map<String, Value> {
-        texts.iter().map(|(key, text)| (key.clone(), Value::from(text.as_str()))).collect()
-    };
-    let (params, before) = (texts(&action.step.params()), texts(cleared.before()));
-    let reason = action.reasons().join(", ");
-    let details = Details::new(params, before, reason, cleared.decision());
-    let event = OpEvent::Started(Box::new(intent));
-    Record::op_started(OpRecord { op, event }, details)
+pub(super) fn started(hands: &Hands, op: OperationId, cleared: &Cleared) -> Record {
+    let event = OpEvent::Started(Box::new(cleared.intent(hands.node_now())));
+    Record::op_started(OpRecord { op, event }, cleared.details())
 }
 
-async fn send(hands: &Hands, cleared: &Cleared) -> Result<Taken, Error> {
-    let guest = cleared.action().guest;
+pub(super) async fn send(hands: &Hands, cleared: &Cleared) -> Result<Taken, Error> {
+    let guest = cleared.guest();
     let writes = hands.client.writes(cleared);
     match cleared.act() {
         Act::SetConfig(change) => writes.set_config(guest, change.clone()).await,
@@ -180,11 +166,19 @@ async fn send(hands: &Hands, cleared: &Cleared) -> Result<Taken, Error> {
             writes.shutdown(guest, *timeout_s, false).await.map(Taken::Task)
         }
         Act::Stop => writes.stop(guest).await.map(Taken::Task),
+        Act::Rollback { snapshot } => writes.rollback(guest, snapshot).await.map(Taken::Task),
+        Act::DeleteSnapshot { snapshot } => {
+            writes.delete_snapshot(guest, snapshot).await.map(Taken::Task)
+        }
+        Act::Destroy(destroy) => {
+            let flags = DestroyFlags { purge: destroy.purge, unreferenced_disks: false };
+            writes.destroy(guest, flags).await.map(Taken::Task)
+        }
     }
 }
 
 /// From PVE's answer to the end, and whether trying again may help.
-async fn follow(
+pub(super) async fn follow(
     hands: &Hands,
     op: OperationId,
     answer: Result<Taken, Error>,
@@ -273,6 +267,10 @@ async fn after_refusal(
     let mut sight = Sight::default();
     let why = refusal.to_string();
     match sight.postcondition(hands, &operation, &details).await {
+        // That a guest is gone is proved by its number alone.
+        Postcondition::Holds if operation.intent.kind == ActionKind::Destroy => {
+            Ok(settled(settle(hands, op).await?))
+        }
         Postcondition::Holds => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));

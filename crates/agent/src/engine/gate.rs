@@ -1,32 +1,35 @@
 //! The gate: judges an action inside its lane, on a fresh read, directly before it is sent (invariant 2).
 //!
 //! Called by `execute` alone. [`Cleared`] is the only thing the client's mutating calls accept, and only this
-//! file can make one: benign actions take the same way as all others. The guest is read and planned anew; what
+//! file and its `signed` half can make one: benign actions take the same way as all others. The guest is read and planned anew; what
 //! runs is exactly what was planned, or nothing.
 //!
 //! ```text
 //!   frozen? ─> read the guest ─> plan it again ─> the same act, not held ─> volumes of an allocating write ─> Cleared
 //! ```
 
+pub(super) mod signed;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use evenkeel_core::actual::{self, Coverage, Snapshot};
-use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::id::{IdError, NodeName};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::actual;
+use evenkeel_core::desired;
+use evenkeel_core::gate::{Site, Verdict, judge};
+use evenkeel_core::id::{GuestId, IdError};
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{IdentityHash, VolumeId};
-use evenkeel_core::plan::{self, Action, Held, SetConfig, Step, plan};
+use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
+use evenkeel_core::plan::{Action, Destroy, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::release::Release;
-use evenkeel_core::value::compare::Conventions;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::Hands;
 use super::volumes::volumes_before;
+use crate::journal::Details;
 use crate::observe::observe_guest;
 use crate::pve::error::Class;
-use crate::pve::name::{ConfigDigest, ConfigKey};
+use crate::pve::name::{ConfigDigest, ConfigKey, SnapshotName};
 use crate::pve::writes::{ConfigChange, Settings};
 
 /// One planned action with what is needed to judge it again.
@@ -38,14 +41,6 @@ pub(super) struct Order {
     pub(super) desired: Arc<desired::Guest>,
     /// The node it was planned for.
     pub(super) site: Site,
-}
-
-/// What a guest's plan needs to know of its node.
-#[derive(Debug, Clone)]
-pub(super) struct Site {
-    pub(super) node: NodeName,
-    pub(super) release: Release,
-    pub(super) conventions: Conventions,
 }
 
 /// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:
@@ -75,7 +70,13 @@ pub(super) struct Site {
 /// ```
 #[derive(Debug)]
 pub struct Cleared {
-    action: Action,
+    guest: GuestId,
+    kind: ActionKind,
+    /// Every parameter, as the journal keeps it.
+    params: BTreeMap<String, String>,
+    reasons: Vec<String>,
+    decision: Value,
+    repeat: Repeat,
     act: Act,
     identity: Option<IdentityHash>,
     before: BTreeMap<String, String>,
@@ -90,6 +91,32 @@ pub(super) enum Act {
     Start,
     Shutdown { timeout_s: u32 },
     Stop,
+    Rollback { snapshot: SnapshotName },
+    DeleteSnapshot { snapshot: SnapshotName },
+    Destroy(Destroy),
+}
+
+impl Act {
+    /// The first request it sends.
+    pub(super) fn first(&self) -> Request {
+        match self {
+            Self::Destroy(Destroy { stop: true, .. }) => Request::Stop,
+            Self::Destroy(Destroy { unprotect: true, .. }) => Request::Unprotect,
+            Self::Destroy(_)
+            | Self::SetConfig(_)
+            | Self::Resize { .. }
+            | Self::Start
+            | Self::Shutdown { .. }
+            | Self::Stop
+            | Self::Rollback { .. }
+            | Self::DeleteSnapshot { .. } => Request::Act,
+        }
+    }
+
+    /// Whether it takes the protection off on the way.
+    pub(super) fn unprotects(&self) -> bool {
+        matches!(self, Self::Destroy(Destroy { unprotect: true, .. }))
+    }
 }
 
 /// Why an action does not run.
@@ -106,8 +133,8 @@ pub(super) enum Stop {
 }
 
 impl Cleared {
-    pub(super) fn action(&self) -> &Action {
-        &self.action
+    pub(super) fn guest(&self) -> GuestId {
+        self.guest
     }
 
     pub(super) fn act(&self) -> &Act {
@@ -118,30 +145,50 @@ impl Cleared {
         self.identity
     }
 
-    /// The values the act replaces.
-    pub(super) fn before(&self) -> &BTreeMap<String, String> {
-        &self.before
+    /// `cores 2 -> 4`.
+    pub(super) fn reason(&self) -> String {
+        self.reasons.join(", ")
     }
 
-    pub(super) fn volumes_before(&self) -> Option<&BTreeSet<VolumeId>> {
-        self.volumes_before.as_ref()
+    /// What the `started` record promises.
+    pub(super) fn intent(&self, sent_at: UnixSeconds) -> Intent {
+        Intent {
+            guest: self.guest,
+            kind: self.kind,
+            repeat: self.repeat.clone(),
+            first: self.act.first(),
+            unprotects: self.act.unprotects(),
+            sent_at,
+            clone_source: None,
+            id_was_free: false,
+            volumes_before: self.volumes_before.clone(),
+            identity: self.identity,
+        }
     }
 
-    /// The decision as the `started` record keeps it.
-    pub(super) fn decision(&self) -> serde_json::Value {
-        let class = self.action.class.to_string();
-        json!({ "reason": ReasonCode::Allowed, "class": class, "why": self.action.why })
+    /// What it tells besides: parameters, the values they replace, why, and the decision.
+    pub(super) fn details(&self) -> Details {
+        let texts = |texts: &BTreeMap<String, String>| -> Map<String, Value> {
+            texts.iter().map(|(key, text)| (key.clone(), Value::from(text.as_str()))).collect()
+        };
+        Details::new(texts(&self.params), texts(&self.before), self.reason(), self.decision.clone())
     }
 
     /// One that clears nothing in particular, for tests of the client's own calls.
     #[cfg(test)]
     pub(crate) fn in_a_test() -> Self {
-        let guest = "lxc/100".parse().unwrap();
-        let (step, class) = (Step::Start, evenkeel_core::classify::Class::Benign);
-        let (changes, why, held) = (Vec::new(), String::new(), None);
-        let action = Action { guest, step, changes, class, why, held };
-        let (identity, before, volumes_before) = (None, BTreeMap::new(), None);
-        Self { action, act: Act::Start, identity, before, volumes_before }
+        Self {
+            guest: "lxc/100".parse().unwrap(),
+            kind: ActionKind::Start,
+            params: BTreeMap::new(),
+            reasons: Vec::new(),
+            decision: Value::Null,
+            repeat: Repeat::Convergent,
+            act: Act::Start,
+            identity: None,
+            before: BTreeMap::new(),
+            volumes_before: None,
+        }
     }
 }
 
@@ -158,7 +205,13 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         }
         Err(error) => return Err(Stop::Refused(format!("the guest could not be read: {error}"))),
     };
-    let action = same_act(order, &fresh)?;
+    let action = match judge(&order.action, &order.desired, &fresh, &order.site) {
+        Verdict::Clear(action) => *action,
+        Verdict::Unneeded => return Err(Stop::Unneeded),
+        Verdict::Stale(why) => return Err(Stop::Stale(why)),
+        Verdict::Held(held) => return Err(Stop::Held(held.reason(), held.to_string())),
+        Verdict::Refused(problem) => return Err(Stop::Refused(problem.to_string())),
+    };
     let act = act(&action.step)?;
     let volumes_before = match &action.step {
         Step::SetConfig(_) => {
@@ -169,55 +222,21 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         | Step::Shutdown { .. }
         | Step::Stop
         | Step::Create
-        | Step::Destroy => None,
+        | Step::Destroy(_) => None,
     };
-    let identity = identity(&fresh).ok();
-    let before = before(&action, &fresh);
-    Ok(Cleared { action, act, identity, before, volumes_before })
-}
-
-/// The act that was planned, from a plan made of the guest as it is now: with its digest, and held by whatever
-/// holds it now.
-fn same_act(order: &Order, fresh: &actual::Guest) -> Result<Action, Stop> {
-    let Site { node, release, conventions } = order.site.clone();
-    let vmid = order.desired.id.vmid;
-    let desired = Desired { guests: [(vmid, desired::Guest::clone(&order.desired))].into() };
-    let actual = Snapshot {
-        node,
-        release,
-        conventions,
-        guests: [(vmid, fresh.clone())].into(),
-        elsewhere: BTreeMap::new(),
-        hidden: BTreeSet::new(),
-        coverage: Coverage::Whole,
-    };
-    let planned = plan(&desired, &actual, &plan::Context::default());
-    let Some(planned) = planned.guests.into_iter().next() else {
-        return Err(Stop::Unneeded);
-    };
-    let wanted = &order.action.step;
-    let slot = |step: &Step| step.params().remove("disk");
-    let alike: Vec<&Action> = planned
-        .actions
-        .iter()
-        .filter(|action| action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted))
-        .collect();
-    let same =
-        alike.iter().find(|action| action.step.params_but_digest() == wanted.params_but_digest());
-    if let Some(same) = same {
-        return match &same.held {
-            None => Ok(Action::clone(same)),
-            Some(held) => Err(Stop::Held(held.reason(), held.to_string())),
-        };
-    }
-    if let Some(other) = alike.first() {
-        let now = other.reasons().join(", ");
-        return Err(Stop::Stale(format!("the guest has changed since; now it would be: {now}")));
-    }
-    match planned.problems.first() {
-        Some(problem) => Err(Stop::Refused(problem.to_string())),
-        None => Err(Stop::Unneeded),
-    }
+    let (class, why) = (action.class.to_string(), &action.why);
+    Ok(Cleared {
+        guest,
+        kind: action.step.kind(),
+        params: action.step.params(),
+        reasons: action.reasons(),
+        decision: json!({ "reason": ReasonCode::Allowed, "class": class, "why": why }),
+        repeat: Repeat::Convergent,
+        act,
+        identity: identity(&fresh).ok(),
+        before: before(&action, &fresh),
+        volumes_before,
+    })
 }
 
 fn act(step: &Step) -> Result<Act, Stop> {
@@ -232,9 +251,15 @@ fn act(step: &Step) -> Result<Act, Stop> {
         Step::Start => Act::Start,
         Step::Shutdown { timeout_s } => Act::Shutdown { timeout_s: *timeout_s },
         Step::Stop => Act::Stop,
-        Step::Create | Step::Destroy => {
-            let why = format!("{} has no executor yet", step.kind().as_str());
+        Step::Create => {
+            let why = "creating guests is not available yet".to_owned();
             return Err(Stop::Held(ReasonCode::NotExecutable, why));
+        }
+        Step::Destroy(_) => {
+            return Err(Stop::Held(
+                ReasonCode::PendingSignature,
+                Held::PendingSignature.to_string(),
+            ));
         }
     })
 }
@@ -265,7 +290,7 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
         Step::Resize { disk, .. } => {
             old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
         }
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
             [("run".to_owned(), guest.power.to_string())].into()
         }
     }

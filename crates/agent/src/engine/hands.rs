@@ -7,11 +7,15 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use evenkeel_core::sign::clock::Reading;
+use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
+use super::court::Court;
 use super::error::Fatal;
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
+use crate::effective_clock;
 use crate::journal::{AppendError, JournalHandle, Record};
 use crate::pve::Client;
 
@@ -28,12 +32,15 @@ pub struct Hands {
     pub owner: String,
     /// Whether an operator has frozen this host; asked before every act.
     pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// What judges destructive acts; without it they all wait.
+    pub court: Option<Court>,
     /// Who hears of progress while it happens.
     pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
 }
 
 /// What is told while it happens; what is durable is in the journal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "step", rename_all = "snake_case")]
 pub enum Progress {
     /// The `started` record is on disk and the request leaves.
     Started {
@@ -72,6 +79,11 @@ impl Hands {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
         let now = reading.unwrap_or_else(|| self.ambient.now());
         UnixSeconds(u64::try_from(now.as_second()).unwrap_or(0))
+    }
+
+    /// The time to judge by.
+    pub(super) async fn reading(&self) -> Result<Reading, Fatal> {
+        effective_clock::read(self.ambient.as_ref(), &self.journal).await.map_err(Fatal::Journal)
     }
 
     /// A fresh name.

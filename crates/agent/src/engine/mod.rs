@@ -11,13 +11,20 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
+mod approvals;
+mod court;
+mod decisions;
 mod error;
 mod execute;
+mod explain;
 mod gate;
 mod hands;
+mod pending;
 mod reconcile;
 mod report;
+mod sameness;
 mod settle;
+mod signed;
 mod volumes;
 mod world;
 
@@ -26,17 +33,23 @@ use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
-use evenkeel_core::operation::{Operation, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
+use evenkeel_core::sign::Nonce;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+pub use approvals::Submitted;
+pub use court::{Court, CourtError, Seal};
 pub use error::{Fatal, PassError};
 pub use gate::Cleared;
 pub use hands::{Hands, Progress};
+pub use pending::{RaisedBy, Waiting};
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
+use crate::journal::resolve::RESOLVED;
+use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
 use execute::Told;
 use settle::{Settled, settle, why};
@@ -50,7 +63,10 @@ pub struct Engine {
     unknown: BTreeMap<OperationId, Unsettled>,
     passes: BTreeMap<PassId, Running>,
     /// Which pass an operation belongs to, and what is said of it if it never runs.
-    submitted: BTreeMap<OperationId, (PassId, OpReport)>,
+    /// Approved acts belong to none.
+    submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
+    /// Nonces whose act is in its lane.
+    signed: BTreeMap<Nonce, OperationId>,
     told: VecDeque<Event>,
     next_pass: PassId,
 }
@@ -110,6 +126,7 @@ impl Engine {
             unknown: BTreeMap::new(),
             passes: BTreeMap::new(),
             submitted: BTreeMap::new(),
+            signed: BTreeMap::new(),
             told: VecDeque::new(),
             next_pass: PassId::FIRST,
         };
@@ -129,7 +146,9 @@ impl Engine {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
             }
+            // In a fixed order, so that a run can be replayed.
             tokio::select! {
+                biased;
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
             }
@@ -177,10 +196,49 @@ impl Engine {
         Ok(events)
     }
 
+    /// Takes an operator's word on an operation of unknown outcome: into the journal, with a note of who says so and
+    /// why, and its lane opens. Refused in words, with nothing changed, if it is not unknown now.
+    pub async fn resolve(
+        &mut self,
+        op: OperationId,
+        outcome: Resolution,
+        note: String,
+    ) -> Result<Result<(), String>, Fatal> {
+        let found = settle::load(&self.hands, op).await?.map(|(operation, _)| operation.state);
+        if !matches!(found, Some(OpState::Unknown { .. })) {
+            let state = found.as_ref().map_or("not open", OpState::as_str);
+            return Ok(Err(format!(
+                "{op} is {state}, and only an unknown outcome is closed by hand"
+            )));
+        }
+        // The note first: no crash leaves a closed operation without the name of the one who closed it.
+        let note = Record::Note(Note { what: RESOLVED.to_owned(), text: note });
+        let event = OpEvent::Resolved { outcome };
+        for record in [note, Record::op(OpRecord { op, event })] {
+            if let Err(error) = self.hands.begin(record).await? {
+                return Ok(Err(error.to_string()));
+            }
+        }
+        self.release(op)?;
+        Ok(Ok(()))
+    }
+
     /// An operator closed an operation by hand: its lane opens.
     pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
         if let Some(unsettled) = self.unknown.remove(&op) {
             self.queue.release(unsettled.job)?;
+        }
+        Ok(())
+    }
+
+    /// Makes durable what is due by what the journal says; on a nearly full disk it stays due.
+    pub async fn keep_due(
+        &self,
+        due: impl FnOnce(&State) -> Vec<Record> + Send + 'static,
+    ) -> Result<(), Fatal> {
+        let due = self.hands.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
+        for record in due {
+            self.hands.begin(record).await?.ok();
         }
         Ok(())
     }
@@ -190,6 +248,7 @@ impl Engine {
         tokio::pin!(other);
         loop {
             tokio::select! {
+                biased;
                 done = &mut other => return Ok(done),
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
@@ -227,7 +286,11 @@ impl Engine {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
+        self.signed.retain(|_, op| *op != job);
         self.told.push_back(Event::Op(Box::new(report.clone())));
+        let Some(pass) = pass else {
+            return;
+        };
         if let Some(running) = self.passes.get_mut(&pass) {
             running.report.count(report);
             running.open -= 1;
@@ -247,12 +310,14 @@ impl Engine {
         self.unknown.insert(op, Unsettled { job, vmid, looking: false });
     }
 
-    /// Looks for evidence on every operation in doubt that nobody looks at.
-    fn look_again(&mut self) {
+    /// Looks for evidence on every operation in doubt that nobody looks at. Every pass does so; an agent for which
+    /// nothing is declared makes no passes, and asks for it.
+    pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (hands, op) = (self.hands.clone(), *op);
-                let looking = async move { SettleEnd { op, ended: settle(&hands, op).await } };
+                let (hands, op, vmid) = (self.hands.clone(), *op, unsettled.vmid);
+                let looking =
+                    async move { SettleEnd { op, ended: settle_lane(&hands, op, vmid).await } };
                 self.settling.push(looking.boxed());
             }
         }
@@ -277,6 +342,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its
+/// first try; the one in doubt is the one the journal has not closed, and a guest never has two of those.
+async fn settle_lane(hands: &Hands, op: OperationId, vmid: VmId) -> Result<Option<Settled>, Fatal> {
+    let open = hands.journal.read(move |state, _| {
+        let mut in_flight = state.ledger().in_flight();
+        in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
+    });
+    let open = open.await.map_err(Fatal::Journal)?;
+    settle(hands, open.unwrap_or(op)).await
 }
 
 /// The next event of a queue; never if nothing runs.

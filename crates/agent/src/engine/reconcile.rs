@@ -1,7 +1,7 @@
 //! The spine: one pass, the stages in order.
 //!
 //! ```text
-//!   observe the node ─> plan ─> note what is held ─> submit each guest's actions to its lane
+//!   observe the node ─> plan ─> explain what is locked ─> submit each guest's actions to its lane
 //! ```
 //!
 //! A pass never waits for lanes: a guest whose lane is at work is reported busy and left alone. What becomes of the
@@ -11,20 +11,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::lane::{Job, Refusal};
+use evenkeel_core::gate::Site;
+use evenkeel_core::lane::{Job, Outcome, Refusal};
 use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
 use futures_util::future::FutureExt as _;
 use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
-use super::gate::{Order, Site};
+use super::explain::explain;
+use super::gate::Order;
 use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, execute};
+use super::{Engine, Running, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
-use crate::queue::Work;
+use crate::queue::{Done, Work};
 
 /// A pass since the engine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,13 +65,15 @@ impl Engine {
     /// One pass: reads the node, plans, submits.
     pub async fn pass(&mut self, desired: &Desired) -> Result<Pass, PassError> {
         let preview = self.look(desired).await?;
-        Ok(self.submit(desired, preview)?)
+        Ok(self.submit(desired, preview).await?)
     }
 
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
-        let plan = self.plan(desired, &actual);
+        let mut plan = self.plan(desired, &actual);
+        let client = self.hands.client.clone();
+        self.meanwhile(explain(&client, &mut plan)).await?;
         Ok(Preview { actual, plan })
     }
 
@@ -93,8 +98,11 @@ impl Engine {
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
-    pub fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
+    pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
         let Preview { actual, plan } = preview;
+        decisions::follow_plan(&self.hands, &plan).await?;
+        self.raise_pending(&plan, &actual).await?;
+        self.restore_protection().await?;
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
         let site = Site {
@@ -112,6 +120,43 @@ impl Engine {
         self.passes.insert(id, running);
         self.close_pass(id);
         Ok(Pass { id, plan })
+    }
+
+    /// What needs a signature is put before those who may give one.
+    async fn raise_pending(&mut self, plan: &Plan, actual: &Snapshot) -> Result<(), Fatal> {
+        let hands = self.hands.clone();
+        let Some(court) = hands.court.clone() else {
+            return Ok(());
+        };
+        self.meanwhile(pending::follow_plan(&hands, &court, plan, actual)).await?
+    }
+
+    /// A protection that was taken off for a destroy that came to nothing is given back.
+    async fn restore_protection(&mut self) -> Result<(), Fatal> {
+        for owed in signed::owed(&self.hands).await? {
+            let (op, guest) = (self.hands.new_operation(), owed.intent.guest);
+            let (hands, owing) = (self.hands.clone(), owed.id);
+            let work: Work<_> = Box::new(move |mut turn| {
+                async move {
+                    let given = signed::give_back_protection(&hands, owing, &mut turn).await;
+                    let (outcome, end) = (Outcome::Succeeded, End::Succeeded { warning: None });
+                    let kind = ActionKind::SetConfig;
+                    let reasons = vec![format!("protection taken off by {owing}")];
+                    let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
+                    Done { outcome, result: given.map(|()| report) }
+                }
+                .boxed()
+            });
+            let job = Job { op, target: guest.vmid, source: None, storage: None };
+            // A lane at work is asked again by the next pass.
+            if let Ok(()) = self.queue.submit(guest.vmid, vec![(job, work)])? {
+                let kind = ActionKind::SetConfig;
+                let (end, reasons) = (End::Skipped, Vec::new());
+                let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
+                self.submitted.insert(op, (None, report));
+            }
+        }
+        Ok(())
     }
 
     /// Hands one guest's actions to its lane, in order.
@@ -145,7 +190,8 @@ impl Engine {
         match self.queue.submit(planned.guest.vmid, jobs)? {
             Ok(()) => {
                 running.open += reports.len();
-                self.submitted.extend(reports.into_iter().map(|(op, report)| (op, (id, report))));
+                self.submitted
+                    .extend(reports.into_iter().map(|(op, report)| (op, (Some(id), report))));
             }
             Err(refusal) => running.report.hold(refused(planned, &refusal, reports.len())),
         }

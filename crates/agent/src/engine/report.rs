@@ -1,14 +1,16 @@
 //! What came of a pass, action by action.
 //!
-//! Filled while lanes run; shown by `apply`, logged and counted by `run`. Nothing decides by it.
+//! Filled while lanes run; shown by `apply`, logged and counted by `run`, carried over the agent's socket between the
+//! two. Nothing decides by it.
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Upid;
 use evenkeel_core::reason::ReasonCode;
+use serde::{Deserialize, Serialize};
 
 /// One pass in numbers, with everything a person must hear.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// Actions in the plan.
     pub planned: usize,
@@ -33,7 +35,7 @@ pub struct Report {
 }
 
 /// Something declared that will not come about.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestError {
     /// The guest.
     pub guest: GuestId,
@@ -42,7 +44,7 @@ pub struct GuestError {
 }
 
 /// An action that waits.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// The guest.
     pub guest: GuestId,
@@ -55,7 +57,7 @@ pub struct Hold {
 }
 
 /// What became of one submitted action.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpReport {
     /// The operation; the last one if it was tried again.
     pub op: OperationId,
@@ -74,7 +76,8 @@ pub struct OpReport {
 }
 
 /// How an action ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "result", rename_all = "snake_case")]
 pub enum End {
     /// It was done and seen to be done.
     Succeeded {
@@ -146,6 +149,11 @@ impl End {
             Self::Unknown { .. } => "unknown",
             Self::Skipped => "skipped",
         }
+    }
+
+    /// Why it may not run now, as a code.
+    pub fn reason(&self) -> Option<ReasonCode> {
+        if let Self::Held { reason, .. } = self { Some(*reason) } else { None }
     }
 
     /// What a person must hear; empty if it simply went well.

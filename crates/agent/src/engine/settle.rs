@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::error::Fatal;
 use super::world::Sight;
 use super::{Hands, Progress};
-use crate::journal::Details;
+use crate::journal::{AppendError, Details};
 use crate::pve::error::Class;
 use crate::pve::task::ExitStatus;
 
@@ -61,23 +61,43 @@ pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Sett
             | Decision::Doubt(_)
             | Decision::Closed => {
                 let identity = sight.guest.as_ref().and_then(|guest| identity(guest).ok());
-                if let Some(event) = decision.event(&operation.state, identity) {
-                    hands.record(op, with_words(event, sight.exit.as_ref())).await?;
-                }
+                let event = decision.event(&operation.state, identity);
+                let event = event.map(|event| with_words(event, sight.exit.as_ref()));
+                let Some(after) = journalled(hands, operation, event).await? else {
+                    sight.evidence = Evidence::default();
+                    continue;
+                };
                 let Decision::Adopt(upid) = &decision else {
                     let may_pass = sight.exit.as_ref().is_some_and(may_pass);
                     let warning = warning(&decision);
-                    let closed = load(hands, op).await?;
-                    return Ok(closed.map(|(operation, _)| Settled {
-                        operation,
-                        may_pass,
-                        warning,
-                    }));
+                    return Ok(Some(Settled { operation: after, may_pass, warning }));
                 };
-                adopted(hands, &operation, upid);
+                adopted(hands, &after, upid);
                 sight.evidence = Evidence::default();
             }
         }
+    }
+}
+
+/// The operation after the event, which is on disk; none if an operator closed it first. It is not read back: the
+/// journal may forget an operation as soon as it is closed.
+async fn journalled(
+    hands: &Hands,
+    operation: Operation,
+    event: Option<OpEvent>,
+) -> Result<Option<Operation>, Fatal> {
+    let Some(event) = event else {
+        return Ok(Some(operation));
+    };
+    let after = operation.after(&event);
+    match hands.record(operation.id, event).await {
+        Ok(()) => Ok(after.ok()),
+        Err(Fatal::Journal(AppendError::Refused(_)))
+            if load(hands, operation.id).await?.is_none_or(|(now, _)| !now.is_in_flight()) =>
+        {
+            Ok(None)
+        }
+        Err(fatal) => Err(fatal),
     }
 }
 

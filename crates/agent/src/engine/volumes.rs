@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::actual::Guest;
+use evenkeel_core::actual::{Config, Guest};
 use evenkeel_core::id::{GuestKind, VmId};
 use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::plan::Action;
@@ -43,8 +43,8 @@ pub(super) async fn volumes_before(
         return Ok(None);
     }
     let volumes = volumes_of(client, guest.id.vmid, &storages).await?;
-    let attached = attached(guest);
-    match volumes.iter().find(|volume| is_disk(volume) && !attached.contains(volume.as_str())) {
+    let attached = guest.config.as_ref().map(Config::volumes).unwrap_or_default();
+    match volumes.iter().find(|volume| is_disk(volume) && !attached.contains_key(volume.as_str())) {
         None => Ok(Some(volumes)),
         Some(loose) => Err(format!(
             "{loose} belongs to this guest and is attached nowhere: attach it by its name, or remove it, \
@@ -78,21 +78,4 @@ pub(super) async fn volumes_of(
 /// A snapshot's memory and a cloud-init drive are volumes that come and go by themselves.
 fn is_disk(volume: &VolumeId) -> bool {
     !volume.as_str().contains("-state-") && !volume.as_str().contains("-cloudinit")
-}
-
-/// Every volume the configuration mentions: in effect, waiting or detached.
-fn attached(guest: &Guest) -> BTreeSet<String> {
-    let fields = guest.config.iter().flat_map(|config| &config.fields);
-    let readings = fields.flat_map(|field| field.current.iter().chain(field.after_restart()));
-    readings
-        .filter_map(|reading| reading.value.as_property()?.volume())
-        .filter_map(|volume| match volume {
-            Volume::Existing { storage, name } => Some(format!("{storage}:{name}")),
-            Volume::Fresh { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom => None,
-        })
-        .collect()
 }

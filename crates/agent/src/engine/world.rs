@@ -5,18 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::actual::Guest;
-use evenkeel_core::operation::{OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::actual::{Guest, SnapshotPoint};
+use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
-    TaskStatus, postcondition, search_tasks,
+    TaskStatus, is_candidate, leaves_task, postcondition, search_tasks,
 };
 
 use super::Hands;
 use super::error::Fatal;
 use super::volumes::{allocates_on, volumes_of};
 use crate::journal::{Details, MASK};
-use crate::observe::{has_quorum, observe_guest};
+use crate::observe::{has_quorum, observe_guest, observe_snapshots};
 use crate::pve::error::{Class, Error};
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
@@ -109,13 +110,40 @@ impl Sight {
         let read = observe_guest(&hands.client, operation.intent.guest).await;
         match read {
             Ok(guest) => {
-                let found = postcondition(&operation.intent, &params, Some(&guest));
+                let intent = &operation.intent;
+                let snapshots = snapshots(hands, intent).await;
+                let found = postcondition(intent, &params, Some(&guest), snapshots.as_deref());
                 self.guest = Some(guest);
                 found
             }
-            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None),
+            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None, None),
             Err(_) => Postcondition::Unreadable,
         }
+    }
+}
+
+/// The guest's snapshots, where the outcome is told by them; none if they cannot be read.
+async fn snapshots(hands: &Hands, intent: &Intent) -> Option<Vec<SnapshotPoint>> {
+    match intent.kind {
+        ActionKind::Rollback | ActionKind::DeleteSnapshot => {
+            observe_snapshots(&hands.client, intent.guest).await.ok()
+        }
+        ActionKind::SetConfig
+        | ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::Destroy
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => None,
     }
 }
 
@@ -164,8 +192,30 @@ async fn claimed_by_others(hands: &Hands, operation: &Operation) -> Result<BTree
 async fn lock(hands: &Hands, operation: &Operation) -> Lock {
     match hands.client.guest_status(operation.intent.guest).await {
         Ok(status) if status.lock.is_some() => Lock::Held,
+        Ok(_) => still_works(hands, operation).await,
+        Err(error) if is_gone(&error) => still_works(hands, operation).await,
+        Err(_) => Lock::Unreadable,
+    }
+}
+
+/// Most tasks hold only a lock file while they work. Of several that could be the operation's none is adopted, and
+/// yet one of them is: the lane must not open beside it.
+async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
+    if !leaves_task(operation, operation.furthest) {
+        return Lock::Free;
+    }
+    let filter = TaskFilter {
+        source: Some(TaskSource::Active),
+        limit: Some(TASKS_LISTED_MAX),
+        ..TaskFilter::default()
+    };
+    // The list of active tasks also shows those that have just ended.
+    let works = |task: &wire::TaskEntry| {
+        task.exit_status().is_none() && is_candidate(operation, &hands.owner, &task.upid)
+    };
+    match hands.client.tasks(&filter).await {
+        Ok(tasks) if tasks.iter().any(works) => Lock::Held,
         Ok(_) => Lock::Free,
-        Err(error) if is_gone(&error) => Lock::Free,
         Err(_) => Lock::Unreadable,
     }
 }

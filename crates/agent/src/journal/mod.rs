@@ -14,11 +14,16 @@
 //! The format is described in `docs/formats/journal.md`.
 
 pub mod group;
+pub mod history;
+pub mod resolve;
 pub mod verify;
 
 mod disk;
 mod error;
+mod exact;
 mod line;
+mod machine;
+mod mark;
 mod op_line;
 mod open;
 mod real_disk;
@@ -35,8 +40,10 @@ use jiff::Timestamp;
 
 pub use disk::{Disk, Files};
 pub use error::{AppendError, Damage, DiskFailure, JournalError, Problem};
+pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
+pub use mark::{Wall, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Details, Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
@@ -45,6 +52,7 @@ pub use simulated_disk::{Fault, SimulatedDisk};
 pub use state::State;
 
 use line::Envelope;
+use record::Encoded;
 use segment::Header;
 use space::Space;
 
@@ -64,10 +72,9 @@ pub struct Journal<D> {
     /// The newest record, whether on disk or staged.
     head: Head,
     durable: Seq,
-    /// No record is dated earlier than the one before it (invariant 16).
+    /// The latest moment that is believed (invariant 16). At rest it is ahead of the newest record.
     clock_mark: Timestamp,
     staged: Vec<u8>,
-    fields: Vec<u8>,
     space: Space,
     poisoned: Option<DiskFailure>,
 }
@@ -111,7 +118,7 @@ pub struct Stamp {
 impl<D: Disk> Journal<D> {
     /// Takes one record and waits until it is on disk. What simulation and tools use; the agent
     /// goes through [`group`].
-    pub fn append(&mut self, record: Record, now: Timestamp) -> Result<Head, AppendError> {
+    pub fn append(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
         let head = self.stage(record, now)?;
         self.commit().map_err(AppendError::Failed)?;
         Ok(head)
@@ -119,10 +126,20 @@ impl<D: Disk> Journal<D> {
 
     /// Folds a record into the state and puts its line into the batch. It is not durable, and must
     /// not be acted upon, before [`Self::commit`]. On an error that is not fatal nothing happened.
-    pub fn stage(&mut self, record: Record, now: Timestamp) -> Result<Head, AppendError> {
+    pub fn stage(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
+        self.stage_encoded(Encoded::new(record), now)
+    }
+
+    fn stage_encoded(
+        &mut self,
+        encoded: Encoded,
+        now: impl Into<Wall>,
+    ) -> Result<Head, AppendError> {
+        let Encoded { record, kind, fields } = encoded;
         if let Some(failure) = &self.poisoned {
             return Err(AppendError::Failed(failure.clone()));
         }
+        let now = now.into();
         if self.staged.is_empty() {
             let prepared = self.prepare_batch(now);
             prepared.map_err(|failure| AppendError::Failed(self.poison(failure)))?;
@@ -130,21 +147,23 @@ impl<D: Disk> Journal<D> {
         if self.space.is_low() && record.begins_something() {
             return Err(AppendError::Full);
         }
-        self.fields.clear();
-        let kind = record::encode(&record, &mut self.fields);
-        let (bytes, limit) = (self.fields.len(), self.limits.line_bytes);
+        let (bytes, limit) = (fields.len(), self.limits.line_bytes);
         if bytes > limit {
             return Err(AppendError::TooLong { bytes, limit });
         }
+        let set = record.sets_mark();
         self.state.apply(record).map_err(AppendError::Refused)?;
-        self.clock_mark = later(self.clock_mark, now);
+        match set {
+            Some(mark) => self.clock_mark = mark,
+            None => self.notice(now),
+        }
         let envelope = Envelope {
             seq: self.head.seq.next(),
             at: self.clock_mark,
             durable: self.durable,
             kind,
         };
-        let sum = write_line(&mut self.staged, &envelope, &self.fields, &self.head.sum);
+        let sum = write_line(&mut self.staged, &envelope, &fields, &self.head.sum);
         self.head = Head { seq: envelope.seq, sum };
         Ok(self.head)
     }
@@ -172,9 +191,15 @@ impl<D: Disk> Journal<D> {
         self.head
     }
 
-    /// The time of the newest record: no earlier moment is believed (invariant 16).
+    /// The mark of time: no earlier moment is believed (invariant 16).
     pub fn clock_mark(&self) -> Timestamp {
         self.clock_mark
+    }
+
+    /// Looks at the clock. An agent that looks often enough follows a clock nobody vouches for without
+    /// writing a record for it; what it saw becomes durable with the next one.
+    pub fn notice(&mut self, now: impl Into<Wall>) {
+        self.clock_mark = mark::raised(self.clock_mark, now.into());
     }
 
     fn write_batch(&mut self) -> Result<(), DiskFailure> {
@@ -196,7 +221,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// What is done before the first record of a batch, while everything is on disk.
-    fn prepare_batch(&mut self, now: Timestamp) -> Result<(), DiskFailure> {
+    fn prepare_batch(&mut self, now: Wall) -> Result<(), DiskFailure> {
         let looked = self.space.look(&mut self.disk);
         looked.map_err(|error| self.failed("measure the space for", error))?;
         if self.length >= self.rotate_at && !self.space.is_low() {
@@ -206,10 +231,10 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Begins the next segment with a snapshot of the state, and lets the oldest ones go.
-    fn rotate(&mut self, now: Timestamp) -> Result<(), DiskFailure> {
+    fn rotate(&mut self, now: Wall) -> Result<(), DiskFailure> {
         let Header { segment, epoch, machine, .. } = self.header.clone();
         let header = Header::new(segment + 1, epoch, machine, self.head.seq);
-        self.clock_mark = later(self.clock_mark, now);
+        self.notice(now);
         self.state = self.state.compacted();
         let begun = begin_segment(&mut self.disk, &header, self.head, self.clock_mark, &self.state);
         match begun {
@@ -301,10 +326,4 @@ fn write_line(out: &mut Vec<u8>, envelope: &Envelope<'_>, fields: &[u8], prev: &
         out.extend_from_slice(inner);
     }
     line::seal(out, start, prev)
-}
-
-/// The later of the two, in whole milliseconds, as lines hold it.
-fn later(mark: Timestamp, now: Timestamp) -> Timestamp {
-    let now = Timestamp::from_millisecond(now.as_millisecond()).unwrap_or(mark);
-    mark.max(now)
 }

@@ -12,7 +12,9 @@ use evenkeel_core::operation::{
     Closer, IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
     Upid, VolumeId,
 };
-use serde::{Deserialize, Serialize};
+use evenkeel_core::sign::PayloadHash;
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::record::{Details, NotUnderstood, OpEntry};
@@ -42,20 +44,16 @@ impl StateName {
 
 macro_rules! optional_fields {
     ($($(#[$doc:meta])* $field:ident: $type:ty,)+) => {
-        /// The fields of an `op` line. Which are there depends on the event.
-        #[derive(Debug, PartialEq, Serialize, Deserialize)]
+        /// The fields of an `op` line as it is read. Which are there depends on the event.
+        #[derive(Debug, PartialEq, Deserialize)]
         #[serde(deny_unknown_fields)]
         pub(super) struct OpLine {
             op: OperationId,
             state: StateName,
-            $($(#[$doc])* #[serde(skip_serializing_if = "Option::is_none")] $field: Option<$type>,)+
+            $($(#[$doc])* $field: Option<$type>,)+
         }
 
         impl OpLine {
-            fn new(op: OperationId, state: StateName) -> Self {
-                Self { op, state, $($field: None,)+ }
-            }
-
             /// Whether every field has been taken.
             fn is_spent(&self) -> bool {
                 $(self.$field.is_none())&&+
@@ -69,6 +67,9 @@ optional_fields! {
     kind: ActionKind,
     /// Empty for operations that may run again.
     key: String,
+    /// Of signed operations only.
+    payload: PayloadHash,
+    expires_at: UnixSeconds,
     request: Request,
     node_time: UnixSeconds,
     unprotects: bool,
@@ -86,44 +87,55 @@ optional_fields! {
     decision: Value,
 }
 
-impl From<&OpEntry> for OpLine {
-    fn from(entry: &OpEntry) -> Self {
-        let op = entry.record.op;
-        match &entry.record.event {
-            OpEvent::Started(intent) => started(op, intent, &entry.details),
-            OpEvent::RequestStarted { request, sent_at } => Self {
-                request: Some(*request),
-                node_time: Some(*sent_at),
-                ..Self::new(op, StateName::Started)
-            },
-            OpEvent::TaskRunning { upid } => {
-                Self { upid: Some(upid.clone()), ..Self::new(op, StateName::TaskRunning) }
+/// An operation's event on its way to a line.
+pub(super) struct WrittenOp<'a>(pub(super) &'a OpEntry);
+
+impl Serialize for WrittenOp<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let OpEntry { record: OpRecord { op, event }, details } = self.0;
+        let mut line = Fields(serializer.serialize_map(None)?);
+        line.put("op", op)?;
+        line.put("state", &state_after(event))?;
+        match event {
+            OpEvent::Started(intent) => {
+                put_intent(&mut line, intent)?;
+                put_details(&mut line, details)?;
             }
-            OpEvent::Succeeded { identity, warning } => Self {
-                identity: *identity,
-                warning: warning.clone(),
-                ..Self::new(op, StateName::Succeeded)
-            },
-            OpEvent::Failed { reason, left_volume } => Self {
-                reason: Some(reason.clone()),
-                left_volume: left_volume.clone(),
-                ..Self::new(op, StateName::Failed)
-            },
-            OpEvent::Unknown { reason } => {
-                Self { reason: Some(reason.clone()), ..Self::new(op, StateName::Unknown) }
+            OpEvent::RequestStarted { request, sent_at } => {
+                line.put("request", request)?;
+                line.put("node_time", sent_at)?;
             }
-            OpEvent::Resolved { outcome } => {
-                let state = match outcome {
-                    Resolution::Succeeded => StateName::Succeeded,
-                    Resolution::Failed => StateName::Failed,
-                };
-                Self { by: Some(Closer::Operator), ..Self::new(op, state) }
+            OpEvent::TaskRunning { upid } => line.put("upid", upid)?,
+            OpEvent::Succeeded { identity, warning } => {
+                line.put_some("identity", identity.as_ref())?;
+                line.put_some("warning", warning.as_ref())?;
             }
+            OpEvent::Failed { reason, left_volume } => {
+                line.put("reason", reason)?;
+                line.put_some("left_volume", left_volume.as_ref())?;
+            }
+            OpEvent::Unknown { reason } => line.put("reason", reason)?,
+            OpEvent::Resolved { outcome: _ } => line.put("by", &Closer::Operator)?,
         }
+        line.0.end()
     }
 }
 
-fn started(op: OperationId, intent: &Intent, details: &Details) -> OpLine {
+fn state_after(event: &OpEvent) -> StateName {
+    match event {
+        OpEvent::Started(_) | OpEvent::RequestStarted { .. } => StateName::Started,
+        OpEvent::TaskRunning { .. } => StateName::TaskRunning,
+        OpEvent::Succeeded { .. } | OpEvent::Resolved { outcome: Resolution::Succeeded } => {
+            StateName::Succeeded
+        }
+        OpEvent::Failed { .. } | OpEvent::Resolved { outcome: Resolution::Failed } => {
+            StateName::Failed
+        }
+        OpEvent::Unknown { .. } => StateName::Unknown,
+    }
+}
+
+fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<(), M::Error> {
     let Intent {
         guest,
         kind,
@@ -136,26 +148,50 @@ fn started(op: OperationId, intent: &Intent, details: &Details) -> OpLine {
         volumes_before,
         identity,
     } = intent;
+    line.put("guest", guest)?;
+    line.put("kind", kind)?;
+    line.put(
+        "key",
+        match repeat {
+            Repeat::Convergent => "",
+            Repeat::AtMostOnce { key, .. } => key.as_str(),
+        },
+    )?;
+    match repeat {
+        Repeat::Convergent => {}
+        Repeat::AtMostOnce { payload, expires_at, .. } => {
+            line.put("payload", payload)?;
+            line.put("expires_at", expires_at)?;
+        }
+    }
+    line.put("request", first)?;
+    line.put("node_time", sent_at)?;
+    line.put("unprotects", unprotects)?;
+    line.put_some("clone_source", clone_source.as_ref())?;
+    line.put("id_was_free", id_was_free)?;
+    line.put_some("volumes_before", volumes_before.as_ref())?;
+    line.put_some("identity", identity.as_ref())
+}
+
+/// What is empty is left out.
+fn put_details<M: SerializeMap>(line: &mut Fields<M>, details: &Details) -> Result<(), M::Error> {
     let Details { params, before, reason, decision } = details;
-    OpLine {
-        guest: Some(*guest),
-        kind: Some(*kind),
-        key: Some(match repeat {
-            Repeat::Convergent => String::new(),
-            Repeat::AtMostOnce { key } => key.as_str().to_owned(),
-        }),
-        request: Some(*first),
-        node_time: Some(*sent_at),
-        unprotects: Some(*unprotects),
-        clone_source: *clone_source,
-        id_was_free: Some(*id_was_free),
-        volumes_before: volumes_before.clone(),
-        identity: *identity,
-        reason: (!reason.is_empty()).then(|| reason.clone()),
-        params: (!params.is_empty()).then(|| params.clone()),
-        before: (!before.is_empty()).then(|| before.clone()),
-        decision: (!decision.is_null()).then(|| decision.clone()),
-        ..OpLine::new(op, StateName::Started)
+    line.put_some("reason", Some(reason).filter(|reason| !reason.is_empty()))?;
+    line.put_some("params", Some(params).filter(|params| !params.is_empty()))?;
+    line.put_some("before", Some(before).filter(|before| !before.is_empty()))?;
+    line.put_some("decision", Some(decision).filter(|decision| !decision.is_null()))
+}
+
+/// The fields of a line while it is written.
+struct Fields<M>(M);
+
+impl<M: SerializeMap> Fields<M> {
+    fn put<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), M::Error> {
+        self.0.serialize_entry(name, value)
+    }
+
+    fn put_some<T: Serialize>(&mut self, name: &str, value: Option<&T>) -> Result<(), M::Error> {
+        value.map_or(Ok(()), |value| self.put(name, value))
     }
 }
 
@@ -216,7 +252,11 @@ impl OpLine {
         let repeat = if key.is_empty() {
             Repeat::Convergent
         } else {
-            Repeat::AtMostOnce { key: key.parse().map_err(|_| "`key` is no key")? }
+            Repeat::AtMostOnce {
+                key: key.parse().map_err(|_| "`key` is no key")?,
+                payload: self.payload.take().ok_or("`payload` is missing")?,
+                expires_at: self.expires_at.take().ok_or("`expires_at` is missing")?,
+            }
         };
         Ok(Intent {
             guest: self.guest.take().ok_or("`guest` is missing")?,

@@ -15,7 +15,7 @@ use super::record::{Body, Note, Record};
 use super::segment::{self, Header, Walk};
 use super::space::{self, Space};
 use super::state::State;
-use super::{AppendError, Journal, Limits, Stamp, begin_segment, rotate_at};
+use super::{AppendError, Journal, Limits, Stamp, Wall, begin_segment, mark, rotate_at};
 
 /// Copies of cut tails; one is called so until the cut is noted in the journal.
 const CUT: &str = "cut-";
@@ -29,8 +29,9 @@ impl<D: Disk> Journal<D> {
         mut disk: D,
         stamp: Stamp,
         limits: Limits,
-        now: Timestamp,
+        now: impl Into<Wall>,
     ) -> Result<Self, JournalError> {
+        let now = now.into();
         let listed =
             disk.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
         for name in listed.iter().filter(|n| n.starts_with("journal-") && n.ends_with(segment::NEW))
@@ -42,7 +43,7 @@ impl<D: Disk> Journal<D> {
         check_no_gap(&numbers)?;
         let Some(newest) = numbers.last() else {
             check_never_used(&listed)?;
-            return Self::make(disk, stamp, limits, now);
+            return Self::make(disk, stamp, limits, now.at);
         };
         let reserve_found = listed.iter().any(|name| name == space::RESERVE);
         let replayed = replay(&disk, *newest, &stamp)?;
@@ -65,7 +66,7 @@ impl<D: Disk> Journal<D> {
         let nothing = Head { seq: Seq(0), sum: Sum::NONE };
         let header = Header::new(1, new_epoch, machine, nothing.seq);
         let state = State::default();
-        let at = super::later(Timestamp::MIN, at);
+        let at = mark::in_milliseconds(at);
         let (head, length) = begin_segment(&mut disk, &header, nothing, at, &state)?;
         let end = End { header, before: Sum::NONE, head, at, length, snapshot_bytes: length };
         Ok(Self::at_end(disk, limits, end, state))
@@ -103,7 +104,6 @@ impl<D: Disk> Journal<D> {
             durable: head.seq,
             clock_mark: at,
             staged: Vec::new(),
-            fields: Vec::new(),
             poisoned: None,
             disk,
             limits,
@@ -115,7 +115,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Tells of every cut that is not told yet, and then drops the oldest surplus copies.
-    fn note_cuts(&mut self, now: Timestamp) -> Result<(), JournalError> {
+    fn note_cuts(&mut self, now: Wall) -> Result<(), JournalError> {
         for name in self.files()?.iter().filter(|name| name.starts_with(CUT)) {
             let Some(told) = name.strip_suffix(segment::NEW) else { continue };
             let text =

@@ -3,11 +3,12 @@
 //! Engine, gate and recovery build these; the journal writes them and folds them into its state.
 //! Everything that could hold a secret is redacted here, at construction, and nowhere else.
 
-use evenkeel_core::operation::{OpEvent, OpRecord};
+use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds};
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::op_line::OpLine;
+use super::op_line::{OpLine, WrittenOp};
 use super::redact;
 use super::state::State;
 
@@ -44,6 +45,17 @@ impl Record {
     /// The first event of an operation, with everything recovery and readers will want.
     pub fn op_started(record: OpRecord, details: Details) -> Self {
         Self::Op(OpEntry { record, details })
+    }
+
+    /// The mark of time it sets, if it does.
+    pub(super) fn sets_mark(&self) -> Option<Timestamp> {
+        match self {
+            Self::Kept(kept) => {
+                let second = i64::try_from(kept.mark?.0).ok()?;
+                Timestamp::from_second(second).ok()
+            }
+            Self::Op(_) | Self::Note(_) => None,
+        }
     }
 
     /// Whether it begins something. On a nearly full disk only what ends something is written.
@@ -175,18 +187,26 @@ pub struct Kept {
     pub key: String,
     /// The new value, or none to remove the key.
     pub value: Option<Versioned>,
+    /// The mark of time from this record on: a signed clock change, durable with what was signed.
+    pub mark: Option<UnixSeconds>,
 }
 
 impl Kept {
     /// Keeps a value; secrets are masked.
     pub fn put(subject: Subject, key: impl Into<String>, version: u32, value: Value) -> Self {
         let value = Some(Versioned { v: version, value: redact::redacted_value(value) });
-        Self { subject, key: key.into(), value }
+        Self { subject, key: key.into(), value, mark: None }
     }
 
     /// Removes a key.
     pub fn remove(subject: Subject, key: impl Into<String>) -> Self {
-        Self { subject, key: key.into(), value: None }
+        Self { subject, key: key.into(), value: None, mark: None }
+    }
+
+    /// Sets the mark of time with it. Only a signed clock change may.
+    #[must_use]
+    pub fn setting_mark(self, mark: Timestamp) -> Self {
+        Self { mark: Some(super::seconds(mark)), ..self }
     }
 }
 
@@ -223,6 +243,8 @@ struct KeptLine {
     key: String,
     v: Option<u32>,
     value: Option<Value>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mark: Option<UnixSeconds>,
 }
 
 /// Why a sealed line could not be understood.
@@ -244,16 +266,36 @@ pub enum NotUnderstood {
     },
 }
 
-/// The `type` on the line and its fields, `{…}`.
-pub(super) fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
+/// A record with its line's `type` and fields, `{…}`. Whoever hands a record in makes this on its own
+/// time, so that the one writer need not.
+#[derive(Debug)]
+pub(super) struct Encoded {
+    pub(super) record: Record,
+    pub(super) kind: &'static str,
+    pub(super) fields: Vec<u8>,
+}
+
+/// Room for the fields of most records, so that they are not moved while they are written.
+const FIELDS_BYTES: usize = 512;
+
+impl Encoded {
+    pub(super) fn new(record: Record) -> Self {
+        let mut fields = Vec::with_capacity(FIELDS_BYTES);
+        let kind = encode(&record, &mut fields);
+        Self { record, kind, fields }
+    }
+}
+
+fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
     match record {
-        Record::Op(entry) => to_json(out, &OpLine::from(entry), "op"),
-        Record::Kept(Kept { subject, key, value }) => {
+        Record::Op(entry) => to_json(out, &WrittenOp(entry), "op"),
+        Record::Kept(Kept { subject, key, value, mark }) => {
             let (v, value) = match value {
                 Some(Versioned { v, value }) => (Some(*v), Some(value.clone())),
                 None => (None, None),
             };
-            to_json(out, &KeptLine { key: key.clone(), v, value }, subject.as_str())
+            let line = KeptLine { key: key.clone(), v, value, mark: *mark };
+            to_json(out, &line, subject.as_str())
         }
         Record::Note(note) => to_json(out, note, "note"),
     }
@@ -282,9 +324,9 @@ pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
             let Some(subject) = Subject::ALL.into_iter().find(|s| s.as_str() == other) else {
                 return Err(NotUnderstood::Type(other.escape_default().to_string()));
             };
-            let KeptLine { key, v, value } = json(fields)?;
+            let KeptLine { key, v, value, mark } = json(fields)?;
             let value = v.map(|v| Versioned { v, value: value.unwrap_or_default() });
-            Record::Kept(Kept { subject, key, value })
+            Record::Kept(Kept { subject, key, value, mark })
         }
     };
     Ok(Body::Record(record))

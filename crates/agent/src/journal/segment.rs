@@ -81,6 +81,8 @@ pub(super) struct Walk<'a> {
     pub(super) before: Sum,
     pub(super) head: Head,
     pub(super) at: Timestamp,
+    /// The date of the line before.
+    earlier: Timestamp,
     durable: Seq,
     /// Where the lines begin that no later line calls durable.
     pub(super) unproven: usize,
@@ -110,6 +112,7 @@ impl<'a> Walk<'a> {
             durable: header.after,
             header,
             at: Timestamp::MIN,
+            earlier: Timestamp::MIN,
             unproven: 0,
             snapshot_ends: 0,
             fields: Vec::new(),
@@ -148,7 +151,7 @@ impl<'a> Walk<'a> {
             self.unproven = self.offset;
         }
         self.head = Head { seq: envelope.seq, sum: sealed.sum };
-        self.at = self.at.max(envelope.at);
+        (self.earlier, self.at) = (self.at, envelope.at);
         self.offset += text.len() + 1;
         self.lines += 1;
         if self.snapshot_ends == 0 {
@@ -165,8 +168,12 @@ impl<'a> Walk<'a> {
         self.fields.push(b'{');
         self.fields.extend_from_slice(line.fields.get(1..).unwrap_or_default());
         self.fields.push(b'}');
-        record::decode(line.kind, &self.fields)
-            .map_err(|why| self.damage_at(line, Problem::NotUnderstood(why)))
+        let body = record::decode(line.kind, &self.fields)
+            .map_err(|why| self.damage_at(line, Problem::NotUnderstood(why)))?;
+        match misdated(&body, line.at, self.earlier) {
+            None => Ok(body),
+            Some(why) => Err(self.damage_at(line, Problem::Chain(why.to_owned()))),
+        }
     }
 
     /// Blames a line that was read before.
@@ -217,6 +224,19 @@ impl<'a> Walk<'a> {
     fn damage(&self, problem: Problem) -> Damage {
         let seq = self.head.seq.next();
         Damage { line: self.lines + 1, offset: self.offset as u64, seq, problem }
+    }
+}
+
+/// Time runs back in one place only: where an operator signed for it.
+fn misdated(body: &Body, at: Timestamp, earlier: Timestamp) -> Option<&'static str> {
+    let set = match body {
+        Body::Record(record) => record.sets_mark(),
+        Body::Snapshot(_) => None,
+    };
+    match set {
+        Some(mark) if mark != at => Some("is not dated with the mark of time it sets"),
+        None if at < earlier => Some("is dated before the line before it"),
+        Some(_) | None => None,
     }
 }
 

@@ -11,7 +11,7 @@ use super::error::{DiskFailure, JournalError, Problem};
 use super::line::{Head, Seq};
 use super::open::check_no_gap;
 use super::record::Body;
-use super::segment::{self, Header, Walk};
+use super::segment::{self, Header, Line, Walk};
 use super::state::State;
 
 /// A journal without damage.
@@ -54,6 +54,22 @@ pub fn read(
     files: &impl Files,
     mut print: impl FnMut(PrintedLine),
 ) -> Result<Verified, JournalError> {
+    each_line(files, |file, line, _| {
+        print(PrintedLine {
+            file: file.to_owned(),
+            seq: line.seq,
+            at: line.at,
+            kind: line.kind.to_owned(),
+            text: String::from_utf8_lossy(line.text).into_owned(),
+        });
+    })
+}
+
+/// The same with what each line means, before it is folded.
+pub(super) fn each_line(
+    files: &impl Files,
+    mut look: impl FnMut(&str, &Line<'_>, &Body),
+) -> Result<Verified, JournalError> {
     let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
     let numbers = segment::numbers(&listed);
     check_no_gap(&numbers)?;
@@ -63,16 +79,31 @@ pub fn read(
         let file = segment::name_of(*number);
         let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
         let newest = index + 1 == numbers.len();
-        let end = read_segment(&file, &bytes, *number, before.as_ref(), newest, &mut |line| {
-            so_far.records += 1;
-            print(line);
-        })?;
+        let end =
+            read_segment(&file, &bytes, *number, before.as_ref(), newest, &mut |line, body| {
+                so_far.records += 1;
+                look(&file, line, body);
+            })?;
         so_far.segments += 1;
         so_far.head = Some(end.head);
         so_far.tail_bytes = end.tail_bytes;
         before = Some(end);
     }
     Ok(so_far)
+}
+
+/// The newest segment alone, and what it adds up to: what an agent reads when it starts. None if there is no journal.
+pub fn newest(files: &impl Files) -> Result<Option<(Head, State)>, JournalError> {
+    let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
+    let numbers = segment::numbers(&listed);
+    check_no_gap(&numbers)?;
+    let Some(number) = numbers.last() else {
+        return Ok(None);
+    };
+    let file = segment::name_of(*number);
+    let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
+    let end = read_segment(&file, &bytes, *number, None, true, &mut |_, _| {})?;
+    Ok(Some((end.head, end.state)))
 }
 
 struct SegmentEnd {
@@ -88,7 +119,7 @@ fn read_segment(
     number: u64,
     before: Option<&SegmentEnd>,
     newest: bool,
-    print: &mut impl FnMut(PrintedLine),
+    look: &mut impl FnMut(&Line<'_>, &Body),
 ) -> Result<SegmentEnd, JournalError> {
     let damaged =
         |damage| JournalError::Damaged { file: file.to_owned(), damage: Box::new(damage) };
@@ -104,7 +135,9 @@ fn read_segment(
             }
             Err(damage) => return Err(damaged(damage)),
         };
-        match walk.body(&line).map_err(damaged)? {
+        let body = walk.body(&line).map_err(damaged)?;
+        look(&line, &body);
+        match body {
             Body::Snapshot(snapshot) => {
                 if before.is_some_and(|before| before.state.compacted() != snapshot) {
                     let why = "is not what the segment before adds up to".to_owned();
@@ -116,13 +149,6 @@ fn read_segment(
                 .apply(record)
                 .map_err(|why| damaged(walk.damage_at(&line, Problem::Replay(why))))?,
         }
-        print(PrintedLine {
-            file: file.to_owned(),
-            seq: line.seq,
-            at: line.at,
-            kind: line.kind.to_owned(),
-            text: String::from_utf8_lossy(line.text).into_owned(),
-        });
     };
     Ok(SegmentEnd { header: walk.header, head: walk.head, state, tail_bytes })
 }

@@ -1,76 +1,103 @@
 //! Every crash: at every call of a script, every subset of what was not synced, every length.
 
-use evenkeel_agent::journal::{Fault, SimulatedDisk};
+use std::collections::BTreeSet;
 
-use super::support::{Expected, history, note, now, open, run, script, thorough};
+use evenkeel_agent::journal::{Fault, Record, SimulatedDisk};
 
-/// All subsets up to here, samples above.
-const ALL_SUBSETS_MAX: u32 = 12;
+use super::support::{Expected, by_extent, history, note, now, open, run, script};
 
-/// Calls `check` with every disk a crash now may leave behind.
-fn each_image(disk: &SimulatedDisk, mut check: impl FnMut(&SimulatedDisk)) -> u64 {
+/// So many subsets are always looked at, all of them.
+const UNCERTAIN_MAX: u32 = 14;
+
+/// How densely lengths are tried.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// Where everything that was written is there, up to the length.
+    prefix: usize,
+    /// Where some of it is lost as well.
+    mixed: usize,
+}
+
+/// Calls `check` with every disk a crash now may leave behind: every subset of the uncertain things, each
+/// with the lengths of what was growing.
+fn each_image(disk: &SimulatedDisk, steps: Steps, mut check: impl FnMut(&SimulatedDisk)) -> u64 {
     let uncertain = disk.uncertain();
+    assert!(
+        uncertain <= UNCERTAIN_MAX,
+        "{uncertain} uncertain things are too many to try them all"
+    );
+    let everything = (1_u64 << uncertain) - 1;
     let mut images = 0;
-    let mut look = |kept, cut| {
-        check(&disk.after_crash(kept, cut));
-        images += 1;
-    };
-    if uncertain <= ALL_SUBSETS_MAX {
-        (0..1 << uncertain).for_each(|kept| look(kept, 0));
-    } else {
-        let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
-        for _ in 0..4_096 {
-            seed = seed
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1_442_695_040_888_963_407);
-            look(seed >> 20, 0);
+    for kept in 0..=everything {
+        let step = if kept == everything { steps.prefix } else { steps.mixed };
+        for cut in (0..=disk.growing()).step_by(step) {
+            check(&disk.after_crash(kept, cut));
+            images += 1;
         }
     }
-    // Every length in the long run; a step that meets every place within a sector in the short one.
-    let step = if thorough() { 1 } else { 23 };
-    (0..=disk.growing()).step_by(step).for_each(|cut| look(u64::MAX, cut));
     images
 }
 
-fn flat() -> (usize, Expected) {
-    let records = script().concat();
-    (records.len(), Expected::of(&records))
+/// Only the full length.
+const NONE_BUT_WHOLE: usize = usize::MAX;
+
+/// The same records in other batches: few that are long, so that many sectors are lost together.
+fn in_long_batches() -> Vec<Vec<Record>> {
+    script().chunks(4).map(<[_]>::concat).collect()
+}
+
+/// Says how much was tried.
+fn crash_at_every_call(batches: &[Vec<Record>], steps: Steps) -> String {
+    let records = batches.concat();
+    let expected = Expected::of(&records);
+    let calls = {
+        let disk = SimulatedDisk::default();
+        assert_eq!(run(&disk, batches).0, records.len());
+        let segments = names(&disk).iter().filter(|name| name.starts_with("journal-")).count();
+        assert!(segments > 1, "the script must rotate");
+        disk.calls()
+    };
+    let (mut images, mut most) = (0, 0);
+    let mut ends = BTreeSet::new();
+    for call in 0..=calls {
+        let disk = SimulatedDisk::default();
+        disk.fail_at(call, Fault::PowerLoss);
+        let (acknowledged, _) = run(&disk, batches);
+        most = most.max(disk.uncertain());
+        images += each_image(&disk, steps, |image| {
+            ends.insert(expected.check_start(image, acknowledged));
+        });
+    }
+    assert_eq!(ends.len(), records.len() + 1, "a crash can leave any number of records");
+    format!("{images} crash images over {calls} calls, up to {most} uncertain things at once")
 }
 
 #[test]
 fn j01_after_a_crash_at_any_call_with_any_unsynced_bytes_lost_nothing_acknowledged_is_missing() {
-    let (records, expected) = flat();
-    let calls = {
-        let disk = SimulatedDisk::default();
-        assert_eq!(run(&disk, &script()).0, records);
-        assert!(disk.calls() > 40, "the script must rotate");
-        disk.calls()
-    };
-    let mut images = 0;
-    let mut ends = std::collections::BTreeSet::new();
-    for call in 0..=calls {
-        let disk = SimulatedDisk::default();
-        disk.fail_at(call, Fault::PowerLoss);
-        let (acknowledged, _) = run(&disk, &script());
-        images += each_image(&disk, |image| {
-            ends.insert(expected.check_start(image, acknowledged));
-        });
-    }
-    println!("{images} crash images over {calls} calls");
-    assert_eq!(ends.len(), records + 1, "a crash can leave any number of records");
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (1, 97), (1, 1));
+    println!("{}", crash_at_every_call(&script(), Steps { prefix, mixed }));
+}
+
+#[test]
+fn j01_the_same_with_batches_of_many_sectors() {
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (1, 97), (1, 7));
+    println!("{}", crash_at_every_call(&in_long_batches(), Steps { prefix, mixed }));
 }
 
 #[test]
 fn j01_a_crash_during_recovery_is_recovered_from() {
-    let (_, expected) = flat();
-    let step = if thorough() { 1 } else { 41 };
-    let mut rounds = 0;
+    let expected = Expected::of(&script().concat());
+    let every = by_extent(41, 7, 1);
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (23, NONE_BUT_WHOLE), (7, 97));
+    let steps = Steps { prefix, mixed };
+    let mut rounds = 0_u64;
+    let mut checked = 0_u64;
     for call in 0..50 {
         let disk = SimulatedDisk::default();
         disk.fail_at(call, Fault::PowerLoss);
         let (acknowledged, _) = run(&disk, &script());
-        let torn =
-            (1..disk.growing()).step_by(step * 23).map(|cut| disk.after_crash(u64::MAX, cut));
+        let step = by_extent(943, 943, 23);
+        let torn = (1..disk.growing()).step_by(step).map(|cut| disk.after_crash(u64::MAX, cut));
         let torn = torn.chain([disk.after_crash(0b1010_1010, 0), disk.after_crash(0b101, 0)]);
         for image in torn {
             for recovery_call in 0..12 {
@@ -79,15 +106,17 @@ fn j01_a_crash_during_recovery_is_recovered_from() {
                 if open(&image).is_ok() {
                     break;
                 }
-                each_image(&image, |image| {
+                each_image(&image, steps, |image| {
                     rounds += 1;
-                    if rounds % step == 0 {
+                    if rounds.is_multiple_of(every) {
                         expected.check_start(image, acknowledged);
+                        checked += 1;
                     }
                 });
             }
         }
     }
+    println!("{checked} of {rounds} crash images during recovery");
     assert!(rounds > 1_000, "{rounds}");
 }
 

@@ -6,7 +6,7 @@ use evenkeel_agent::journal::{
 use proptest::prelude::*;
 
 use super::support::{
-    SMALL, fold, history, note, now, open_with, started, succeeded, thorough, unknown,
+    SMALL, by_extent, fold, history, note, now, open_with, started, succeeded, unknown,
 };
 
 fn open(disk: &SimulatedDisk) -> Result<Journal<SimulatedDisk>, JournalError> {
@@ -112,7 +112,7 @@ fn run_steps(steps: &[Step]) -> Result<(), TestCaseError> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: if thorough() { 20_000 } else { 100 },
+        cases: by_extent(100, 1_000, 20_000),
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

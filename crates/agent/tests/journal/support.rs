@@ -20,9 +20,34 @@ pub(crate) const SMALL: Limits = Limits {
     reserve_bytes: 4_096,
 };
 
-/// Longer loops for a machine that has the time.
-pub(crate) fn thorough() -> bool {
-    std::env::var_os("EVENKEEL_JOURNAL_THOROUGH").is_some()
+/// How much of a large enumeration is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// While editing.
+    Sample,
+    /// What `./test` takes.
+    Thorough,
+    /// Everything there is: `scripts/crash-images`, with an optimised build.
+    Whole,
+}
+
+pub(crate) fn extent() -> Extent {
+    if std::env::var_os("EVENKEEL_CRASH_IMAGES").is_some() {
+        Extent::Whole
+    } else if std::env::var_os("EVENKEEL_THOROUGH").is_some() {
+        Extent::Thorough
+    } else {
+        Extent::Sample
+    }
+}
+
+/// One of three numbers.
+pub(crate) fn by_extent<T>(sample: T, thorough: T, whole: T) -> T {
+    match extent() {
+        Extent::Sample => sample,
+        Extent::Thorough => thorough,
+        Extent::Whole => whole,
+    }
 }
 
 pub(crate) fn now() -> Timestamp {
@@ -58,7 +83,11 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
         kind,
         repeat: match key {
             None => Repeat::Convergent,
-            Some(key) => Repeat::AtMostOnce { key: key.parse().unwrap() },
+            Some(key) => Repeat::AtMostOnce {
+                key: key.parse().unwrap(),
+                payload: evenkeel_core::sign::PayloadHash::of(key.as_bytes()),
+                expires_at: UnixSeconds(4_000),
+            },
         },
         first: Request::Act,
         unprotects: false,

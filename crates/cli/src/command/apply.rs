@@ -1,7 +1,7 @@
 //! `evenkeel apply [PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
 //!
 //! The only verb besides `run` that changes something, and it does so through the same engine: the journal's lock
-//! keeps the two apart.
+//! keeps the two apart. While an agent runs, it makes the pass: see `apply_by_agent`.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
@@ -10,20 +10,22 @@ use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
+    Court, CourtError, End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
 };
+use evenkeel_agent::journal::JournalHandle;
 use evenkeel_agent::state_dir::{StateDir, StateError};
+use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::plan::{SavedPlan, Stale};
+use evenkeel_core::plan::{Plan, SavedPlan, Stale};
 use evenkeel_core::reason::ReasonCode;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::{confirm, validate};
-use crate::connect::{Connection, connect, desired_path};
+use crate::command::{apply_by_agent, validate};
+use crate::connect::{Connection, connect, desired_path, state_dir};
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::{render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
 /// a minute after it was sent, and this leaves time to look.
@@ -44,11 +46,18 @@ pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
             return Ok(Exit::Invalid);
         }
     };
-    let state = match &arguments.state {
-        Some(path) => StateDir::new(path.as_std_path()),
-        None => connection.config.state.state_dir(),
+    let state = state_dir(arguments.state.as_deref(), &connection.config);
+    let ambient: Arc<dyn Ambient> = Arc::new(Machine);
+    let journal = match state.open_journal(&ambient) {
+        Ok(journal) => journal.handle,
+        // There is no second executor: a running agent makes the pass.
+        Err(busy @ StateError::Busy(_)) => {
+            let asked = apply_by_agent::run(&connection, &state, &desired, saved, arguments).await;
+            return asked.unwrap_or_else(|| Err(busy.into()));
+        }
+        Err(error) => return Err(error.into()),
     };
-    let mut engine = start(&connection, &state).await?;
+    let mut engine = start(&connection, &state, journal, ambient).await?;
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     let applied = tokio::select! {
@@ -58,17 +67,23 @@ pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
     stop(applied).await
 }
 
-/// Opens the journal and takes up what a crash left in flight.
-async fn start(connection: &Connection, state: &StateDir) -> Result<Engine, Failure> {
-    let ambient: Arc<dyn Ambient> = Arc::new(Machine);
-    let journal = state.open_journal(&ambient)?;
+/// Takes up what a crash left in flight.
+async fn start(
+    connection: &Connection,
+    state: &StateDir,
+    journal: JournalHandle,
+    ambient: Arc<dyn Ambient>,
+) -> Result<Engine, Failure> {
+    let node = connection.client.node();
+    let court = Court::open(&connection.config, state, node, &journal).await?;
     let frozen = state.clone();
     let hands = Hands {
         client: connection.client.clone(),
-        journal: journal.handle,
+        journal,
         ambient,
         owner: connection.token_id.clone(),
         frozen: Arc::new(move || frozen.is_frozen()),
+        court: Some(court),
         listener: Arc::new(tell),
     };
     Ok(Engine::start(hands, LaneLimits::default()).await?)
@@ -86,23 +101,43 @@ async fn apply(
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
-    let json = arguments.output.output == OutputFormat::Json;
-    if !json {
-        write!(anstream::stdout(), "{}", render::plan::render(&preview.plan, &preview.actual))?;
-    }
-    if !now.actions.is_empty() && saved.is_none() && !arguments.yes {
-        let question = format!("Apply {}?", render::counted(now.actions.len(), "action"));
-        if !confirm::ask(&question)? {
-            return Ok(Exit::Ok);
-        }
+    if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments)? {
+        return Ok(Exit::Ok);
     }
     let report = work(engine, desired, preview).await?;
-    if json {
-        writeln!(std::io::stdout(), "{}", as_json(&report))?;
-    } else {
-        write!(anstream::stdout(), "{}", render::report::render(&report))?;
+    tell_report(&report, arguments)
+}
+
+/// Shows a plan and asks, unless it was agreed to before.
+pub(super) fn agreed(
+    plan: &Plan,
+    actual: &Snapshot,
+    now: &SavedPlan,
+    was_saved: bool,
+    arguments: &cli::Apply,
+) -> Result<bool, Failure> {
+    if arguments.output.output == OutputFormat::Table {
+        write!(anstream::stdout(), "{}", render::plan::render(plan, actual))?;
     }
-    Ok(exit(&report))
+    if now.actions.is_empty() || was_saved || arguments.yes {
+        return Ok(true);
+    }
+    if !terminal::is_there() {
+        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
+            .hint("give -y to go on without being asked"));
+    }
+    terminal::agrees(&format!("Apply {}?", render::counted(now.actions.len(), "action")))
+}
+
+/// Tells what came of it, and what to end with.
+pub(super) fn tell_report(report: &Report, arguments: &cli::Apply) -> Result<Exit, Failure> {
+    match arguments.output.output {
+        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(report))?,
+        OutputFormat::Table => {
+            write!(anstream::stdout(), "{}", render::report::render(report))?;
+        }
+    }
+    Ok(exit(report))
 }
 
 /// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
@@ -119,7 +154,7 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 
 /// Submits what was shown and awaits all of it.
 async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
-    let pass = engine.submit(desired, preview)?;
+    let pass = engine.submit(desired, preview).await?;
     loop {
         if let Event::Pass { id, report } = engine.work().await?
             && id == pass.id
@@ -149,7 +184,7 @@ async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
 
 /// One line a step, on stderr: what is durable is in the journal.
 #[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
-fn tell(progress: Progress) {
+pub(super) fn tell(progress: Progress) {
     let mut err = anstream::stderr();
     // A terminal that went away must not stop what is under way.
     let _ = write!(err, "{}", render::report::progress(&progress));
@@ -161,15 +196,7 @@ fn exit(report: &Report) -> Exit {
         .holds
         .iter()
         .map(|hold| hold.reason)
-        .chain(ends.iter().filter_map(|end| match end {
-            End::Held { reason, .. } => Some(*reason),
-            End::Succeeded { .. }
-            | End::Unneeded
-            | End::Stale { .. }
-            | End::Failed { .. }
-            | End::Unknown { .. }
-            | End::Skipped => None,
-        }))
+        .chain(ends.iter().filter_map(|end| end.reason()))
         .collect();
     let later = ends.iter().any(|end| matches!(end, End::Stale { .. }))
         || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);
@@ -178,7 +205,7 @@ fn exit(report: &Report) -> Exit {
     } else if later {
         Exit::Transient
     } else if held.contains(&ReasonCode::PendingSignature) {
-        Exit::Approval
+        Exit::ApprovalRequired
     } else {
         Exit::Ok
     }
@@ -220,7 +247,7 @@ fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
     })
 }
 
-fn stale_plan(stale: &Stale) -> Failure {
+pub(super) fn stale_plan(stale: &Stale) -> Failure {
     Failure::new(Exit::Transient, format!("the plan is stale: {stale}"))
         .hint("nothing was sent; plan again, and look again")
 }
@@ -239,6 +266,17 @@ impl From<PassError> for Failure {
             PassError::Actual(error) => error.into(),
             PassError::Fatal(error) => error.into(),
         }
+    }
+}
+
+impl From<CourtError> for Failure {
+    fn from(error: CourtError) -> Self {
+        let hint = error.hint();
+        let exit = match &error {
+            CourtError::HostKey(_) | CourtError::Journal(_) => Exit::Failed,
+            CourtError::Authority(_) | CourtError::HostId(_) => Exit::Invalid,
+        };
+        Self::wrapping(exit, error).hint(hint)
     }
 }
 

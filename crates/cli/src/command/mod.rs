@@ -1,12 +1,21 @@
 //! One module a verb. A verb reads, asks core, prints; it decides nothing.
 
 pub(crate) mod apply;
-pub(crate) mod confirm;
+mod apply_by_agent;
+pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod freeze;
 pub(crate) mod import;
+pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod reference;
+pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod sign;
+pub(crate) mod signers;
 pub(crate) mod sim;
+pub(crate) mod status;
 pub(crate) mod validate;
+pub(crate) mod verify;

@@ -145,7 +145,7 @@ fn shown(text: &str) -> Cow<'static, str> {
 }
 
 /// The character, or a picture of it when a terminal would act on it instead of drawing it.
-fn picture(letter: char) -> char {
+pub(crate) fn picture(letter: char) -> char {
     match letter {
         '\0'..='\x1f' => char::from_u32(0x2400 + u32::from(letter)).unwrap_or(REPLACEMENT),
         '\x7f' => '\u{2421}',

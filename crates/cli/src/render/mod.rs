@@ -1,11 +1,25 @@
 //! What a person reads: values of core turned into text for a terminal.
 
+pub(crate) mod audit;
 pub(crate) mod diagnostic;
+pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod report;
+pub(crate) mod status;
 pub(crate) mod style;
 
 /// `1 guest`, `3 guests`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}
+
+/// A text of somebody else's on one line of at most so many characters, drawn and never acted upon.
+pub(crate) fn tamed(text: &str, length_max: usize) -> String {
+    let mut letters = text.chars().map(diagnostic::picture);
+    let mut shown: String = letters.by_ref().take(length_max).collect();
+    if letters.next().is_some() {
+        shown.pop();
+        shown.push('…');
+    }
+    shown
 }

@@ -134,7 +134,7 @@ fn action_rows(action: &Action) -> Vec<Row> {
         Step::Create => {
             vec![row(action, ("+", ADD), "create".into(), String::new(), String::new())]
         }
-        Step::Destroy => {
+        Step::Destroy(_) => {
             vec![row(
                 action,
                 ("!", ALARM),

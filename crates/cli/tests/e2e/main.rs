@@ -4,12 +4,26 @@
 //! any output or file, no escape bytes where nobody asked for colour.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod agent;
 mod applying;
 mod converges;
+#[expect(dead_code, reason = "its other users judge; this one has a command line")]
+#[path = "../../../core/tests/sign/support.rs"]
+mod core_keys;
+mod daemon;
+mod daemon_crash;
+mod daemon_looks;
 mod drift;
+mod freezing;
 mod importing;
+mod journal;
+mod keys;
 mod messages;
 mod server_trouble;
+mod signers;
+mod signing;
+mod signing_prompts;
 mod simulator;
 mod streams;
 mod support;
+mod verifying;

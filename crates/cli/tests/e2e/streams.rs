@@ -5,8 +5,27 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 9] =
-    ["demo", "sim", "plan", "import", "doctor", "validate", "schema", "completions", "man"];
+const VERBS: [&str; 19] = [
+    "demo",
+    "sim",
+    "plan",
+    "apply",
+    "run",
+    "status",
+    "import",
+    "doctor",
+    "freeze",
+    "thaw",
+    "audit",
+    "journal",
+    "validate",
+    "schema",
+    "sign",
+    "verify",
+    "signers",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_verb_has_help_on_stdout() {

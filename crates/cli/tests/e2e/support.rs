@@ -72,6 +72,20 @@ impl Node {
         self.http.node.with(|simulator| simulator.happen(event));
     }
 
+    /// Somebody else with the token of all rights sends a form; the path is below `/api2/json`.
+    pub(crate) fn post(&self, path: &str, form: &str) {
+        let (id, secret, _) = TOKENS[0];
+        let request = evenkeel_sim::Request::new("POST", &format!("/api2/json{path}"));
+        let mut request = request
+            .token(&format!("{id}={secret}"))
+            .header("Content-Type", "application/x-www-form-urlencoded");
+        request.body = form.as_bytes().to_vec();
+        self.http.node.with(|simulator| {
+            let now_ms = simulator.now_ms();
+            simulator.submit(now_ms, request)
+        });
+    }
+
     /// The stored text of a key, as its file has it.
     pub(crate) fn stored(&self, guest: GuestId, key: &str) -> Option<String> {
         self.http.node.with(|simulator| {
@@ -223,6 +237,10 @@ fn assert_no_secrets_in_files(directory: &Path) {
         let path = entry.unwrap().path();
         if path.is_dir() {
             assert_no_secrets_in_files(&path);
+            continue;
+        }
+        // Sockets of running agents are among them.
+        if !path.is_file() {
             continue;
         }
         let text = String::from_utf8_lossy(&std::fs::read(&path).unwrap()).into_owned();

@@ -3,7 +3,10 @@
 //! Read from `GET …/pending` only: the plain configuration mixes waiting values in and hides waiting
 //! deletions. Keys the registry does not know are remembered by name and never touched.
 
+use std::collections::BTreeMap;
+
 use crate::id::GuestKind;
+use crate::quantity::Bytes;
 use crate::registry::{self, Hazard, HotplugFeature, KeyRef};
 use crate::value::{Value, read};
 
@@ -122,6 +125,16 @@ impl Config {
     pub fn current(&self, kind: GuestKind, name: &str) -> Option<&Value> {
         let field = self.field(registry::find(kind, name)?)?;
         field.current.as_ref().map(|reading| &reading.value)
+    }
+
+    /// Every volume it mentions, in effect, waiting or detached, with its size if that is told.
+    pub fn volumes(&self) -> BTreeMap<String, Option<Bytes>> {
+        let readings =
+            self.fields.iter().flat_map(|field| field.current.iter().chain(field.after_restart()));
+        readings
+            .filter_map(|reading| reading.value.as_property())
+            .filter_map(|property| Some((property.volume()?.volid()?, property.size())))
+            .collect()
     }
 
     /// Whether a deletion waits that will destroy a volume.

@@ -12,6 +12,7 @@ use std::fmt;
 pub use config::{Config, Entry, Field, Reading, UnknownWaits, Waiting};
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
+use crate::operation::UnixSeconds;
 use crate::release::Release;
 use crate::value::compare::Conventions;
 
@@ -78,6 +79,20 @@ impl Guest {
         }
     }
 }
+
+/// A snapshot of a guest, or its present state as PVE's list of snapshots tells it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SnapshotPoint {
+    /// Its name; `current` is the present.
+    pub name: String,
+    /// When it was taken. Names are used again, moments are not.
+    pub taken_at: Option<UnixSeconds>,
+    /// The snapshot it stands on.
+    pub parent: Option<String>,
+}
+
+/// What PVE calls the present in a list of snapshots.
+pub const PRESENT: &str = "current";
 
 /// The power state of a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 //! A waiting operation is looked at again only when one of its lanes changed or when it stood at the
 //! head of its lane and could not start, so a step costs what it touches and not the whole table.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
@@ -17,49 +18,60 @@ use crate::operation::{StorageName, UnixSeconds};
 pub struct LaneTable {
     limits: LaneLimits,
     lanes: BTreeMap<VmId, Lane>,
-    active: BTreeMap<OperationId, Active>,
-    /// Where each waiting operation waits.
-    queued: BTreeMap<OperationId, VmId>,
-    /// Heads of free lanes that could not start, oldest first.
-    blocked: BTreeSet<(Ticket, VmId)>,
+    /// Everything that waits, runs or is held.
+    operations: BTreeMap<OperationId, Known>,
+    /// Heads of lanes that could not start, oldest first.
+    blocked: Vec<(Ticket, VmId)>,
     writing: BTreeSet<OperationId>,
     write_queue: VecDeque<OperationId>,
     next_ticket: Ticket,
     shut_down: bool,
 }
 
-/// The order of submission over all lanes.
+/// The order of submission over all lanes. What was submitted together has one ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Ticket(u64);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Lane {
-    queue: VecDeque<Queued>,
+    /// What waits of the one submission this lane took last: while it is here, no other is taken.
+    queue: VecDeque<OperationId>,
+    ticket: Ticket,
     /// The one operation that changes this guest.
     owner: Option<OperationId>,
     /// Clones being made from this guest.
     readers: BTreeMap<OperationId, Sharing>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Queued {
-    ticket: Ticket,
-    since: UnixSeconds,
-    job: Job,
+impl Lane {
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.owner.is_none() && self.readers.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Active {
-    since: UnixSeconds,
-    job: Job,
+struct Known {
+    target: VmId,
+    source: Option<Source>,
+    storage: Option<StorageName>,
     phase: Phase,
+    /// Since when it is in that phase; an operation in doubt keeps the moment it started.
+    since: UnixSeconds,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
+    Waiting,
     Running,
     /// In doubt or under recovery: it keeps its lanes and nothing else.
     Held,
+}
+
+impl Known {
+    fn new(job: Job, phase: Phase, since: UnixSeconds) -> Self {
+        let Job { op: _, target, source, storage } = job;
+        Self { target, source, storage, phase, since }
+    }
 }
 
 impl LaneTable {
@@ -82,7 +94,7 @@ impl LaneTable {
             }
             LaneEvent::Finish { op, outcome } => self.finish(op, outcome, now, &mut effects)?,
             LaneEvent::Release(op) => {
-                self.expect_phase(op, Phase::Held)?;
+                self.target_in(op, Phase::Held).ok_or(LaneError::NotHeld(op))?;
                 self.leave(op, now, &mut effects);
             }
             LaneEvent::Shutdown => {
@@ -101,9 +113,8 @@ impl LaneTable {
     /// actions wait their turn.
     pub fn busy(&self, vmid: VmId) -> Option<Busy> {
         let lane = self.lanes.get(&vmid)?;
-        let owner = lane.owner.and_then(|op| Some((op, self.active.get(&op)?.since)));
-        let head = lane.queue.front().map(|queued| (queued.job.op, queued.since));
-        owner.or(head).map(|(op, since)| Busy { op, since })
+        let op = lane.owner.or(lane.queue.front().copied())?;
+        self.operations.get(&op).map(|known| Busy { op, since: known.since })
     }
 
     /// Whether nothing waits, runs or is held.
@@ -118,13 +129,12 @@ impl LaneTable {
         now: UnixSeconds,
         effects: &mut Vec<Effect>,
     ) -> Result<(), LaneError> {
-        let mut named = BTreeSet::new();
-        for job in &jobs {
+        for (place, job) in jobs.iter().enumerate() {
             self.check_new(job)?;
             if job.target != vmid {
                 return Err(LaneError::WrongLane(job.op));
             }
-            if !named.insert(job.op) {
+            if jobs[..place].iter().any(|other| other.op == job.op) {
                 return Err(LaneError::Duplicate(job.op));
             }
         }
@@ -132,12 +142,15 @@ impl LaneTable {
             effects.push(Effect::Refuse { vmid, refusal });
             return Ok(());
         }
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let lane = self.lanes.entry(vmid).or_default();
+        lane.ticket = self.next_ticket;
+        self.next_ticket = Ticket(lane.ticket.0 + 1);
         for job in jobs {
-            let ticket = self.next_ticket;
-            self.next_ticket = Ticket(ticket.0 + 1);
-            self.queued.insert(job.op, vmid);
-            let lane = self.lanes.entry(vmid).or_default();
-            lane.queue.push_back(Queued { ticket, since: now, job });
+            lane.queue.push_back(job.op);
+            self.operations.insert(job.op, Known::new(job, Phase::Waiting, now));
         }
         self.start_what_can([vmid], now, effects);
         Ok(())
@@ -152,7 +165,7 @@ impl LaneTable {
     }
 
     fn check_new(&self, job: &Job) -> Result<(), LaneError> {
-        if self.queued.contains_key(&job.op) || self.active.contains_key(&job.op) {
+        if self.operations.contains_key(&job.op) {
             return Err(LaneError::Duplicate(job.op));
         }
         match job.source {
@@ -167,20 +180,20 @@ impl LaneTable {
         if let Some(owner) = self.lanes.get(&job.target).and_then(|lane| lane.owner) {
             return Err(LaneError::Occupied { op: job.op, vmid: job.target, owner });
         }
-        self.occupy(job, Phase::Held, now);
+        self.lanes.entry(job.target).or_default().owner = Some(job.op);
+        self.read_from(job.source, job.op);
+        self.operations.insert(job.op, Known::new(job, Phase::Held, now));
         Ok(())
     }
 
-    fn occupy(&mut self, job: Job, phase: Phase, now: UnixSeconds) {
-        self.lanes.entry(job.target).or_default().owner = Some(job.op);
-        if let Some(Source { vmid, sharing }) = job.source {
-            self.lanes.entry(vmid).or_default().readers.insert(job.op, sharing);
+    fn read_from(&mut self, source: Option<Source>, op: OperationId) {
+        if let Some(Source { vmid, sharing }) = source {
+            self.lanes.entry(vmid).or_default().readers.insert(op, sharing);
         }
-        self.active.insert(job.op, Active { since: now, job, phase });
     }
 
     fn want_write(&mut self, op: OperationId) -> Result<(), LaneError> {
-        self.expect_phase(op, Phase::Running)?;
+        self.expect_running(op)?;
         if self.writing.contains(&op) || self.write_queue.contains(&op) {
             return Err(LaneError::AskedTwice(op));
         }
@@ -204,7 +217,7 @@ impl LaneTable {
         now: UnixSeconds,
         effects: &mut Vec<Effect>,
     ) -> Result<(), LaneError> {
-        let target = self.expect_phase(op, Phase::Running)?;
+        let target = self.expect_running(op)?;
         self.writing.remove(&op);
         self.write_queue.retain(|waiting| *waiting != op);
         match outcome {
@@ -215,8 +228,8 @@ impl LaneTable {
             }
             Outcome::Unknown => {
                 self.skip_queue(target, effects);
-                if let Some(active) = self.active.get_mut(&op) {
-                    active.phase = Phase::Held;
+                if let Some(known) = self.operations.get_mut(&op) {
+                    known.phase = Phase::Held;
                 }
                 // What it allocated on has room again: a doubt about one guest delays no other.
                 self.start_what_can([], now, effects);
@@ -225,43 +238,44 @@ impl LaneTable {
         Ok(())
     }
 
-    fn expect_phase(&self, op: OperationId, phase: Phase) -> Result<VmId, LaneError> {
-        match (self.active.get(&op), phase) {
-            (Some(active), _) if active.phase == phase => Ok(active.job.target),
-            (Some(_) | None, Phase::Running) => Err(LaneError::NotRunning(op)),
-            (Some(_) | None, Phase::Held) => Err(LaneError::NotHeld(op)),
-        }
+    fn expect_running(&self, op: OperationId) -> Result<VmId, LaneError> {
+        self.target_in(op, Phase::Running).ok_or(LaneError::NotRunning(op))
+    }
+
+    /// The guest of an operation, if the operation is in that phase.
+    fn target_in(&self, op: OperationId, phase: Phase) -> Option<VmId> {
+        let known = self.operations.get(&op).filter(|known| known.phase == phase);
+        known.map(|known| known.target)
     }
 
     /// Takes an operation out of its lanes and lets the next ones start.
     fn leave(&mut self, op: OperationId, now: UnixSeconds, effects: &mut Vec<Effect>) {
-        let Some(Active { job, .. }) = self.active.remove(&op) else { return };
-        let touched = [Some(job.target), job.source.map(|source| source.vmid)];
+        let Some(Known { target, source, .. }) = self.operations.remove(&op) else { return };
+        let touched = [Some(target), source.map(|source| source.vmid)];
         for vmid in touched.into_iter().flatten() {
-            let lane = self.lanes.entry(vmid).or_default();
-            lane.owner = lane.owner.filter(|owner| *owner != op);
-            lane.readers.remove(&op);
+            if let Entry::Occupied(mut lane) = self.lanes.entry(vmid) {
+                lane.get_mut().owner.take_if(|owner| *owner == op);
+                lane.get_mut().readers.remove(&op);
+                if lane.get().is_idle() {
+                    lane.remove();
+                }
+            }
         }
         self.start_what_can(touched.into_iter().flatten(), now, effects);
-        for vmid in touched.into_iter().flatten() {
-            self.drop_if_idle(vmid);
-        }
     }
 
     fn skip_queue(&mut self, vmid: VmId, effects: &mut Vec<Effect>) {
         let Some(lane) = self.lanes.get_mut(&vmid) else { return };
-        for Queued { ticket, job, .. } in lane.queue.drain(..) {
-            self.blocked.remove(&(ticket, vmid));
-            self.queued.remove(&job.op);
-            effects.push(Effect::Skip(job.op));
+        for op in lane.queue.drain(..) {
+            self.operations.remove(&op);
+            effects.push(Effect::Skip(op));
         }
+        self.blocked.retain(|(_, blocked)| *blocked != vmid);
         self.drop_if_idle(vmid);
     }
 
     fn drop_if_idle(&mut self, vmid: VmId) {
-        let idle =
-            |lane: &Lane| lane.queue.is_empty() && lane.owner.is_none() && lane.readers.is_empty();
-        if self.lanes.get(&vmid).is_some_and(idle) {
+        if self.lanes.get(&vmid).is_some_and(Lane::is_idle) {
             self.lanes.remove(&vmid);
         }
     }
@@ -275,30 +289,47 @@ impl LaneTable {
         effects: &mut Vec<Effect>,
     ) {
         for vmid in touched {
-            if let Some(head) = self.lanes.get(&vmid).and_then(|lane| lane.queue.front()) {
-                self.blocked.insert((head.ticket, vmid));
+            if let Some(lane) = self.lanes.get(&vmid).filter(|lane| !lane.queue.is_empty()) {
+                let head = (lane.ticket, vmid);
+                if let Err(place) = self.blocked.binary_search(&head) {
+                    self.blocked.insert(place, head);
+                }
             }
         }
-        for (ticket, vmid) in self.blocked.clone() {
-            let head = self.lanes.get(&vmid).and_then(|lane| lane.queue.front());
-            if !head.is_some_and(|head| self.can_start(&head.job, ticket)) {
-                continue;
-            }
-            self.blocked.remove(&(ticket, vmid));
-            let head = self.lanes.get_mut(&vmid).and_then(|lane| lane.queue.pop_front());
-            if let Some(Queued { job, .. }) = head {
-                self.queued.remove(&job.op);
-                effects.push(Effect::Start(job.op));
-                self.occupy(job, Phase::Running, now);
+        let mut place = 0;
+        while let Some(&(_, vmid)) = self.blocked.get(place) {
+            if let Some(op) = self.start_head(vmid, now) {
+                effects.push(Effect::Start(op));
+                self.blocked.remove(place);
+            } else {
+                place += 1;
             }
         }
     }
 
-    fn can_start(&self, job: &Job, ticket: Ticket) -> bool {
-        let free = |lane: &Lane| lane.owner.is_none() && lane.readers.is_empty();
-        self.lanes.get(&job.target).is_none_or(free)
-            && job.storage.as_ref().is_none_or(|storage| self.has_room(storage))
-            && job.source.is_none_or(|source| self.can_read(source, ticket))
+    /// Starts the first that waits in a lane, if everything it needs is free.
+    fn start_head(&mut self, vmid: VmId, now: UnixSeconds) -> Option<OperationId> {
+        let lane = self.lanes.get(&vmid)?;
+        let op = *lane.queue.front()?;
+        let known = self.operations.get(&op)?;
+        if !self.can_start(known, lane) {
+            return None;
+        }
+        let known = self.operations.get_mut(&op)?;
+        (known.phase, known.since) = (Phase::Running, now);
+        let source = known.source;
+        let lane = self.lanes.get_mut(&vmid)?;
+        lane.queue.pop_front();
+        lane.owner = Some(op);
+        self.read_from(source, op);
+        Some(op)
+    }
+
+    fn can_start(&self, known: &Known, lane: &Lane) -> bool {
+        lane.owner.is_none()
+            && lane.readers.is_empty()
+            && known.storage.as_ref().is_none_or(|storage| self.has_room(storage))
+            && known.source.is_none_or(|source| self.can_read(source, lane.ticket))
     }
 
     fn can_read(&self, source: Source, ticket: Ticket) -> bool {
@@ -311,14 +342,14 @@ impl LaneTable {
         let free = |lane: &Lane| {
             lane.owner.is_none()
                 && lane.readers.values().all(|other| goes_along(*other))
-                && lane.queue.front().is_none_or(|head| head.ticket > ticket)
+                && (lane.queue.is_empty() || lane.ticket > ticket)
         };
         self.lanes.get(&source.vmid).is_none_or(free)
     }
 
     fn has_room(&self, storage: &StorageName) -> bool {
-        let running = self.active.values().filter(|active| {
-            active.phase == Phase::Running && active.job.storage.as_ref() == Some(storage)
+        let running = self.operations.values().filter(|known| {
+            known.phase == Phase::Running && known.storage.as_ref() == Some(storage)
         });
         running.count() < self.limits.allocating_per_storage
     }

@@ -14,6 +14,7 @@ use super::{
 };
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
 /// One line of the journal about an operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,8 +33,10 @@ pub struct Ledger {
     /// The one operation of a guest that is not closed: replay asks for it with every record.
     open: BTreeMap<VmId, OperationId>,
     keys: BTreeMap<IdempotencyKey, OperationId>,
-    origins: BTreeMap<VmId, Origin>,
+    origins: Origins,
 }
+
+type Origins = BTreeMap<VmId, Origin>;
 
 /// A record that does not fit the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -83,24 +86,24 @@ impl Ledger {
     pub fn apply(&mut self, record: &OpRecord) -> Result<(), ReplayError> {
         let op = record.op;
         let illegal = |source| ReplayError::Illegal { op, source };
-        let operation = if let Some(operation) = self.operations.get(&op) {
-            operation.after(&record.event).map_err(illegal)?
+        if let Some(operation) = self.operations.get_mut(&op) {
+            operation.advance(&record.event).map_err(illegal)?;
         } else {
             let operation = Operation::begin(op, &record.event).map_err(illegal)?;
             self.check_room(op, &operation.intent)?;
-            operation
-        };
-        self.trace_origin(&operation, &record.event);
-        if let Repeat::AtMostOnce { key } = &operation.intent.repeat {
-            self.keys.insert(key.clone(), op);
+            if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
+                self.keys.insert(key.clone(), op);
+            }
+            self.operations.insert(op, operation);
         }
+        let operation = &self.operations[&op];
+        trace_origin(&mut self.origins, operation, &record.event);
         let vmid = operation.intent.guest.vmid;
         if operation.is_in_flight() {
             self.open.insert(vmid, op);
         } else {
             self.open.remove(&vmid);
         }
-        self.operations.insert(op, operation);
         Ok(())
     }
 
@@ -120,9 +123,32 @@ impl Ledger {
         others.filter_map(|operation| operation.task.clone()).collect()
     }
 
+    /// The tasks of all our operations, as far as they are remembered.
+    pub fn tasks(&self) -> BTreeSet<Upid> {
+        self.operations.values().filter_map(|operation| operation.task.clone()).collect()
+    }
+
     /// The operation that spent a key, if any has.
     pub fn spent_by(&self, key: &IdempotencyKey) -> Option<&Operation> {
         self.keys.get(key).and_then(|op| self.operations.get(op))
+    }
+
+    /// What a nonce was spent on, if it was: all that judging its statement again must know.
+    pub fn spent(&self, nonce: &Nonce) -> SpentNonces {
+        let mut spent = SpentNonces::default();
+        if let Some(operation) = self.spent_by(&nonce.idempotency_key())
+            && let Repeat::AtMostOnce { payload, expires_at, .. } = &operation.intent.repeat
+        {
+            let (op, result) = (operation.id, OpResult::of(&operation.state));
+            let first = Spent { payload: *payload, op, result, expires_at: *expires_at };
+            spent.spend(*nonce, first).expect("an empty memory takes any nonce");
+        }
+        spent
+    }
+
+    /// All operations that an operator signed, as far as they are remembered, closed ones too.
+    pub fn signed(&self) -> impl Iterator<Item = &Operation> {
+        self.keys.values().filter_map(|op| self.operations.get(op))
     }
 
     /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
@@ -143,7 +169,7 @@ impl Ledger {
     }
 
     fn check_room(&self, op: OperationId, intent: &Intent) -> Result<(), ReplayError> {
-        if let Repeat::AtMostOnce { key } = &intent.repeat
+        if let Repeat::AtMostOnce { key, .. } = &intent.repeat
             && let Some(first) = self.keys.get(key)
         {
             return Err(ReplayError::KeyReused { op, key: key.clone(), first: *first });
@@ -154,70 +180,69 @@ impl Ledger {
             None => Ok(()),
         }
     }
+}
 
-    /// Keeps the origins true after an event. Every doubt ends an origin; none can begin one.
-    fn trace_origin(&mut self, operation: &Operation, event: &OpEvent) {
-        let guest = operation.intent.guest;
-        match event {
-            // A new guest under this number means the former one is gone, whatever comes of it.
-            OpEvent::Started(intent) if intent.kind.brings_forth() => {
-                self.origins.remove(&guest.vmid);
-            }
-            // Somebody else changed the guest since our last operation. Taking the identity after
-            // ours as the baseline would make a foreign disk ours, so the origin ends here.
-            OpEvent::Started(intent) => {
-                let changed = |origin: &Origin| {
-                    intent.identity.is_some_and(|before| before != origin.baseline)
-                };
-                if self.origins.get(&guest.vmid).is_some_and(changed) {
-                    self.origins.remove(&guest.vmid);
-                }
-            }
-            OpEvent::Succeeded { identity, .. } => {
-                self.trace_success(operation, *identity);
-            }
-            // A failure may have changed something: the live identity will tell at the gate.
-            // An operator's word closes an operation, but it proves no origin.
-            OpEvent::RequestStarted { .. }
-            | OpEvent::TaskRunning { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => {}
+/// Keeps the origins true after an event. Every doubt ends an origin; none can begin one.
+fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
+    let guest = operation.intent.guest;
+    match event {
+        // A new guest under this number means the former one is gone, whatever comes of it.
+        OpEvent::Started(intent) if intent.kind.brings_forth() => {
+            origins.remove(&guest.vmid);
         }
+        // Somebody else changed the guest since our last operation. Taking the identity after
+        // ours as the baseline would make a foreign disk ours, so the origin ends here.
+        OpEvent::Started(intent) => {
+            let changed =
+                |origin: &Origin| intent.identity.is_some_and(|before| before != origin.baseline);
+            if origins.get(&guest.vmid).is_some_and(changed) {
+                origins.remove(&guest.vmid);
+            }
+        }
+        OpEvent::Succeeded { identity, .. } => {
+            trace_success(origins, operation, *identity);
+        }
+        // A failure may have changed something: the live identity will tell at the gate.
+        // An operator's word closes an operation, but it proves no origin.
+        OpEvent::RequestStarted { .. }
+        | OpEvent::TaskRunning { .. }
+        | OpEvent::Failed { .. }
+        | OpEvent::Unknown { .. }
+        | OpEvent::Resolved { .. } => {}
     }
+}
 
-    fn trace_success(&mut self, operation: &Operation, after: Option<IdentityHash>) {
-        let Intent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
-        match kind {
-            ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
-                if let (true, Some(baseline)) = (id_was_free, after) {
-                    let origin = Origin { guest, created_by: operation.id, baseline };
-                    self.origins.insert(guest.vmid, origin);
-                }
+fn trace_success(origins: &mut Origins, operation: &Operation, after: Option<IdentityHash>) {
+    let Intent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
+    match kind {
+        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
+            if let (true, Some(baseline)) = (id_was_free, after) {
+                let origin = Origin { guest, created_by: operation.id, baseline };
+                origins.insert(guest.vmid, origin);
             }
-            // Gone, elsewhere, or something others build upon: no longer ours to destroy.
-            ActionKind::Destroy
-            | ActionKind::Migrate
-            | ActionKind::Template
-            | ActionKind::WipeStorage
-            | ActionKind::Decommission => {
-                self.origins.remove(&guest.vmid);
-            }
-            ActionKind::SetConfig
-            | ActionKind::Start
-            | ActionKind::Shutdown
-            | ActionKind::Stop
-            | ActionKind::Resize
-            | ActionKind::Snapshot
-            | ActionKind::Rollback
-            | ActionKind::DeleteSnapshot
-            | ActionKind::DeleteVolume
-            | ActionKind::MoveVolume => {
-                if let (Some(origin), Some(after)) = (self.origins.get_mut(&guest.vmid), after)
-                    && before == Some(origin.baseline)
-                {
-                    origin.baseline = after;
-                }
+        }
+        // Gone, elsewhere, or something others build upon: no longer ours to destroy.
+        ActionKind::Destroy
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => {
+            origins.remove(&guest.vmid);
+        }
+        ActionKind::SetConfig
+        | ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Snapshot
+        | ActionKind::Rollback
+        | ActionKind::DeleteSnapshot
+        | ActionKind::DeleteVolume
+        | ActionKind::MoveVolume => {
+            if let (Some(origin), Some(after)) = (origins.get_mut(&guest.vmid), after)
+                && before == Some(origin.baseline)
+            {
+                origin.baseline = after;
             }
         }
     }

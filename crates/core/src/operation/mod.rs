@@ -30,6 +30,7 @@ pub use upid::{UnixSeconds, Upid};
 
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::sign::PayloadHash;
 
 /// An operation as its journalled events tell it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -74,28 +75,25 @@ impl Operation {
         Ok(Self { id, furthest: intent.first, intent, state, task: None })
     }
 
+    /// Takes in one more event, or stays as it was.
+    pub fn advance(&mut self, event: &OpEvent) -> Result<(), IllegalTransition> {
+        self.state = next(Some(&self.state), event)?;
+        match event {
+            OpEvent::RequestStarted { request, .. } => self.furthest = *request,
+            OpEvent::TaskRunning { upid } => self.task = Some(upid.clone()),
+            OpEvent::Started(_)
+            | OpEvent::Succeeded { .. }
+            | OpEvent::Failed { .. }
+            | OpEvent::Unknown { .. }
+            | OpEvent::Resolved { .. } => {}
+        }
+        Ok(())
+    }
+
     /// The same operation after one more event.
     pub fn after(&self, event: &OpEvent) -> Result<Self, IllegalTransition> {
-        let state = next(Some(&self.state), event)?;
-        let furthest = match event {
-            OpEvent::RequestStarted { request, .. } => *request,
-            OpEvent::Started(_)
-            | OpEvent::TaskRunning { .. }
-            | OpEvent::Succeeded { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => self.furthest,
-        };
-        let task = match event {
-            OpEvent::TaskRunning { upid } => Some(upid.clone()),
-            OpEvent::Started(_)
-            | OpEvent::RequestStarted { .. }
-            | OpEvent::Succeeded { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { .. } => self.task.clone(),
-        };
-        Ok(Self { state, furthest, task, ..self.clone() })
+        let mut operation = self.clone();
+        operation.advance(event).map(|()| operation)
     }
 }
 
@@ -133,8 +131,12 @@ pub enum Repeat {
     Convergent,
     /// An operator signed it. Its key is spent by the `started` record, whatever comes after.
     AtMostOnce {
-        /// The spent key.
+        /// The spent key: the nonce of its statement.
         key: IdempotencyKey,
+        /// The statement, by its exact bytes: the same key with other bytes is an alarm.
+        payload: PayloadHash,
+        /// When the statement ends.
+        expires_at: UnixSeconds,
     },
 }
 

@@ -196,8 +196,7 @@ fn protection_is_owed_only_after_a_failure_that_may_have_taken_it_off() {
 #[test]
 fn a_spent_key_is_never_spent_again() {
     let key: IdempotencyKey = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let signed =
-        Intent { repeat: Repeat::AtMostOnce { key: key.clone() }, ..intent(ActionKind::Destroy) };
+    let signed = Intent { repeat: signed(&key), ..intent(ActionKind::Destroy) };
     let mut ledger = Ledger::default();
     ledger.apply(&record(1, started(signed.clone()))).unwrap();
     ledger.apply(&record(1, failed())).unwrap();
@@ -363,4 +362,9 @@ proptest! {
         let twice: Vec<_> = records.iter().chain(&records).cloned().collect();
         prop_assert!(fold(&twice).is_err());
     }
+}
+
+fn signed(key: &IdempotencyKey) -> Repeat {
+    let payload = PayloadHash::of(key.as_str().as_bytes());
+    Repeat::AtMostOnce { key: key.clone(), payload, expires_at: UnixSeconds(2_000) }
 }

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::action_kind::ActionKind;
+use crate::actual::Guest;
 use crate::classify::Class;
 use crate::effect::When;
-use crate::id::GuestId;
+use crate::id::{GuestId, GuestKind};
 use crate::quantity::Bytes;
 use crate::reason::ReasonCode;
 use crate::registry::{Compared, Format, KeyRef, Part, Shape};
@@ -60,7 +61,52 @@ pub enum Step {
     /// Make the guest.
     Create,
     /// Remove the guest and its volumes.
-    Destroy,
+    Destroy(Destroy),
+}
+
+/// A destroy with its preparations, everything spelled out: this is what an operator signs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destroy {
+    /// The guest's kind; a container's call takes one flag more.
+    pub kind: GuestKind,
+    /// It runs, and is stopped first.
+    pub stop: bool,
+    /// It is protected, and that is taken off first.
+    pub unprotect: bool,
+    /// Backup jobs, replication jobs and HA forget it too. PVE refuses to destroy what HA manages otherwise.
+    pub purge: bool,
+}
+
+impl Destroy {
+    /// What destroying a guest takes, as it is now.
+    pub fn of(guest: &Guest) -> Self {
+        let protected = guest.config.as_ref().is_ok_and(|config| {
+            config.current(guest.id.kind, "protection") == Some(&Value::Bool(true))
+        });
+        Self {
+            kind: guest.id.kind,
+            stop: guest.is_running(),
+            unprotect: protected,
+            purge: guest.ha.is_some(),
+        }
+    }
+
+    /// Every parameter, defaults too. Volumes of that number that no configuration mentions may be a former
+    /// guest's: they are never taken along, nor is a running container killed.
+    pub fn params(self) -> BTreeMap<String, String> {
+        let flag = |on: bool| if on { "1" } else { "0" };
+        let mut params = vec![
+            ("destroy-unreferenced-disks", "0"),
+            ("purge", flag(self.purge)),
+            ("stop", flag(self.stop)),
+            ("unprotect", flag(self.unprotect)),
+        ];
+        match self.kind {
+            GuestKind::Lxc => params.push(("force", "0")),
+            GuestKind::Qemu => {}
+        }
+        params.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    }
 }
 
 /// A configuration write.
@@ -86,7 +132,7 @@ impl Step {
             Self::Shutdown { .. } => ActionKind::Shutdown,
             Self::Stop => ActionKind::Stop,
             Self::Create => ActionKind::Create,
-            Self::Destroy => ActionKind::Destroy,
+            Self::Destroy(_) => ActionKind::Destroy,
         }
     }
 
@@ -111,10 +157,7 @@ impl Step {
                 ("digest".to_owned(), digest.clone()),
             ],
             Self::Shutdown { timeout_s } => vec![("timeout".to_owned(), timeout_s.to_string())],
-            Self::Destroy => vec![
-                ("destroy-unreferenced-disks".to_owned(), "0".to_owned()),
-                ("purge".to_owned(), "0".to_owned()),
-            ],
+            Self::Destroy(destroy) => return destroy.params(),
             Self::Start | Self::Stop | Self::Create => Vec::new(),
         };
         pairs.into_iter().collect()
@@ -232,7 +275,12 @@ pub enum Held {
     /// It needs an operator's signature.
     PendingSignature,
     /// A task of PVE's owns the guest.
-    Locked(String),
+    Locked {
+        /// PVE's word for it, such as `backup`.
+        lock: String,
+        /// Which task it is and how far, where somebody looked: `vzdump of lxc/101, 34 %`.
+        by: Option<String>,
+    },
     /// The host is frozen.
     Frozen,
     /// No executor for it exists.
@@ -244,7 +292,7 @@ impl Held {
     pub fn reason(&self) -> ReasonCode {
         match self {
             Self::PendingSignature => ReasonCode::PendingSignature,
-            Self::Locked(_) => ReasonCode::Locked,
+            Self::Locked { .. } => ReasonCode::Locked,
             Self::Frozen => ReasonCode::Frozen,
             Self::NotExecutable(_) => ReasonCode::NotExecutable,
         }
@@ -255,7 +303,8 @@ impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PendingSignature => f.write_str("needs a signature"),
-            Self::Locked(lock) => write!(f, "the guest is locked ({lock})"),
+            Self::Locked { lock, by: None } => write!(f, "the guest is locked ({lock})"),
+            Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),
             Self::Frozen => f.write_str("this host is frozen"),
             Self::NotExecutable(why) => f.write_str(why),
         }
@@ -286,7 +335,7 @@ impl Action {
             Step::Start => vec!["run stopped -> running".to_owned()],
             Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
             Step::Create => vec!["state absent -> present".to_owned()],
-            Step::Destroy => vec!["state present -> absent".to_owned()],
+            Step::Destroy(_) => vec!["state present -> absent".to_owned()],
         }
     }
 }

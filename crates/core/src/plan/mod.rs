@@ -21,7 +21,7 @@ mod write;
 
 use std::collections::BTreeMap;
 
-pub use action::{Action, Change, Held, How, SetConfig, Step};
+pub use action::{Action, Change, Destroy, Held, How, SetConfig, Step};
 pub use problem::Problem;
 pub use saved::{SavedAction, SavedPlan, Stale};
 
@@ -135,7 +135,9 @@ fn plan_guest(
             planned.problems.push(Problem::OtherKind(here.id.kind));
         }
         (State::Present(spec), Some(here)) => plan_present(spec, here, actual, &mut planned),
-        (State::Absent, Some(_)) => push(&mut planned, Step::Destroy, Vec::new()),
+        (State::Absent, Some(here)) => {
+            push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
+        }
         (State::Present(_) | State::Absent, None) => plan_unlisted(guest, actual, &mut planned),
     }
     if !planned.actions.is_empty() {
@@ -224,7 +226,7 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &Contex
         let lock = here.and_then(|guest| guest.lock.as_ref());
         action.held = match (&action.step, lock) {
             (Step::Create, _) => Some(Held::NotExecutable("creating guests is not available yet")),
-            (_, Some(lock)) => Some(Held::Locked(lock.clone())),
+            (_, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
             (_, None) if action.class == Class::Destructive => Some(Held::PendingSignature),
             (_, None) if context.frozen => Some(Held::Frozen),
             (_, None) => None,

@@ -144,7 +144,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LateFork => "the answer was lost; Proxmox may still begin its task",
-            Self::Locked => "the guest is locked",
+            Self::Locked => "the guest is locked, or a task works on it",
             Self::NotYet => "the change has not shown yet",
             Self::Unreadable(question) => match question {
                 Question::TaskStatus => "the task's status cannot be read",
@@ -184,7 +184,7 @@ impl fmt::Display for Doubt {
             Self::ListTooShort => "the task list does not reach back to this operation",
             Self::ForeignTask => "the recorded task does not belong to such an operation",
             Self::OriginUnproven => {
-                "there is a guest, but nothing proves that this operation made it"
+                "the guest is as it should be, but nothing proves that this operation made it so"
             }
             Self::AnotherGuest => "another guest has the number now",
             Self::FactLate => "the change is still on its way after the deadline",

@@ -26,7 +26,7 @@ pub use evidence::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
 };
 pub use postcondition::postcondition;
-pub use tasks::{TaskList, could_be_task_of, search_tasks};
+pub use tasks::{TaskList, could_be_task_of, is_candidate, leaves_task, search_tasks};
 
 use crate::action_kind::ActionKind;
 use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};
@@ -83,7 +83,7 @@ enum Fact {
 impl Case<'_> {
     /// The request may have left, no task is known.
     fn without_task(self, request: Request, sent_at: UnixSeconds) -> Decided {
-        if tasks::leaves_task(self.operation, request) {
+        if leaves_task(self.operation, request) {
             match self.search(UnixSeconds(0))? {
                 Search::One(upid) => return Ok(self.adopt(request, upid)),
                 Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
@@ -93,7 +93,7 @@ impl Case<'_> {
         }
         let unlocked_at = self.settled(sent_at)?;
         let mut looked_at = unlocked_at;
-        if tasks::leaves_task(self.operation, request) {
+        if leaves_task(self.operation, request) {
             self.search(unlocked_at)?;
             looked_at = self.evidence.search.as_ref().map_or(unlocked_at, |seen| seen.at);
         }
@@ -101,7 +101,7 @@ impl Case<'_> {
             return Ok(fail(FailReason::ActNotSent));
         }
         match self.fact(looked_at)? {
-            Fact::Holds if self.operation.intent.kind.brings_forth() => {
+            Fact::Holds if !self.operation.intent.kind.shows() => {
                 Ok(Decision::Doubt(Doubt::OriginUnproven))
             }
             Fact::Holds => Ok(Decision::Succeed { warning: None }),
@@ -161,12 +161,16 @@ impl Case<'_> {
     /// The fact is there after the task ended so. The fact wins, but it does not say who made it:
     /// a guest under our number after a create that failed or is forgotten may be anybody's.
     fn held_after(self, status: TaskStatus) -> Decision {
-        let brings_forth = self.operation.intent.kind.brings_forth();
+        let shows = self.operation.intent.kind.shows();
         match status {
             TaskStatus::Succeeded => Decision::Succeed { warning: None },
             TaskStatus::Warned => Decision::Succeed { warning: Some(Warning::TaskWarned) },
-            TaskStatus::Failed if brings_forth => fail(FailReason::TaskFailed),
-            TaskStatus::Forgotten if brings_forth => Decision::Doubt(Doubt::OriginUnproven),
+            TaskStatus::Failed if !shows => fail(FailReason::TaskFailed),
+            TaskStatus::Forgotten if !shows => Decision::Doubt(Doubt::OriginUnproven),
+            // A rollback that was cut off has left something between two states.
+            TaskStatus::Unclear if !shows && !self.operation.intent.kind.brings_forth() => {
+                Decision::Doubt(Doubt::OriginUnproven)
+            }
             TaskStatus::Failed
             | TaskStatus::Unclear
             | TaskStatus::Forgotten
@@ -185,9 +189,9 @@ impl Case<'_> {
             return Ok(fail(FailReason::ActNotSent));
         }
         let fact = self.fact(unlocked_at)?;
-        let brings_forth = self.operation.intent.kind.brings_forth();
+        let shows = self.operation.intent.kind.shows();
         match (fact, &self.operation.intent.repeat) {
-            (Fact::Holds, _) if !brings_forth => Ok(Decision::Succeed { warning: None }),
+            (Fact::Holds, _) if shows => Ok(Decision::Succeed { warning: None }),
             (Fact::DoesNotHold, Repeat::Convergent) => {
                 self.did_not_happen(FailReason::DidNotHappen, unlocked_at)
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::Postcondition;
 use crate::action_kind::ActionKind;
-use crate::actual::{Config, Guest, Power};
+use crate::actual::{Config, Guest, PRESENT, Power, SnapshotPoint};
 use crate::identity::identity;
 use crate::operation::{IdentityHash, Intent};
 use crate::quantity::Bytes;
@@ -22,6 +22,7 @@ pub fn postcondition(
     intent: &Intent,
     params: &BTreeMap<String, String>,
     guest: Option<&Guest>,
+    snapshots: Option<&[SnapshotPoint]>,
 ) -> Postcondition {
     let Some(guest) = guest else {
         return if intent.kind == ActionKind::Destroy {
@@ -37,14 +38,19 @@ pub fn postcondition(
         ActionKind::Shutdown | ActionKind::Stop => power(intent.identity, guest, Power::Stopped),
         ActionKind::Destroy if is_another(intent.identity, guest) => Postcondition::AnotherGuest,
         ActionKind::Destroy => Postcondition::DoesNotHold,
+        ActionKind::Rollback => listed(snapshots, |all| {
+            let present = all.iter().find(|point| point.name == PRESENT);
+            present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"))
+        }),
+        ActionKind::DeleteSnapshot => {
+            listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
+        }
+        ActionKind::DeleteVolume => readable(guest, |config| volume_is_gone(config, params)),
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
         ActionKind::Create
         | ActionKind::Clone
         | ActionKind::Restore
         | ActionKind::Snapshot
-        | ActionKind::Rollback
-        | ActionKind::DeleteSnapshot
-        | ActionKind::DeleteVolume
         | ActionKind::MoveVolume
         | ActionKind::Migrate
         | ActionKind::Template
@@ -59,6 +65,28 @@ fn readable(guest: &Guest, holds: impl FnOnce(&Config) -> bool) -> Postcondition
         Ok(_) => Postcondition::DoesNotHold,
         Err(_) => Postcondition::Unreadable,
     }
+}
+
+fn listed(
+    snapshots: Option<&[SnapshotPoint]>,
+    holds: impl FnOnce(&[SnapshotPoint]) -> bool,
+) -> Postcondition {
+    match snapshots {
+        Some(snapshots) if holds(snapshots) => Postcondition::Holds,
+        Some(_) => Postcondition::DoesNotHold,
+        None => Postcondition::Unreadable,
+    }
+}
+
+/// Whether it is the snapshot that was named, not another of its name.
+fn is_it(point: &SnapshotPoint, params: &BTreeMap<String, String>) -> bool {
+    let taken_at = point.taken_at.map(|at| at.0.to_string());
+    Some(&point.name) == params.get("snapname") && taken_at.as_ref() == params.get("snaptime")
+}
+
+/// No slot holds it any more, in effect or waiting.
+fn volume_is_gone(config: &Config, params: &BTreeMap<String, String>) -> bool {
+    params.get("volume").is_some_and(|volume| !config.volumes().contains_key(volume))
 }
 
 /// A guest that took the number since may run or not: its power says nothing about this operation.

@@ -70,8 +70,11 @@ fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
 }
 
 fn signed(mut operation: Operation) -> Operation {
-    operation.intent.repeat =
-        Repeat::AtMostOnce { key: "00112233445566778899aabbccddeeff".parse().unwrap() };
+    operation.intent.repeat = Repeat::AtMostOnce {
+        key: "00112233445566778899aabbccddeeff".parse().unwrap(),
+        payload: crate::sign::PayloadHash::of(b"a statement"),
+        expires_at: UnixSeconds(2_000),
+    };
     operation
 }
 
@@ -222,7 +225,7 @@ fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -
             None | Some(TaskStatus::Running | TaskStatus::Unreadable)
         ),
         OpState::Started { request, .. } => {
-            settled && (none_found || !tasks::leaves_task(operation, *request))
+            settled && (none_found || !leaves_task(operation, *request))
         }
         OpState::Unknown { .. } => settled,
         OpState::Succeeded { .. } | OpState::Failed { .. } => true,
@@ -236,13 +239,14 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     } else {
         found(evidence.postcondition.as_ref()) == Some(&Postcondition::Holds)
     };
-    // A create that failed or is forgotten leaves nothing to call ours.
-    let made = matches!(
-        found(evidence.task.as_ref()),
-        Some(TaskStatus::Succeeded | TaskStatus::Warned | TaskStatus::Unclear)
-    );
+    // A create or rollback that failed or is forgotten leaves nothing to call ours.
+    let made = match found(evidence.task.as_ref()) {
+        Some(TaskStatus::Succeeded | TaskStatus::Warned) => true,
+        Some(TaskStatus::Unclear) => operation.intent.kind.brings_forth(),
+        _ => false,
+    };
     let known = matches!(operation.state, OpState::TaskRunning { .. });
-    let ours = (known && made) || !operation.intent.kind.brings_forth();
+    let ours = (known && made) || operation.intent.kind.shows();
     operation.furthest == Request::Act && proof && ours
 }
 
@@ -255,7 +259,7 @@ fn failure_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let absent = found(evidence.postcondition.as_ref()) == Some(&Postcondition::DoesNotHold)
         && (!kind.brings_forth() || number == Some(&NumberUse::Free))
         && (kind != ActionKind::Destroy || number == Some(&NumberUse::Taken));
-    operation.furthest != Request::Act || absent || (task_failed && kind.brings_forth())
+    operation.furthest != Request::Act || absent || (task_failed && !kind.shows())
 }
 
 /// A volume that was allocated is never forgotten, so that it is never allocated again.

@@ -167,6 +167,15 @@ pub fn authorise(
     }
 }
 
+/// The statement of an envelope whose signers may sign acts: what an approval is about, before it is judged.
+pub fn statement_of(
+    approval: &Envelope,
+    trust: &Trust,
+    now: UnixSeconds,
+) -> Result<Statement, Refusal> {
+    read_signed(approval, trust, now).map(|(_, statement)| statement)
+}
+
 /// Verifies the signatures, then the roles, then reads the bytes that were verified.
 fn read_signed<'t>(
     approval: &Envelope,

@@ -60,6 +60,15 @@ impl Envelope {
         Ok(String::from_utf8(bytes).expect("JSON made from text is text"))
     }
 
+    /// The text of an envelope with one more signature at its end.
+    pub fn seal_again(bytes: &[u8], armour: &str) -> Result<String, Refusal> {
+        let bytes = bytes.strip_suffix(b"\n").unwrap_or(bytes);
+        let (payload, armours) = read(bytes).map_err(|error| envelope(error.to_string()))?;
+        let mut armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+        armours.push(armour);
+        Self::seal(&payload, &armours)
+    }
+
     /// The signed bytes, exactly.
     pub fn payload(&self) -> &[u8] {
         &self.payload

@@ -13,6 +13,7 @@
 //! is a pure function over values. It verifies and never signs, and it never writes a statement out
 //! again to compare it.
 
+mod any_statement;
 pub mod armour;
 mod authorise;
 pub mod clock;
@@ -29,12 +30,13 @@ pub mod render;
 mod rotation;
 mod sshsig;
 mod statement;
-mod time;
+pub mod time;
 mod trust;
 pub mod trust_file;
-mod wire;
+pub mod wire;
 
-pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise};
+pub use any_statement::AnyStatement;
+pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise, statement_of};
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};

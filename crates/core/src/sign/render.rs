@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::any_statement::AnyStatement;
 use super::hash::{PayloadHash, PendingId};
 use super::pending::{Loss, PendingItem};
 use super::rotation::{Authority, ClockChange, Rotation};
 use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
 use super::trust::Validity;
+use crate::quantity::Bytes;
 use crate::reason::Refusal;
 
 /// The longest foreign text shown in full.
@@ -32,6 +34,14 @@ pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
     put(&mut text, "nonce", &nonce.to_string());
     put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
     Ok(text)
+}
+
+/// A statement of whichever kind the bytes are, in words.
+pub fn any_statement(bytes: &[u8]) -> Result<String, Refusal> {
+    match AnyStatement::parse(bytes)? {
+        AnyStatement::Op(_) => statement(bytes),
+        AnyStatement::Rotation(of) => rotation(bytes, of.authority),
+    }
 }
 
 /// A rotation in words.
@@ -77,8 +87,7 @@ pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
     let mut text = format!("{op} {guest} \"{}\"\n", visible(guest_name));
     put_host(&mut text, host);
     for Loss { what, size_bytes } in losses {
-        let size =
-            size_bytes.map_or_else(|| "size unknown".to_owned(), |size| format!("{size} bytes"));
+        let size = size_bytes.map_or("size unknown".to_owned(), |size| Bytes(size).to_string());
         put(&mut text, "lost", &format!("{}, {size}", visible(what)));
     }
     let backup = item.last_backup.map_or_else(|| "none known".to_owned(), time::print);

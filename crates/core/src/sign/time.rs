@@ -6,13 +6,13 @@ use super::statement::LAST_SECOND;
 use crate::operation::UnixSeconds;
 
 /// `2026-11-15T20:00:00Z`.
-pub(super) fn print(at: UnixSeconds) -> String {
+pub fn print(at: UnixSeconds) -> String {
     let moment = i64::try_from(at.0).ok().and_then(|second| Timestamp::from_second(second).ok());
     moment.map_or_else(|| format!("second {}", at.0), |moment| moment.to_string())
 }
 
 /// The moment in that one spelling: no other zone, no fraction, no local time.
-pub(super) fn parse(text: &str) -> Option<UnixSeconds> {
+pub fn parse(text: &str) -> Option<UnixSeconds> {
     let second = u64::try_from(text.parse::<Timestamp>().ok()?.as_second()).ok()?;
     let at = UnixSeconds(second);
     (print(at) == text && at <= LAST_SECOND).then_some(at)

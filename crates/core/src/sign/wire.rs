@@ -1,11 +1,12 @@
 //! SSH's wire format, read strictly: lengths are checked before anything is taken, nothing is left over.
 //!
-//! Called by the key and signature readers. It never allocates from a length it has not checked, and it
-//! accepts one encoding of each value only, so that a whole key can be compared as bytes.
+//! Called by the key and signature readers, and by the agent for the file of its host key. It never
+//! allocates from a length it has not checked, and it accepts one encoding of each value only, so that a
+//! whole key can be compared as bytes.
 
 /// Why bytes are not what they should be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum WireError {
+pub enum WireError {
     /// A length runs past the end.
     #[error("a length runs past the end")]
     Short,
@@ -19,43 +20,48 @@ pub(crate) enum WireError {
 
 /// What is still to be read.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// All of these bytes.
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(crate) fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
+    /// So many bytes.
+    pub fn take(&mut self, length: usize) -> Result<&'a [u8], WireError> {
         let (taken, rest) = self.rest.split_at_checked(length).ok_or(WireError::Short)?;
         self.rest = rest;
         Ok(taken)
     }
 
-    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
+    /// As many bytes as the array has.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
         let taken = self.take(N)?;
         Ok(taken.try_into().expect("`take` gives exactly the length asked for"))
     }
 
-    pub(crate) fn byte(&mut self) -> Result<u8, WireError> {
+    /// One byte.
+    pub fn byte(&mut self) -> Result<u8, WireError> {
         let [byte] = self.array()?;
         Ok(byte)
     }
 
-    pub(crate) fn u32(&mut self) -> Result<u32, WireError> {
+    /// A number of 32 bits, the highest byte first.
+    pub fn u32(&mut self) -> Result<u32, WireError> {
         Ok(u32::from_be_bytes(self.array()?))
     }
 
     /// A length and so many bytes.
-    pub(crate) fn string(&mut self) -> Result<&'a [u8], WireError> {
+    pub fn string(&mut self) -> Result<&'a [u8], WireError> {
         let length = self.u32()?;
         self.take(usize::try_from(length).map_err(|_| WireError::Short)?)
     }
 
     /// A number of at most 256 bits in its one form: no needless zero in front, never negative.
-    pub(crate) fn number(&mut self) -> Result<[u8; 32], WireError> {
+    pub fn number(&mut self) -> Result<[u8; 32], WireError> {
         let digits = match self.string()? {
             // The zero in front is there exactly when the number would read as negative without it.
             [0, digits @ ..] if digits.first().is_some_and(|first| *first >= 0x80) => digits,
@@ -69,13 +75,13 @@ impl<'a> Reader<'a> {
     }
 
     /// Nothing may be left.
-    pub(crate) fn finish(self) -> Result<(), WireError> {
+    pub fn finish(self) -> Result<(), WireError> {
         if self.rest.is_empty() { Ok(()) } else { Err(WireError::Trailing) }
     }
 }
 
 /// Appends a length and the bytes.
-pub(crate) fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_string(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u32::try_from(bytes.len()).expect("what evenkeel writes is far below 4 GiB");
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(bytes);

@@ -131,6 +131,18 @@ impl Volume {
         }
     }
 
+    /// The name its storage lists it under: `local-lvm:vm-101-disk-0`.
+    pub fn volid(&self) -> Option<String> {
+        match self {
+            Self::Existing { storage, name } => Some(format!("{storage}:{name}")),
+            Self::Fresh { .. }
+            | Self::CloudInit { .. }
+            | Self::Path(_)
+            | Self::Empty
+            | Self::HostCdrom => None,
+        }
+    }
+
     /// The storage it is on, if it is on one.
     pub fn storage(&self) -> Option<&str> {
         match self {

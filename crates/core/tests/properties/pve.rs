@@ -132,7 +132,7 @@ impl Pve {
                     self.apply_waiting(vmid, |_| true);
                 }
             }
-            Step::Create | Step::Destroy => panic!("{} must not run", action.step.kind()),
+            Step::Create | Step::Destroy(_) => panic!("{} must not run", action.step.kind()),
         }
     }
 

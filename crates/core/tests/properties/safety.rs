@@ -21,7 +21,7 @@ fn keys(action: &Action) -> BTreeSet<String> {
             set.chain(&write.delete).chain(&write.revert).map(ToString::to_string).collect()
         }
         Step::Resize { disk, .. } => BTreeSet::from([disk.to_string()]),
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
             BTreeSet::new()
         }
     }
@@ -106,7 +106,7 @@ proptest! {
             let digest = match &action.step {
                 Step::SetConfig(write) => &write.digest,
                 Step::Resize { digest, .. } => digest,
-                Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy => continue,
+                Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => continue,
             };
             prop_assert!(guest.readable, "what cannot be read is not written");
             prop_assert!(!digest.is_empty() && *digest == guest.digest());

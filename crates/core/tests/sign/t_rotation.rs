@@ -5,9 +5,9 @@ use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{self, Doubt, Reading, Wall};
 use evenkeel_core::sign::{
-    Authority, ClockChange, Envelope, HostBinding, Limits, Namespace, Role, Rotated, Rotation,
-    STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, Trust, TrustHash, TrustVersion, Validity,
-    Window, authorise, render, rotate,
+    AnyStatement, Authority, ClockChange, Envelope, HostBinding, Limits, Namespace, Role, Rotated,
+    Rotation, STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, Trust, TrustHash, TrustVersion,
+    Validity, Window, authorise, render, rotate,
 };
 
 use crate::support::{
@@ -451,4 +451,23 @@ fn a_person_is_shown_every_signer_of_a_rotation() {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     assert!(render::rotation(&rotation.to_bytes().unwrap(), Authority::Recovery).is_err());
+}
+
+#[test]
+fn the_purpose_of_a_signature_follows_from_the_bytes_that_are_signed() {
+    let kind = |bytes: &[u8]| AnyStatement::parse(bytes).map(|found| found.namespace());
+    assert_eq!(kind(&statement().to_bytes().unwrap()), Ok(Namespace::Op));
+    let mut rotation = planned(&trust());
+    assert_eq!(kind(&rotation.to_bytes().unwrap()), Ok(Namespace::Rotate));
+    rotation.authority = Authority::Recovery;
+    let bytes = rotation.to_bytes().unwrap();
+    assert_eq!(kind(&bytes), Ok(Namespace::Recover));
+    let shown = render::any_statement(&bytes).unwrap();
+    assert_eq!(shown, render::rotation(&bytes, Authority::Recovery).unwrap());
+    // Another kind's name over these fields is no statement, and neither is what a host signs.
+    let text = String::from_utf8(bytes).unwrap();
+    for format in ["evenkeel/statement/v1", "evenkeel/pending/v1", "evenkeel/recover/v2", ""] {
+        let bent = text.replace("evenkeel/recover/v1", format);
+        assert_eq!(kind(bent.as_bytes()).unwrap_err().reason, R::Payload, "{format}");
+    }
 }

@@ -1,0 +1,147 @@
+//! The rotations as the journal keeps them: one value a version, with the exact bytes that were signed.
+//!
+//! `Authority` reads and writes them; the audit reads them. A link keeps the clock it was accepted at, because
+//! a rotation is judged again at every start and must come out as it did the first time. Nothing here believes
+//! a link: [`Link::follow`] verifies it in full.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::{
+    Envelope, HostBinding, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion, rotate,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::{AuthorityError, authority_of};
+use crate::journal::{ExactBytes, Kept, Record, State, Subject};
+
+/// The version of the shapes below.
+const SHAPE: u32 = 1;
+
+/// The key of the value that says which trust file the chain stands on.
+const BASE: &str = "base";
+
+/// One accepted rotation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Link {
+    /// The head of the trust file the chain stands on.
+    pub(super) base: TrustHash,
+    /// What was handed in, to the byte.
+    pub(crate) envelope: ExactBytes,
+    /// The effective time it was accepted at.
+    pub(super) now: UnixSeconds,
+    /// The mark of time it was accepted at.
+    pub(super) mark: UnixSeconds,
+}
+
+impl Link {
+    pub(super) fn to_record(&self, version: TrustVersion) -> Kept {
+        Kept::put(Subject::Trust, version.to_string(), SHAPE, to_value(self))
+    }
+
+    /// The signers after this link, if it follows those before it.
+    pub(super) fn follow(
+        &self,
+        version: TrustVersion,
+        trust: &Trust,
+        host: &HostBinding,
+    ) -> Result<Trust, AuthorityError> {
+        let reading = Reading { now: self.now, mark: self.mark, doubt: None };
+        let broken = |source| AuthorityError::BrokenLink { version, source };
+        let envelope = Envelope::parse(&self.envelope.0).map_err(broken)?;
+        let by = authority_of(&envelope).map_err(broken)?;
+        // The longest life there is: root may have shortened it since, which voids no rotation.
+        let rotated = rotate(&envelope, by, trust, host, &reading, STATEMENT_LIFE_MAX_S);
+        let trust = rotated.map_err(broken)?.trust;
+        if trust.version() == version {
+            return Ok(trust);
+        }
+        let (key, why) = (version.to_string(), format!("it makes version {}", trust.version()));
+        Err(AuthorityError::Malformed { key, why })
+    }
+}
+
+/// The trust file a chain stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Base {
+    pub(super) version: TrustVersion,
+    pub(super) head: TrustHash,
+}
+
+/// The value that says so, written when root replaces a chain.
+pub(super) fn base_record(base: Base) -> Kept {
+    Kept::put(Subject::Trust, BASE, SHAPE, to_value(&base))
+}
+
+/// Everything the journal keeps about signers.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    replaced: Option<Base>,
+    links: BTreeMap<TrustVersion, Link>,
+}
+
+impl Chain {
+    pub(super) fn read(state: &State) -> Result<Self, AuthorityError> {
+        let mut chain = Self::default();
+        for (key, kept) in state.kept(Subject::Trust) {
+            let malformed = |why: String| AuthorityError::Malformed { key: key.to_owned(), why };
+            if kept.v != SHAPE {
+                let why = format!("it has the shape {}; this version reads {SHAPE}", kept.v);
+                return Err(malformed(why));
+            }
+            let value = kept.value.clone();
+            if key == BASE {
+                let base = serde_json::from_value(value).map_err(|e| malformed(e.to_string()))?;
+                chain.replaced = Some(base);
+            } else {
+                let version = key.parse().map(TrustVersion);
+                let version = version.map_err(|_| malformed("it is no version".to_owned()))?;
+                let link = serde_json::from_value(value).map_err(|e| malformed(e.to_string()))?;
+                chain.links.insert(version, link);
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The trust file the chain stands on, as far as the journal knows one.
+    pub(super) fn base(&self) -> Option<Base> {
+        self.replaced.or_else(|| {
+            let (version, link) = self.links.first_key_value()?;
+            Some(Base { version: TrustVersion(version.0.saturating_sub(1)), head: link.base })
+        })
+    }
+
+    /// The newest version there was.
+    pub(super) fn newest(&self) -> Option<TrustVersion> {
+        let linked = self.links.last_key_value().map(|(version, _)| *version);
+        linked.max(self.replaced.map(|base| base.version))
+    }
+
+    /// The rotations that follow this trust file.
+    pub(super) fn links_on(&self, base: TrustHash) -> impl Iterator<Item = (&TrustVersion, &Link)> {
+        self.links.iter().filter(move |(_, link)| link.base == base)
+    }
+
+    /// What takes the links of trust files before this one away: root's new file makes such, and they are older
+    /// than it. Any other is no part of a chain.
+    pub(super) fn leftovers(&self, base: Base) -> Result<Vec<Record>, AuthorityError> {
+        let mut leftovers = Vec::new();
+        for (version, _) in self.links.iter().filter(|(_, link)| link.base != base.head) {
+            let key = version.to_string();
+            if *version >= base.version {
+                let why = "it follows another trust file than the rotations around it".to_owned();
+                return Err(AuthorityError::Malformed { key, why });
+            }
+            leftovers.push(Record::Kept(Kept::remove(Subject::Trust, key)));
+        }
+        Ok(leftovers)
+    }
+}
+
+fn to_value(shape: &impl Serialize) -> Value {
+    serde_json::to_value(shape).expect("our own shapes are JSON")
+}

@@ -1,0 +1,91 @@
+//! Why an agent does not start with the signers it finds.
+
+use std::io;
+
+use evenkeel_core::diagnostic::{Diagnostic, Sources};
+use evenkeel_core::reason::Refusal;
+use evenkeel_core::sign::TrustVersion;
+
+/// The signers of this host are not certain, so nothing starts.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthorityError {
+    /// The trust file is there and cannot be read.
+    #[error("cannot read the trust file")]
+    Unreadable(#[source] io::Error),
+    /// Somebody else could have written the trust file.
+    #[error("{path} is not root's word: {why}")]
+    Loose {
+        /// The file.
+        path: String,
+        /// Who could have.
+        why: &'static str,
+    },
+    /// The trust file has mistakes, and nothing is taken from it.
+    #[error("{path} is not a trust file: {}", first(.errors))]
+    Invalid {
+        /// The file.
+        path: String,
+        /// Every mistake.
+        errors: Vec<Diagnostic>,
+        /// The text the mistakes point into.
+        sources: Sources,
+    },
+    /// The trust file is not the one the rotations in the journal follow, nor a newer one.
+    #[error(
+        "{path} has version {file} and differs from the trust file this host's rotations follow; they are at \
+         version {newest}"
+    )]
+    NotHigher {
+        /// The file.
+        path: String,
+        /// Its version.
+        file: TrustVersion,
+        /// The newest version there was.
+        newest: TrustVersion,
+    },
+    /// A rotation in the journal does not verify.
+    #[error("the rotation to trust version {version} in the journal does not hold")]
+    BrokenLink {
+        /// Which.
+        version: TrustVersion,
+        /// Why.
+        #[source]
+        source: Refusal,
+    },
+    /// A value about signers in the journal is not understood.
+    #[error("the journal keeps `{}` about signers, which is not understood: {why}", key.escape_debug())]
+    Malformed {
+        /// Its key.
+        key: String,
+        /// Why.
+        why: String,
+    },
+}
+
+impl AuthorityError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Unreadable(_) => "run as the owner of the file, or correct `file` under [trust]".to_owned(),
+            Self::Loose { path, .. } => format!("chown root {path} && chmod go-w {path}, and read it again"),
+            Self::Invalid { .. } => {
+                "correct it; without the file the agent starts and nothing destructive runs".to_owned()
+            }
+            Self::NotHigher { newest, .. } => format!(
+                "put the former file back, or, to replace all signers by this file, set its `version` above {newest}"
+            ),
+            Self::BrokenLink { .. } | Self::Malformed { .. } => {
+                "`evenkeel journal verify` checks the journal; restore it, or install a trust file of a higher version"
+                    .to_owned()
+            }
+        }
+    }
+}
+
+fn first(errors: &[Diagnostic]) -> String {
+    match errors {
+        [] => "it has no mistake".to_owned(),
+        [only] => only.message.clone(),
+        [first, rest @ ..] => format!("{} (and {} more)", first.message, rest.len()),
+    }
+}

@@ -1,0 +1,98 @@
+//! The budget of signed operations: how many may start in 24 hours, counted from the journal.
+//!
+//! The gate asks inside the lane, directly before it clears a signed act. The count is taken from what is
+//! durable, so that a restart forgives nothing. It decides nothing about who signed.
+
+use evenkeel_core::operation::{Ledger, UnixSeconds};
+use evenkeel_core::reason::{ReasonCode, Refusal};
+
+use crate::policy::Policy;
+
+/// The time a budget is for.
+const WINDOW_S: u64 = 24 * 60 * 60;
+
+/// How many signed operations began within the last 24 hours. One dated in the future counts: a clock that was
+/// set back must not give a new budget.
+pub fn signed_started(ledger: &Ledger, now: UnixSeconds) -> u64 {
+    let recent = ledger.signed().filter(|op| op.intent.sent_at.plus(WINDOW_S) > now);
+    recent.count() as u64
+}
+
+/// Whether one more signed operation may start now.
+pub fn judge(ledger: &Ledger, policy: &Policy, now: UnixSeconds) -> Result<(), Refusal> {
+    let (started, limit) = (signed_started(ledger, now), policy.destructive_per_day);
+    if started < limit {
+        return Ok(());
+    }
+    let detail = format!(
+        "{started} signed operations began in the last 24 hours, and this host's policy allows {limit} \
+         (`destructive_per_day` under [policy] in agent.toml)"
+    );
+    Err(Refusal::new(ReasonCode::Budget, detail))
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::action_kind::ActionKind;
+    use evenkeel_core::id::OperationId;
+    use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request};
+
+    use super::*;
+
+    const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
+
+    /// A ledger with one closed operation at each moment, signed or not.
+    fn ledger(started: &[(u64, bool)]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (number, (at, signed)) in (1_u32..).zip(started) {
+            let op = OperationId::from_parts(u64::from(number), u128::from(number));
+            let key = format!("{number:032x}").parse().unwrap();
+            let payload = evenkeel_core::sign::PayloadHash::of(b"a statement");
+            let expires_at = UnixSeconds(u64::MAX);
+            let signed_once = Repeat::AtMostOnce { key, payload, expires_at };
+            let repeat = if *signed { signed_once } else { Repeat::Convergent };
+            let intent = Intent {
+                guest: format!("lxc/{}", 100 + number).parse().unwrap(),
+                kind: ActionKind::Destroy,
+                repeat,
+                first: Request::Act,
+                unprotects: false,
+                sent_at: UnixSeconds(*at),
+                clone_source: None,
+                id_was_free: false,
+                volumes_before: None,
+                identity: None,
+            };
+            let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None };
+            for event in [OpEvent::Started(Box::new(intent)), failed] {
+                ledger.apply(&OpRecord { op, event }).unwrap();
+            }
+        }
+        ledger.forget_closed();
+        ledger
+    }
+
+    #[test]
+    fn a_budget_counts_signed_operations_of_the_last_day_whatever_became_of_them() {
+        let day = WINDOW_S;
+        let ledger = ledger(&[
+            (NOW.0 - day, true),
+            (NOW.0 - day + 1, true),
+            (NOW.0, true),
+            (NOW.0, false),
+            (NOW.0 + 999_999, true),
+        ]);
+        assert_eq!(signed_started(&ledger, NOW), 3, "the first is a day old, one is not signed");
+        let with = |limit| Policy { destructive_per_day: limit, ..Policy::default() };
+        assert_eq!(judge(&ledger, &with(4), NOW), Ok(()));
+        let refusal = judge(&ledger, &with(3), NOW).unwrap_err();
+        assert_eq!(refusal.reason, ReasonCode::Budget);
+        assert!(refusal.detail.contains("destructive_per_day"), "{refusal}");
+    }
+
+    #[test]
+    fn a_budget_of_nothing_allows_nothing() {
+        let policy = Policy { destructive_per_day: 0, ..Policy::default() };
+        assert_eq!(judge(&ledger(&[]), &policy, NOW).unwrap_err().reason, ReasonCode::Budget);
+    }
+}

@@ -1,0 +1,139 @@
+//! The board: what the loop knows, where everybody who asks can read it while the loop is at work.
+//!
+//! The loop writes it; the socket and the metrics read it. Nothing decides by it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_core::id::GuestId;
+use evenkeel_core::plan::{GuestPlan, Plan};
+use evenkeel_core::reason::ReasonCode;
+use jiff::Timestamp;
+
+use super::status::{
+    AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, JournalStatus, PassStatus, Status,
+    operations,
+};
+use crate::engine::{End, PassId, Report};
+use crate::journal::{AppendError, JournalHandle};
+use crate::state_dir::StateDir;
+
+/// What is checked of the journal when it is opened.
+const VERIFIED: &str = "the newest segment, when the agent started";
+
+/// How the agent stands, for everybody to read.
+#[derive(Debug, Clone)]
+pub(super) struct Board {
+    agent: Arc<Mutex<AgentStatus>>,
+    state: StateDir,
+    journal: JournalHandle,
+}
+
+impl Board {
+    pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
+        Self { agent: Arc::new(Mutex::new(agent)), state, journal }
+    }
+
+    /// What the agent wrote last.
+    pub(super) fn agent(&self) -> MutexGuard<'_, AgentStatus> {
+        self.agent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything, with the journal as it is now.
+    pub(super) async fn status(&self) -> Result<Status, AppendError> {
+        let read = self.journal.read(|state, head| (operations(state), head)).await?;
+        let (operations, head) = read;
+        Ok(Status {
+            format_version: FORMAT_VERSION,
+            agent: Some(self.agent().clone()),
+            frozen: self.state.is_frozen(),
+            journal: JournalStatus::at(Some(&head), VERIFIED),
+            operations,
+        })
+    }
+
+    /// A pass read the node and handed out its actions.
+    pub(super) fn planned(&self, id: PassId, plan: &Plan, at: Timestamp, took_ms: u64) {
+        let mut agent = self.agent();
+        agent.node_trouble = None;
+        agent.in_sync = plan.in_sync;
+        agent.guests = plan.guests.iter().map(guest_status).collect();
+        agent.last_pass = Some(PassStatus {
+            id: id.to_string(),
+            at,
+            took_ms,
+            ended: false,
+            planned: plan.actions().count(),
+            succeeded: 0,
+            failed: 0,
+            held: plan.actions().filter(|action| action.held.is_some()).count(),
+            skipped: 0,
+            errors: plan.guests.iter().map(|guest| guest.problems.len()).sum(),
+        });
+    }
+
+    /// All actions of a pass have ended. One that is not the last tells nothing new of its guests.
+    pub(super) fn ended(&self, id: PassId, report: &Report) {
+        let mut agent = self.agent();
+        let Some(pass) = agent.last_pass.as_mut().filter(|pass| pass.id == id.to_string()) else {
+            return;
+        };
+        pass.ended = true;
+        (pass.succeeded, pass.failed) = (report.succeeded, report.failed);
+        (pass.held, pass.skipped) = (report.held, report.skipped);
+        let mut ends: BTreeMap<GuestId, Vec<&End>> = BTreeMap::new();
+        for op in &report.ops {
+            ends.entry(op.guest).or_default().push(&op.end);
+        }
+        for guest in &mut agent.guests {
+            settle(guest, ends.get(&guest.guest).map_or(&[], Vec::as_slice));
+        }
+        let before = agent.guests.len();
+        agent.guests.retain(|guest| !is_in_sync(guest));
+        agent.in_sync += before - agent.guests.len();
+    }
+}
+
+fn guest_status(planned: &GuestPlan) -> GuestStatus {
+    let held = planned.actions.iter().filter_map(|action| {
+        let held = action.held.as_ref()?;
+        let what = action.reasons().join(", ");
+        Some(HeldStatus { code: held.reason(), why: format!("{what}: {held}") })
+    });
+    let busy = planned.busy.as_ref().map(|busy| {
+        let why = format!("busy with {} since {}", busy.op, busy.since);
+        HeldStatus { code: ReasonCode::Busy, why }
+    });
+    let runs = planned.actions.iter().filter(|action| action.held.is_none());
+    GuestStatus {
+        guest: planned.guest,
+        drift: runs.flat_map(evenkeel_core::plan::Action::reasons).collect(),
+        held: held.chain(busy).collect(),
+        after_restart: planned.waiting.iter().map(ToString::to_string).collect(),
+        problems: planned.problems.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// What became of a guest's actions: they were done, or why not.
+fn settle(guest: &mut GuestStatus, ends: &[&End]) {
+    let all_done = ends.iter().all(|end| matches!(end, End::Succeeded { .. } | End::Unneeded));
+    if all_done && !ends.is_empty() {
+        guest.drift.clear();
+    }
+    for end in ends {
+        match end {
+            End::Succeeded { .. } | End::Unneeded | End::Skipped => {}
+            End::Held { reason, why } => {
+                guest.held.push(HeldStatus { code: *reason, why: why.clone() });
+            }
+            End::Stale { .. } | End::Failed { .. } | End::Unknown { .. } => {
+                guest.problems.push(end.words());
+            }
+        }
+    }
+}
+
+fn is_in_sync(guest: &GuestStatus) -> bool {
+    let GuestStatus { guest: _, drift, held, after_restart, problems } = guest;
+    drift.is_empty() && held.is_empty() && after_restart.is_empty() && problems.is_empty()
+}

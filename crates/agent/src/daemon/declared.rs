@@ -1,0 +1,212 @@
+//! What is declared, as the agent knows it: the last good state, since when, and what is wrong with the newest.
+//!
+//! Read anew by every pass. Files that are gone, broken or contradictory never replace what was good (they would stop
+//! the agent from keeping it), and never become an empty desired state.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use evenkeel_core::desired::Desired;
+use evenkeel_core::diagnostic::{Diagnostic, Sources};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::config::DesiredConfig;
+use crate::source::dir::{DirError, load};
+
+/// How many mistakes are told; whoever mends them sees the others with `evenkeel validate`.
+const MISTAKES_TOLD_MAX: usize = 20;
+
+/// Desired state in memory.
+#[derive(Debug, Default)]
+pub(super) struct Declared {
+    directory: Option<PathBuf>,
+    good: Option<Good>,
+    trouble: Option<Trouble>,
+}
+
+/// A desired state without mistakes.
+#[derive(Debug)]
+struct Good {
+    desired: Arc<Desired>,
+    since: Timestamp,
+}
+
+/// Something that cannot be used, so that what was there before still holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// Since when.
+    pub since: Timestamp,
+    /// What is wrong, with its places.
+    pub why: String,
+}
+
+/// What reading brought.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// What was known.
+    Nothing,
+    /// Another good state, or the first.
+    Good,
+    /// It cannot be used, and that is new.
+    Broken,
+}
+
+impl Declared {
+    /// Where it comes from; nothing is read yet.
+    pub(super) fn from(config: &DesiredConfig) -> Self {
+        Self { directory: config.dir.clone(), good: None, trouble: None }
+    }
+
+    /// It comes from elsewhere now. What was good holds until something good is read there.
+    pub(super) fn now_from(&mut self, config: &DesiredConfig) {
+        self.directory.clone_from(&config.dir);
+        if self.directory.is_none() {
+            (self.good, self.trouble) = (None, None);
+        }
+    }
+
+    /// Reads the files.
+    pub(super) fn read(&mut self, now: Timestamp) -> News {
+        let Some(directory) = &self.directory else {
+            return News::Nothing;
+        };
+        match desired_of(directory) {
+            Ok(desired) => {
+                let mended = self.trouble.take().is_some();
+                let same = self.good.as_ref().is_some_and(|good| *good.desired == desired);
+                if !same {
+                    self.good = Some(Good { desired: Arc::new(desired), since: now });
+                }
+                if same && !mended { News::Nothing } else { News::Good }
+            }
+            Err(why) if self.trouble.as_ref().is_some_and(|trouble| trouble.why == why) => {
+                News::Nothing
+            }
+            Err(why) => {
+                let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
+                self.trouble = Some(Trouble { since, why });
+                News::Broken
+            }
+        }
+    }
+
+    /// What holds; none if nothing good was ever read.
+    pub(super) fn desired(&self) -> Option<Arc<Desired>> {
+        self.good.as_ref().map(|good| Arc::clone(&good.desired))
+    }
+
+    /// Since when that holds.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.good.as_ref().map(|good| good.since)
+    }
+
+    /// What is wrong with what is there now.
+    pub(super) fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// Where the files are; none if nothing shall ever be declared.
+    pub(super) fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+}
+
+fn desired_of(directory: &Path) -> Result<Desired, String> {
+    let loaded = load(directory).map_err(|error| told(&error))?;
+    loaded.desired.map_err(|mistakes| places(&mistakes, &loaded.sources))
+}
+
+fn told(error: &DirError) -> String {
+    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}"));
+    format!("{error}{}", cause.unwrap_or_default())
+}
+
+/// One line a mistake: `web.toml:7:25: message (hint)`.
+fn places(mistakes: &[Diagnostic], sources: &Sources) -> String {
+    let line = |mistake: &Diagnostic| {
+        let place = mistake.at.and_then(|span| {
+            let (line, column) = sources.line_column(span)?;
+            Some(format!("{}:{line}:{column}: ", sources.get(span.file)?.path))
+        });
+        let hints: Vec<String> = mistake.hints.iter().map(|hint| format!(" ({hint})")).collect();
+        format!("{}{}{}", place.unwrap_or_default(), mistake.message, hints.concat())
+    };
+    let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_TOLD_MAX).map(line).collect();
+    if let Some(more @ 1..) = mistakes.len().checked_sub(MISTAKES_TOLD_MAX) {
+        lines.push(format!("and {more} more"));
+    }
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn directory(text: &str) -> (tempfile::TempDir, DesiredConfig) {
+        let directory = tempfile::tempdir().unwrap();
+        fs_err::write(directory.path().join("web.toml"), text).unwrap();
+        let config = DesiredConfig { dir: Some(directory.path().to_owned()) };
+        (directory, config)
+    }
+
+    #[test]
+    fn what_was_good_holds_while_the_files_are_broken_and_says_since_when() {
+        let (directory, config) = directory(GOOD);
+        let file = directory.path().join("web.toml");
+        let mut declared = Declared::from(&config);
+        assert_eq!(declared.read(at(1)), News::Good);
+        assert_eq!(declared.read(at(2)), News::Nothing);
+        let good = declared.desired().unwrap();
+
+        fs_err::write(&file, "[guest.101]\nkind = \"lxc\"\ncoers = 2\n").unwrap();
+        assert_eq!(declared.read(at(3)), News::Broken);
+        assert_eq!(declared.read(at(4)), News::Nothing, "it is said once");
+        fs_err::remove_file(&file).unwrap();
+        assert_eq!(declared.read(at(5)), News::Broken, "another trouble is news");
+        assert_eq!(declared.trouble().unwrap().since, at(3));
+        assert_eq!(declared.desired().unwrap(), good);
+        assert_eq!(declared.since(), Some(at(1)));
+
+        fs_err::write(&file, GOOD).unwrap();
+        assert_eq!(declared.read(at(6)), News::Good, "that it is mended is news");
+        assert_eq!((declared.trouble(), declared.since()), (None, Some(at(1))));
+    }
+
+    #[test]
+    fn a_mistake_is_told_with_its_place() {
+        let (_directory, config) = directory("[guest.101]\nkind = \"lxc\"\ncoers = 2\n");
+        let mut declared = Declared::from(&config);
+        assert_eq!(declared.read(at(1)), News::Broken);
+        let why = &declared.trouble().unwrap().why;
+        assert!(why.contains("web.toml:3:1: ") && why.contains("cores"), "{why}");
+        assert!(declared.desired().is_none(), "broken files are no empty desired state");
+    }
+
+    #[test]
+    fn without_a_source_nothing_is_declared_and_nothing_is_wrong() {
+        let mut declared = Declared::from(&DesiredConfig::default());
+        assert_eq!(declared.read(at(1)), News::Nothing);
+        assert!(declared.desired().is_none() && declared.trouble().is_none());
+    }
+
+    #[test]
+    fn another_source_takes_over_only_with_something_good() {
+        let (_first, config) = directory(GOOD);
+        let (_second, broken) = directory("broken");
+        let mut declared = Declared::from(&config);
+        declared.read(at(1));
+        let good = declared.desired();
+        declared.now_from(&broken);
+        assert_eq!(declared.read(at(2)), News::Broken);
+        assert_eq!(declared.desired(), good);
+        declared.now_from(&DesiredConfig::default());
+        assert_eq!(declared.desired(), None, "no source at all is a decision, not a failure");
+    }
+}

@@ -1,0 +1,101 @@
+//! Everything the loop listens to besides its own lanes: signals, files, clients, the clock.
+//!
+//! The service manager's watchdog is fed here and nowhere else, and only while the loop listens: a loop that hangs
+//! falls silent, and is restarted.
+
+use std::io;
+use std::path::Path;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Interval, MissedTickBehavior};
+
+use super::socket::Command;
+use super::systemd::Systemd;
+use super::watch::Watch;
+
+/// What was heard.
+pub(super) enum Heard {
+    /// A pass is due.
+    Due,
+    /// SIGTERM or SIGINT.
+    Stop,
+    /// SIGHUP.
+    Reload,
+    /// Desired files changed.
+    FilesChanged,
+    /// A client of the socket wants something.
+    Command(Command),
+}
+
+/// The ears of the loop.
+pub(super) struct Ears {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+    watch: Watch,
+    commands: mpsc::Receiver<Command>,
+    pub(super) systemd: Systemd,
+    watchdog: Option<Interval>,
+}
+
+impl Ears {
+    /// Begins to listen.
+    pub(super) fn open(systemd: Systemd, commands: mpsc::Receiver<Command>) -> io::Result<Self> {
+        let watchdog = systemd.watchdog_period().map(|period| {
+            let mut interval = tokio::time::interval(period);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            interval
+        });
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hang_up: signal(SignalKind::hangup())?,
+            watch: Watch::begin(None),
+            commands,
+            systemd,
+            watchdog,
+        })
+    }
+
+    /// Watches another directory from now on.
+    pub(super) fn watch(&mut self, directory: Option<&Path>) {
+        self.watch = Watch::begin(directory);
+    }
+
+    /// The next thing heard. Dropping the future loses nothing: signals, changes and commands stay where they are
+    /// until they are taken.
+    pub(super) async fn hear(&mut self, due: Instant) -> Heard {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return Heard::Stop,
+                _ = self.interrupt.recv() => return Heard::Stop,
+                _ = self.hang_up.recv() => return Heard::Reload,
+                () = self.watch.changed() => return Heard::FilesChanged,
+                Some(command) = self.commands.recv() => return Heard::Command(command),
+                () = tokio::time::sleep_until(due) => return Heard::Due,
+                () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
+            }
+        }
+    }
+
+    /// Resolves when somebody wants the agent to end; everything else waits. The same holds for dropping it.
+    pub(super) async fn stop(&mut self) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
+            }
+        }
+    }
+}
+
+async fn tick(watchdog: Option<&mut Interval>) {
+    match watchdog {
+        Some(interval) => {
+            interval.tick().await;
+        }
+        None => std::future::pending().await,
+    }
+}

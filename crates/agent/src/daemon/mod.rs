@@ -1,0 +1,327 @@
+//! The running agent: passes and work for ever, until it is told to end.
+//!
+//! ```text
+//!                 ┌────────────── lanes: what became of operations
+//!   interval ─────┤
+//!   files change ─┤
+//!   SIGHUP ───────┼──> the loop ──> pass: desired, look, submit ──> board, metrics, log
+//!   SIGTERM ──────┤        │
+//!   socket ───────┘        └── journal broken: the process ends at once, nothing more is sent
+//! ```
+//!
+//! `evenkeel run` calls [`run`]. One task owns the engine and everything it decides by; clients of the socket and
+//! scrapers of the metrics have tasks of their own that end with it and can only read the board or ask the loop. A
+//! pass never waits for lanes, and nothing waits for a client.
+
+mod approvals;
+mod board;
+pub mod client;
+mod declared;
+mod ears;
+mod metrics;
+mod obey;
+mod pass;
+pub mod protocol;
+mod schedule;
+mod scrape;
+mod socket;
+pub mod status;
+pub mod systemd;
+mod told;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_core::id::{NodeName, OperationId};
+use evenkeel_core::lane::LaneLimits;
+use tokio::net::TcpListener;
+use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use board::Board;
+use declared::Declared;
+use ears::{Ears, Heard};
+use metrics::{Counted, Metrics};
+use protocol::Answer;
+use schedule::Schedule;
+use socket::{Desk, Listener, SocketError};
+use status::{AgentStatus, DesiredStatus};
+use systemd::Systemd;
+use told::Said;
+
+use crate::ambient::Ambient;
+use crate::config::AgentConfig;
+use crate::engine::{Court, CourtError, Engine, Fatal, Hands, PassId, Progress};
+use crate::journal::JournalHandle;
+use crate::pve::Client;
+use crate::pve::exchange::Exchange;
+use crate::state_dir::{StateDir, StateError};
+
+/// How long operations under way may go on after SIGTERM. It ends well before systemd's patience (90 s, 45 s in our
+/// unit); what is not done then is in the journal, and the next start takes it up.
+pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
+
+/// Commands that wait for the loop; more make their clients wait.
+const COMMANDS_MAX: usize = 16;
+
+/// Steps a client that follows a pass may lag behind before it misses some.
+const PROGRESS_MAX: usize = 1_024;
+
+/// What an agent is made of.
+pub struct Setup {
+    /// Its configuration.
+    pub config: AgentConfig,
+    /// Where that came from, to be read again.
+    pub config_path: PathBuf,
+    /// Its state directory.
+    pub state: StateDir,
+    /// The way to Proxmox VE.
+    pub exchange: Arc<dyn Exchange>,
+    /// The node it keeps.
+    pub node: NodeName,
+    /// Our token as tasks show it: `user@realm!token`.
+    pub owner: String,
+    /// Clock and randomness.
+    pub ambient: Arc<dyn Ambient>,
+    /// Its version, for status and metrics.
+    pub version: &'static str,
+}
+
+/// Why an agent ended, other than because it was told to.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// The state directory cannot be used.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// Nothing could be judged.
+    #[error(transparent)]
+    Court(#[from] CourtError),
+    /// The socket cannot be made.
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    /// Nobody could read the metrics.
+    #[error("cannot listen at {address} for metrics")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Signals cannot be heard.
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
+    /// The journal or the lanes are broken.
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
+}
+
+/// Runs until SIGTERM or SIGINT, or until it must not go on.
+pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
+    let journal = setup.state.open_journal(&setup.ambient)?.handle;
+    let metrics = Arc::new(Metrics::new(setup.version));
+    let (progress, _) = broadcast::channel(PROGRESS_MAX);
+    let (commands, commanded) = mpsc::channel(COMMANDS_MAX);
+    let mut ears = Ears::open(systemd, commanded).map_err(DaemonError::Signals)?;
+    let board = Board::new(first_status(&setup), setup.state.clone(), journal.clone());
+
+    // Dropped before the engine: whoever still asks then is told that the agent goes down.
+    let mut tasks = JoinSet::new();
+    let desk = Desk { board: board.clone(), commands, progress: progress.clone() };
+    tasks.spawn(Listener::bind(&setup.state.socket())?.serve(desk));
+    if let Some(address) = setup.config.metrics.listen {
+        let listening = TcpListener::bind(address).await;
+        let listener = listening.map_err(|source| DaemonError::Metrics { address, source })?;
+        tracing::info!(address = ?listener.local_addr().ok(), "metrics");
+        tasks.spawn(scrape::serve(listener, Arc::clone(&metrics), journal.clone()));
+    }
+    let mut agent = Agent::start(setup, journal, board, metrics, progress).await?;
+    agent.begin(&mut ears);
+    let lived = agent.live(&mut ears).await;
+    if lived.is_ok() {
+        tracing::info!("stopped");
+    }
+    tasks.abort_all();
+    while tasks.join_next().await.is_some() {}
+    Ok(lived?)
+}
+
+fn first_status(setup: &Setup) -> AgentStatus {
+    AgentStatus {
+        version: setup.version.to_owned(),
+        pid: std::process::id(),
+        host: setup.config.host_id.clone(),
+        node: setup.node.clone(),
+        since: setup.ambient.now(),
+        desired: DesiredStatus::default(),
+        configuration_trouble: None,
+        node_trouble: None,
+        last_pass: None,
+        next_pass: None,
+        in_sync: 0,
+        guests: Vec::new(),
+        queue_depth: 0,
+    }
+}
+
+/// The agent: what one task owns.
+struct Agent {
+    engine: Engine,
+    client: Client,
+    ambient: Arc<dyn Ambient>,
+    config: AgentConfig,
+    config_path: PathBuf,
+    declared: Declared,
+    schedule: Schedule,
+    board: Board,
+    metrics: Arc<Metrics>,
+    said: Said,
+    /// Who waits for the report of a pass.
+    followers: BTreeMap<PassId, oneshot::Sender<Answer>>,
+    /// Its state directory.
+    state: StateDir,
+    /// Who waits for which signed act.
+    submitters: BTreeMap<OperationId, oneshot::Sender<Answer>>,
+}
+
+impl Agent {
+    /// Takes up what the journal says is in flight; waits for nothing.
+    async fn start(
+        setup: Setup,
+        journal: JournalHandle,
+        board: Board,
+        metrics: Arc<Metrics>,
+        progress: broadcast::Sender<Progress>,
+    ) -> Result<Self, DaemonError> {
+        let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
+        let court = Court::open(&config, &state, &node, &journal).await?;
+        let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
+        let frozen = state.clone();
+        let hands = Hands {
+            client: client.clone(),
+            journal,
+            ambient: Arc::clone(&ambient),
+            owner,
+            frozen: Arc::new(move || frozen.is_frozen()),
+            court: Some(court),
+            listener: Arc::new(move |step| {
+                told::progress(&step);
+                // Nobody may be following, which is no error.
+                let _ = progress.send(step);
+            }),
+        };
+        let engine = Engine::start(hands, LaneLimits::default()).await?;
+        let in_flight = engine.unknown().count();
+        tracing::info!(version, node = %client.node(), in_flight, "evenkeel runs");
+        let interval = Duration::from_secs(config.interval);
+        Ok(Self {
+            engine,
+            client,
+            ambient,
+            declared: Declared::from(&config.desired),
+            schedule: Schedule::new(interval, Instant::now()),
+            config,
+            config_path,
+            board,
+            metrics,
+            said: Said::default(),
+            followers: BTreeMap::new(),
+            submitters: BTreeMap::new(),
+            state,
+        })
+    }
+
+    /// Reads what is declared for the first time, and says that the agent is there.
+    fn begin(&mut self, ears: &mut Ears) {
+        ears.watch(self.declared.directory());
+        self.read_desired();
+        if self.declared.directory().is_none() {
+            tracing::info!("nothing is declared: guests are not even looked at");
+        }
+        ears.systemd.ready(&self.sentence());
+    }
+
+    /// The loop.
+    async fn live(&mut self, ears: &mut Ears) -> Result<(), Fatal> {
+        loop {
+            let due = self.schedule.due();
+            // Dropping either loses nothing; both say so.
+            tokio::select! {
+                event = self.engine.work() => self.took(event?),
+                heard = ears.hear(due) => match heard {
+                    Heard::Due => {
+                        if self.pass(ears).await?.is_break() {
+                            return self.stop(ears).await;
+                        }
+                    }
+                    Heard::Stop => return self.stop(ears).await,
+                    Heard::Reload => {
+                        // It is in the log and in the status; a signal takes no answer.
+                        let _ = self.reload(ears);
+                    }
+                    Heard::FilesChanged => self.schedule.files_changed(Instant::now()),
+                    Heard::Command(command) => {
+                        if self.obey(command, ears).await?.is_break() {
+                            return self.stop(ears).await;
+                        }
+                    }
+                },
+            }
+            self.show();
+        }
+    }
+
+    /// Takes no more work, awaits what runs until the deadline; a second signal ends it at once.
+    async fn stop(&mut self, ears: &mut Ears) -> Result<(), Fatal> {
+        ears.systemd.stopping();
+        let under_way = self.engine.queue_depth();
+        tracing::info!(under_way, deadline = ?SHUTDOWN_DEADLINE, "stopping");
+        tokio::select! {
+            events = self.engine.shut_down(SHUTDOWN_DEADLINE) => {
+                for event in events? {
+                    self.took(event);
+                }
+            }
+            () = ears.stop() => tracing::warn!("stopped at once"),
+        }
+        let left = self.engine.queue_depth();
+        if left > 0 {
+            tracing::warn!(left, "operations are still under way; the next start takes them up");
+        }
+        Ok(())
+    }
+
+    /// Puts what changes with every turn onto the board.
+    fn show(&self) {
+        let wait = self.schedule.due().saturating_duration_since(Instant::now());
+        let wait = jiff::SignedDuration::try_from(wait).unwrap_or_default();
+        let mut agent = self.board.agent();
+        agent.next_pass = self.ambient.now().saturating_add(wait).ok();
+        agent.queue_depth = self.engine.queue_depth();
+    }
+
+    /// How it stands, for `systemctl status`.
+    fn sentence(&self) -> String {
+        let agent = self.board.agent();
+        let held: usize = agent.guests.iter().map(|guest| guest.held.len()).sum();
+        let mut sentence = format!(
+            "{} declared, {} as declared, {} not, {held} held",
+            agent.desired.guests,
+            agent.in_sync,
+            agent.guests.len()
+        );
+        if agent.desired.trouble.is_some() || agent.configuration_trouble.is_some() {
+            sentence.push_str("; files are broken, the last good ones hold");
+        }
+        if agent.node_trouble.is_some() {
+            sentence.push_str("; Proxmox VE cannot be read");
+        }
+        sentence
+    }
+}

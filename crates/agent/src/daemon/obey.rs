@@ -1,0 +1,180 @@
+//! Carries out what clients of the socket ask for, and SIGHUP.
+//!
+//! Called by the loop only, so that nothing asked for can meet anything else half-way. A new kind of request is a new
+//! arm in [`Agent::obey`].
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use evenkeel_core::id::OperationId;
+use evenkeel_core::operation::Resolution;
+use evenkeel_core::plan::SavedPlan;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::Agent;
+use super::declared::Trouble;
+use super::ears::Ears;
+use super::pass::{Looked, Turn};
+use super::protocol::{Answer, Refused, RefusedCode, Request};
+use super::socket::Command;
+use crate::config::AgentConfig;
+use crate::engine::Fatal;
+
+impl Agent {
+    /// Carries out one request. An answer that nobody waits for any more is dropped.
+    pub(super) async fn obey(&mut self, command: Command, ears: &mut Ears) -> Result<Turn, Fatal> {
+        let Command { request, answer } = command;
+        let told = match request {
+            Request::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
+            Request::Resolve { op, outcome, note } => self.resolve(op, outcome, note).await?,
+            Request::Reload {} => self.reload(ears),
+            Request::Submit { envelope } => {
+                self.take_approval(&envelope, answer).await?;
+                return Ok(ControlFlow::Continue(()));
+            }
+            Request::Pending {} => {
+                let _ = answer.send(self.pending().await?);
+                return Ok(ControlFlow::Continue(()));
+            }
+            Request::Request { op, guest, params } => {
+                let _ = answer.send(self.request(op, guest, params).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
+            // The socket answers it from the board, so that it never waits for a pass.
+            Request::Status {} => {
+                let message = "status is answered by the socket itself";
+                Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))
+            }
+        };
+        let _ = answer.send(match told {
+            Ok(message) => Answer::Done { message },
+            Err(refused) => Answer::Refused(refused),
+        });
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// One pass now. With a plan: exactly that plan, or nothing.
+    async fn apply(
+        &mut self,
+        plan: Option<&SavedPlan>,
+        answer: oneshot::Sender<Answer>,
+        ears: &mut Ears,
+    ) -> Result<Turn, Fatal> {
+        self.read_desired();
+        let (Some(desired), None) = (self.declared.desired(), self.declared.trouble()) else {
+            let why = self.declared.trouble().map(|trouble| trouble.why.clone());
+            let message = match why {
+                Some(why) => format!("the desired files of the running agent are broken:\n{why}"),
+                None => "nothing is declared to the running agent".to_owned(),
+            };
+            let hint = "`evenkeel status` shows where it reads desired files";
+            let _ = answer.send(Answer::Refused(Refused::new(RefusedCode::Invalid, message, hint)));
+            return Ok(ControlFlow::Continue(()));
+        };
+        let refused = match self.look(&desired, ears).await? {
+            Looked::Stopped => return Ok(ControlFlow::Break(())),
+            Looked::Not(why) => {
+                let hint = "the running agent goes on trying";
+                Refused::new(RefusedCode::Failed, why, hint)
+            }
+            Looked::Seen(preview, took) => {
+                let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+                match plan.and_then(|plan| plan.stale_against(&now)) {
+                    None => {
+                        let Some(id) = self.submit(&desired, *preview, took, ears).await? else {
+                            return Ok(ControlFlow::Break(()));
+                        };
+                        self.followers.insert(id, answer);
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    Some(stale) => {
+                        let message = format!("the plan is stale: {stale}");
+                        let hint = "nothing was sent; plan again, and look again";
+                        Refused::new(RefusedCode::Stale, message, hint)
+                    }
+                }
+            }
+        };
+        let _ = answer.send(Answer::Refused(refused));
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// Closes an operation of unknown outcome by an operator's word.
+    async fn resolve(
+        &mut self,
+        op: OperationId,
+        outcome: Resolution,
+        note: String,
+    ) -> Result<Result<String, Refused>, Fatal> {
+        if let Err(message) = self.engine.resolve(op, outcome, note).await? {
+            let hint = "`evenkeel status` lists what is unknown; what is under way is looked at";
+            return Ok(Err(Refused::new(RefusedCode::NotFound, message, hint)));
+        }
+        self.schedule.soon(Instant::now());
+        tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");
+        Ok(Ok(format!("{op} is closed; its guest is looked at again")))
+    }
+
+    /// Reads configuration and desired files again. What is broken changes nothing, and is said.
+    pub(super) fn reload(&mut self, ears: &mut Ears) -> Result<String, Refused> {
+        ears.systemd.reloading();
+        let configured = AgentConfig::from_file(&self.config_path);
+        let broken = match configured {
+            Ok(config) => {
+                self.board.agent().configuration_trouble = None;
+                self.take_config(config, ears);
+                None
+            }
+            Err(error) => {
+                let why = error.to_string();
+                tracing::error!("the configuration cannot be used, the one before holds:\n{why}");
+                let trouble = Trouble { since: self.ambient.now(), why: why.clone() };
+                self.board.agent().configuration_trouble = Some(trouble);
+                Some(why)
+            }
+        };
+        self.read_desired();
+        self.schedule.at_once(Instant::now());
+        ears.systemd.ready(&self.sentence());
+        let broken = broken.or_else(|| self.declared.trouble().map(|trouble| trouble.why.clone()));
+        match broken {
+            None => {
+                tracing::info!("reloaded");
+                Ok("reloaded".to_owned())
+            }
+            Some(why) => {
+                let hint = "what was read before holds; correct the files and reload";
+                Err(Refused::new(RefusedCode::Invalid, why, hint))
+            }
+        }
+    }
+
+    /// Takes over what may change while the agent runs, and says what may not.
+    fn take_config(&mut self, new: AgentConfig, ears: &mut Ears) {
+        let AgentConfig { host_id, pve, desired, state, trust, policy, metrics, interval } = &new;
+        let fixed = [
+            ("host_id", *host_id != self.config.host_id),
+            ("[pve]", *pve != self.config.pve),
+            ("[state]", *state != self.config.state),
+            ("[trust]", *trust != self.config.trust),
+            ("[policy]", *policy != self.config.policy),
+            ("[metrics]", *metrics != self.config.metrics),
+        ];
+        for (what, changed) in fixed {
+            if changed {
+                tracing::warn!(
+                    what,
+                    "changed in the configuration; it takes effect at the next start"
+                );
+            }
+        }
+        self.schedule.set_interval(Duration::from_secs(*interval), Instant::now());
+        self.declared.now_from(desired);
+        // Begun anew even for the same path: the directory itself may have been replaced.
+        ears.watch(self.declared.directory());
+        // The parts that are fixed are compared with what is in force, not with what was read last.
+        let (interval, desired) = (new.interval, new.desired);
+        (self.config.interval, self.config.desired) = (interval, desired);
+    }
+}

@@ -1,0 +1,238 @@
+//! One pass of the running agent, and what becomes of it.
+//!
+//! Desired files are read, the node is looked at while lanes, signals and the watchdog go on, and the engine gets what
+//! is to be done. With nothing declared no guest is looked at.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_core::desired::Desired;
+use evenkeel_core::operation::OpState;
+use tokio::time::Instant;
+
+use super::Agent;
+use super::declared::{News, Trouble};
+use super::ears::Ears;
+use super::metrics::Reconciled;
+use super::protocol::Answer;
+use super::status::DesiredStatus;
+use super::told;
+use crate::engine::{End, Event, Fatal, Pass, PassError, PassId, Preview};
+use crate::freeze;
+
+/// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
+/// a node that answers everything late is said to be unreadable.
+const LOOK_DEADLINE: Duration = Duration::from_mins(20);
+
+/// The agent shall end, or goes on.
+pub(super) type Turn = ControlFlow<()>;
+
+/// What looking brought.
+pub(super) enum Looked {
+    /// The node and the plan, and how long it took.
+    Seen(Box<Preview>, Duration),
+    /// Why there is none.
+    Not(String),
+    /// The agent shall end.
+    Stopped,
+}
+
+impl Agent {
+    /// A pass that is due.
+    pub(super) async fn pass(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
+        let state = self.state.clone();
+        self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
+        self.read_desired();
+        let Some(desired) = self.declared.desired() else {
+            return self.rest(ears).await;
+        };
+        match self.look(&desired, ears).await? {
+            Looked::Stopped => return Ok(Turn::Break(())),
+            Looked::Not(why) => self.could_not_look(&why),
+            Looked::Seen(preview, took) => {
+                if self.submit(&desired, *preview, took, ears).await?.is_none() {
+                    return Ok(Turn::Break(()));
+                }
+            }
+        }
+        ears.systemd.status(&self.sentence());
+        Ok(Turn::Continue(()))
+    }
+
+    /// Reads the desired files; what was good holds if they are not.
+    pub(super) fn read_desired(&mut self) {
+        let news = self.declared.read(self.ambient.now());
+        let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
+        match (news, self.declared.trouble()) {
+            (News::Broken, Some(Trouble { why, .. })) => {
+                let since = self.declared.since().map(tracing::field::display);
+                tracing::error!(
+                    holds_since = since,
+                    guests,
+                    "desired files cannot be used, the last good ones \
+                    hold:\n{why}"
+                );
+            }
+            (News::Good, _) => tracing::info!(guests, "desired files read"),
+            (News::Broken, None) | (News::Nothing, _) => {}
+        }
+        let directory = self.declared.directory().map(|path| path.display().to_string());
+        let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
+        self.board.agent().desired = DesiredStatus { directory, guests, since, trouble };
+    }
+
+    /// Looks at the node. Signals to end and the watchdog are heard meanwhile, everything else waits.
+    pub(super) async fn look(
+        &mut self,
+        desired: &Desired,
+        ears: &mut Ears,
+    ) -> Result<Looked, Fatal> {
+        let began = Instant::now();
+        let looked = tokio::select! {
+            // Looking only reads: dropped in the middle it leaves nothing behind.
+            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired)) => looked,
+            () = ears.stop() => return Ok(Looked::Stopped),
+        };
+        match looked {
+            Ok(Ok(preview)) => {
+                let took = began.elapsed();
+                self.metrics.planned(&preview.plan, took);
+                tracing::debug!(took_ms = millis(took), "looked at the node");
+                Ok(Looked::Seen(Box::new(preview), took))
+            }
+            Ok(Err(PassError::Actual(error))) => Ok(Looked::Not(error.to_string())),
+            Ok(Err(PassError::Fatal(fatal))) => Err(fatal),
+            Err(_) => Ok(Looked::Not(format!("looking took longer than {LOOK_DEADLINE:?}"))),
+        }
+    }
+
+    /// Hands out what is to be done; none if the agent shall end before that.
+    pub(super) async fn submit(
+        &mut self,
+        desired: &Arc<Desired>,
+        preview: Preview,
+        took: Duration,
+        ears: &mut Ears,
+    ) -> Result<Option<PassId>, Fatal> {
+        if self.schedule.failures() > 0 {
+            tracing::info!("Proxmox VE can be read again");
+        }
+        let (now, random) = (Instant::now(), self.ambient.random());
+        self.schedule.succeeded(now, random);
+        let Pass { id, plan } = tokio::select! {
+            // Lanes get their actions at the very end; what waits for a signature may be written before.
+            pass = self.engine.submit(desired, preview) => pass?,
+            () = ears.stop() => return Ok(None),
+        };
+        self.board.planned(id, &plan, self.ambient.now(), millis(took));
+        self.count_guests();
+        Ok(Some(id))
+    }
+
+    fn could_not_look(&mut self, why: &str) {
+        let (now, random) = (Instant::now(), self.ambient.random());
+        self.schedule.failed(now, random);
+        self.metrics.reconciled(Reconciled::Failed, 0);
+        self.note_node_trouble(why);
+    }
+
+    /// Said when it is new; a node that stays away fills no log.
+    fn note_node_trouble(&self, why: &str) {
+        let mut agent = self.board.agent();
+        if let Some(trouble) = &mut agent.node_trouble {
+            tracing::debug!(why, "Proxmox VE still cannot be read");
+            why.clone_into(&mut trouble.why);
+        } else {
+            tracing::warn!(why, "Proxmox VE cannot be read; guests are left as they are");
+            agent.node_trouble = Some(Trouble { since: self.ambient.now(), why: why.to_owned() });
+        }
+    }
+
+    /// Nothing is declared: one question tells whether the node is there, and operations of unknown outcome are looked
+    /// at as every pass does.
+    async fn rest(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
+        self.engine.look_again();
+        let client = self.client.clone();
+        let version = client.version();
+        tokio::pin!(version);
+        let answered = loop {
+            // Dropping the question, an event not yet told or a signal not yet heard loses nothing.
+            tokio::select! {
+                answered = &mut version => break answered,
+                event = self.engine.work() => self.took(event?),
+                () = ears.stop() => return Ok(Turn::Break(())),
+            }
+        };
+        let (now, random) = (Instant::now(), self.ambient.random());
+        match answered {
+            Ok(_) => {
+                self.schedule.succeeded(now, random);
+                let mut agent = self.board.agent();
+                (agent.node_trouble, agent.in_sync) = (None, 0);
+                agent.guests.clear();
+            }
+            Err(error) => {
+                self.schedule.failed(now, random);
+                self.note_node_trouble(&error.to_string());
+            }
+        }
+        self.count_guests();
+        Ok(Turn::Continue(()))
+    }
+
+    /// Takes in what became of something.
+    pub(super) fn took(&mut self, event: Event) {
+        match event {
+            Event::Op(report) => {
+                self.metrics.op(&report);
+                if let Some(submitter) = self.submitters.remove(&report.op) {
+                    // Whoever asked may have gone; the end is in the journal.
+                    let _ = submitter.send(Answer::Op { report: report.clone() });
+                    self.schedule.soon(Instant::now());
+                }
+                if let End::Stale { .. } = report.end {
+                    self.schedule.soon(Instant::now());
+                }
+            }
+            Event::Settled(operation) => {
+                told::settled(&operation);
+                let result = match &operation.state {
+                    OpState::Succeeded { .. } => "succeeded",
+                    OpState::Failed { .. } => "failed",
+                    OpState::Started { .. }
+                    | OpState::TaskRunning { .. }
+                    | OpState::Unknown { .. } => "unknown",
+                };
+                self.metrics.op_ended(operation.intent.kind.as_str(), result);
+                // Its guest was left alone until now.
+                self.schedule.soon(Instant::now());
+            }
+            Event::Pass { id, report } => {
+                self.said.pass(id, &report);
+                self.board.ended(id, &report);
+                let how =
+                    if report.is_clean() { Reconciled::Succeeded } else { Reconciled::Incomplete };
+                self.metrics.reconciled(how, self.ambient.now().as_second());
+                if let Some(follower) = self.followers.remove(&id) {
+                    // Whoever asked may have gone; the report is in the log.
+                    let _ = follower.send(Answer::Report { report });
+                }
+            }
+        }
+        self.count_guests();
+    }
+
+    fn count_guests(&self) {
+        let desired = self.declared.desired();
+        let declared = desired.iter().flat_map(|desired| desired.guests.values());
+        let unknown = self.engine.unknown().count();
+        let mut agent = self.board.agent();
+        agent.queue_depth = self.engine.queue_depth();
+        self.metrics.guests(declared.map(|guest| guest.id), &agent, unknown);
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

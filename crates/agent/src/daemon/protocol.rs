@@ -1,0 +1,287 @@
+//! What is said on the agent's socket: one line of JSON asks, lines of JSON answer, the last one ends it.
+//!
+//! ```text
+//!   > {"v":1,"request":"status"}
+//!   < {"v":1,"answer":"status","status":{…}}
+//!
+//!   > {"v":1,"request":"apply","plan":{…}}
+//!   < {"v":1,"answer":"progress","progress":{…}}      any number of them
+//!   < {"v":1,"answer":"report","report":{…}}
+//! ```
+//!
+//! A new request is a new arm here and where requests are carried out; what an agent does not know it refuses in
+//! words. Both sides are of one program, but not always of one version: unknown fields of an answer are passed over,
+//! unknown fields of a request are refused.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::operation::Resolution;
+use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{OpResult, PendingId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::status::Status;
+use crate::engine::{OpReport, Progress, RaisedBy, Report};
+
+/// The version of everything here.
+pub const VERSION: u64 = 1;
+
+/// The longest request. A plan of 10,000 actions is about 3 MB.
+pub const REQUEST_BYTES_MAX: usize = 8 << 20;
+
+/// The longest answer a client takes: a status that lists every guest of a large node is about 3 MB.
+pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// What can be asked of a running agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// How it stands.
+    Status {},
+    /// One pass now; with a plan exactly that plan, or nothing.
+    Apply {
+        /// What a person agreed to.
+        #[serde(default)]
+        plan: Option<SavedPlan>,
+    },
+    /// An operator says how an operation of unknown outcome ended.
+    Resolve {
+        /// Which.
+        op: OperationId,
+        /// How.
+        outcome: Resolution,
+        /// Who says so and why, for the journal.
+        note: String,
+    },
+    /// Configuration and desired files are read again.
+    Reload {},
+    /// What waits for a signature.
+    Pending {},
+    /// Something that is not declared shall wait for a signature.
+    Request {
+        /// What.
+        op: ActionKind,
+        /// To which guest.
+        guest: GuestId,
+        /// With which parameters; what is left out is filled in from the guest.
+        #[serde(default)]
+        params: BTreeMap<String, String>,
+    },
+    /// An approval, a rotation or a recovery, by whatever hands it came.
+    Submit {
+        /// Its exact text.
+        envelope: String,
+    },
+}
+
+/// What it answers.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "answer", rename_all = "snake_case")]
+pub enum Answer {
+    /// How it stands.
+    Status {
+        /// All of it.
+        status: Box<Status>,
+    },
+    /// Something happened meanwhile; more follows.
+    Progress {
+        /// What.
+        progress: Progress,
+    },
+    /// What came of a pass.
+    Report {
+        /// All of it.
+        report: Box<Report>,
+    },
+    /// What waits for a signature.
+    Pending {
+        /// All of it, oldest first.
+        items: Vec<PendingView>,
+    },
+    /// It waits for a signature now.
+    Raised {
+        /// Under this name.
+        id: PendingId,
+    },
+    /// What became of a signed act.
+    Op {
+        /// All of it.
+        report: Box<OpReport>,
+    },
+    /// That very statement was executed before.
+    Replay {
+        /// By this operation.
+        op: OperationId,
+        /// Which stands so.
+        result: OpResult,
+    },
+    /// It is done.
+    Done {
+        /// What, in words.
+        message: String,
+    },
+    /// It is not done.
+    Refused(Refused),
+}
+
+/// An item that waits, as an operator is handed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingView {
+    /// Its name.
+    pub id: PendingId,
+    /// Who wants it.
+    pub from: RaisedBy,
+    /// The item and the host's signature; everything that is shown is read from here.
+    pub envelope: String,
+}
+
+/// Why something is not done.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error("{message}")]
+pub struct Refused {
+    /// Why, for programs.
+    pub code: RefusedCode,
+    /// Why, in words.
+    pub message: String,
+    /// What to do next.
+    pub hint: String,
+}
+
+/// The kinds of refusal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefusedCode {
+    /// The request cannot be read.
+    Malformed,
+    /// It is of another version, or of a kind this agent does not know.
+    Unknown,
+    /// The asker is another user.
+    Denied,
+    /// There are too many askers, or the agent goes down.
+    Busy,
+    /// The plan no longer fits.
+    Stale,
+    /// Configuration or desired files are broken; what was good still holds.
+    Invalid,
+    /// There is no such operation.
+    NotFound,
+    /// The gate said no.
+    Gate(ReasonCode),
+    /// Proxmox VE could not be read, or something else went wrong.
+    Failed,
+}
+
+impl Refused {
+    /// A refusal.
+    pub fn new(code: RefusedCode, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, message: message.into(), hint: hint.into() }
+    }
+}
+
+impl Answer {
+    /// Whether nothing follows it.
+    pub fn is_last(&self) -> bool {
+        match self {
+            Self::Progress { .. } => false,
+            Self::Status { .. }
+            | Self::Report { .. }
+            | Self::Pending { .. }
+            | Self::Raised { .. }
+            | Self::Op { .. }
+            | Self::Replay { .. }
+            | Self::Done { .. }
+            | Self::Refused(_) => true,
+        }
+    }
+}
+
+/// A request or an answer as a line.
+pub fn to_line(said: &impl Serialize) -> Vec<u8> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(said) else {
+        unreachable!("requests and answers are objects of plain values");
+    };
+    fields.insert("v".to_owned(), VERSION.into());
+    let mut line = Value::Object(fields).to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// The request on a line, or why it is refused.
+pub fn read_request(line: &[u8]) -> Result<Request, Refused> {
+    let malformed = |error: serde_json::Error| {
+        let message = format!("the request cannot be read: {error}");
+        Refused::new(RefusedCode::Malformed, message, "one JSON object on one line, with `v`")
+    };
+    let mut fields: Map<String, Value> = serde_json::from_slice(line).map_err(malformed)?;
+    let version = fields.remove("v").and_then(|version| version.as_u64());
+    if version != Some(VERSION) {
+        let message = format!("this agent speaks version {VERSION} only");
+        let hint = "use the `evenkeel` of the same version as the running agent";
+        return Err(Refused::new(RefusedCode::Unknown, message, hint));
+    }
+    let known = ["status", "apply", "resolve", "reload", "pending", "request", "submit"];
+    match fields.get("request").and_then(Value::as_str) {
+        Some(word) if known.contains(&word) => {}
+        Some(_) | None => {
+            let message = format!("this agent knows the requests {}", known.join(", "));
+            let hint = "use the `evenkeel` of the same version as the running agent";
+            return Err(Refused::new(RefusedCode::Unknown, message, hint));
+        }
+    }
+    serde_json::from_value(Value::Object(fields)).map_err(malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_is_read_back_from_its_line() {
+        let op = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+        let plan = serde_json::json!({"format": "evenkeel/plan/v1", "node": "pve1", "actions": []});
+        let plan = serde_json::from_value(plan).unwrap();
+        for request in [
+            Request::Status {},
+            Request::Apply { plan: None },
+            Request::Apply { plan: Some(plan) },
+            Request::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
+            Request::Reload {},
+            Request::Pending {},
+            Request::Request {
+                op: ActionKind::Destroy,
+                guest: "lxc/101".parse().unwrap(),
+                params: [("purge".to_owned(), "0".to_owned())].into(),
+            },
+            Request::Submit { envelope: "{}".to_owned() },
+        ] {
+            assert_eq!(read_request(&to_line(&request)), Ok(request));
+        }
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused_in_words() {
+        for (line, code) in [
+            ("", RefusedCode::Malformed),
+            ("[]", RefusedCode::Malformed),
+            ("{\"v\":1", RefusedCode::Malformed),
+            ("{\"request\":\"status\"}", RefusedCode::Unknown),
+            ("{\"v\":2,\"request\":\"status\"}", RefusedCode::Unknown),
+            ("{\"v\":1}", RefusedCode::Unknown),
+            ("{\"v\":1,\"request\":\"destroy\"}", RefusedCode::Unknown),
+            ("{\"v\":1,\"request\":\"reload\",\"force\":true}", RefusedCode::Malformed),
+            ("{\"v\":1,\"request\":\"apply\",\"plam\":{}}", RefusedCode::Malformed),
+            (
+                "{\"v\":1,\"request\":\"resolve\",\"op\":\"x\",\"outcome\":\"failed\"}",
+                RefusedCode::Malformed,
+            ),
+        ] {
+            let refused = read_request(line.as_bytes()).unwrap_err();
+            assert_eq!(refused.code, code, "{line}: {refused}");
+            assert!(!refused.message.is_empty() && !refused.hint.is_empty());
+        }
+    }
+}

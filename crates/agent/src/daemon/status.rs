@@ -1,0 +1,209 @@
+//! How a running agent stands, as `evenkeel status` shows it and programs read it.
+//!
+//! A plain value: written by the agent, carried over its socket, rendered by the command line. Fields are added, never
+//! renamed or given another meaning, while `format_version` stays.
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId};
+use evenkeel_core::operation::{OpState, Operation, Upid};
+use evenkeel_core::reason::ReasonCode;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+pub use super::declared::Trouble;
+use crate::journal::{Head, State};
+
+/// The version of this shape.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// How an agent stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The version of this shape.
+    pub format_version: u32,
+    /// The agent that answered; none if no agent runs and only its journal was read.
+    pub agent: Option<AgentStatus>,
+    /// Whether an operator has frozen this host.
+    pub frozen: bool,
+    /// The journal.
+    pub journal: JournalStatus,
+    /// Operations that are not closed, by guest.
+    pub operations: Vec<OperationStatus>,
+}
+
+/// What only a running agent knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its version.
+    pub version: String,
+    /// Its process.
+    pub pid: u32,
+    /// This host, as the fleet knows it.
+    pub host: Option<HostId>,
+    /// The node it keeps.
+    pub node: NodeName,
+    /// When it started.
+    pub since: Timestamp,
+    /// Where desired state comes from and how it is.
+    pub desired: DesiredStatus,
+    /// What is wrong with the configuration file; the one read before holds.
+    pub configuration_trouble: Option<Trouble>,
+    /// What is wrong with the way to Proxmox VE.
+    pub node_trouble: Option<Trouble>,
+    /// The last pass that read the node.
+    pub last_pass: Option<PassStatus>,
+    /// When the next one is due.
+    pub next_pass: Option<Timestamp>,
+    /// Declared guests that need nothing.
+    pub in_sync: usize,
+    /// The other declared guests, by number.
+    pub guests: Vec<GuestStatus>,
+    /// Operations submitted and not ended.
+    pub queue_depth: usize,
+}
+
+/// Desired state as the agent knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+pub struct DesiredStatus {
+    /// Where it is read; none if nothing is declared.
+    pub directory: Option<String>,
+    /// How many guests are declared.
+    pub guests: usize,
+    /// Since when it holds.
+    pub since: Option<Timestamp>,
+    /// What is wrong with what is there now.
+    pub trouble: Option<Trouble>,
+}
+
+/// One pass.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PassStatus {
+    /// Its number since the agent started.
+    pub id: String,
+    /// When it read the node.
+    pub at: Timestamp,
+    /// How long that took.
+    pub took_ms: u64,
+    /// Whether its actions have all ended.
+    pub ended: bool,
+    /// Actions in its plan.
+    pub planned: usize,
+    /// Actions done.
+    pub succeeded: usize,
+    /// Actions not done, or of unknown outcome.
+    pub failed: usize,
+    /// Actions that wait.
+    pub held: usize,
+    /// Actions not tried.
+    pub skipped: usize,
+    /// Guests of which something declared cannot be done.
+    pub errors: usize,
+}
+
+/// A guest that is not as declared.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestStatus {
+    /// Which.
+    pub guest: GuestId,
+    /// What differs: `cores 2 -> 4`.
+    pub drift: Vec<String>,
+    /// What waits, and for what.
+    pub held: Vec<HeldStatus>,
+    /// What is stored and waits for a restart of the guest.
+    pub after_restart: Vec<String>,
+    /// What cannot be done, or was not.
+    pub problems: Vec<String>,
+}
+
+/// Something that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldStatus {
+    /// Why, as a code.
+    pub code: ReasonCode,
+    /// Why, in words.
+    pub why: String,
+}
+
+/// The journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalStatus {
+    /// The newest record; none if there is no journal.
+    pub seq: Option<u64>,
+    /// Its sum.
+    pub sum: Option<String>,
+    /// What was checked, and when; none if it could not be.
+    pub verified: Option<String>,
+    /// What is wrong with it.
+    pub damage: Option<String>,
+}
+
+/// An operation that is not closed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperationStatus {
+    /// Which.
+    pub op: OperationId,
+    /// On which guest.
+    pub guest: GuestId,
+    /// What it does.
+    pub kind: ActionKind,
+    /// `started`, `task_running` or `unknown`.
+    pub state: String,
+    /// When its request was sent, by the node's clock.
+    pub since: Option<Timestamp>,
+    /// Its task.
+    pub upid: Option<Upid>,
+    /// Why it was begun.
+    pub reason: String,
+    /// Why its outcome is not known.
+    pub unknown: Option<String>,
+}
+
+impl OperationStatus {
+    fn of(operation: &Operation, reason: &str) -> Self {
+        let (sent_at, unknown) = match &operation.state {
+            OpState::Started { sent_at, .. } | OpState::TaskRunning { sent_at, .. } => {
+                (*sent_at, None)
+            }
+            OpState::Unknown { sent_at, reason, .. } => (*sent_at, Some(reason.clone())),
+            OpState::Succeeded { .. } | OpState::Failed { .. } => (operation.intent.sent_at, None),
+        };
+        let since = i64::try_from(sent_at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
+        Self {
+            op: operation.id,
+            guest: operation.intent.guest,
+            kind: operation.intent.kind,
+            state: operation.state.as_str().to_owned(),
+            since,
+            upid: operation.task.clone(),
+            reason: reason.to_owned(),
+            unknown,
+        }
+    }
+
+    /// What an operator types to close it; only an unknown outcome can be closed by hand.
+    pub fn resolve_command(&self) -> Option<String> {
+        let unknown = self.unknown.is_some();
+        unknown.then(|| format!("evenkeel journal resolve {} --as succeeded|failed", self.op))
+    }
+}
+
+impl JournalStatus {
+    /// A journal with this newest record.
+    pub fn at(head: Option<&Head>, verified: impl Into<String>) -> Self {
+        Self {
+            seq: head.map(|head| head.seq.0),
+            sum: head.map(|head| head.sum.to_string()),
+            verified: Some(verified.into()),
+            damage: None,
+        }
+    }
+}
+
+/// The operations of a journal that are not closed.
+pub fn operations(state: &State) -> Vec<OperationStatus> {
+    let told = |operation: &Operation| {
+        let reason = state.details(operation.id).map(|details| details.reason().to_owned());
+        OperationStatus::of(operation, &reason.unwrap_or_default())
+    };
+    state.ledger().in_flight().map(told).collect()
+}

@@ -1,0 +1,78 @@
+//! Wakes the agent when desired files change.
+//!
+//! Events are a hint and nothing more: each pass reads the files whether or not one came, so a missed event costs one
+//! interval. A directory that cannot be watched is said once and read at each interval all the same.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use notify::{EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::Notify;
+
+/// Hears of changes in one directory; silent if there is none.
+pub(super) struct Watch {
+    changed: Arc<Notify>,
+    /// Ends the watching when it is dropped.
+    _watcher: Option<RecommendedWatcher>,
+}
+
+impl Watch {
+    /// Begins to watch.
+    pub(super) fn begin(directory: Option<&Path>) -> Self {
+        let changed = Arc::new(Notify::new());
+        let watcher = directory.and_then(|directory| match watch(directory, changed.clone()) {
+            Ok(watcher) => Some(watcher),
+            Err(error) => {
+                tracing::warn!(directory = %directory.display(), %error,
+                    "desired files are not watched; they are read at each interval");
+                None
+            }
+        });
+        Self { changed, _watcher: watcher }
+    }
+
+    /// Resolves after something changed. Dropping the future loses nothing: a change that nobody awaited is kept.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+}
+
+fn watch(directory: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWatcher> {
+    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
+        // Our own reading is an event too, and must not wake us to read again. Trouble of the watcher may hide a
+        // change.
+        if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
+            changed.notify_one();
+        }
+    })?;
+    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    Ok(watcher)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn a_written_file_wakes_and_a_read_one_does_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("web.toml");
+        fs_err::write(&file, "a").unwrap();
+        let watch = Watch::begin(Some(directory.path()));
+        fs_err::read(&file).unwrap();
+        let quiet = tokio::time::timeout(Duration::from_millis(200), watch.changed()).await;
+        assert!(quiet.is_err(), "reading is no change");
+        fs_err::write(&file, "b").unwrap();
+        tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_watched_is_silent() {
+        for directory in [None, Some(Path::new("/nowhere/at/all"))] {
+            let watch = Watch::begin(directory);
+            let quiet = tokio::time::timeout(Duration::from_mins(1), watch.changed()).await;
+            assert!(quiet.is_err());
+        }
+    }
+}

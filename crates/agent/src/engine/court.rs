@@ -1,0 +1,103 @@
+//! What judging a destructive act needs: whose host this is, whom it trusts, what root allows.
+//!
+//! Opened once at the start, from the host key, root's trust file and the rotations in the journal. Who holds the
+//! authority for reading while it judges keeps a rotation out until the decision is on disk: what was allowed under
+//! one list of signers never begins under the next.
+
+use std::fmt;
+use std::sync::Arc;
+
+use evenkeel_core::id::{HostId, IdError, NodeName};
+use evenkeel_core::reason::Refusal;
+use evenkeel_core::sign::{HostBinding, PendingItem};
+use tokio::sync::RwLock;
+
+use crate::authority::{Authority, AuthorityError};
+use crate::config::AgentConfig;
+use crate::host_key::{HostKey, HostKeyError};
+use crate::journal::{AppendError, JournalHandle};
+use crate::policy::Policy;
+use crate::state_dir::StateDir;
+
+/// The judge's bench of one host.
+#[derive(Clone)]
+pub struct Court {
+    /// Who may sign, on which host.
+    pub authority: Arc<RwLock<Authority>>,
+    /// The host key's signature around an item that waits.
+    pub seal: Seal,
+    /// Root's limits.
+    pub policy: Policy,
+}
+
+/// Puts the host key's signature around an item; the answer is the envelope.
+pub type Seal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;
+
+/// Why nothing can be judged, and the agent does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum CourtError {
+    /// The host key cannot be used.
+    #[error(transparent)]
+    HostKey(#[from] HostKeyError),
+    /// The trust file or the chain of rotations cannot be used.
+    #[error(transparent)]
+    Authority(#[from] AuthorityError),
+    /// The node's name is no name for a host.
+    #[error("`host_id` is not set, and the node's name cannot stand for it")]
+    HostId(#[source] IdError),
+    /// The journal does not take what the start found.
+    #[error("the journal cannot be written")]
+    Journal(#[from] AppendError),
+}
+
+impl Court {
+    /// Opens it. No trust file means that nobody may sign, and everything destructive waits; one that is there and
+    /// wrong means that nothing starts.
+    pub async fn open(
+        config: &AgentConfig,
+        state: &StateDir,
+        node: &NodeName,
+        journal: &JournalHandle,
+    ) -> Result<Self, CourtError> {
+        let key = HostKey::load_or_create(state.path())?;
+        let id: HostId = match &config.host_id {
+            Some(id) => id.clone(),
+            None => node.as_str().parse().map_err(CourtError::HostId)?,
+        };
+        let host = HostBinding { id, key: key.public().fingerprint() };
+        let trust = config.trust.path();
+        let loaded = journal.read(move |state, _| Authority::load(Some(&trust), host, state));
+        let authority = loaded.await??;
+        for record in authority.owed() {
+            journal.append(record.clone()).await?;
+        }
+        Ok(Self {
+            authority: Arc::new(RwLock::new(authority)),
+            seal: Arc::new(move |item| key.sign_pending(item)),
+            policy: config.policy,
+        })
+    }
+
+    /// This host, as statements name it.
+    pub(super) async fn host(&self) -> HostBinding {
+        self.authority.read().await.host().clone()
+    }
+}
+
+impl CourtError {
+    /// What to do about it.
+    pub fn hint(&self) -> String {
+        match self {
+            Self::HostKey(error) => error.hint(),
+            Self::Authority(error) => error.hint(),
+            Self::HostId(_) => "set `host_id` in agent.toml".to_owned(),
+            Self::Journal(_) => "mend the disk of the state directory, then start again".to_owned(),
+        }
+    }
+}
+
+impl fmt::Debug for Court {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Court").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

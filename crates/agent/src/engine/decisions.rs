@@ -1,0 +1,63 @@
+//! What the gate would answer to each planned action, recorded when the answer changes and not at each pass.
+//!
+//! An action that runs has its decision in its `started` record. Here is what does not run: the audit shows since when
+//! and why. At rest nothing is written.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::plan::{Action, Plan};
+use evenkeel_core::sign::PayloadHash;
+use serde_json::{Value, json};
+
+use super::Hands;
+use super::error::Fatal;
+use crate::journal::{Kept, Record, Subject};
+
+/// Keys of decisions about planned actions begin so; others are about approvals.
+const PLANNED: &str = "plan ";
+
+/// Brings the record to what a plan holds now.
+pub(super) async fn follow_plan(hands: &Hands, plan: &Plan) -> Result<(), Fatal> {
+    let held: BTreeMap<String, Value> = plan.actions().filter_map(held).collect();
+    let known = hands.journal.read(|state, _| {
+        let kept = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(PLANNED));
+        kept.map(|(key, kept)| (key.to_owned(), kept.value.clone())).collect::<BTreeMap<_, _>>()
+    });
+    let known = known.await.map_err(Fatal::Journal)?;
+    let busy = |key: &str| {
+        let busy = plan.guests.iter().filter(|guest| guest.busy.is_some());
+        busy.map(|guest| format!("{PLANNED}{} ", guest.guest)).any(|start| key.starts_with(&start))
+    };
+    let over = known.keys().filter(|key| !held.contains_key(*key) && !busy(key));
+    let over = over.map(|key| Kept::remove(Subject::Decision, key.clone()));
+    let new =
+        held.iter().filter(|(key, value)| !known.get(*key).is_some_and(|old| same(old, value)));
+    let new = new.map(|(key, value)| {
+        let mut value = value.clone();
+        value["at"] = json!(hands.ambient.now().to_string());
+        Kept::put(Subject::Decision, key.clone(), 1, value)
+    });
+    for kept in over.chain(new) {
+        // Nothing rests on it: on a nearly full disk it is left out, and the next pass tries again.
+        hands.begin(Record::Kept(kept)).await?.ok();
+    }
+    Ok(())
+}
+
+/// A held action: its key, and what is said of it.
+fn held(action: &Action) -> Option<(String, Value)> {
+    let held = action.held.as_ref()?;
+    let (guest, op) = (action.guest, action.step.kind());
+    let params = serde_json::to_vec(&action.step.params_but_digest()).unwrap_or_default();
+    let key = format!("{PLANNED}{guest} {op} {}", PayloadHash::of(&params));
+    let value = json!({
+        "guest": guest, "op": op, "class": action.class.to_string(), "reason": held.reason(),
+        "why": held.to_string(),
+    });
+    Some((key, value))
+}
+
+/// The same decision, whenever it was made.
+fn same(old: &Value, new: &Value) -> bool {
+    ["guest", "op", "class", "reason", "why"].iter().all(|field| old[field] == new[field])
+}

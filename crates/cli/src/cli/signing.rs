@@ -1,0 +1,208 @@
+//! Arguments of the verbs that sign, and of those that say who may.
+
+use camino::Utf8PathBuf;
+use clap::{ArgGroup, Args, Subcommand};
+use evenkeel_core::id::HostId;
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::{Role, STATEMENT_LIFE_MAX_S, SignerName, SkPolicy, time};
+
+use super::Output;
+
+/// Arguments of `sign`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("how").required(true).args(["key", "signature", "prepare"])))]
+pub(crate) struct Sign {
+    /// A file: a pending item, a statement, or an envelope that needs another signature
+    #[arg(value_name = "PENDING|FILE")]
+    pub(crate) subject: Utf8PathBuf,
+    /// Sign with this key: a private key file, that of a FIDO key, or the `.pub` file of a key in ssh-agent
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<Utf8PathBuf>,
+    /// Take a signature made elsewhere by `ssh-keygen -Y sign`; may be given several times
+    #[arg(long, value_name = "FILE.sig")]
+    pub(crate) signature: Vec<Utf8PathBuf>,
+    /// Write the statement to this file and sign nothing, so that it can be signed elsewhere
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    pub(crate) prepare: Option<Utf8PathBuf>,
+    /// The file to write the approval to
+    #[arg(long, value_name = "FILE", required_unless_present = "prepare")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    /// Why, for the record; only with a pending item
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    /// How long the approval is good for, such as `30m`; only with a pending item [default: 1h]
+    #[arg(long = "life", value_name = "TIME", value_parser = life)]
+    pub(crate) life_s: Option<u64>,
+    #[command(flatten)]
+    pub(crate) hosts: KnownHosts,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+}
+
+/// Arguments of `verify`.
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    /// An envelope: an approval, a rotation, a recovery or a pending item
+    pub(crate) file: Utf8PathBuf,
+    /// The host's trust file; without it only the signatures are judged, not who may sign
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: Option<Utf8PathBuf>,
+    /// A rotation the host took after its trust file, as an envelope; all of them, in order
+    #[arg(long, value_name = "FILE", requires = "trust")]
+    pub(crate) rotation: Vec<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) hosts: KnownHosts,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// What to do with signers.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Signers {
+    /// List the signers of a trust file, and of the rotations after it
+    List(List),
+    /// Add a key to a trust file, before the host's agent is started with it
+    Enrol(Enrol),
+    /// Change the operational keys of a host: signed by an operational key and by each new key
+    Rotate(Rotate),
+    /// Change any keys of a host: signed by a recovery key and by each new key
+    Recover(Rotate),
+}
+
+/// Arguments of `signers list`.
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    pub(crate) trust: TrustFiles,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `signers enrol`.
+#[derive(Debug, Args)]
+pub(crate) struct Enrol {
+    /// A `.pub` file, or a file with one line of `allowed_signers`
+    #[arg(value_name = "KEY.pub|LINE")]
+    pub(crate) key: Utf8PathBuf,
+    /// What the key may sign: operational (acts and rotations) or recovery (recoveries only)
+    #[arg(long)]
+    pub(crate) role: Role,
+    /// Whose key it is; without it the file is a line of `allowed_signers`, which names its principal
+    #[arg(long)]
+    pub(crate) name: Option<SignerName>,
+    /// What a FIDO key must ask of its holder: presence (a touch) or verification (PIN or finger too)
+    #[arg(long, value_name = "POLICY")]
+    pub(crate) sk: Option<SkPolicy>,
+    /// The trust file; made if there is none
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_TRUST)]
+    pub(crate) trust: Utf8PathBuf,
+}
+
+/// Arguments of `signers rotate` and `signers recover`.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("how").required(true).args(["key", "prepare"])))]
+pub(crate) struct Rotate {
+    /// The host; its key must be pinned
+    #[arg(long, value_name = "ID")]
+    pub(crate) host: HostId,
+    /// Add an operational key; may be given several times
+    #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
+    pub(crate) add: Vec<Addition>,
+    /// Add a recovery key; only a recovery may
+    #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
+    pub(crate) add_recovery: Vec<Addition>,
+    /// Remove a signer; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) remove: Vec<SignerName>,
+    /// What FIDO keys that are added must ask of their holder: presence or verification
+    #[arg(long, value_name = "POLICY", default_value = "presence")]
+    pub(crate) sk: SkPolicy,
+    /// Set the host's mark of time, seen as FROM, to TO, both as 2026-01-01T00:00:00Z
+    #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = moment)]
+    pub(crate) set_clock: Vec<UnixSeconds>,
+    /// The authorising key: a private key file, that of a FIDO key, or a `.pub` file for ssh-agent
+    #[arg(long, value_name = "KEY")]
+    pub(crate) key: Option<Utf8PathBuf>,
+    /// A new signer whose key is not here: its holder signs with `evenkeel sign`; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) elsewhere: Vec<SignerName>,
+    /// Write the statement to this file and sign nothing, so that it can be signed elsewhere
+    #[arg(long, value_name = "FILE", conflicts_with = "out")]
+    pub(crate) prepare: Option<Utf8PathBuf>,
+    /// The file to write the signed rotation to
+    #[arg(long, value_name = "FILE", required_unless_present = "prepare")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    /// Why, for the record
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    /// How long the host may take it, such as `30m`
+    #[arg(long = "life", value_name = "TIME", default_value = "1h", value_parser = life)]
+    pub(crate) life_s: u64,
+    #[command(flatten)]
+    pub(crate) trust: TrustFiles,
+    #[command(flatten)]
+    pub(crate) hosts: KnownHosts,
+    #[command(flatten)]
+    pub(crate) writing: Writing,
+}
+
+/// The signers of a host, as files.
+#[derive(Debug, Args)]
+pub(crate) struct TrustFiles {
+    /// The host's trust file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_TRUST)]
+    pub(crate) trust: Utf8PathBuf,
+    /// A rotation the host took after that, as an envelope; all of them, in order
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rotation: Vec<Utf8PathBuf>,
+}
+
+/// Which host has which key.
+#[derive(Debug, Args)]
+pub(crate) struct KnownHosts {
+    /// Your file of pinned host keys [default: `evenkeel/known_hosts` in `~/.config`]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) known_hosts: Option<Utf8PathBuf>,
+}
+
+/// How carefully a signed file is made.
+#[derive(Debug, Args)]
+pub(crate) struct Writing {
+    /// Do not ask before signing; an unknown host is never taken by this
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Replace a file that is there already
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// A signer to be added.
+#[derive(Debug, Clone)]
+pub(crate) struct Addition {
+    pub(crate) name: SignerName,
+    pub(crate) key: Utf8PathBuf,
+}
+
+/// Where a host's trust file is if nobody says.
+const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
+
+/// The shortest life that leaves time to carry an approval to its host.
+const LIFE_MIN_S: u64 = 60;
+
+fn life(text: &str) -> Result<u64, String> {
+    let life: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    match u64::try_from(life.as_secs()) {
+        Ok(life_s) if (LIFE_MIN_S..=STATEMENT_LIFE_MAX_S).contains(&life_s) => Ok(life_s),
+        Ok(_) | Err(_) => Err("an approval lives from one minute to 24 hours".to_owned()),
+    }
+}
+
+fn moment(text: &str) -> Result<UnixSeconds, String> {
+    time::parse(text).ok_or_else(|| "a moment is written in UTC: 2026-01-01T00:00:00Z".to_owned())
+}
+
+fn addition(text: &str) -> Result<Addition, String> {
+    let (name, key) = text.split_once('=').ok_or("it is written NAME=KEY.pub")?;
+    let name = name.parse().map_err(|error| format!("{error}"))?;
+    Ok(Addition { name, key: key.into() })
+}

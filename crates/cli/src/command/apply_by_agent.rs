@@ -1,0 +1,131 @@
+//! `evenkeel apply` while an agent runs: the plan is made and shown here, and carried out there, exactly so or not at
+//! all.
+//!
+//! The agent reads its own desired files. If those are not the ones shown here, its plan differs, and it refuses this
+//! one as stale.
+
+use std::collections::BTreeSet;
+
+use evenkeel_agent::daemon::client::{AskError, Conversation};
+use evenkeel_agent::daemon::protocol::{Answer, Refused, RefusedCode, Request};
+use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::state_dir::StateDir;
+use evenkeel_core::desired::Desired;
+use evenkeel_core::plan::{Context, SavedPlan, plan};
+
+use super::apply::{agreed, stale_plan, tell, tell_report};
+use crate::cli;
+use crate::connect::Connection;
+use crate::error::{Exit, Failure};
+
+/// Asks the running agent; none if whoever has the journal does not listen.
+pub(super) async fn run(
+    connection: &Connection,
+    state: &StateDir,
+    desired: &Desired,
+    saved: Option<SavedPlan>,
+    arguments: &cli::Apply,
+) -> Option<Result<Exit, Failure>> {
+    state.socket().exists().then_some(())?;
+    match shown(connection, desired, saved, arguments).await {
+        Err(failure) => Some(Err(failure)),
+        Ok(None) => Some(Ok(Exit::Ok)),
+        Ok(Some(plan)) => match follow(state, plan, arguments).await {
+            Err(Asked::NobodyThere) => None,
+            Err(Asked::Failed(failure)) => Some(Err(failure)),
+            Ok(exit) => Some(Ok(exit)),
+        },
+    }
+}
+
+/// What a person agreed to; none if to nothing.
+async fn shown(
+    connection: &Connection,
+    desired: &Desired,
+    saved: Option<SavedPlan>,
+    arguments: &cli::Apply,
+) -> Result<Option<SavedPlan>, Failure> {
+    let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
+    let actual = observe(&connection.client, &declared, CONCURRENCY).await?;
+    let planned = plan(desired, &actual, &Context::default());
+    let now = SavedPlan::of(&planned, &actual.node);
+    if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
+        return Err(stale_plan(&stale));
+    }
+    let agreed = agreed(&planned, &actual, &now, saved.is_some(), arguments)?;
+    Ok(agreed.then(|| saved.unwrap_or(now)))
+}
+
+/// Why there is no report.
+enum Asked {
+    NobodyThere,
+    Failed(Failure),
+}
+
+async fn follow(state: &StateDir, plan: SavedPlan, arguments: &cli::Apply) -> Result<Exit, Asked> {
+    let failed = |error: AskError| match error {
+        AskError::NobodyThere => Asked::NobodyThere,
+        AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_) => {
+            Asked::Failed(error.into())
+        }
+    };
+    let request = Request::Apply { plan: Some(plan) };
+    let mut answers = Conversation::ask(&state.socket(), &request).await.map_err(failed)?;
+    loop {
+        match answers.next().await.map_err(failed)? {
+            Answer::Progress { progress } => tell(progress),
+            Answer::Report { report } => {
+                return tell_report(&report, arguments).map_err(Asked::Failed);
+            }
+            other @ (Answer::Refused(_)
+            | Answer::Status { .. }
+            | Answer::Pending { .. }
+            | Answer::Raised { .. }
+            | Answer::Op { .. }
+            | Answer::Replay { .. }
+            | Answer::Done { .. }) => return Err(Asked::Failed(unexpected(other))),
+        }
+    }
+}
+
+/// An answer that is no answer to what was asked.
+pub(crate) fn unexpected(answer: Answer) -> Failure {
+    if let Answer::Refused(refused) = answer {
+        return refused.into();
+    }
+    Failure::new(Exit::Failed, "the running agent answered something else")
+        .hint("use the `evenkeel` of the same version as the running agent")
+}
+
+impl From<AskError> for Failure {
+    fn from(error: AskError) -> Self {
+        let (exit, hint) = match &error {
+            AskError::NobodyThere => (Exit::Transient, "start it: `systemctl start evenkeel`"),
+            AskError::Io(io) if io.kind() == std::io::ErrorKind::PermissionDenied => {
+                (Exit::Denied, "only root and the user the agent runs as may ask it")
+            }
+            AskError::Io(_) | AskError::WentAway => (
+                Exit::Transient,
+                "what it had begun is in the journal; `evenkeel status` shows how it stands",
+            ),
+            AskError::NotUnderstood(_) => {
+                (Exit::Failed, "use the `evenkeel` of the same version as the running agent")
+            }
+        };
+        Self::wrapping(exit, error).hint(hint)
+    }
+}
+
+impl From<Refused> for Failure {
+    fn from(refused: Refused) -> Self {
+        let exit = match refused.code {
+            RefusedCode::Malformed | RefusedCode::Unknown | RefusedCode::Failed => Exit::Failed,
+            RefusedCode::Denied => Exit::Denied,
+            RefusedCode::Busy | RefusedCode::Stale => Exit::Transient,
+            RefusedCode::Invalid => Exit::Invalid,
+            RefusedCode::NotFound => Exit::NotFound,
+            RefusedCode::Gate(reason) => crate::signing::refusal::exit(reason),
+        };
+        Self::new(exit, refused.message).hint(refused.hint)
+    }
+}

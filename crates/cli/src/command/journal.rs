@@ -1,0 +1,235 @@
+//! `evenkeel journal`, `journal verify`, `journal resolve`: look at what was done, check it, and close
+//! what nobody else can close.
+//!
+//! Looking takes no lock and changes nothing, also while the agent runs. Resolving writes, so it takes
+//! the lock; it never sends anything to Proxmox VE.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use evenkeel_agent::daemon::client::{self, AskError};
+use evenkeel_agent::daemon::protocol::{Answer, Request};
+use evenkeel_agent::journal::resolve::{self, ResolveError};
+use evenkeel_agent::journal::verify::{self, Verified};
+use evenkeel_agent::journal::{
+    AppendError, Files as _, Journal as OpenJournal, JournalError, Limits, ReadOnlyDirectory,
+    RealDisk, Stamp, history,
+};
+use evenkeel_core::operation::Resolution;
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::cli::{self, Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
+use crate::command::apply_by_agent::unexpected;
+use crate::error::{Exit, Failure};
+use crate::render::{self, counted, tamed};
+
+pub(crate) async fn run(arguments: &Journal) -> Result<Exit, Failure> {
+    match &arguments.verb {
+        None => list(&arguments.list),
+        Some(JournalVerb::Verify { place, output }) => {
+            check(&place.state_dir()?.journal(), output.output)
+        }
+        Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
+    }
+}
+
+fn list(arguments: &JournalList) -> Result<Exit, Failure> {
+    let files = reading(&arguments.place.state_dir()?.journal())?;
+    let (mut operations, _) = history::operations(&files)?;
+    operations.retain(|operation| {
+        arguments.guest.is_none_or(|guest| guest == operation.guest)
+            && arguments.op.is_none_or(|op| op == operation.op)
+            && (!arguments.open || operation.closed_by().is_none())
+    });
+    if let (Some(op), []) = (arguments.op, operations.as_slice()) {
+        return Err(Failure::new(Exit::NotFound, format!("the journal knows no operation {op}"))
+            .hint(
+                "`evenkeel journal` lists those it knows; the oldest segments are dropped in time",
+            ));
+    }
+    let surplus = arguments.last.map_or(0, |last| operations.len().saturating_sub(last));
+    operations.drain(..surplus);
+    match arguments.output.output {
+        OutputFormat::Json => {
+            let operations: Vec<_> = operations.iter().map(render::journal::as_json).collect();
+            let answer = json!({ "format_version": 1, "operations": operations });
+            writeln!(std::io::stdout(), "{answer}")?;
+        }
+        OutputFormat::Table if operations.is_empty() => {
+            writeln!(std::io::stderr(), "no operations")?;
+        }
+        OutputFormat::Table => {
+            write!(anstream::stdout(), "{}", render::journal::table(&operations))?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
+    let files = reading(path)?;
+    if let Some(why) = files.doubt().map_err(unreadable)? {
+        writeln!(std::io::stderr(), "warning: the file system of {}: {why}", path.display())?;
+    }
+    match (verify::verify(&files), output) {
+        (Ok(verified), OutputFormat::Table) => {
+            let Verified { head, records, segments, tail_bytes } = verified;
+            let records = counted(usize::try_from(records).unwrap_or(usize::MAX), "record");
+            let segments = counted(segments, "segment");
+            let mut out = std::io::stdout();
+            writeln!(out, "the journal is whole: {records} in {segments}")?;
+            if let Some(head) = head {
+                writeln!(out, "head: {} {}", head.seq, head.sum)?;
+            }
+            if tail_bytes > 0 {
+                writeln!(
+                    out,
+                    "{tail_bytes} bytes after it: a write under way, or what a crash tore; the next start cuts it"
+                )?;
+            }
+            Ok(Exit::Ok)
+        }
+        (Ok(verified), OutputFormat::Json) => {
+            let Verified { head, records, segments, tail_bytes } = verified;
+            let head = head.map(|head| json!({ "seq": head.seq, "sum": head.sum.as_str() }));
+            let answer = json!({
+                "format_version": 1, "whole": true, "records": records, "segments": segments,
+                "head": head, "tail_bytes": tail_bytes,
+            });
+            writeln!(std::io::stdout(), "{answer}")?;
+            Ok(Exit::Ok)
+        }
+        (Err(error), OutputFormat::Table) => Err(error.into()),
+        (Err(error), OutputFormat::Json) => {
+            writeln!(std::io::stdout(), "{}", damage_as_json(&error))?;
+            Err(error.into())
+        }
+    }
+}
+
+fn damage_as_json(error: &JournalError) -> serde_json::Value {
+    let place = match error {
+        JournalError::Damaged { file, damage } => json!({
+            "file": file, "line": damage.line, "offset": damage.offset, "seq": damage.seq,
+        }),
+        JournalError::Segments { file, .. } | JournalError::OtherMachine { file, .. } => {
+            json!({ "file": file })
+        }
+        JournalError::Disk(failure) => json!({ "file": failure.file }),
+    };
+    let problem = tamed(&error.to_string(), PROBLEM_LENGTH_MAX);
+    json!({ "format_version": 1, "whole": false, "at": place, "problem": problem })
+}
+
+/// A message names a file, a place and a rule; what it quotes may be of any length.
+const PROBLEM_LENGTH_MAX: usize = 1_000;
+
+/// What a person says, like every other reason, stays well under a line of the journal.
+const REASON_LENGTH_MAX: usize = 1_000;
+
+async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
+    let path = arguments.place.state_dir()?.journal();
+    // Opening would make a journal where there is none.
+    let names = reading(&path)?.list().map_err(unreadable)?;
+    if !names.iter().any(|name| name.starts_with("journal-")) {
+        return Err(ResolveError::NotOpen(arguments.op).into());
+    }
+    let (outcome, word) = match arguments.outcome {
+        Outcome::Succeeded => (Resolution::Succeeded, "succeeded"),
+        Outcome::Failed => (Resolution::Failed, "failed"),
+    };
+    let op = arguments.op;
+    let note = format!("{op} resolved as {word} by {}: {}", who(), why(&arguments.reason));
+    let disk = match RealDisk::open(&path) {
+        Ok(disk) => disk,
+        // Whoever has the journal writes it.
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            ask_agent(&arguments.place, Request::Resolve { op, outcome, note }).await?;
+            writeln!(std::io::stdout(), "{op} is closed as {word}")?;
+            return Ok(Exit::Ok);
+        }
+        Err(error) => return Err(unreadable(error)),
+    };
+    let stamp = Stamp::of_this_machine().map_err(unreadable)?;
+    let mut journal = OpenJournal::open(disk, stamp, Limits::default(), Timestamp::now())?;
+    for record in resolve::records(journal.state(), op, outcome, note)? {
+        journal.stage(record, Timestamp::now())?;
+    }
+    journal.commit().map_err(AppendError::Failed)?;
+    writeln!(std::io::stdout(), "{op} is closed as {word}")?;
+    Ok(Exit::Ok)
+}
+
+async fn ask_agent(place: &cli::Place, request: Request) -> Result<(), Failure> {
+    let state = place.state_dir()?;
+    match client::ask(&state.socket(), &request).await {
+        Ok(Answer::Done { .. }) => Ok(()),
+        Ok(other) => Err(unexpected(other)),
+        Err(AskError::NobodyThere) => {
+            let path = state.path().display();
+            Err(Failure::new(Exit::Transient, format!("another evenkeel works with {path}"))
+                .hint("wait until it has ended, and try again"))
+        }
+        Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
+            Err(error.into())
+        }
+    }
+}
+
+fn why(reason: &str) -> String {
+    if reason.is_empty() {
+        return "no reason given".to_owned();
+    }
+    tamed(reason, REASON_LENGTH_MAX)
+}
+
+/// Who runs this, and through whom: root's own word for the audit, not a proof.
+fn who() -> String {
+    let uid = rustix::process::getuid().as_raw();
+    match std::env::var("SUDO_USER") {
+        Ok(user) => format!("uid {uid} (sudo by {})", tamed(&user, 64)),
+        Err(_) => format!("uid {uid}"),
+    }
+}
+
+fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
+    ReadOnlyDirectory::open(path).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return unreadable(error);
+        }
+        Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
+            .hint("name the state directory with --state DIR")
+    })
+}
+
+fn unreadable(error: std::io::Error) -> Failure {
+    let denied = error.kind() == ErrorKind::PermissionDenied;
+    let exit = if denied { Exit::Denied } else { Exit::Failed };
+    Failure::new(exit, "cannot use the journal").because(error)
+}
+
+impl From<JournalError> for Failure {
+    fn from(error: JournalError) -> Self {
+        let mut failure = Self::wrapping(Exit::Failed, error);
+        // It may quote what stands in a damaged file.
+        failure.message = tamed(&failure.message, PROBLEM_LENGTH_MAX);
+        failure.hint("docs/formats/journal.md says what each kind of damage means")
+    }
+}
+
+impl From<AppendError> for Failure {
+    fn from(error: AppendError) -> Self {
+        Self::wrapping(Exit::Failed, error)
+            .hint("nothing was written; look with `evenkeel journal`")
+    }
+}
+
+impl From<ResolveError> for Failure {
+    fn from(error: ResolveError) -> Self {
+        let exit = match &error {
+            ResolveError::NotOpen(_) => Exit::NotFound,
+            ResolveError::Closed { .. } => Exit::Failed,
+        };
+        Self::wrapping(exit, error).hint("`evenkeel journal --open` lists what can be resolved")
+    }
+}

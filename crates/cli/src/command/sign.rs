@@ -1,0 +1,99 @@
+//! `evenkeel sign PENDING|FILE`: show exactly what is signed, have it signed, check it, write it.
+//!
+//! The bytes that are shown are the bytes that are signed; the namespace follows from them. The signing
+//! itself is `ssh-keygen`'s, here or elsewhere.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use camino::Utf8Path;
+use evenkeel_core::sign::{AnyStatement, STATEMENT_LIFE_MAX_S};
+
+use crate::cli::Sign;
+use crate::error::{Exit, Failure};
+use crate::signing::keygen::{self, Made, quoted};
+use crate::signing::offer::{Offer, Origin};
+use crate::signing::{agreed, file, now};
+
+/// What the statement's file is called where there is none yet.
+const STATEMENT: &str = "statement.json";
+
+pub(crate) fn run(arguments: &Sign) -> Result<Exit, Failure> {
+    for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
+        file::must_be_free(path, arguments.writing.force)?;
+    }
+    let offer = Offer::read(arguments)?;
+    let mut err = std::io::stderr();
+    writeln!(err, "{}", offer.words()?)?;
+    warn_of_time(&offer.statement)?;
+    if let Some(path) = &arguments.prepare {
+        return prepared(&offer, path, arguments);
+    }
+    let out = arguments.out.as_ref().expect("clap demands --out where there is no --prepare");
+    let made = signatures(&offer, out, arguments)?;
+    let armours: Vec<&str> = made.iter().map(|made| made.armour.as_str()).collect();
+    file::write(out, offer.seal(&armours)?.as_bytes(), arguments.writing.force)?;
+    for Made { by, .. } in &made {
+        let (kind, print) = (by.key.key_type(), by.key.fingerprint());
+        writeln!(std::io::stdout(), "wrote {out}, signed by {kind} {print}")?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// The signatures to add: one made now, or those made elsewhere.
+fn signatures(offer: &Offer, out: &Utf8Path, arguments: &Sign) -> Result<Vec<Made>, Failure> {
+    let namespace = offer.statement.namespace();
+    let Some(key) = &arguments.key else {
+        let take = |path: &camino::Utf8PathBuf| {
+            keygen::take(path, namespace, &offer.payload).map_err(|failure| failure.in_file(path))
+        };
+        return arguments.signature.iter().map(take).collect();
+    };
+    let by_hand = by_hand(offer, key.as_str(), out.as_str(), arguments);
+    writeln!(std::io::stderr(), "The same by hand:\n{by_hand}")?;
+    agreed(&arguments.writing, &format!("Sign this with {key}?"))?;
+    Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
+}
+
+fn prepared(offer: &Offer, path: &Utf8Path, arguments: &Sign) -> Result<Exit, Failure> {
+    file::write(path, &offer.payload, arguments.writing.force)?;
+    writeln!(std::io::stdout(), "wrote {path}, not signed yet")?;
+    let sign = keygen::by_hand("KEY", offer.statement.namespace(), path.as_str());
+    let subject = match &offer.origin {
+        Origin::Envelope { .. } => &arguments.subject,
+        Origin::Pending { .. } | Origin::Statement => path,
+    };
+    let finish = finish(subject.as_str(), path.as_str(), "approval.json");
+    writeln!(std::io::stderr(), "Sign it where the key is, then seal it:\n  {sign}\n  {finish}")?;
+    Ok(Exit::Ok)
+}
+
+/// The same in commands that need nothing of evenkeel to sign.
+fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &Sign) -> String {
+    let subject = arguments.subject.as_str();
+    let (prepare, statement, sealed) = match &offer.origin {
+        Origin::Statement => (None, subject, subject),
+        Origin::Pending { .. } => (Some(subject), STATEMENT, STATEMENT),
+        Origin::Envelope { .. } => (Some(subject), STATEMENT, subject),
+    };
+    let mut lines = String::new();
+    if let Some(subject) = prepare {
+        let _ = writeln!(lines, "  evenkeel sign {} --prepare {STATEMENT}", quoted(subject));
+    }
+    let sign = keygen::by_hand(key, offer.statement.namespace(), statement);
+    lines + &format!("  {sign}\n  {}\n", finish(sealed, statement, out))
+}
+
+fn finish(subject: &str, statement: &str, out: &str) -> String {
+    let signature = format!("{statement}.sig");
+    let (subject, signature, out) = (quoted(subject), quoted(&signature), quoted(out));
+    format!("evenkeel sign {subject} --signature {signature} --out {out}")
+}
+
+/// A window that does not hold now may be meant: the host judges by its own clock.
+fn warn_of_time(statement: &AnyStatement) -> Result<(), Failure> {
+    if let Err(refusal) = statement.window().judge(now(), STATEMENT_LIFE_MAX_S) {
+        writeln!(std::io::stderr(), "warning: by the clock of this machine, {}\n", refusal.detail)?;
+    }
+    Ok(())
+}

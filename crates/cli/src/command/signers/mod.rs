@@ -1,0 +1,22 @@
+//! `evenkeel signers list|enrol|rotate|recover`: who may sign on a host, as files.
+//!
+//! A trust file is the first link, installed by root. Every later change is a signed rotation that the
+//! host's agent judges; nothing here changes a host.
+
+mod enrol;
+mod list;
+mod rotate;
+
+use evenkeel_core::sign::Authority;
+
+use crate::cli::Signers;
+use crate::error::{Exit, Failure};
+
+pub(crate) fn run(arguments: &Signers) -> Result<Exit, Failure> {
+    match arguments {
+        Signers::List(arguments) => list::run(arguments),
+        Signers::Enrol(arguments) => enrol::run(arguments),
+        Signers::Rotate(arguments) => rotate::run(arguments, Authority::Planned),
+        Signers::Recover(arguments) => rotate::run(arguments, Authority::Recovery),
+    }
+}

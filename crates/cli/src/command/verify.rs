@@ -1,0 +1,252 @@
+//! `evenkeel verify FILE`: which keys signed, and what a host with these signers would allow by it.
+//!
+//! "Valid" and "authorised" are two answers: without a trust file only the first is given. What cannot be
+//! known from files (which guest is there now, which nonces are spent, the host's clock) is said to be open.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::{
+    Act, AnyStatement, Decision, ENVELOPE_BYTES_MAX, Envelope, Expected, Found, Limits, Lookup,
+    Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S, SpentNonces, Statement, Touch, Trust,
+    authorise, render, rotate,
+};
+use serde_json::{Value, json};
+
+use crate::cli::{OutputFormat, Verify};
+use crate::error::{Exit, Failure};
+use crate::signing::known_hosts::KnownHosts;
+use crate::signing::offer::item_and_key;
+use crate::signing::refusal::{exit, refused};
+use crate::signing::{file, now, trust};
+
+pub(crate) fn run(arguments: &Verify) -> Result<Exit, Failure> {
+    let bytes = file::read(&arguments.file, ENVELOPE_BYTES_MAX)?;
+    let trust = match &arguments.trust {
+        Some(path) => Some(trust::load(path, &arguments.rotation)?),
+        None => None,
+    };
+    let judged = match Envelope::parse(&bytes) {
+        Ok(envelope) if envelope.claimed_namespace() == Some(Namespace::Pending) => {
+            return pending(&envelope, arguments);
+        }
+        Ok(envelope) => judge(&envelope, trust.as_ref(), now()),
+        Err(refusal) => Err(refusal),
+    };
+    match (judged, arguments.output.output) {
+        (Ok(finding), OutputFormat::Table) => write!(std::io::stdout(), "{}", finding.text())?,
+        (Ok(finding), OutputFormat::Json) => writeln!(std::io::stdout(), "{}", finding.json())?,
+        (Err(refusal), OutputFormat::Table | OutputFormat::Json) => {
+            return refuse(&refusal, arguments);
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// What was found in an envelope that holds.
+struct Finding {
+    statement: AnyStatement,
+    words: String,
+    signatures: Vec<SignedBy>,
+    /// Whether a trust file allowed it; without one nobody was asked.
+    allowed: bool,
+}
+
+/// A signature that holds.
+struct SignedBy {
+    key: PublicKey,
+    touch: Option<Touch>,
+    /// Name and role, if a trust file has the key.
+    signer: Option<(String, &'static str)>,
+}
+
+fn judge(envelope: &Envelope, trust: Option<&Trust>, now: UnixSeconds) -> Result<Finding, Refusal> {
+    let namespace = envelope.claimed_namespace().ok_or_else(|| {
+        let detail = "the signatures are for different purposes, or for none of evenkeel's";
+        Refusal::new(ReasonCode::SigNamespace, detail)
+    })?;
+    let signatures = who_signed(envelope, namespace, trust)?;
+    let statement = AnyStatement::parse(envelope.payload())?;
+    if statement.namespace() != namespace {
+        let (is, wants) = (namespace.as_str(), statement.namespace().as_str());
+        let detail =
+            format!("it is signed for `{is}`, and what it says must be signed for `{wants}`");
+        return Err(Refusal::new(ReasonCode::SigNamespace, detail));
+    }
+    if let Some(trust) = trust {
+        match &statement {
+            AnyStatement::Op(statement) => would_allow(envelope, statement, trust, now)?,
+            AnyStatement::Rotation(rotation) => would_rotate(envelope, rotation, trust, now)?,
+        }
+    }
+    let words = render::any_statement(envelope.payload())?;
+    Ok(Finding { statement, words, signatures, allowed: trust.is_some() })
+}
+
+fn who_signed(
+    envelope: &Envelope,
+    namespace: Namespace,
+    trust: Option<&Trust>,
+) -> Result<Vec<SignedBy>, Refusal> {
+    let one = |signature: &evenkeel_core::sign::SshSig| {
+        let key = PublicKey::from_blob(signature.key_blob())?;
+        let touch = signature.verify(&key, namespace, envelope.payload())?;
+        let signer = trust.and_then(|trust| match trust.lookup(key.blob()) {
+            Lookup::Trusted(signer) => Some((signer.name.to_string(), signer.role.as_str())),
+            Lookup::Retired { .. } | Lookup::Unknown { .. } => None,
+        });
+        Ok(SignedBy { key, touch, signer })
+    };
+    envelope.signatures().iter().map(one).collect()
+}
+
+/// Asks the host's own judgement, on a host where the guest is as it was when signed and nothing is spent.
+fn would_allow(
+    envelope: &Envelope,
+    statement: &Statement,
+    trust: &Trust,
+    now: UnixSeconds,
+) -> Result<(), Refusal> {
+    let found = match &statement.expected {
+        Expected::Guest { identity, digest } => {
+            Found::Guest { identity: *identity, digest: digest.clone() }
+        }
+        Expected::Free => Found::Free,
+    };
+    let act = Act {
+        op: statement.op,
+        host: statement.host.clone(),
+        guest: statement.guest,
+        found,
+        params: statement.params.clone(),
+    };
+    let clock = Reading { now, mark: now, doubt: None };
+    let spent = SpentNonces::default();
+    match authorise(envelope, &act, trust, &clock, &spent, Limits::default()) {
+        Decision::Allowed(_) => Ok(()),
+        Decision::Refused(refusal) => Err(refusal),
+        Decision::Replay { op, .. } => {
+            Err(Refusal::new(ReasonCode::Replay, format!("it was executed by {op}")))
+        }
+    }
+}
+
+fn would_rotate(
+    envelope: &Envelope,
+    rotation: &Rotation,
+    trust: &Trust,
+    now: UnixSeconds,
+) -> Result<(), Refusal> {
+    let clock = trust::reading(rotation, now);
+    let (authority, host) = (rotation.authority, &rotation.host);
+    rotate(envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S).map(|_| ())
+}
+
+impl Finding {
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for SignedBy { key, touch, signer } in &self.signatures {
+            let (kind, print) = (key.key_type(), key.fingerprint());
+            let _ = write!(text, "signed by {kind} {print}");
+            if let Some((name, role)) = signer {
+                let _ = write!(text, ", {name}, {role}");
+            } else if self.allowed {
+                text += ", a new key";
+            }
+            if let Some(touch) = touch {
+                text +=
+                    if touch.user_verified() { ", touched, PIN or finger" } else { ", touched" };
+            }
+            text.push('\n');
+        }
+        text += match (&self.statement, self.allowed) {
+            (_, false) => "who may sign was not asked (no --trust); it says\n\n",
+            (AnyStatement::Op(_), true) => {
+                "allowed_signed: on its host, if the guest is still as it was and the nonce unspent\n\n"
+            }
+            (AnyStatement::Rotation(_), true) => "allowed_signed: it would change the signers\n\n",
+        };
+        text + &self.words
+    }
+
+    fn json(&self) -> Value {
+        let decision = self.allowed.then(|| json!({ "reason": ReasonCode::AllowedSigned }));
+        let signatures = self.signatures.iter().map(SignedBy::json);
+        let host = self.statement.host();
+        json!({
+            "format_version": 1,
+            "namespace": self.statement.namespace().as_str(),
+            "signatures": signatures.collect::<Vec<_>>(),
+            "host": { "id": host.id.to_string(), "key": host.key.to_string() },
+            "not_before": self.statement.window().not_before().0,
+            "expires_at": self.statement.window().expires_at().0,
+            "says": self.words,
+            "decision": decision,
+        })
+    }
+}
+
+impl SignedBy {
+    fn json(&self) -> Value {
+        let Self { key, touch, signer } = self;
+        json!({
+            "key": key.fingerprint().to_string(),
+            "type": key.key_type().as_str(),
+            "name": signer.as_ref().map(|(name, _)| name),
+            "role": signer.as_ref().map(|(_, role)| role),
+            "touch": touch.map(|touch| json!({ "verified": touch.user_verified(), "counter": touch.counter })),
+        })
+    }
+}
+
+/// A pending item is judged by the pinned key of its host, and allows nothing.
+fn pending(envelope: &Envelope, arguments: &Verify) -> Result<Exit, Failure> {
+    let (item, key) = match item_and_key(envelope) {
+        Ok(found) => found,
+        Err(refusal) => return refuse(&refusal, arguments),
+    };
+    let (host, print) = (&item.host.id, key.fingerprint());
+    if let Err(failure) = KnownHosts::read(&arguments.hosts)?.demand(host, &key) {
+        return match arguments.output.output {
+            OutputFormat::Table => Err(failure),
+            OutputFormat::Json => {
+                refuse(&Refusal::new(ReasonCode::UnknownSigner, failure.message), arguments)
+            }
+        };
+    }
+    let words = render::pending(envelope.payload())?;
+    let mut out = std::io::stdout();
+    match arguments.output.output {
+        OutputFormat::Table => {
+            writeln!(out, "signed by the pinned key of {host}, {print}")?;
+            write!(out, "it waits for an approval\n\n{words}")?;
+        }
+        OutputFormat::Json => {
+            let answer = json!({
+                "format_version": 1,
+                "namespace": Namespace::Pending.as_str(),
+                "host": { "id": host.to_string(), "key": print.to_string() },
+                "says": words,
+                "decision": { "reason": ReasonCode::PendingSignature },
+            });
+            writeln!(out, "{answer}")?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// Tells a refusal: for a person as an error, for a program as the decision it asked for.
+fn refuse(refusal: &Refusal, arguments: &Verify) -> Result<Exit, Failure> {
+    match arguments.output.output {
+        OutputFormat::Table => Err(refused(refusal).in_file(&arguments.file)),
+        OutputFormat::Json => {
+            let decision = json!({ "reason": refusal.reason, "detail": refusal.detail });
+            let answer = json!({ "format_version": 1, "decision": decision });
+            writeln!(std::io::stdout(), "{answer}")?;
+            Ok(exit(refusal.reason))
+        }
+    }
+}

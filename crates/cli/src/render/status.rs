@@ -1,0 +1,180 @@
+//! How an agent stands, as a person reads it: first what is well, then what is not, last what must be done.
+//!
+//! ```text
+//! agent       evenkeel 0.1.0, pid 812, since 2026-11-15 12:00:00Z
+//! node        pve1
+//! desired     /etc/evenkeel/desired: 12 guests, since 2026-11-15 12:00:00Z
+//! last pass   2026-11-15 12:31:04Z, took 0.4 s: 1 planned, 1 done
+//! next pass   2026-11-15 12:32:02Z
+//! guests      11 as declared, 1 not
+//! journal     record 4711, checked: the newest segment, when the agent started
+//!
+//! lxc/101
+//!   ! held (locked)  cores 2 -> 4: waiting for vzdump of lxc/101, 34 %
+//! ```
+
+use std::fmt::{Display, Write as _};
+use std::path::Path;
+
+use evenkeel_agent::daemon::status::{
+    AgentStatus, GuestStatus, JournalStatus, OperationStatus, PassStatus, Status, Trouble,
+};
+use jiff::Timestamp;
+
+use super::counted;
+use super::style::{ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
+
+/// The whole status.
+pub(crate) fn render(status: &Status, state: &Path) -> String {
+    let mut text = String::new();
+    match &status.agent {
+        Some(agent) => head(&mut text, agent),
+        None => row(&mut text, "agent", styled(ALARM, "none runs")),
+    }
+    row(&mut text, "journal", journal(&status.journal));
+    if status.agent.is_none() {
+        row(&mut text, "state", state.display());
+    }
+    if status.frozen {
+        row(&mut text, "frozen", styled(ALARM, "nothing is changed until `evenkeel thaw`"));
+    }
+    for guest in status.agent.iter().flat_map(|agent| &agent.guests) {
+        text.push_str(&guest_text(guest));
+    }
+    operations(&mut text, &status.operations);
+    text
+}
+
+fn row(text: &mut String, name: &str, value: impl Display) {
+    writeln!(text, "{} {value}", styled(FAINT, format!("{name:<11}"))).expect(INFALLIBLE);
+}
+
+fn head(text: &mut String, agent: &AgentStatus) {
+    let AgentStatus { version, pid, host, node, since, desired, .. } = agent;
+    row(text, "agent", format!("evenkeel {version}, pid {pid}, since {}", moment(*since)));
+    if let Some(host) = host {
+        row(text, "host", host);
+    }
+    row(text, "node", node);
+    troubled(text, agent.node_trouble.as_ref());
+    let declared = counted(desired.guests, "guest");
+    row(
+        text,
+        "desired",
+        match (&desired.directory, desired.since) {
+            (None, _) => "nothing is declared; guests are not looked at".to_owned(),
+            (Some(directory), Some(since)) => {
+                format!("{directory}: {declared}, since {}", moment(since))
+            }
+            (Some(directory), None) => format!("{directory}: nothing good was read yet"),
+        },
+    );
+    troubled(text, desired.trouble.as_ref());
+    troubled(text, agent.configuration_trouble.as_ref());
+    match &agent.last_pass {
+        Some(last) => row(text, "last pass", pass(last)),
+        None => row(text, "last pass", "none yet"),
+    }
+    if let Some(next) = agent.next_pass {
+        row(text, "next pass", moment(next));
+    }
+    let mut guests = format!("{} as declared", agent.in_sync);
+    if !agent.guests.is_empty() {
+        write!(guests, ", {} not", agent.guests.len()).expect(INFALLIBLE);
+    }
+    row(text, "guests", guests);
+}
+
+/// What is wrong, line by line, under the row it belongs to.
+fn troubled(text: &mut String, trouble: Option<&Trouble>) {
+    let Some(Trouble { since, why }) = trouble else {
+        return;
+    };
+    let lines = why.lines().map(str::to_owned);
+    let holds = format!("since {}; what was good before holds", moment(*since));
+    for line in lines.chain([holds]) {
+        writeln!(text, "{:11} {}", "", styled(ALARM, line)).expect(INFALLIBLE);
+    }
+}
+
+fn pass(pass: &PassStatus) -> String {
+    let PassStatus {
+        at, took_ms, ended, planned, succeeded, failed, held, skipped, errors, ..
+    } = pass;
+    let mut parts = vec![format!("{planned} planned")];
+    let counts = [
+        (*succeeded, "done"),
+        (*failed, "failed"),
+        (*held, "held"),
+        (*skipped, "skipped"),
+        (*errors, "cannot be done"),
+    ];
+    let some = counts.iter().filter(|(count, _)| *count > 0);
+    parts.extend(some.map(|(count, word)| format!("{count} {word}")));
+    let under_way = if *ended { "" } else { ", under way" };
+    let (seconds, tenths) = (took_ms / 1_000, took_ms % 1_000 / 100);
+    format!("{}, took {seconds}.{tenths} s: {}{under_way}", moment(*at), parts.join(", "))
+}
+
+fn journal(journal: &JournalStatus) -> String {
+    let JournalStatus { seq, sum: _, verified, damage } = journal;
+    match (seq, damage) {
+        (_, Some(damage)) => styled(ALARM, damage),
+        (None, None) => "none yet".to_owned(),
+        (Some(seq), None) => {
+            format!("record {seq}, checked: {}", verified.as_deref().unwrap_or("no"))
+        }
+    }
+}
+
+fn guest_text(status: &GuestStatus) -> String {
+    let GuestStatus { guest, drift, held, after_restart, problems } = status;
+    let mut text = format!("\n{}\n", styled(GUEST, guest));
+    let mut line = |mark: String, told: String| {
+        writeln!(text, "  {mark} {told}").expect(INFALLIBLE);
+    };
+    for change in drift {
+        line(styled(CHANGE, "~"), change.clone());
+    }
+    for waits in held {
+        let code = styled(WAITS, format!("held ({})", waits.code));
+        line(styled(WAITS, "!"), format!("{code}  {}", waits.why));
+    }
+    for change in after_restart {
+        line(styled(WAITS, "…"), format!("{change}  waits for a restart"));
+    }
+    for problem in problems {
+        line(styled(ALARM, "x"), problem.clone());
+    }
+    text
+}
+
+fn operations(text: &mut String, operations: &[OperationStatus]) {
+    if operations.is_empty() {
+        return;
+    }
+    writeln!(text, "\n{} not closed:", counted(operations.len(), "operation")).expect(INFALLIBLE);
+    for operation in operations {
+        let OperationStatus { op, guest, kind, state, since, upid, reason, unknown } = operation;
+        let since = since.map(|since| format!(" since {}", moment(since))).unwrap_or_default();
+        let told = format!("{}{since}: {reason}", kind.as_str());
+        writeln!(text, "  {} {op} {state}  {told}", styled(GUEST, guest)).expect(INFALLIBLE);
+        if let Some(upid) = upid {
+            writeln!(text, "    {}", styled(FAINT, upid)).expect(INFALLIBLE);
+        }
+        if let Some(why) = unknown {
+            writeln!(text, "    {}", styled(ALARM, format!("outcome unknown: {why}")))
+                .expect(INFALLIBLE);
+        }
+        if let Some(command) = operation.resolve_command() {
+            writeln!(text, "    if evidence does not end it: {command}").expect(INFALLIBLE);
+        }
+    }
+}
+
+/// To the second: nobody reads a status by fractions.
+fn moment(at: Timestamp) -> String {
+    at.strftime("%F %TZ").to_string()
+}

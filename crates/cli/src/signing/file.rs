@@ -1,0 +1,84 @@
+//! Files that are read up to a limit and written whole or not at all.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+
+use camino::Utf8Path;
+
+use crate::error::{Exit, Failure};
+
+/// The bytes of a file, if there are no more than so many.
+pub(crate) fn read(path: &Utf8Path, bytes_max: usize) -> Result<Vec<u8>, Failure> {
+    let limit = u64::try_from(bytes_max).expect("limits are small") + 1;
+    let mut bytes = Vec::new();
+    let file = fs_err::File::open(path.as_std_path());
+    let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    read.map_err(|error| unreadable(&error))?;
+    if bytes.len() > bytes_max {
+        let message = format!("{path} is larger than {bytes_max} bytes");
+        return Err(Failure::new(Exit::Invalid, message).hint("name the right file"));
+    }
+    Ok(bytes)
+}
+
+/// The text of a file.
+pub(crate) fn read_text(path: &Utf8Path, bytes_max: usize) -> Result<String, Failure> {
+    String::from_utf8(read(path, bytes_max)?).map_err(|_| {
+        Failure::new(Exit::Invalid, format!("{path} is not text")).hint("name the right file")
+    })
+}
+
+/// Stops early where a file could not be written in the end, before anybody reads or touches anything.
+pub(crate) fn must_be_free(path: &Utf8Path, replace: bool) -> Result<(), Failure> {
+    if !replace && path.as_std_path().symlink_metadata().is_ok() {
+        return Err(there_already(path));
+    }
+    if !directory(path).is_dir() {
+        let message = format!("there is no directory {}", directory(path));
+        return Err(Failure::new(Exit::NotFound, message).hint("name a place you may write to"));
+    }
+    Ok(())
+}
+
+fn directory(path: &Utf8Path) -> &Utf8Path {
+    path.parent().filter(|parent| !parent.as_str().is_empty()).unwrap_or(Utf8Path::new("."))
+}
+
+/// Writes a file: whole, synced, and only then under its name.
+pub(crate) fn write(path: &Utf8Path, bytes: &[u8], replace: bool) -> Result<(), Failure> {
+    let cannot = |error: std::io::Error| {
+        let message = format!("cannot write {path}");
+        Failure::new(Exit::Failed, message).because(error).hint("name a place you may write to")
+    };
+    let directory = directory(path);
+    let mut file = tempfile::Builder::new()
+        .prefix(".evenkeel-")
+        .permissions(std::fs::Permissions::from_mode(0o644))
+        .tempfile_in(directory)
+        .map_err(cannot)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).map_err(cannot)?;
+    let persisted = if replace { file.persist(path) } else { file.persist_noclobber(path) };
+    match persisted {
+        Err(error) if error.error.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(there_already(path));
+        }
+        persisted => persisted.map_err(|error| cannot(error.error))?,
+    };
+    fs_err::File::open(directory.as_std_path()).and_then(|open| open.sync_all()).map_err(cannot)
+}
+
+fn there_already(path: &Utf8Path) -> Failure {
+    Failure::new(Exit::Failed, format!("{path} is there already"))
+        .hint("nothing was written; --force replaces what is there")
+}
+
+fn unreadable(error: &std::io::Error) -> Failure {
+    let exit = if error.kind() == std::io::ErrorKind::NotFound {
+        Exit::NotFound
+    } else if error.kind() == std::io::ErrorKind::PermissionDenied {
+        Exit::Denied
+    } else {
+        Exit::Failed
+    };
+    Failure::new(exit, error.to_string()).hint("name a file that is there and that you may read")
+}

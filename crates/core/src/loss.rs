@@ -1,0 +1,84 @@
+//! What an act would destroy, spelled out for the person who is to sign it.
+//!
+//! Called when a pending item is raised. It names more rather than less: what cannot be read is said to be unknown,
+//! never left out.
+
+use std::collections::BTreeMap;
+
+use crate::action_kind::ActionKind;
+use crate::actual::{Guest, PRESENT, SnapshotPoint};
+use crate::sign::Loss;
+
+/// Everything an act with these parameters would destroy of a guest as it is now.
+pub fn losses(
+    op: ActionKind,
+    params: &BTreeMap<String, String>,
+    guest: &Guest,
+    snapshots: Option<&[SnapshotPoint]>,
+) -> Vec<Loss> {
+    match op {
+        ActionKind::Destroy => {
+            let mut lost = volumes(guest);
+            lost.extend(all_snapshots(snapshots));
+            lost
+        }
+        ActionKind::Rollback => {
+            let since = params.get("snapname").map_or("the snapshot", String::as_str);
+            vec![unknown(format!("everything written since {since}"))]
+        }
+        ActionKind::DeleteSnapshot => {
+            let name = params.get("snapname").map_or("?", String::as_str);
+            vec![unknown(format!("snapshot {name}"))]
+        }
+        ActionKind::DeleteVolume => {
+            let name = params.get("volume").cloned().unwrap_or_default();
+            let known =
+                guest.config.as_ref().ok().and_then(|config| *config.volumes().get(&name)?);
+            vec![Loss { what: format!("volume {name}"), size_bytes: known.map(|size| size.0) }]
+        }
+        // Which part of a write destroys is in its parameters, shown beside this.
+        ActionKind::SetConfig
+        | ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => Vec::new(),
+    }
+}
+
+fn volumes(guest: &Guest) -> Vec<Loss> {
+    match &guest.config {
+        Ok(config) => config
+            .volumes()
+            .into_iter()
+            .map(|(name, size)| Loss {
+                what: format!("volume {name}"),
+                size_bytes: size.map(|size| size.0),
+            })
+            .collect(),
+        Err(why) => vec![unknown(format!("all volumes; which is not known: {why}"))],
+    }
+}
+
+fn all_snapshots(snapshots: Option<&[SnapshotPoint]>) -> Vec<Loss> {
+    match snapshots {
+        Some(points) => points
+            .iter()
+            .filter(|point| point.name != PRESENT)
+            .map(|point| unknown(format!("snapshot {}", point.name)))
+            .collect(),
+        None => vec![unknown("all snapshots; which is not known".to_owned())],
+    }
+}
+
+fn unknown(what: String) -> Loss {
+    Loss { what, size_bytes: None }
+}

@@ -1,0 +1,78 @@
+//! Somebody with an SSH key: an operator, an attacker, or the host itself.
+//!
+//! Signs in memory what `ssh-keygen -Y sign` would sign, so that a run needs no process.
+
+use ed25519_dalek::{Signer as _, SigningKey};
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::wire::put_string;
+use evenkeel_core::sign::{
+    Envelope, KeyType, Namespace, Nonce, PendingItem, PublicKey, Role, Signer, SkPolicy, Statement,
+    Validity, Window, assemble, signed_bytes,
+};
+
+/// A key and its owner.
+#[derive(Clone)]
+pub struct Operator {
+    name: &'static str,
+    secret: SigningKey,
+    /// The public half.
+    pub key: PublicKey,
+}
+
+impl Operator {
+    /// The owner of the key with this seed.
+    pub fn new(name: &'static str, seed: u8) -> Self {
+        let secret = SigningKey::from_bytes(&[seed; 32]);
+        let mut blob = Vec::new();
+        put_string(&mut blob, KeyType::Ed25519.as_str().as_bytes());
+        put_string(&mut blob, secret.verifying_key().as_bytes());
+        let key = PublicKey::from_blob(&blob).expect("a key made of a seed is a good one");
+        Self { name, secret, key }
+    }
+
+    /// The owner as a trust store lists one.
+    pub fn signer(&self, role: Role) -> Signer {
+        Signer {
+            name: self.name.parse().expect("a name in a test is a name"),
+            role,
+            key: self.key.clone(),
+            validity: Validity::ALWAYS,
+            sk: SkPolicy::Presence,
+        }
+    }
+
+    /// These bytes, signed for this purpose, in an envelope.
+    pub fn seal(&self, namespace: Namespace, payload: &[u8]) -> String {
+        let made = self.secret.sign(&signed_bytes(namespace, payload));
+        let mut signature = Vec::new();
+        put_string(&mut signature, KeyType::Ed25519.as_str().as_bytes());
+        put_string(&mut signature, &made.to_bytes());
+        let armour =
+            assemble(&self.key, namespace, &signature).expect("one signature is not too long");
+        Envelope::seal(payload, &[&armour]).expect("a statement is not too long")
+    }
+
+    /// An approval of an item, valid for an hour from now.
+    pub fn approve(&self, item: &PendingItem, nonce: u128, now: UnixSeconds) -> String {
+        self.sign(&statement(item, nonce, now))
+    }
+
+    /// An approval of whatever a statement says.
+    pub fn sign(&self, statement: &Statement) -> String {
+        let bytes = statement.to_bytes().expect("a statement reads back");
+        self.seal(Namespace::Op, &bytes)
+    }
+}
+
+/// The statement that approves an item, valid for an hour from now.
+pub fn statement(item: &PendingItem, nonce: u128, now: UnixSeconds) -> Statement {
+    let nonce = Nonce::from_random(nonce.to_be_bytes()).expect("a nonce in a test is not zero");
+    let window = Window::new(now, now.plus(3_600)).expect("an hour is a window");
+    item.statement(nonce, window, "no longer needed")
+}
+
+impl std::fmt::Debug for Operator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operator").field("name", &self.name).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,161 @@
+//! What was signed is done once, and what was not is not done.
+
+use std::collections::BTreeMap;
+
+use evenkeel_agent::engine::{End, Submitted};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{OpResult, TrustVersion};
+use evenkeel_harness::{Operator, statement};
+
+use crate::support::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_first_ones_result() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new(), "nothing without a signature");
+        let item = item(engine).await;
+        assert_eq!(item.op, ActionKind::Destroy);
+        assert!(item.losses.iter().any(|loss| loss.what.contains("vm-100-disk")), "{item:?}");
+        let approval = anna().approve(&item, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let report = ended(engine, accepted).await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert!(!exists(&rig, "lxc/100"));
+        let again = engine.submit_approval(approval.as_bytes()).await?;
+        assert_eq!(again, Submitted::Replay { op: report.op, result: OpResult::Succeeded });
+        pass(engine, &absent).await?;
+        assert!(engine.pending().await?.is_empty());
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    let deletes =
+        writes(&rig, "lxc/100").iter().filter(|write| write.starts_with("DELETE")).count();
+    assert_eq!(deletes, 1, "{:?}", writes(&rig, "lxc/100"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_not_an_operator_moves_nothing() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let item = item(engine).await;
+        let stranger = Operator::new("mallory", 66);
+        let mut tampered = statement(&item, 9, now(&rig));
+        tampered.params.insert("purge".to_owned(), "1".to_owned());
+        let mut other_guest = statement(&item, 10, now(&rig));
+        other_guest.guest = "lxc/102".parse().unwrap();
+        let mut late = statement(&item, 11, now(&rig).minus(7_200));
+        late.reason = "too late".to_owned();
+        let mut old_trust = statement(&item, 12, now(&rig));
+        old_trust.trust_version = TrustVersion(0);
+        let mut elsewhere = statement(&item, 13, now(&rig));
+        elsewhere.host.id = "other".parse().unwrap();
+        for (envelope, reason) in [
+            (stranger.approve(&item, 8, now(&rig)), ReasonCode::UnknownSigner),
+            (vault().approve(&item, 8, now(&rig)), ReasonCode::RoleDenied),
+            (anna().sign(&tampered), ReasonCode::Stale),
+            (anna().sign(&other_guest), ReasonCode::NotPending),
+            (anna().sign(&late), ReasonCode::Expired),
+            (anna().sign(&old_trust), ReasonCode::TrustVersion),
+            (anna().sign(&elsewhere), ReasonCode::HostMismatch),
+            ("{}".to_owned(), ReasonCode::Envelope),
+        ] {
+            let Submitted::Refused(refusal) = engine.submit_approval(envelope.as_bytes()).await?
+            else {
+                panic!("{reason} was not refused");
+            };
+            assert_eq!(refusal.reason, reason, "{refusal}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let item = item(engine).await;
+        let approval = anna().approve(&item, 7, now(&rig));
+        rig.node.with(|sim| {
+            sim.happen(evenkeel_sim::Event::Reuse { guest: "lxc/100".parse().unwrap() });
+        });
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let report = ended(engine, accepted).await;
+        let End::Held { reason, .. } = &report.end else { panic!("{report:?}") };
+        assert!(
+            [ReasonCode::IdentityMismatch, ReasonCode::IdentityUnproven, ReasonCode::Stale]
+                .contains(reason),
+            "{report:?}"
+        );
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+    assert!(exists(&rig, "lxc/100"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn sixty_four_deliveries_at_once_are_one_act() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let item = item(engine).await;
+        let approval = anna().approve(&item, 7, now(&rig));
+        let first = engine.submit_approval(approval.as_bytes()).await?;
+        let Submitted::Accepted(op) = first else { panic!("{first:?}") };
+        for _ in 0..63 {
+            let again = engine.submit_approval(approval.as_bytes()).await?;
+            assert_eq!(again, Submitted::Replay { op, result: OpResult::InFlight });
+        }
+        ended(engine, first).await;
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    let deletes =
+        writes(&rig, "lxc/100").iter().filter(|write| write.starts_with("DELETE")).count();
+    assert_eq!(deletes, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
+    let rig = rig().await;
+    let guest: GuestId = "lxc/102".parse().unwrap();
+    let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
+    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let item = item(engine).await;
+        assert_eq!(item.params["stop"], "1");
+        assert_eq!(item.params["unprotect"], "1");
+        let approval = anna().approve(&item, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let report = ended(engine, accepted).await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    let sent = writes(&rig, "lxc/102");
+    assert_eq!(sent[sent.len() - 3..], ["POST stop", "PUT config", "DELETE 102"], "{sent:?}");
+}

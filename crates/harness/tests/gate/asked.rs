@@ -1,0 +1,149 @@
+//! Acts nobody declares are asked for, signed and done: snapshots, volumes, a protection.
+
+use std::collections::BTreeMap;
+
+use evenkeel_agent::engine::{End, Engine, OpReport};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_harness::Rig;
+
+use crate::support::*;
+
+fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// Asks, signs, submits and awaits.
+async fn done(
+    rig: &Rig,
+    engine: &mut Engine,
+    op: ActionKind,
+    guest: &str,
+    given: &[(&str, &str)],
+) -> OpReport {
+    let asked = engine.request(op, guest.parse().unwrap(), params(given)).await.unwrap();
+    let id = asked.unwrap();
+    let item = engine.pending().await.unwrap().remove(&id).unwrap().0;
+    let nonce = u128::from(rig.ambient.next()) + 1;
+    let approval = anna().approve(&item, nonce, now(rig));
+    let accepted = engine.submit_approval(approval.as_bytes()).await.unwrap();
+    ended(engine, accepted).await
+}
+
+fn snapshots(rig: &Rig, guest: &str) -> usize {
+    let guest: GuestId = guest.parse().unwrap();
+    rig.node.with(|sim| {
+        let found = sim.world.guests.values().find(|other| other.id == guest).unwrap();
+        found.config.snapshots.len()
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
+    let rig = rig().await;
+    foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
+    foreign(&rig, "PUT", "lxc/102/config", &[("description", "after it")]).await;
+    rig.live(async |engine| {
+        let report =
+            done(&rig, engine, ActionKind::Rollback, "lxc/102", &[("snapname", "before")]).await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        let report =
+            done(&rig, engine, ActionKind::DeleteSnapshot, "lxc/102", &[("snapname", "before")])
+                .await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert_eq!(snapshots(&rig, "lxc/102"), 0);
+    let sent = writes(&rig, "lxc/102");
+    assert_eq!(sent.iter().filter(|write| *write == "POST rollback").count(), 1, "{sent:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_is_not_there_is_not_asked_for() {
+    let rig = rig().await;
+    rig.live(async |engine| {
+        for name in ["gone", "current", ""] {
+            let given = params(&[("snapname", name)]);
+            let asked =
+                engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await?;
+            assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload);
+        }
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
+    let rig = rig().await;
+    let guest = "lxc/100".parse().unwrap();
+    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Power { guest, running: false }));
+    foreign(&rig, "PUT", "lxc/100/config", &[("delete", "mp0")]).await;
+    rig.live(async |engine| {
+        let report =
+            done(&rig, engine, ActionKind::DeleteVolume, "lxc/100", &[("slot", "unused0")]).await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        let given = params(&[("slot", "rootfs")]);
+        let asked =
+            engine.request(ActionKind::DeleteVolume, "lxc/100".parse().unwrap(), given).await?;
+        assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload);
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    let storage = rig.node.with(|sim| {
+        sim.records().iter().any(|record| record.mutating && record.path.contains("/storage/"))
+    });
+    assert!(!storage, "nothing is deleted through a storage");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protection_is_taken_off_by_signature_alone() {
+    let rig = rig().await;
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
+    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
+    let open = desired("guest.100 = { kind = \"lxc\", protection = false }");
+    rig.live(async |engine| {
+        pass(engine, &open).await?;
+        assert!(protected(&rig, "lxc/100"));
+        let item = item(engine).await;
+        let approval = anna().approve(&item, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let report = ended(engine, accepted).await;
+        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert!(!protected(&rig, "lxc/100"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_executor_or_needs_no_signature_is_not_asked_for() {
+    let rig = rig().await;
+    rig.live(async |engine| {
+        for (op, given, reason) in [
+            (ActionKind::WipeStorage, vec![], ReasonCode::NotExecutable),
+            (ActionKind::Decommission, vec![], ReasonCode::NotExecutable),
+            (ActionKind::Restore, vec![], ReasonCode::NotExecutable),
+            (ActionKind::SetConfig, vec![("cores", "2")], ReasonCode::NotPending),
+        ] {
+            let asked = engine.request(op, "lxc/102".parse().unwrap(), params(&given)).await?;
+            assert_eq!(asked.unwrap_err().reason, reason, "{op}");
+        }
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert!(rig.live(async |engine| engine.pending().await).await.unwrap().unwrap().is_empty());
+}

@@ -1,0 +1,8 @@
+//! Signed acts against the simulator: its request log is the oracle, and a refusal sends nothing.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod acts;
+mod asked;
+mod crash;
+mod lane;
+mod support;

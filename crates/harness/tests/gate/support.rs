@@ -1,0 +1,147 @@
+//! A node, an agent with signers, and what the request log tells.
+
+use evenkeel_agent::ambient::Ambient as _;
+use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, Submitted};
+use evenkeel_core::desired::Desired;
+use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::{PendingItem, Role};
+use evenkeel_harness::{Operator, Rig};
+use evenkeel_sim::{Scenario, Simulator};
+
+pub(crate) fn desired(text: &str) -> Desired {
+    let mut sources = Sources::default();
+    sources.add("guests.toml", text);
+    evenkeel_core::desired::load(&sources).unwrap()
+}
+
+pub(crate) fn anna() -> Operator {
+    Operator::new("anna", 1)
+}
+
+pub(crate) fn vault() -> Operator {
+    Operator::new("vault", 2)
+}
+
+/// A node with four guests, and a task older than anything that is raised.
+pub(crate) async fn rig() -> Rig {
+    let world = Scenario { guests: 4, ..Scenario::default() }.build();
+    let rig = Rig::new(Simulator::new(world), 1)
+        .judged_by(vec![anna().signer(Role::Operational), vault().signer(Role::Recovery)]);
+    let heal = desired("guest.102 = { kind = \"lxc\", run = \"running\" }");
+    rig.live(async |engine| pass(engine, &heal).await).await.unwrap().unwrap();
+    tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+    rig
+}
+
+pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<(), Fatal> {
+    let pass = match engine.pass(desired).await {
+        Ok(pass) => pass,
+        Err(error) => panic!("{error}"),
+    };
+    loop {
+        if let Event::Pass { id, .. } = engine.work().await?
+            && id == pass.id
+        {
+            return Ok(());
+        }
+    }
+}
+
+/// The one item that waits.
+pub(crate) async fn item(engine: &mut Engine) -> PendingItem {
+    let items = engine.pending().await.unwrap();
+    assert_eq!(items.len(), 1, "{items:?}");
+    items.into_values().next().unwrap().0
+}
+
+pub(crate) async fn ended(engine: &mut Engine, submitted: Submitted) -> OpReport {
+    let Submitted::Accepted(op) = submitted else {
+        panic!("not accepted: {submitted:?}");
+    };
+    loop {
+        if let Event::Op(report) = engine.work().await.unwrap()
+            && report.op == op
+        {
+            return *report;
+        }
+    }
+}
+
+pub(crate) fn now(rig: &Rig) -> UnixSeconds {
+    UnixSeconds(u64::try_from(rig.ambient.now().as_second()).unwrap())
+}
+
+/// Mutating requests about one guest, as method and last part of the path.
+pub(crate) fn writes(rig: &Rig, guest: &str) -> Vec<String> {
+    let guest: GuestId = guest.parse().unwrap();
+    rig.node.with(|sim| {
+        let of_guest =
+            |record: &&evenkeel_sim::Record| record.mutating && record.guest == Some(guest);
+        let told = sim.records().iter().filter(of_guest);
+        told.map(|record| format!("{} {}", record.method, record.path.rsplit('/').next().unwrap()))
+            .collect()
+    })
+}
+
+pub(crate) fn exists(rig: &Rig, guest: &str) -> bool {
+    let guest: GuestId = guest.parse().unwrap();
+    rig.node.with(|sim| sim.world.guests.values().any(|other| other.id == guest))
+}
+
+pub(crate) const ABSENT: &str = "guest.100 = { kind = \"lxc\", state = \"absent\" }";
+
+/// Drives a life for so many polls, then drops it: the crash. Whether it ended before.
+pub(crate) async fn crash_after<T>(polls: usize, life: impl Future<Output = T>) -> Option<T> {
+    let mut life = Box::pin(life);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return std::task::Poll::Ready(None);
+        }
+        left -= 1;
+        life.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Brings a run to its end after a crash: everything is settled, passes run until nothing is owed.
+pub(crate) async fn afterwards(rig: &Rig, declared: &Desired) {
+    rig.live(async |engine| {
+        while engine.is_settling() {
+            engine.work().await?;
+        }
+        for _ in 0..3 {
+            pass(engine, declared).await?;
+            while !engine.is_idle() {
+                engine.work().await?;
+            }
+            tokio::time::sleep(std::time::Duration::from_mins(2)).await;
+        }
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+}
+
+pub(crate) fn protected(rig: &Rig, guest: &str) -> bool {
+    let guest: GuestId = guest.parse().unwrap();
+    rig.node.with(|sim| {
+        let found = sim.world.guests.values().find(|other| other.id == guest);
+        found.is_some_and(|found| found.config.active.get("protection").is_some_and(|on| on == "1"))
+    })
+}
+
+/// A call by somebody else, and the tasks it leaves.
+pub(crate) async fn foreign(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
+    let (name, secret, _) = evenkeel_sim::TOKENS[2];
+    let target = format!("/api2/json/nodes/pve1/{path}");
+    let request = evenkeel_sim::Request::new(method, &target).token(&format!("{name}={secret}"));
+    let request = if method == "DELETE" { request } else { request.form(form) };
+    let outcome = rig.node.send(request).await;
+    let evenkeel_sim::Outcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(reply.status, 200, "{reply:?}");
+    tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+}
