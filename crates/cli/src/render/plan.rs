@@ -18,8 +18,11 @@ use evenkeel_core::classify::Class;
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
 
-use super::counted;
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
+use super::{counted, tamed};
+
+/// PVE takes no longer name; what is longer was not written by PVE.
+const NAME_SHOWN_MAX: usize = 255;
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
@@ -32,7 +35,8 @@ pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
 pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
     let mut text = String::new();
     for guest in &plan.guests {
-        let name = name_of(guest, actual).map(|name| format!(" {name}")).unwrap_or_default();
+        let name = name_of(guest, actual);
+        let name = name.map(|name| format!(" {}", tamed(name, NAME_SHOWN_MAX))).unwrap_or_default();
         writeln!(text, "{}{}", styled(GUEST, guest.guest), styled(FAINT, name)).expect(INFALLIBLE);
         let rows = rows(guest);
         let width = |column: fn(&Row) -> &String| {

@@ -34,7 +34,7 @@ fn waiting(node: &Node) -> String {
     let look = || {
         let run = ask(node, "pending", &["-o", "json"]);
         let told: serde_json::Value = serde_json::from_str(&run.stdout).ok()?;
-        Some(told["items"].get(0)?["id"].as_str()?.to_owned())
+        Some(told["items"].get(0)?["pending"].as_str()?.to_owned())
     };
     wait_for(|| format!("an item: {:?}", ask(node, "pending", &[])), look)
 }
@@ -143,6 +143,10 @@ fn n02_no_token_and_no_private_key_is_in_anything_a_full_run_leaves() {
     operator.generate("ed25519", "mallory");
     node.desk.write("trust.toml", &operator.desk.read("trust.toml"));
     with_trust(&node, "metrics.listen = \"127.0.0.1:0\"");
+    // A task older than the item: without one the node's list proves nothing.
+    let guest = "lxc/102".parse().unwrap();
+    node.happen(evenkeel_sim::Event::Power { guest, running: true });
+    ask(&node, "apply", &["-y"]).ends_with(0);
     unwanted(&node);
     crate::daemon::drift(&node, "lxc/102", "7");
     let agent = Agent::start(&node);

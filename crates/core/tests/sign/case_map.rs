@@ -30,6 +30,7 @@ fn every_case_of_v_p_and_t_is_in_the_map_and_every_test_of_the_map_exists() {
     sources(&root.join("tests/sign"), &mut code);
     sources(&root.join("src/sign"), &mut code);
     sources(&root.join("../cli/tests/e2e"), &mut code);
+    sources(&root.join("../harness/tests/gate"), &mut code);
     for agent in ["src", "src/authority", "src/journal", "tests/journal"] {
         sources(&root.join("../agent").join(agent), &mut code);
     }
