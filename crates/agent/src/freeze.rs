@@ -250,7 +250,9 @@ mod tests {
     fn apply_due(state: &mut State, state_dir: &StateDir) -> usize {
         let due = records_due(state_dir, state);
         let count = due.len();
-        due.into_iter().for_each(|record| state.apply(record).unwrap());
+        for record in due {
+            state.apply(record).unwrap();
+        }
         count
     }
 
@@ -272,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_is_private_and_a_link_in_its_place_freezes_and_is_not_followed() {
+    fn n09_the_file_is_private_and_a_link_in_its_place_freezes_and_is_not_followed() {
         use std::os::unix::fs::PermissionsExt as _;
         let (temporary, state) = directory();
         freeze(&state, &frozen("fire")).unwrap();

@@ -15,8 +15,10 @@ use std::thread::JoinHandle;
 
 use crate::ambient::Ambient;
 use crate::effective_clock::wall;
+use crate::freeze::records_due;
 use crate::journal::{
-    DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+    AppendError, DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
+    sync_parent,
 };
 
 /// Where it is if nobody says and we are root.
@@ -109,11 +111,15 @@ impl StateDir {
         }
     }
 
-    /// Makes the directory if there is none.
+    /// Makes the directory if there is none, with everything above it, so that a loss of power does not take it and
+    /// the journal in it away again.
     pub fn create(&self) -> Result<(), StateError> {
         use std::os::unix::fs::DirBuilderExt as _;
+        let missing: Vec<&Path> = self.path.ancestors().take_while(|path| !path.exists()).collect();
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.path);
-        made.map_err(|source| StateError::Directory { path: self.path.clone(), source })
+        let synced = || missing.iter().try_for_each(|path| sync_parent(path));
+        made.and_then(|()| synced())
+            .map_err(|source| StateError::Directory { path: self.path.clone(), source })
     }
 
     /// Opens the journal for writing: there is one writer, and everybody else is told so.
@@ -133,11 +139,37 @@ impl StateDir {
         })?;
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
-        let journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
+        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
+        self.tell_freezes(&mut journal, ambient.as_ref())?;
         let clock = std::sync::Arc::clone(ambient);
         let spawned = group::spawn(journal, move || wall(clock.as_ref()));
         let (handle, writer) = spawned.map_err(directory)?;
         Ok(OpenJournal { handle, writer })
+    }
+}
+
+impl StateDir {
+    /// Freezes and thaws that happened while nobody had the journal.
+    fn tell_freezes(
+        &self,
+        journal: &mut Journal<RealDisk>,
+        ambient: &dyn Ambient,
+    ) -> Result<(), StateError> {
+        for record in records_due(self, journal.state()) {
+            match journal.append(record, wall(ambient)) {
+                // On a full disk it waits for the next start: the freeze itself needs no record.
+                Ok(_) | Err(AppendError::Full) => {}
+                Err(AppendError::Failed(failure)) => {
+                    return Err(StateError::Journal(failure.into()));
+                }
+                Err(
+                    other @ (AppendError::Refused(_)
+                    | AppendError::TooLong { .. }
+                    | AppendError::Stopped),
+                ) => unreachable!("a short value is always taken: {other}"),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -150,7 +182,14 @@ impl StateError {
                 "name another with `dir` under [state] in agent.toml or --state, or run as its owner"
             }
             Self::NoMachine(_) => "systemd-machine-id-setup makes one",
-            Self::Journal(_) => "`evenkeel journal verify` shows the place; nothing was changed",
+            Self::Journal(JournalError::Disk(_)) => {
+                "nothing was sent; mend the disk of the state directory or make room on it, then start again"
+            }
+            Self::Journal(
+                JournalError::Damaged { .. }
+                | JournalError::Segments { .. }
+                | JournalError::OtherMachine { .. },
+            ) => "`evenkeel journal verify` shows the place; nothing was changed",
         }
     }
 }

@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
 mod fleet;
+mod gate;
 mod journal;
 mod measure;
 mod observe;
@@ -55,6 +56,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("journal", journal::run),
     ("queue", queue::run),
     ("verify", verify::run),
+    ("gate", gate::run),
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod oversight;
 mod signing;
 
 use std::net::SocketAddr;
@@ -7,8 +8,10 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
+pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use signing::{
     Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
 };
@@ -45,10 +48,22 @@ pub(crate) enum Verb {
     Run(Run),
     /// Show how the running agent stands: passes, guests, operations, journal
     Status(Status),
+    /// Show what waits for a signature
+    Pending(Pending),
+    /// Propose an act that nobody declares, to be signed
+    Request(Request),
+    /// Hand the agent an approval, a rotation or a recovery
+    Submit(Submit),
     /// Write desired files for guests that exist; a plan right after is empty
     Import(Import),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(Doctor),
+    /// Stop every change on this host until it is thawed; a running agent obeys at once
+    Freeze(Freeze),
+    /// Let changes go on
+    Thaw(Thaw),
+    /// Show who allowed or refused what, when, why and with which key
+    Audit(Audit),
     /// Show what was done and what came of it; check the journal; close an operation by hand
     Journal(Journal),
     /// Check desired files, and tell every mistake with its place
@@ -204,12 +219,53 @@ pub(crate) enum LogFormat {
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
-    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
-    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
-    pub(crate) config: Option<Utf8PathBuf>,
-    /// The state directory [default: `dir` under [state] in agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `pending`.
+#[derive(Debug, Args)]
+pub(crate) struct Pending {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// One item, by the beginning of its name; all if none is named
+    #[arg(value_name = "PENDING")]
+    pub(crate) id: Option<String>,
+    /// Write the item to this file, to be signed where the key is
+    #[arg(long, value_name = "FILE", requires = "id")]
+    pub(crate) out: Option<Utf8PathBuf>,
+    /// Replace the file if it is there already
+    #[arg(long, requires = "out")]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `request`.
+#[derive(Debug, Args)]
+pub(crate) struct Request {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
+    pub(crate) op: ActionKind,
+    /// To which guest, such as lxc/101
+    pub(crate) guest: GuestId,
+    /// Its parameters, such as snapname=before; what is left out is filled in from the guest
+    #[arg(value_name = "KEY=VALUE")]
+    pub(crate) params: Vec<String>,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `submit`.
+#[derive(Debug, Args)]
+pub(crate) struct Submit {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    /// An approval, a rotation or a recovery
+    pub(crate) file: Utf8PathBuf,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -258,7 +314,7 @@ pub(crate) enum JournalVerb {
     /// Check every line of every segment, archive included; change nothing
     Verify {
         #[command(flatten)]
-        state: StateDir,
+        place: Place,
         #[command(flatten)]
         output: Output,
     },
@@ -282,7 +338,7 @@ pub(crate) struct JournalList {
     #[arg(long, value_name = "N")]
     pub(crate) last: Option<usize>,
     #[command(flatten)]
-    pub(crate) state: StateDir,
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: Output,
 }
@@ -299,7 +355,7 @@ pub(crate) struct Resolve {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
     #[command(flatten)]
-    pub(crate) state: StateDir,
+    pub(crate) place: Place,
 }
 
 /// What an operator found.
@@ -309,15 +365,6 @@ pub(crate) enum Outcome {
     Succeeded,
     /// It did not happen
     Failed,
-}
-
-/// Where the agent keeps its state.
-#[derive(Debug, Args)]
-pub(crate) struct StateDir {
-    /// The state directory [default: /var/lib/evenkeel; for other users than root
-    /// `$XDG_STATE_HOME/evenkeel`]
-    #[arg(long = "state", env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) dir: Option<Utf8PathBuf>,
 }
 
 /// Arguments of `validate`.

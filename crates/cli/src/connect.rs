@@ -17,7 +17,7 @@ use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::id::NodeName;
 use secrecy::SecretString;
 
-use crate::cli::Connect;
+use crate::cli::{Connect, Place};
 use crate::error::{Exit, Failure};
 
 /// The variable that may hold the token itself.
@@ -126,6 +126,17 @@ pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeN
         [only] => Ok(only.node.clone()),
         _ => Err(Failure::new(Exit::Invalid, "it is not clear which node to look at")
             .hint("name it with --node, or set `node` under [pve] in agent.toml")),
+    }
+}
+
+impl Place {
+    /// The state directory that is named, or the configuration's. If it is named no configuration is read, so
+    /// that a mistake in one keeps nobody from freezing.
+    pub(crate) fn state_dir(&self) -> Result<StateDir, Failure> {
+        match &self.state {
+            Some(path) => Ok(StateDir::new(path.as_std_path())),
+            None => Ok(configuration_file(self.config.as_deref())?.state.state_dir()),
+        }
     }
 }
 

@@ -9,7 +9,6 @@ mod error;
 mod logging;
 mod render;
 mod signing;
-mod state;
 mod terminal;
 
 use std::process::ExitCode;
@@ -28,14 +27,20 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<Exit, Failure> {
     match verb {
-        Verb::Demo { headless: _ } => waiting(command::demo::run()),
+        Verb::Demo { headless } => waiting(command::demo::run(headless)),
         Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
         Verb::Apply(arguments) => waiting(command::apply::run(&arguments)),
         Verb::Run(arguments) => waiting(command::run::run(&arguments)),
         Verb::Status(arguments) => waiting(command::status::run(&arguments)),
+        Verb::Pending(arguments) => waiting(command::approvals::pending(&arguments)),
+        Verb::Request(arguments) => waiting(command::approvals::request(&arguments)),
+        Verb::Submit(arguments) => waiting(command::approvals::submit(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
+        Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
+        Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
+        Verb::Audit(arguments) => command::audit::run(&arguments),
         Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),

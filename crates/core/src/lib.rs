@@ -17,6 +17,7 @@ pub mod classify;
 pub mod desired;
 pub mod diagnostic;
 pub mod effect;
+pub mod gate;
 pub mod id;
 pub mod identity;
 pub mod import;

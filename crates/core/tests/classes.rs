@@ -28,7 +28,7 @@ const LEGEND: &str = "\
 ";
 
 #[test]
-fn the_class_of_every_key_and_part_is_pinned() {
+fn g08_the_class_of_every_key_and_part_is_pinned() {
     let mut text = LEGEND.to_owned();
     let releases = Release::CHECKED.map(|release| release.to_string());
     show_line("#", releases.each_ref().map(String::as_str), &mut text);

@@ -46,7 +46,7 @@ fn judge(
 const ACTS: &str = include_str!("cases/acts.txt");
 
 #[test]
-fn every_act_costs_what_the_table_says() {
+fn g03_g04_g06_g07_g08_g09_g10_every_act_costs_what_the_table_says() {
     let mut named = BTreeMap::new();
     let mut checked = 0;
     for line in ACTS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
@@ -115,7 +115,7 @@ const NO_OPS: &[&str] = &[
 ];
 
 #[test]
-fn a_call_that_is_no_op_of_ours_is_destructive() {
+fn g01_a_call_that_is_no_op_of_ours_is_destructive() {
     let seen = guest("lxc/101 stopped\ncores: 2");
     for op in NO_OPS {
         let judgement = judge(op, GuestKind::Lxc, &BTreeMap::new(), Target::Seen(&seen));
@@ -178,13 +178,13 @@ fn unknown_name() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn an_op_nobody_knows_is_destructive(op in any::<String>(), params in any_params(), guest in any_guest()) {
+    fn g01_an_op_nobody_knows_is_destructive(op in any::<String>(), params in any_params(), guest in any_guest()) {
         prop_assume!(op.parse::<ActionKind>().is_err());
         prop_assert_eq!(judge(&op, guest.id.kind, &params, Target::Seen(&guest)).class, Destructive);
     }
 
     #[test]
-    fn a_parameter_nobody_knows_is_destructive(
+    fn g02_g28_a_parameter_nobody_knows_is_destructive(
         name in unknown_name(), value in any_value(), mut params in any_params(), guest in any_guest(),
     ) {
         params.insert(name, value);
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_nobody_knows_is_not_deleted_or_reverted_unsigned(name in "zz[a-z0-9]{0,9}", guest in any_guest()) {
+    fn g02_a_key_nobody_knows_is_not_deleted_or_reverted_unsigned(name in "zz[a-z0-9]{0,9}", guest in any_guest()) {
         for verb in ["delete", "revert"] {
             let params = BTreeMap::from([(verb.to_owned(), format!("cores,{name}"))]);
             prop_assert_eq!(judge("set_config", guest.id.kind, &params, Target::Seen(&guest)).class, Destructive);
@@ -204,7 +204,7 @@ proptest! {
     }
 
     #[test]
-    fn a_part_nobody_knows_is_destructive(key in any_key(), part in "zz[a-z]{0,9}", guest in any_guest()) {
+    fn g02_a_part_nobody_knows_is_destructive(key in any_key(), part in "zz[a-z]{0,9}", guest in any_guest()) {
         let Some(found) = registry::find(guest.id.kind, &key) else { return Ok(()) };
         let registry::Format::Property(_) = found.key().format else { return Ok(()) };
         let params = BTreeMap::from([(key, format!("{part}=1"))]);
@@ -212,7 +212,7 @@ proptest! {
     }
 
     #[test]
-    fn every_act_has_a_class_and_a_reason(params in any_params(), guest in any_guest()) {
+    fn g28_every_act_has_a_class_and_a_reason(params in any_params(), guest in any_guest()) {
         for op in ActionKind::ALL {
             let judgement = judge(op.as_str(), guest.id.kind, &params, Target::Seen(&guest));
             prop_assert_eq!(judgement.why.is_empty(), judgement.class == Benign);
@@ -220,7 +220,7 @@ proptest! {
     }
 
     #[test]
-    fn without_provenance_a_destroy_is_destructive(params in any_params(), guest in any_guest()) {
+    fn g28_without_provenance_a_destroy_is_destructive(params in any_params(), guest in any_guest()) {
         for target in [Target::Seen(&guest), Target::Free, Target::Unknown] {
             prop_assert_eq!(judge("destroy", guest.id.kind, &params, target).class, Destructive);
         }
@@ -299,7 +299,7 @@ fn a_guest_our_journal_made_and_nobody_changed_is_ours_to_destroy() {
 }
 
 #[test]
-fn a_guest_that_is_not_as_our_journal_left_it_is_somebodys() {
+fn g14_g15_g16_a_guest_that_is_not_as_our_journal_left_it_is_somebodys() {
     let scratch = guest(SCRATCH);
     let provenance = journal(&[made(&scratch)]).provenance(scratch.id);
     for (what, text) in [
@@ -338,7 +338,7 @@ fn a_guest_that_is_not_as_our_journal_left_it_is_somebodys() {
 }
 
 #[test]
-fn parameters_that_reach_beyond_our_guest_are_destructive_even_so() {
+fn g11_g20_parameters_that_reach_beyond_our_guest_are_destructive_even_so() {
     let scratch = guest(SCRATCH);
     let provenance = journal(&[made(&scratch)]).provenance(scratch.id);
     for reaching in ["destroy-unreferenced-disks=1", "purge=1", "scratch=1", "provenance=ours"] {
@@ -348,7 +348,7 @@ fn parameters_that_reach_beyond_our_guest_are_destructive_even_so() {
 }
 
 #[test]
-fn a_tag_or_a_claim_is_no_provenance() {
+fn g12_g13_g21_a_tag_or_a_claim_is_no_provenance() {
     for tags in ["evenkeel-scratch", "Evenkeel-Scratch;ours", "agent-scratch,created-by-us"] {
         let claimed = guest(&format!(
             "{SCRATCH}\ntags: {tags}\ndescription: {{\"type\":\"op\",\"kind\":\"create\"}}"
@@ -358,7 +358,7 @@ fn a_tag_or_a_claim_is_no_provenance() {
 }
 
 #[test]
-fn a_creation_that_is_not_proved_makes_nothing_ours() {
+fn g18_g19_a_creation_that_is_not_proved_makes_nothing_ours() {
     let scratch = guest(SCRATCH);
     let id = scratch.id;
     let live = Some(identity(&scratch).unwrap());
@@ -397,7 +397,7 @@ fn a_creation_that_is_not_proved_makes_nothing_ours() {
 }
 
 #[test]
-fn our_own_changes_move_the_baseline_and_foreign_ones_end_it() {
+fn g15_our_own_changes_move_the_baseline_and_foreign_ones_end_it() {
     let scratch = guest(SCRATCH);
     let grown = guest(&format!("{SCRATCH}\nmp0: tank:vm-101-disk-1,mp=/data"));
     let (before, after) = (Some(identity(&scratch).unwrap()), Some(identity(&grown).unwrap()));
@@ -419,7 +419,7 @@ fn our_own_changes_move_the_baseline_and_foreign_ones_end_it() {
 }
 
 #[test]
-fn an_operators_word_closes_an_operation_and_proves_nothing() {
+fn g19_an_operators_word_closes_an_operation_and_proves_nothing() {
     let scratch = guest(SCRATCH);
     let op = OperationId::from_parts(1_700_000_000_000, 1);
     let mut ledger = Ledger::default();
@@ -431,4 +431,54 @@ fn an_operators_word_closes_an_operation_and_proves_nothing() {
         ledger.apply(&OpRecord { op, event }).unwrap();
     }
     assert_eq!(destroying(&scratch, &ledger.provenance(scratch.id), ""), Destructive);
+}
+
+/// Everything at once: whatever the op, the parameters and the journal, there is an answer; what nobody knows is
+/// destructive; and the journal can make a destroy of our own guest milder and nothing else.
+#[test]
+fn g28_every_op_every_subset_of_parameters_and_any_provenance_are_judged_and_only_a_destroy_is_milder()
+ {
+    const WORDS: [&str; 9] = [
+        "purge=0",
+        "destroy-unreferenced-disks=0",
+        "force=1",
+        "delete=mp0",
+        "cores=2",
+        "protection=0",
+        "snapname=a",
+        "size=16G",
+        "quantum=1",
+    ];
+    let scratch = guest(SCRATCH);
+    let live = Some(identity(&scratch).unwrap());
+    let destroyed = OpEvent::Succeeded { identity: None, warning: None };
+    let gone = (started(scratch.id, ActionKind::Destroy, live), destroyed);
+    let ours = journal(&[made(&scratch)]).provenance(scratch.id);
+    let was_ours = journal(&[made(&scratch), gone]).provenance(scratch.id);
+    let ops = ActionKind::ALL.iter().map(|op| op.as_str()).chain(["", "Destroy", "vzdump"]);
+    let mut milder = 0;
+    for op in ops {
+        for subset in 0_u32..1 << WORDS.len() {
+            let chosen = WORDS.iter().enumerate().filter(|(bit, _)| subset >> bit & 1 == 1);
+            let text: Vec<&str> = chosen.map(|(_, word)| *word).collect();
+            let params = params(&text.join(" "));
+            for target in [Target::Seen(&scratch), Target::Free, Target::Unknown] {
+                let class = |provenance: &Provenance| {
+                    let intent = Intent { op, kind: scratch.id.kind, params: &params, target };
+                    classify(&intent, provenance).class
+                };
+                let bare = class(&Provenance::none());
+                assert_eq!(class(&was_ours), bare, "{op} {text:?}: a former guest proves nothing");
+                if op.parse::<ActionKind>().is_err() || params.contains_key("quantum") {
+                    assert_eq!(class(&ours), Destructive, "{op} {text:?}");
+                }
+                if class(&ours) != bare {
+                    milder += 1;
+                    assert_eq!(op, "destroy", "{text:?}");
+                    assert!(matches!(target, Target::Seen(_)), "{text:?}");
+                }
+            }
+        }
+    }
+    assert_eq!(milder, 8, "a destroy with any of purge=0, unreferenced=0 and force=1");
 }

@@ -18,7 +18,7 @@ use evenkeel_core::diagnostic::{Diagnostic, Sources, Span};
 const CASES_MIN: usize = 30;
 
 #[test]
-fn every_malformed_file_is_told_as_written() {
+fn n12_every_malformed_file_is_told_as_written() {
     let mut cases = cases();
     cases.sort();
     let mut wrong = Vec::new();

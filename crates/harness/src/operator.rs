@@ -43,13 +43,17 @@ impl Operator {
 
     /// These bytes, signed for this purpose, in an envelope.
     pub fn seal(&self, namespace: Namespace, payload: &[u8]) -> String {
+        let armour = self.armour(namespace, payload);
+        Envelope::seal(payload, &[&armour]).expect("a statement is not too long")
+    }
+
+    /// The signature alone, for an envelope of several.
+    pub fn armour(&self, namespace: Namespace, payload: &[u8]) -> String {
         let made = self.secret.sign(&signed_bytes(namespace, payload));
         let mut signature = Vec::new();
         put_string(&mut signature, KeyType::Ed25519.as_str().as_bytes());
         put_string(&mut signature, &made.to_bytes());
-        let armour =
-            assemble(&self.key, namespace, &signature).expect("one signature is not too long");
-        Envelope::seal(payload, &[&armour]).expect("a statement is not too long")
+        assemble(&self.key, namespace, &signature).expect("one signature is not too long")
     }
 
     /// An approval of an item, valid for an hour from now.

@@ -3,12 +3,15 @@
 //! The whole agent is one future: dropping it at any await point is the crash. What survives is the disk and the
 //! node.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{Court, Engine, Fatal, Hands, Progress};
-use evenkeel_agent::journal::{Journal, JournalError, Limits, SimulatedDisk, Stamp, group};
+use evenkeel_agent::journal::{
+    Journal, JournalError, JournalHandle, Limits, SimulatedDisk, Stamp, group,
+};
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::Client;
 use evenkeel_core::lane::LaneLimits;
@@ -30,10 +33,16 @@ pub struct Rig {
     pub wire: Wire,
     /// The journal's disk.
     pub disk: SimulatedDisk,
+    /// The sizes at which the journal acts.
+    pub limits: Limits,
     /// The agent's clock and randomness.
     pub ambient: Arc<Seeded>,
     /// What judges destructive acts, if anything does.
     pub court: Option<Court>,
+    /// Whether an operator has frozen the host.
+    pub frozen: Arc<AtomicBool>,
+    /// The living agent's way to its journal: what an operator's verbs use.
+    pub journal: Arc<Mutex<Option<JournalHandle>>>,
     /// What was told while it happened, over all lives of the agent.
     pub progress: Arc<Mutex<Vec<Progress>>>,
 }
@@ -48,6 +57,9 @@ impl Rig {
             wire: Wire::new(node.clone(), format!("{name}={secret}")),
             node,
             disk: SimulatedDisk::default(),
+            limits: Limits::default(),
+            frozen: Arc::default(),
+            journal: Arc::default(),
             ambient: Arc::new(Seeded::new(unix, seed)),
             court: None,
             progress: Arc::default(),
@@ -59,19 +71,18 @@ impl Rig {
         &self,
         life: impl AsyncFnOnce(&mut Engine) -> Result<T, Fatal>,
     ) -> Result<Result<T, Fatal>, JournalError> {
-        let stamp = Stamp { machine: "rig".to_owned(), new_epoch: "first".to_owned() };
-        let now = self.ambient.now();
-        let journal = Journal::open(self.disk.clone(), stamp, Limits::default(), now)?;
+        let journal = self.open_journal(self.disk.clone())?;
         let (handle, requests) = group::channel();
+        *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
         let clock = Arc::clone(&self.ambient);
         let writer = requests.serve(journal, move || clock.now());
-        let listener = Arc::clone(&self.progress);
+        let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
         let hands = Hands {
             client: Client::new(Arc::new(self.wire.clone()), self.node_name()),
             journal: handle,
             ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
             owner: TOKENS[0].0.to_owned(),
-            frozen: Arc::new(|| false),
+            frozen: Arc::new(move || frozen.load(Ordering::Relaxed)),
             court: self.court.clone(),
             listener: Arc::new(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
@@ -107,6 +118,15 @@ impl Rig {
             policy: Policy::default(),
         });
         self
+    }
+
+    /// Opens the journal on a disk as the agent would.
+    pub fn open_journal(
+        &self,
+        disk: SimulatedDisk,
+    ) -> Result<Journal<SimulatedDisk>, JournalError> {
+        let stamp = Stamp { machine: "rig".to_owned(), new_epoch: "first".to_owned() };
+        Journal::open(disk, stamp, self.limits, self.ambient.now())
     }
 
     fn node_name(&self) -> evenkeel_core::id::NodeName {

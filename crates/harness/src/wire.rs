@@ -1,10 +1,12 @@
 //! Carries the client's requests to a simulator in the same process.
 //!
 //! The same outcomes as over a socket: a connection that breaks or an answer that never comes is unknown, a node
-//! that is down was never reached.
+//! that is down was never reached. The oracle of a run hears of every request before the node does, and of every
+//! answer before the agent does.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
 use evenkeel_agent::pve::error::{NotSent, Unknown};
@@ -12,6 +14,8 @@ use evenkeel_agent::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, R
 use evenkeel_sim::{Body, InProcess};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
+
+use crate::oracle::Oracle;
 
 /// As long as the real client waits for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
@@ -22,12 +26,33 @@ pub struct Wire {
     node: InProcess,
     token: String,
     down: Arc<AtomicBool>,
+    panics: Arc<AtomicU8>,
+    oracle: Option<Oracle>,
+}
+
+/// Where the next request that changes something makes its operation panic.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Panics {
+    /// Nowhere.
+    Never = 0,
+    /// Before the node has it.
+    BeforeSending = 1,
+    /// After the node has answered.
+    AfterAnswer = 2,
 }
 
 impl Wire {
     /// A wire that shows `user@realm!id=secret` with every request.
     pub fn new(node: InProcess, token: String) -> Self {
-        Self { node, token, down: Arc::default() }
+        let (down, panics) = (Arc::default(), Arc::default());
+        Self { node, token, down, panics, oracle: None }
+    }
+
+    /// The same wire, watched.
+    #[must_use]
+    pub fn watched_by(mut self, oracle: Oracle) -> Self {
+        self.oracle = Some(oracle);
+        self
     }
 
     /// Whether connections to the node are refused from now on.
@@ -35,11 +60,39 @@ impl Wire {
         self.down.store(down, Ordering::Relaxed);
     }
 
+    /// Makes the next operation that sends something panic.
+    pub fn panic_once(&self, panics: Panics) {
+        self.panics.store(panics as u8, Ordering::Relaxed);
+    }
+
+    fn panic_if(&self, request: &Request, here: Panics) {
+        let due = !request.is_read() && self.panics.load(Ordering::Relaxed) == here as u8;
+        if due {
+            self.panics.store(Panics::Never as u8, Ordering::Relaxed);
+            // Without the words a real panic prints: this one is wanted.
+            resume_unwind(Box::new("the harness made it panic"));
+        }
+    }
+
     async fn carry(&self, request: Request) -> Outcome {
+        // Each pause is a place where the agent can die: before the request has left, and after its effect.
+        tokio::task::yield_now().await;
+        self.panic_if(&request, Panics::BeforeSending);
         if self.down.load(Ordering::Relaxed) {
             let (server, detail) = ("the simulated node".to_owned(), "refused".to_owned());
             return Outcome::NotSent(NotSent::Connect { server, detail });
         }
+        let ticket = self.oracle.as_ref().map(|oracle| oracle.sent(&self.node, &request));
+        let outcome = self.deliver(&request).await;
+        if let (Some(oracle), Some(ticket)) = (&self.oracle, ticket) {
+            oracle.answered(&self.node, &ticket, &outcome);
+        }
+        tokio::task::yield_now().await;
+        self.panic_if(&request, Panics::AfterAnswer);
+        outcome
+    }
+
+    async fn deliver(&self, request: &Request) -> Outcome {
         let mut carried = evenkeel_sim::Request::new(request.method().as_str(), &request.target())
             .token(&self.token);
         if let Some(body) = request.body() {

@@ -22,6 +22,8 @@ pub struct Record {
     pub user: Option<String>,
     /// Milliseconds when the call was carried out; `None` if it was refused or never reached.
     pub executed_ms: Option<u64>,
+    /// Milliseconds when nobody worked on the call any more, however it ended; its task may still run.
+    pub ended_ms: Option<u64>,
     /// The status answered; `None` while it waits or if the connection broke.
     pub status: Option<u16>,
     /// The task it forked.

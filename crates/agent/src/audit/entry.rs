@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::sign::{Authority, Envelope, PublicKey, Rotation};
+use evenkeel_core::sign::{Authority, Envelope, PendingItem, PublicKey, Rotation};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -148,7 +148,7 @@ impl Reader {
                 Some(entry)
             }
             "decision" => Some(decision(&fields, entry)),
-            "pending" => Some(kept(&fields, Event::Pending, entry)),
+            "pending" => Some(pending(&fields, entry)),
             "approval" => Some(kept(&fields, Event::Approval, entry)),
             "trust" => Some(trust(&fields, entry)),
             // Transactions only group operations, and those are told.
@@ -285,6 +285,19 @@ fn kept(fields: &Map<String, Value>, event: Event, mut entry: Entry) -> Entry {
     entry
 }
 
+/// An item that waits, told from the bytes the host signed.
+fn pending(fields: &Map<String, Value>, entry: Entry) -> Entry {
+    let mut entry = kept(fields, Event::Pending, entry);
+    let sealed = fields.get("value").and_then(|value| value.get("envelope")).and_then(envelope);
+    if let Some(Ok(item)) = sealed.map(|sealed| PendingItem::parse(sealed.payload())) {
+        let name = text(fields, "key");
+        entry.guest = Some(item.guest.to_string());
+        entry.kind = item.op.to_string();
+        entry.why = format!("waits for a signature as {name}");
+    }
+    entry
+}
+
 /// A change of signers, told from the bytes that were signed.
 fn trust(fields: &Map<String, Value>, mut entry: Entry) -> Entry {
     entry.event = Event::Trust;
@@ -325,9 +338,13 @@ fn trust(fields: &Map<String, Value>, mut entry: Entry) -> Entry {
     entry
 }
 
+/// An envelope, kept as exact bytes or as its text.
 fn envelope(kept: &Value) -> Option<Envelope> {
-    let bytes: ExactBytes = serde_json::from_value(kept.clone()).ok()?;
-    Envelope::parse(&bytes.0).ok()
+    let text = kept.as_str()?;
+    match ExactBytes::try_from(text.to_owned()) {
+        Ok(bytes) => Envelope::parse(&bytes.0).ok(),
+        Err(_) => Envelope::parse(text.as_bytes()).ok(),
+    }
 }
 
 /// The names of keys that are signers after the rotation too.
@@ -344,8 +361,12 @@ fn signatures(value: Option<&Value>) -> Vec<Signature> {
     let list = value.and_then(Value::as_array).into_iter().flatten();
     let one = |value: &Value| {
         let fields = value.as_object()?;
-        let (name, key) = (text(fields, "name"), text(fields, "key"));
-        Some(Signature { name, key, touch: text(fields, "touch") })
+        let touch = match fields.get("touch") {
+            Some(Value::Bool(true)) => "touched".to_owned(),
+            None | Some(Value::Bool(false)) => String::new(),
+            Some(_) => text(fields, "touch"),
+        };
+        Some(Signature { name: text(fields, "name"), key: text(fields, "key"), touch })
     };
     list.filter_map(one).collect()
 }

@@ -58,7 +58,8 @@ fn entries(disk: &SimulatedDisk, filter: &Filter) -> Vec<Entry> {
 fn signed() -> Value {
     json!({
         "reason": "allowed_signed", "class": "destructive", "why": "signed by alice",
-        "signed_by": [{ "name": "alice", "key": "SHA256:abc", "touch": null }],
+        "signed_by": [{ "name": "alice", "key": "SHA256:abc", "touch": false },
+                      { "name": "bob", "key": "SHA256:def", "touch": true }],
         "nonce": "0102", "payload": "ffee", "statement_reason": "old test box",
     })
 }
@@ -132,9 +133,11 @@ fn a_signed_start_tells_key_nonce_payload_and_the_operator_s_own_words() {
     assert_eq!((entry.kind.as_str(), entry.class.as_str()), ("destroy", "destructive"));
     let signature = &entry.signed_by[0];
     assert_eq!((signature.name.as_str(), signature.key.as_str()), ("alice", "SHA256:abc"));
+    let touches: Vec<&str> = entry.signed_by.iter().map(|by| by.touch.as_str()).collect();
+    assert_eq!(touches, ["", "touched"]);
     let json = serde_json::to_value(&entry).unwrap();
     assert_eq!(json["event"], "started");
-    assert!(json.get("touch").is_none() && json["at"] == "2026-11-15T20:00:00Z");
+    assert!(json["signed_by"][0].get("touch").is_none() && json["at"] == "2026-11-15T20:00:00Z");
 }
 
 #[test]

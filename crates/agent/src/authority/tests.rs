@@ -114,6 +114,12 @@ fn apply(state: &mut State, record: &Kept) {
     state.apply(Record::Kept(record.clone())).unwrap();
 }
 
+fn apply_all(state: &mut State, records: &[Record]) {
+    for record in records {
+        state.apply(record.clone()).unwrap();
+    }
+}
+
 /// A state with one accepted rotation, and the trust file it follows.
 fn rotated() -> (tempfile::NamedTempFile, State, Accepted) {
     let (file, mut state) = (installed(1, &[alice(), vault()]), State::default());
@@ -195,22 +201,19 @@ fn t23_a_crash_at_any_disk_call_of_a_rotation_leaves_the_old_or_the_new_set() {
         drop(open(&disk).unwrap());
         let start = disk.calls();
         disk.fail_at(start + call, crate::journal::Fault::PowerLoss);
-        let done = open(&disk).and_then(|mut journal| {
-            let appended = journal.append(Record::Kept(record.clone()), now);
-            Ok(appended.is_ok())
-        });
+        let append = |mut journal: Journal<SimulatedDisk>| {
+            journal.append(Record::Kept(record.clone()), now).is_ok()
+        };
+        let done = open(&disk).is_ok_and(append);
         let subsets = (0..1_u64 << disk.uncertain().min(8)).map(|kept| disk.after_crash(kept, 0));
         let cuts = (0..=disk.growing()).step_by(97).map(|cut| disk.after_crash(u64::MAX, cut));
         for image in subsets.chain(cuts) {
             let journal = open(&image).unwrap();
             let version = load(&file, journal.state()).unwrap().version().unwrap();
-            assert!(
-                version == TrustVersion(2) || !matches!(done, Ok(true)),
-                "acknowledged and lost"
-            );
+            assert!(version == TrustVersion(2) || !done, "acknowledged and lost");
             seen.insert(version);
         }
-        if matches!(done, Ok(true)) {
+        if done {
             break;
         }
     }
@@ -278,10 +281,12 @@ fn a_link_that_is_bent_missing_or_not_understood_stops_the_start() {
     let value = |record: &Kept| record.value.clone().unwrap().value;
     let with = |records: &[Kept]| {
         let mut state = state.clone();
-        records.iter().for_each(|record| apply(&mut state, record));
+        for record in records {
+            apply(&mut state, record);
+        }
         load(&file, &state)
     };
-    assert_eq!(with(&[third.clone()]).unwrap().version(), Some(TrustVersion(3)));
+    assert_eq!(with(std::slice::from_ref(&third)).unwrap().version(), Some(TrustVersion(3)));
 
     let missing = [Kept::remove(Subject::Trust, "2"), third.clone()];
     assert!(with(&missing).is_err(), "the link between is missing");
@@ -327,13 +332,13 @@ fn root_replaces_the_whole_chain_by_a_file_of_a_higher_version_and_it_is_told() 
     let owed = authority.owed().to_vec();
     for done in 0..=owed.len() {
         let mut state = state.clone();
-        owed[..done].iter().for_each(|record| state.apply(record.clone()).unwrap());
+        apply_all(&mut state, &owed[..done]);
         let again = load(&newer, &state).unwrap();
         assert_eq!(again.trust(), authority.trust());
-        again.owed().iter().for_each(|record| state.apply(record.clone()).unwrap());
+        apply_all(&mut state, again.owed());
         assert_eq!(load(&newer, &state).unwrap().owed(), []);
     }
-    owed.into_iter().for_each(|record| state.apply(record).unwrap());
+    apply_all(&mut state, &owed);
     // Rotations go on from the new file.
     let accepted = accept(&authority, &to_bob(authority.trust().unwrap())).unwrap();
     apply(&mut state, &accepted.record);
@@ -352,7 +357,7 @@ fn another_trust_file_that_is_not_newer_stops_the_start() {
     // Once replaced, the former file is no way back either.
     let newer = installed(5, &[alice(), vault()]);
     let owed = load(&newer, &state).unwrap().owed().to_vec();
-    owed.into_iter().for_each(|record| state.apply(record).unwrap());
+    apply_all(&mut state, &owed);
     assert!(matches!(load(&former, &state), Err(AuthorityError::NotHigher { .. })));
 }
 

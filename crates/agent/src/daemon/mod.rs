@@ -13,6 +13,7 @@
 //! scrapers of the metrics have tasks of their own that end with it and can only read the board or ask the loop. A
 //! pass never waits for lanes, and nothing waits for a client.
 
+mod approvals;
 mod board;
 pub mod client;
 mod declared;
@@ -36,7 +37,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_core::id::NodeName;
+use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -183,6 +184,10 @@ struct Agent {
     said: Said,
     /// Who waits for the report of a pass.
     followers: BTreeMap<PassId, oneshot::Sender<Answer>>,
+    /// Its state directory.
+    state: StateDir,
+    /// Who waits for which signed act.
+    submitters: BTreeMap<OperationId, oneshot::Sender<Answer>>,
 }
 
 impl Agent {
@@ -197,12 +202,13 @@ impl Agent {
         let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
         let court = Court::open(&config, &state, &node, &journal).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
+        let frozen = state.clone();
         let hands = Hands {
             client: client.clone(),
             journal,
             ambient: Arc::clone(&ambient),
             owner,
-            frozen: Arc::new(move || state.is_frozen()),
+            frozen: Arc::new(move || frozen.is_frozen()),
             court: Some(court),
             listener: Arc::new(move |step| {
                 told::progress(&step);
@@ -226,6 +232,8 @@ impl Agent {
             metrics,
             said: Said::default(),
             followers: BTreeMap::new(),
+            submitters: BTreeMap::new(),
+            state,
         })
     }
 

@@ -29,6 +29,18 @@ impl Agent {
             Request::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
             Request::Resolve { op, outcome, note } => self.resolve(op, outcome, note).await?,
             Request::Reload {} => self.reload(ears),
+            Request::Submit { envelope } => {
+                self.take_approval(&envelope, answer).await?;
+                return Ok(ControlFlow::Continue(()));
+            }
+            Request::Pending {} => {
+                let _ = answer.send(self.pending().await?);
+                return Ok(ControlFlow::Continue(()));
+            }
+            Request::Request { op, guest, params } => {
+                let _ = answer.send(self.request(op, guest, params).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
             // The socket answers it from the board, so that it never waits for a pass.
             Request::Status {} => {
                 let message = "status is answered by the socket itself";

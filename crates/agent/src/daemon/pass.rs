@@ -19,6 +19,7 @@ use super::protocol::Answer;
 use super::status::DesiredStatus;
 use super::told;
 use crate::engine::{End, Event, Fatal, Pass, PassError, PassId, Preview};
+use crate::freeze;
 
 /// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
 /// a node that answers everything late is said to be unreadable.
@@ -40,6 +41,8 @@ pub(super) enum Looked {
 impl Agent {
     /// A pass that is due.
     pub(super) async fn pass(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
+        let state = self.state.clone();
+        self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
         self.read_desired();
         let Some(desired) = self.declared.desired() else {
             return self.rest(ears).await;
@@ -183,6 +186,11 @@ impl Agent {
         match event {
             Event::Op(report) => {
                 self.metrics.op(&report);
+                if let Some(submitter) = self.submitters.remove(&report.op) {
+                    // Whoever asked may have gone; the end is in the journal.
+                    let _ = submitter.send(Answer::Op { report: report.clone() });
+                    self.schedule.soon(Instant::now());
+                }
                 if let End::Stale { .. } = report.end {
                     self.schedule.soon(Instant::now());
                 }

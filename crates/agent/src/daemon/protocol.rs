@@ -13,14 +13,19 @@
 //! words. Both sides are of one program, but not always of one version: unknown fields of an answer are passed over,
 //! unknown fields of a request are refused.
 
-use evenkeel_core::id::OperationId;
+use std::collections::BTreeMap;
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::status::Status;
-use crate::engine::{Progress, Report};
+use crate::engine::{OpReport, Progress, RaisedBy, Report};
 
 /// The version of everything here.
 pub const VERSION: u64 = 1;
@@ -54,6 +59,23 @@ pub enum Request {
     },
     /// Configuration and desired files are read again.
     Reload {},
+    /// What waits for a signature.
+    Pending {},
+    /// Something that is not declared shall wait for a signature.
+    Request {
+        /// What.
+        op: ActionKind,
+        /// To which guest.
+        guest: GuestId,
+        /// With which parameters; what is left out is filled in from the guest.
+        #[serde(default)]
+        params: BTreeMap<String, String>,
+    },
+    /// An approval, a rotation or a recovery, by whatever hands it came.
+    Submit {
+        /// Its exact text.
+        envelope: String,
+    },
 }
 
 /// What it answers.
@@ -75,6 +97,28 @@ pub enum Answer {
         /// All of it.
         report: Box<Report>,
     },
+    /// What waits for a signature.
+    Pending {
+        /// All of it, oldest first.
+        items: Vec<PendingView>,
+    },
+    /// It waits for a signature now.
+    Raised {
+        /// Under this name.
+        id: PendingId,
+    },
+    /// What became of a signed act.
+    Op {
+        /// All of it.
+        report: Box<OpReport>,
+    },
+    /// That very statement was executed before.
+    Replay {
+        /// By this operation.
+        op: OperationId,
+        /// Which stands so.
+        result: OpResult,
+    },
     /// It is done.
     Done {
         /// What, in words.
@@ -82,6 +126,17 @@ pub enum Answer {
     },
     /// It is not done.
     Refused(Refused),
+}
+
+/// An item that waits, as an operator is handed it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingView {
+    /// Its name.
+    pub id: PendingId,
+    /// Who wants it.
+    pub from: RaisedBy,
+    /// The item and the host's signature; everything that is shown is read from here.
+    pub envelope: String,
 }
 
 /// Why something is not done.
@@ -114,6 +169,8 @@ pub enum RefusedCode {
     Invalid,
     /// There is no such operation.
     NotFound,
+    /// The gate said no.
+    Gate(ReasonCode),
     /// Proxmox VE could not be read, or something else went wrong.
     Failed,
 }
@@ -130,9 +187,14 @@ impl Answer {
     pub fn is_last(&self) -> bool {
         match self {
             Self::Progress { .. } => false,
-            Self::Status { .. } | Self::Report { .. } | Self::Done { .. } | Self::Refused(_) => {
-                true
-            }
+            Self::Status { .. }
+            | Self::Report { .. }
+            | Self::Pending { .. }
+            | Self::Raised { .. }
+            | Self::Op { .. }
+            | Self::Replay { .. }
+            | Self::Done { .. }
+            | Self::Refused(_) => true,
         }
     }
 }
@@ -161,7 +223,7 @@ pub fn read_request(line: &[u8]) -> Result<Request, Refused> {
         let hint = "use the `evenkeel` of the same version as the running agent";
         return Err(Refused::new(RefusedCode::Unknown, message, hint));
     }
-    let known = ["status", "apply", "resolve", "reload"];
+    let known = ["status", "apply", "resolve", "reload", "pending", "request", "submit"];
     match fields.get("request").and_then(Value::as_str) {
         Some(word) if known.contains(&word) => {}
         Some(_) | None => {
@@ -188,6 +250,13 @@ mod tests {
             Request::Apply { plan: Some(plan) },
             Request::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
             Request::Reload {},
+            Request::Pending {},
+            Request::Request {
+                op: ActionKind::Destroy,
+                guest: "lxc/101".parse().unwrap(),
+                params: [("purge".to_owned(), "0".to_owned())].into(),
+            },
+            Request::Submit { envelope: "{}".to_owned() },
         ] {
             assert_eq!(read_request(&to_line(&request)), Ok(request));
         }

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn changed_files_are_read_when_they_are_quiet_and_never_much_later() {
+    async fn n11_changed_files_are_read_when_they_are_quiet_and_never_much_later() {
         let start = Instant::now();
         let mut schedule = Schedule::new(MINUTE, start);
         schedule.succeeded(start, 100);

@@ -221,13 +221,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_user_and_root_may_ask() {
+    fn n09_only_the_same_user_and_root_may_ask() {
         assert!(may_ask(1000, 1000) && may_ask(0, 1000) && may_ask(0, 0));
         assert!(!may_ask(1001, 1000) && !may_ask(1000, 0));
     }
 
     #[tokio::test]
-    async fn a_socket_file_is_private_replaced_if_nobody_listens_and_removed_at_the_end() {
+    async fn n09_a_socket_file_is_private_replaced_if_nobody_listens_and_removed_at_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent.sock");
         let stale = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_file_that_is_no_socket_is_left_alone() {
+    async fn n09_a_file_that_is_no_socket_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent.sock");
         std::fs::write(&path, "precious").unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_is_bounded() {
+    async fn n05_a_request_is_bounded() {
         let endless = vec![b' '; REQUEST_BYTES_MAX + 10];
         let refused = request(&endless[..]).await.unwrap_err();
         assert_eq!(refused.message, "the request is too long");
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_says_nothing_is_sent_away() {
+    async fn n05_a_client_that_says_nothing_is_sent_away() {
         let (_silent, read) = tokio::io::duplex(64);
         let refused = request(read).await.unwrap_err();
         assert_eq!(refused.message, "no request came in time");

@@ -127,8 +127,14 @@ async fn try_once(
     hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let answer = send(hands, &cleared).await;
     drop(permit);
+    let told = answer.as_ref().ok().and_then(|taken| match taken {
+        Taken::Task(upid) => Some(upid.clone()),
+        Taken::Done => None,
+    });
     let (end, may_pass) = follow(hands, op, answer).await?;
-    let upid = load(hands, op).await?.and_then(|(operation, _)| operation.task);
+    let found = load(hands, op).await?.and_then(|(operation, _)| operation.task);
+    // A closed operation may be forgotten at once.
+    let upid = found.or(told);
     Ok(Tried { op, end, upid, started: true, may_pass })
 }
 

@@ -14,15 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_core::action_kind::ActionKind;
-use evenkeel_core::actual::{self, Coverage, Snapshot};
-use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::id::{GuestId, IdError, NodeName};
+use evenkeel_core::actual;
+use evenkeel_core::desired;
+use evenkeel_core::gate::{Site, Verdict, judge};
+use evenkeel_core::id::{GuestId, IdError};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
-use evenkeel_core::plan::{self, Action, Destroy, Held, SetConfig, Step, plan};
+use evenkeel_core::plan::{Action, Destroy, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::release::Release;
-use evenkeel_core::value::compare::Conventions;
 use serde_json::{Map, Value, json};
 
 use super::Hands;
@@ -42,14 +41,6 @@ pub(super) struct Order {
     pub(super) desired: Arc<desired::Guest>,
     /// The node it was planned for.
     pub(super) site: Site,
-}
-
-/// What a guest's plan needs to know of its node.
-#[derive(Debug, Clone)]
-pub(super) struct Site {
-    pub(super) node: NodeName,
-    pub(super) release: Release,
-    pub(super) conventions: Conventions,
 }
 
 /// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:
@@ -214,7 +205,13 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         }
         Err(error) => return Err(Stop::Refused(format!("the guest could not be read: {error}"))),
     };
-    let action = same_act(order, &fresh)?;
+    let action = match judge(&order.action, &order.desired, &fresh, &order.site) {
+        Verdict::Clear(action) => *action,
+        Verdict::Unneeded => return Err(Stop::Unneeded),
+        Verdict::Stale(why) => return Err(Stop::Stale(why)),
+        Verdict::Held(held) => return Err(Stop::Held(held.reason(), held.to_string())),
+        Verdict::Refused(problem) => return Err(Stop::Refused(problem.to_string())),
+    };
     let act = act(&action.step)?;
     let volumes_before = match &action.step {
         Step::SetConfig(_) => {
@@ -240,50 +237,6 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         before: before(&action, &fresh),
         volumes_before,
     })
-}
-
-/// The act that was planned, from a plan made of the guest as it is now: with its digest, and held by whatever
-/// holds it now.
-fn same_act(order: &Order, fresh: &actual::Guest) -> Result<Action, Stop> {
-    let Site { node, release, conventions } = order.site.clone();
-    let vmid = order.desired.id.vmid;
-    let desired = Desired { guests: [(vmid, desired::Guest::clone(&order.desired))].into() };
-    let actual = Snapshot {
-        node,
-        release,
-        conventions,
-        guests: [(vmid, fresh.clone())].into(),
-        elsewhere: BTreeMap::new(),
-        hidden: BTreeSet::new(),
-        coverage: Coverage::Whole,
-    };
-    let planned = plan(&desired, &actual, &plan::Context::default());
-    let Some(planned) = planned.guests.into_iter().next() else {
-        return Err(Stop::Unneeded);
-    };
-    let wanted = &order.action.step;
-    let slot = |step: &Step| step.params().remove("disk");
-    let alike: Vec<&Action> = planned
-        .actions
-        .iter()
-        .filter(|action| action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted))
-        .collect();
-    let same =
-        alike.iter().find(|action| action.step.params_but_digest() == wanted.params_but_digest());
-    if let Some(same) = same {
-        return match &same.held {
-            None => Ok(Action::clone(same)),
-            Some(held) => Err(Stop::Held(held.reason(), held.to_string())),
-        };
-    }
-    if let Some(other) = alike.first() {
-        let now = other.reasons().join(", ");
-        return Err(Stop::Stale(format!("the guest has changed since; now it would be: {now}")));
-    }
-    match planned.problems.first() {
-        Some(problem) => Err(Stop::Refused(problem.to_string())),
-        None => Err(Stop::Unneeded),
-    }
 }
 
 fn act(step: &Step) -> Result<Act, Stop> {

@@ -34,7 +34,7 @@ use std::time::Duration;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
-use evenkeel_core::sign::Nonce;
+use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
@@ -49,8 +49,9 @@ pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
-use crate::journal::{Note, Record};
+use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
+use approvals::Refusals;
 use execute::Told;
 use settle::{Settled, settle, why};
 
@@ -65,9 +66,10 @@ pub struct Engine {
     /// Which pass an operation belongs to, and what is said of it if it never runs.
     /// Approved acts belong to none.
     submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
-    /// Nonces whose act is in its lane.
-    signed: BTreeMap<Nonce, OperationId>,
+    /// Nonces whose act is in its lane, and the statement each was used for.
+    signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<Event>,
+    refusals: Refusals,
     next_pass: PassId,
 }
 
@@ -128,6 +130,7 @@ impl Engine {
             submitted: BTreeMap::new(),
             signed: BTreeMap::new(),
             told: VecDeque::new(),
+            refusals: Refusals::default(),
             next_pass: PassId::FIRST,
         };
         for operation in in_flight {
@@ -146,7 +149,9 @@ impl Engine {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
             }
+            // In a fixed order, so that a run can be replayed.
             tokio::select! {
+                biased;
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
             }
@@ -229,11 +234,24 @@ impl Engine {
         Ok(())
     }
 
+    /// Makes durable what is due by what the journal says; on a nearly full disk it stays due.
+    pub async fn keep_due(
+        &self,
+        due: impl FnOnce(&State) -> Vec<Record> + Send + 'static,
+    ) -> Result<(), Fatal> {
+        let due = self.hands.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
+        for record in due {
+            self.hands.begin(record).await?.ok();
+        }
+        Ok(())
+    }
+
     /// Awaits something that does not need the lanes, while they go on.
     async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Fatal> {
         tokio::pin!(other);
         loop {
             tokio::select! {
+                biased;
                 done = &mut other => return Ok(done),
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
@@ -271,7 +289,7 @@ impl Engine {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
-        self.signed.retain(|_, op| *op != job);
+        self.signed.retain(|_, (op, _)| *op != job);
         self.told.push_back(Event::Op(Box::new(report.clone())));
         let Some(pass) = pass else {
             return;
@@ -300,8 +318,9 @@ impl Engine {
     pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (hands, op) = (self.hands.clone(), *op);
-                let looking = async move { SettleEnd { op, ended: settle(&hands, op).await } };
+                let (hands, op, vmid) = (self.hands.clone(), *op, unsettled.vmid);
+                let looking =
+                    async move { SettleEnd { op, ended: settle_lane(&hands, op, vmid).await } };
                 self.settling.push(looking.boxed());
             }
         }
@@ -326,6 +345,17 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+/// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its
+/// first try; the one in doubt is the one the journal has not closed, and a guest never has two of those.
+async fn settle_lane(hands: &Hands, op: OperationId, vmid: VmId) -> Result<Option<Settled>, Fatal> {
+    let open = hands.journal.read(move |state, _| {
+        let mut in_flight = state.ledger().in_flight();
+        in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
+    });
+    let open = open.await.map_err(Fatal::Journal)?;
+    settle(hands, open.unwrap_or(op)).await
 }
 
 /// The next event of a queue; never if nothing runs.

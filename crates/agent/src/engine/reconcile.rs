@@ -14,6 +14,7 @@ use std::sync::Arc;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::gate::Site;
 use evenkeel_core::lane::{Job, Outcome, Refusal};
 use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
@@ -22,7 +23,7 @@ use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
 use super::explain::explain;
-use super::gate::{Order, Site};
+use super::gate::Order;
 use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};

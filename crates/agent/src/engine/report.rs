@@ -151,6 +151,11 @@ impl End {
         }
     }
 
+    /// Why it may not run now, as a code.
+    pub fn reason(&self) -> Option<ReasonCode> {
+        if let Self::Held { reason, .. } = self { Some(*reason) } else { None }
+    }
+
     /// What a person must hear; empty if it simply went well.
     pub fn words(&self) -> String {
         match self {

@@ -61,40 +61,41 @@ pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Sett
             | Decision::Doubt(_)
             | Decision::Closed => {
                 let identity = sight.guest.as_ref().and_then(|guest| identity(guest).ok());
-                if let Some(event) = decision.event(&operation.state, identity) {
-                    let event = with_words(event, sight.exit.as_ref());
-                    if !record_unless_closed(hands, op, event).await? {
-                        continue;
-                    }
-                }
+                let event = decision.event(&operation.state, identity);
+                let event = event.map(|event| with_words(event, sight.exit.as_ref()));
+                let Some(after) = journalled(hands, operation, event).await? else {
+                    sight.evidence = Evidence::default();
+                    continue;
+                };
                 let Decision::Adopt(upid) = &decision else {
                     let may_pass = sight.exit.as_ref().is_some_and(may_pass);
                     let warning = warning(&decision);
-                    let closed = load(hands, op).await?;
-                    return Ok(closed.map(|(operation, _)| Settled {
-                        operation,
-                        may_pass,
-                        warning,
-                    }));
+                    return Ok(Some(Settled { operation: after, may_pass, warning }));
                 };
-                adopted(hands, &operation, upid);
+                adopted(hands, &after, upid);
                 sight.evidence = Evidence::default();
             }
         }
     }
 }
 
-/// Writes what was found out; false if an operator closed the operation while it was being looked at.
-async fn record_unless_closed(
+/// The operation after the event, which is on disk; none if an operator closed it first. It is not read back: the
+/// journal may forget an operation as soon as it is closed.
+async fn journalled(
     hands: &Hands,
-    op: OperationId,
-    event: OpEvent,
-) -> Result<bool, Fatal> {
-    match hands.record(op, event).await {
-        Ok(()) => Ok(true),
-        Err(fatal @ Fatal::Journal(AppendError::Refused(_))) => {
-            let open = load(hands, op).await?.is_some_and(|(found, _)| found.is_in_flight());
-            if open { Err(fatal) } else { Ok(false) }
+    operation: Operation,
+    event: Option<OpEvent>,
+) -> Result<Option<Operation>, Fatal> {
+    let Some(event) = event else {
+        return Ok(Some(operation));
+    };
+    let after = operation.after(&event);
+    match hands.record(operation.id, event).await {
+        Ok(()) => Ok(after.ok()),
+        Err(Fatal::Journal(AppendError::Refused(_)))
+            if load(hands, operation.id).await?.is_none_or(|(now, _)| !now.is_in_flight()) =>
+        {
+            Ok(None)
         }
         Err(fatal) => Err(fatal),
     }

@@ -10,7 +10,7 @@ use evenkeel_core::actual::{Guest, SnapshotPoint};
 use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
-    TaskStatus, postcondition, search_tasks,
+    TaskStatus, is_candidate, leaves_task, postcondition, search_tasks,
 };
 
 use super::Hands;
@@ -192,8 +192,30 @@ async fn claimed_by_others(hands: &Hands, operation: &Operation) -> Result<BTree
 async fn lock(hands: &Hands, operation: &Operation) -> Lock {
     match hands.client.guest_status(operation.intent.guest).await {
         Ok(status) if status.lock.is_some() => Lock::Held,
+        Ok(_) => still_works(hands, operation).await,
+        Err(error) if is_gone(&error) => still_works(hands, operation).await,
+        Err(_) => Lock::Unreadable,
+    }
+}
+
+/// Most tasks hold only a lock file while they work. Of several that could be the operation's none is adopted, and
+/// yet one of them is: the lane must not open beside it.
+async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
+    if !leaves_task(operation, operation.furthest) {
+        return Lock::Free;
+    }
+    let filter = TaskFilter {
+        source: Some(TaskSource::Active),
+        limit: Some(TASKS_LISTED_MAX),
+        ..TaskFilter::default()
+    };
+    // The list of active tasks also shows those that have just ended.
+    let works = |task: &wire::TaskEntry| {
+        task.exit_status().is_none() && is_candidate(operation, &hands.owner, &task.upid)
+    };
+    match hands.client.tasks(&filter).await {
+        Ok(tasks) if tasks.iter().any(works) => Lock::Held,
         Ok(_) => Lock::Free,
-        Err(error) if is_gone(&error) => Lock::Free,
         Err(_) => Lock::Unreadable,
     }
 }

@@ -6,6 +6,7 @@
 //! back, its record stays.
 
 use std::io;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,11 @@ const GATHER_MAX: Duration = Duration::from_micros(100);
 #[derive(Debug, Clone)]
 pub struct JournalHandle {
     requests: mpsc::Sender<Request>,
+    failure: Failure,
 }
+
+/// What ended the writer, for those whose request it never answered.
+type Failure = Arc<OnceLock<DiskFailure>>;
 
 impl JournalHandle {
     /// Resolves when the record is on disk, or was refused. Dropping the future before it resolves
@@ -42,8 +47,8 @@ impl JournalHandle {
     pub async fn append(&self, record: Record) -> Result<Head, AppendError> {
         let (answer, answered) = oneshot::channel();
         let request = Request::Append { encoded: Box::new(Encoded::new(record)), answer };
-        self.requests.send(request).await.map_err(|_| AppendError::Stopped)?;
-        answered.await.map_err(|_| AppendError::Stopped)?
+        self.requests.send(request).await.map_err(|_| self.stopped())?;
+        answered.await.map_err(|_| self.stopped())?
     }
 
     /// Asks a question about the state. Everything the answer rests on is on disk.
@@ -56,15 +61,20 @@ impl JournalHandle {
             // The one who asked may have gone; then nobody misses the answer.
             let _ = answer.send(question(state, head));
         });
-        self.requests.send(Request::Read(ask)).await.map_err(|_| AppendError::Stopped)?;
-        answered.await.map_err(|_| AppendError::Stopped)
+        self.requests.send(Request::Read(ask)).await.map_err(|_| self.stopped())?;
+        answered.await.map_err(|_| self.stopped())
+    }
+
+    /// Why the writer is gone. Whoever hears of it first tells the operator, so all must know.
+    fn stopped(&self) -> AppendError {
+        self.failure.get().cloned().map_or(AppendError::Stopped, AppendError::Failed)
     }
 
     /// The mark of time, after a look at the clock.
     pub async fn clock_mark(&self) -> Result<Timestamp, AppendError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Mark(answer)).await.map_err(|_| AppendError::Stopped)?;
-        answered.await.map_err(|_| AppendError::Stopped)
+        self.requests.send(Request::Mark(answer)).await.map_err(|_| self.stopped())?;
+        answered.await.map_err(|_| self.stopped())
     }
 }
 
@@ -79,12 +89,16 @@ enum Request {
 
 /// The other end of the handles.
 #[derive(Debug)]
-pub struct Requests(mpsc::Receiver<Request>);
+pub struct Requests {
+    received: mpsc::Receiver<Request>,
+    failure: Failure,
+}
 
 /// A handle, and the requests made through it and its clones.
 pub fn channel() -> (JournalHandle, Requests) {
     let (requests, received) = mpsc::channel(QUEUE_MAX);
-    (JournalHandle { requests }, Requests(received))
+    let failure = Failure::default();
+    (JournalHandle { requests, failure: Arc::clone(&failure) }, Requests { received, failure })
 }
 
 /// Starts the writer's thread. It ends when the last handle is dropped, or with the failure that
@@ -108,7 +122,7 @@ impl Requests {
         mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
         let mut answered = 0;
-        while let Some(first) = self.0.blocking_recv() {
+        while let Some(first) = self.received.blocking_recv() {
             self.gather(answered);
             answered = self.serve_batch(&mut journal, first, now().into())?;
         }
@@ -120,7 +134,7 @@ impl Requests {
     /// never kept waiting.
     fn gather(&self, answered: usize) {
         let begin = Instant::now();
-        while self.0.len() + 1 < answered && begin.elapsed() < GATHER_MAX {
+        while self.received.len() + 1 < answered && begin.elapsed() < GATHER_MAX {
             thread::yield_now();
         }
     }
@@ -131,7 +145,7 @@ impl Requests {
         mut journal: Journal<D>,
         mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
-        while let Some(first) = self.0.recv().await {
+        while let Some(first) = self.received.recv().await {
             self.serve_batch(&mut journal, first, now().into())?;
         }
         Ok(())
@@ -160,10 +174,14 @@ impl Requests {
                 Request::Mark(answer) => marks.push(answer),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
-            next = if full { None } else { self.0.try_recv().ok() };
+            next = if full { None } else { self.received.try_recv().ok() };
         }
         let committed = journal.commit();
         let answered = waiting.len();
+        if let Err(failure) = &committed {
+            // Before anybody can notice that there is no answer. The first failure is the one that counts.
+            let _ = self.failure.set(failure.clone());
+        }
         for (answer, head) in waiting {
             let result = committed.clone().map(|()| head).map_err(AppendError::Failed);
             drop(answer.send(result));

@@ -44,6 +44,7 @@ pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
 pub use mark::{Wall, seconds};
+pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Details, Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
 pub use redact::MASK;

@@ -5,11 +5,11 @@
 //! edit the journal can make a destroy look benign.
 
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use fs_err as fs;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+use fs_err::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use super::disk::{Disk, Files};
@@ -30,6 +30,24 @@ impl ReadOnlyDirectory {
         }
         check_private(&path, &found)?;
         Ok(Self { path })
+    }
+
+    /// Why this file system may not keep what it was told to keep, if it may not. The journal works
+    /// there; whoever starts it tells a person.
+    pub fn doubt(&self) -> io::Result<Option<&'static str>> {
+        Ok(doubt_of(rustix::fs::statfs(&self.path)?.f_type))
+    }
+}
+
+/// By the numbers of the kernel's `magic.h`, which never change.
+fn doubt_of(file_system: rustix::fs::FsWord) -> Option<&'static str> {
+    match file_system {
+        0x0102_1994 | 0x8584_58f6 => Some("it is in memory, and does not survive a restart"),
+        0x6969 | 0x517b | 0xff53_4d42 | 0xfe53_4d42 | 0x0102_1997 => {
+            Some("it is on another machine, whose locks and syncs are only promises")
+        }
+        0x6573_5546 => Some("it is a program's (FUSE), whose locks and syncs are only promises"),
+        _ => None,
     }
 }
 
@@ -80,6 +98,11 @@ impl RealDisk {
         Ok(Self { files, directory, open: None })
     }
 
+    /// See [`ReadOnlyDirectory::doubt`].
+    pub fn doubt(&self) -> io::Result<Option<&'static str>> {
+        self.files.doubt()
+    }
+
     fn file(&mut self, name: &str) -> io::Result<&fs::File> {
         if self.open.as_ref().is_none_or(|(open, _)| open != name) {
             let path = self.files.path.join(name);
@@ -106,7 +129,7 @@ impl Files for RealDisk {
 
 impl Disk for RealDisk {
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.file(name)?.file().write_all_at(bytes, offset)
+        self.file(name)?.write_all_at(bytes, offset)
     }
 
     fn truncate(&mut self, name: &str, length: u64) -> io::Result<()> {
@@ -137,7 +160,12 @@ impl Disk for RealDisk {
     }
 
     fn allocate(&mut self, name: &str, bytes: u64) -> io::Result<()> {
-        Ok(rustix::fs::fallocate(self.file(name)?.file(), FallocateFlags::empty(), 0, bytes)?)
+        let file = self.file(name)?;
+        rustix::fs::fallocate(file.file(), FallocateFlags::empty(), 0, bytes).map_err(|error| {
+            let error = io::Error::from(error);
+            let path = file.path().display();
+            io::Error::new(error.kind(), format!("failed to allocate file `{path}`: {error}"))
+        })
     }
 }
 
@@ -146,7 +174,8 @@ fn no_follow() -> i32 {
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).bits().cast_signed()
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
+/// Makes the name of a new directory survive a crash.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(parent) if parent != Path::new("") => fs::File::open(parent)?.sync_all(),
         Some(_) | None => fs::File::open(".")?.sync_all(),
@@ -175,4 +204,32 @@ fn check_private(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
 
 fn refused(path: &Path, why: &str) -> io::Error {
     io::Error::other(format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn j18_memory_and_network_are_doubted_and_disks_are_not() {
+        let (ext4, btrfs, xfs, zfs) = (0xef53, 0x9123_683e, 0x5846_5342, 0x2fc1_2fc1);
+        for disk in [ext4, btrfs, xfs, zfs] {
+            assert_eq!(doubt_of(disk), None, "{disk:x}");
+        }
+        let (tmpfs, nfs, cifs, fuse) = (0x0102_1994, 0x6969, 0xff53_4d42, 0x6573_5546);
+        for other in [tmpfs, nfs, cifs, fuse] {
+            assert!(doubt_of(other).is_some(), "{other:x}");
+        }
+    }
+
+    #[test]
+    fn j18_a_journal_in_memory_is_known_as_such() {
+        let memory = Path::new("/dev/shm");
+        if !memory.is_dir() || rustix::fs::statfs(memory).unwrap().f_type != 0x0102_1994 {
+            return;
+        }
+        let directory = tempfile::tempdir_in(memory).unwrap();
+        let disk = RealDisk::open(directory.path().join("journal")).unwrap();
+        assert!(disk.doubt().unwrap().is_some_and(|why| why.contains("memory")));
+    }
 }

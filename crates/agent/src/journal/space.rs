@@ -34,8 +34,8 @@ impl Space {
     /// Measures the space, and takes the reserve (again) when there is plenty.
     pub(super) fn look(&mut self, disk: &mut impl Disk) -> io::Result<()> {
         let mut free = disk.free_bytes()?;
-        let needed = if self.found { self.reserve_bytes } else { 2 * self.reserve_bytes };
-        if !self.held && free >= needed {
+        // One that was left whole costs nothing to take, however full the disk is by now.
+        if !self.held && (self.found || free >= 2 * self.reserve_bytes) {
             match disk.allocate(RESERVE, self.reserve_bytes) {
                 Ok(()) => self.held = true,
                 Err(error) if is_full(&error) => {}
@@ -49,7 +49,7 @@ impl Space {
 
     /// Gives the reserve back if `error` says that the disk is full; any other error comes back.
     pub(super) fn release(&mut self, disk: &mut impl Disk, error: io::Error) -> io::Result<()> {
-        if !is_full(&error) || !self.held {
+        if !is_full(&error) || !(self.held || self.found) {
             return Err(error);
         }
         (self.held, self.found, self.low) = (false, false, true);

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_from_a_set_that_has_an_error() {
+    fn n12_nothing_is_taken_from_a_set_that_has_an_error() {
         let directory = directory(&[
             ("good.toml", b"[guest.101]\nkind = \"lxc\"\n"),
             ("no-text.toml", b"\xff\xfe"),
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_an_error_and_not_an_empty_desired_state() {
+    fn n12_what_is_not_there_is_an_error_and_not_an_empty_desired_state() {
         let empty = directory(&[("notes.txt", b"")]);
         assert!(matches!(load(empty.path()), Err(DirError::Empty(_))));
         assert!(matches!(load(&empty.path().join("nope")), Err(DirError::NotFound(_))));

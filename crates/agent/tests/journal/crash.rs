@@ -9,19 +9,27 @@ use super::support::{Expected, by_extent, history, note, now, open, run, script}
 /// So many subsets are always looked at, all of them.
 const UNCERTAIN_MAX: u32 = 14;
 
-/// Calls `check` with every disk a crash now may leave behind: every subset of the uncertain things, and
-/// every length of what was growing. Both together only in the whole run, where time does not matter.
-fn each_image(disk: &SimulatedDisk, mut check: impl FnMut(&SimulatedDisk)) -> u64 {
+/// How densely lengths are tried.
+#[derive(Debug, Clone, Copy)]
+struct Steps {
+    /// Where everything that was written is there, up to the length.
+    prefix: usize,
+    /// Where some of it is lost as well.
+    mixed: usize,
+}
+
+/// Calls `check` with every disk a crash now may leave behind: every subset of the uncertain things, each
+/// with the lengths of what was growing.
+fn each_image(disk: &SimulatedDisk, steps: Steps, mut check: impl FnMut(&SimulatedDisk)) -> u64 {
     let uncertain = disk.uncertain();
     assert!(
         uncertain <= UNCERTAIN_MAX,
         "{uncertain} uncertain things are too many to try them all"
     );
     let everything = (1_u64 << uncertain) - 1;
-    let (lengths, mixed) = by_extent((23, usize::MAX), (1, 97), (1, 1));
     let mut images = 0;
     for kept in 0..=everything {
-        let step = if kept == everything { lengths } else { mixed };
+        let step = if kept == everything { steps.prefix } else { steps.mixed };
         for cut in (0..=disk.growing()).step_by(step) {
             check(&disk.after_crash(kept, cut));
             images += 1;
@@ -30,12 +38,16 @@ fn each_image(disk: &SimulatedDisk, mut check: impl FnMut(&SimulatedDisk)) -> u6
     images
 }
 
+/// Only the full length.
+const NONE_BUT_WHOLE: usize = usize::MAX;
+
 /// The same records in other batches: few that are long, so that many sectors are lost together.
 fn in_long_batches() -> Vec<Vec<Record>> {
     script().chunks(4).map(<[_]>::concat).collect()
 }
 
-fn crash_at_every_call(batches: &[Vec<Record>]) {
+/// Says how much was tried.
+fn crash_at_every_call(batches: &[Vec<Record>], steps: Steps) -> String {
     let records = batches.concat();
     let expected = Expected::of(&records);
     let calls = {
@@ -52,35 +64,39 @@ fn crash_at_every_call(batches: &[Vec<Record>]) {
         disk.fail_at(call, Fault::PowerLoss);
         let (acknowledged, _) = run(&disk, batches);
         most = most.max(disk.uncertain());
-        images += each_image(&disk, |image| {
+        images += each_image(&disk, steps, |image| {
             ends.insert(expected.check_start(image, acknowledged));
         });
     }
-    println!("{images} crash images over {calls} calls, up to {most} uncertain things at once");
     assert_eq!(ends.len(), records.len() + 1, "a crash can leave any number of records");
+    format!("{images} crash images over {calls} calls, up to {most} uncertain things at once")
 }
 
 #[test]
 fn j01_after_a_crash_at_any_call_with_any_unsynced_bytes_lost_nothing_acknowledged_is_missing() {
-    crash_at_every_call(&script());
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (1, 97), (1, 1));
+    println!("{}", crash_at_every_call(&script(), Steps { prefix, mixed }));
 }
 
 #[test]
 fn j01_the_same_with_batches_of_many_sectors() {
-    crash_at_every_call(&in_long_batches());
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (1, 97), (1, 7));
+    println!("{}", crash_at_every_call(&in_long_batches(), Steps { prefix, mixed }));
 }
 
 #[test]
 fn j01_a_crash_during_recovery_is_recovered_from() {
     let expected = Expected::of(&script().concat());
-    let every = by_extent(41, 41, 1);
+    let every = by_extent(41, 7, 1);
+    let (prefix, mixed) = by_extent((23, NONE_BUT_WHOLE), (23, NONE_BUT_WHOLE), (7, 97));
+    let steps = Steps { prefix, mixed };
     let mut rounds = 0_u64;
     let mut checked = 0_u64;
     for call in 0..50 {
         let disk = SimulatedDisk::default();
         disk.fail_at(call, Fault::PowerLoss);
         let (acknowledged, _) = run(&disk, &script());
-        let step = by_extent(41 * 23, 41 * 23, 23);
+        let step = by_extent(943, 943, 23);
         let torn = (1..disk.growing()).step_by(step).map(|cut| disk.after_crash(u64::MAX, cut));
         let torn = torn.chain([disk.after_crash(0b1010_1010, 0), disk.after_crash(0b101, 0)]);
         for image in torn {
@@ -90,9 +106,9 @@ fn j01_a_crash_during_recovery_is_recovered_from() {
                 if open(&image).is_ok() {
                     break;
                 }
-                each_image(&image, |image| {
+                each_image(&image, steps, |image| {
                     rounds += 1;
-                    if rounds % every == 0 {
+                    if rounds.is_multiple_of(every) {
                         expected.check_start(image, acknowledged);
                         checked += 1;
                     }

@@ -117,6 +117,23 @@ fn the_reserve_of_the_process_before_counts_after_a_restart() {
 }
 
 #[test]
+fn after_a_restart_on_a_full_disk_operations_are_closed_from_the_reserve_of_the_process_before() {
+    let disk = SimulatedDisk::default();
+    let mut journal = open(&disk).unwrap();
+    for number in 0..4 {
+        journal.append(started(number, 100 + u32::try_from(number).unwrap(), None), now()).unwrap();
+    }
+    disk.limit_space(Some(0));
+    let mut journal = open(&disk).unwrap();
+    let error = journal.append(started(4, 104, None), now()).unwrap_err();
+    assert!(matches!(error, AppendError::Full));
+    for number in 0..4 {
+        journal.append(succeeded(number), now()).unwrap();
+    }
+    assert_eq!(open(&disk).unwrap().state().ledger().in_flight().count(), 0);
+}
+
+#[test]
 fn a_full_disk_still_starts_and_reads() {
     let disk = SimulatedDisk::default();
     run(&disk, &script());

@@ -138,14 +138,20 @@ async fn a_failed_sync_fails_every_waiter_of_the_batch_and_ends_the_writer() {
         tokio::spawn(async move { handle.append(note(&format!("{number}"))).await })
     });
     let appends: Vec<_> = appends.collect();
-    drop(handle);
+    let read = tokio::spawn({
+        let handle = handle.clone();
+        async move { handle.read(|_, head| head).await }
+    });
     tokio::task::yield_now().await;
     // The next calls are the reserve, the write and the sync.
     disk.fail_at(disk.calls() + 2, Fault::Io);
     requests.serve(journal, now).await.unwrap_err();
     for append in appends {
-        assert!(append.await.unwrap().unwrap_err().is_fatal());
+        assert!(matches!(append.await.unwrap().unwrap_err(), AppendError::Failed(_)));
     }
+    // Whoever hears of it first tells the operator: all know what the disk said, also those who come too late.
+    assert!(matches!(read.await.unwrap().unwrap_err(), AppendError::Failed(_)));
+    assert!(matches!(handle.append(note("later")).await.unwrap_err(), AppendError::Failed(_)));
     assert!(history(&disk.after_crash(0, 0)).is_empty());
 }
 

@@ -196,15 +196,7 @@ fn exit(report: &Report) -> Exit {
         .holds
         .iter()
         .map(|hold| hold.reason)
-        .chain(ends.iter().filter_map(|end| match end {
-            End::Held { reason, .. } => Some(*reason),
-            End::Succeeded { .. }
-            | End::Unneeded
-            | End::Stale { .. }
-            | End::Failed { .. }
-            | End::Unknown { .. }
-            | End::Skipped => None,
-        }))
+        .chain(ends.iter().filter_map(|end| end.reason()))
         .collect();
     let later = ends.iter().any(|end| matches!(end, End::Stale { .. }))
         || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);

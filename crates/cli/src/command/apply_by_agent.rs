@@ -77,13 +77,24 @@ async fn follow(state: &StateDir, plan: SavedPlan, arguments: &cli::Apply) -> Re
             Answer::Report { report } => {
                 return tell_report(&report, arguments).map_err(Asked::Failed);
             }
-            Answer::Refused(refused) => return Err(Asked::Failed(refused.into())),
-            Answer::Status { .. } | Answer::Done { .. } => {
-                let message = "the running agent answered something else";
-                return Err(Asked::Failed(Failure::new(Exit::Failed, message)));
-            }
+            other @ (Answer::Refused(_)
+            | Answer::Status { .. }
+            | Answer::Pending { .. }
+            | Answer::Raised { .. }
+            | Answer::Op { .. }
+            | Answer::Replay { .. }
+            | Answer::Done { .. }) => return Err(Asked::Failed(unexpected(other))),
         }
     }
+}
+
+/// An answer that is no answer to what was asked.
+pub(crate) fn unexpected(answer: Answer) -> Failure {
+    if let Answer::Refused(refused) = answer {
+        return refused.into();
+    }
+    Failure::new(Exit::Failed, "the running agent answered something else")
+        .hint("use the `evenkeel` of the same version as the running agent")
 }
 
 impl From<AskError> for Failure {
@@ -113,6 +124,7 @@ impl From<Refused> for Failure {
             RefusedCode::Busy | RefusedCode::Stale => Exit::Transient,
             RefusedCode::Invalid => Exit::Invalid,
             RefusedCode::NotFound => Exit::NotFound,
+            RefusedCode::Gate(reason) => crate::signing::refusal::exit(reason),
         };
         Self::new(exit, refused.message).hint(refused.hint)
     }

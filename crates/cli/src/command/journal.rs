@@ -15,28 +15,27 @@ use evenkeel_agent::journal::{
     AppendError, Files as _, Journal as OpenJournal, JournalError, Limits, ReadOnlyDirectory,
     RealDisk, Stamp, history,
 };
-use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::operation::Resolution;
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{self, Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
+use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render::{self, counted, tamed};
-use crate::state;
 
 pub(crate) async fn run(arguments: &Journal) -> Result<Exit, Failure> {
     match &arguments.verb {
         None => list(&arguments.list),
-        Some(JournalVerb::Verify { state, output }) => {
-            check(&state::journal_dir(state)?, output.output)
+        Some(JournalVerb::Verify { place, output }) => {
+            check(&place.state_dir()?.journal(), output.output)
         }
         Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
     }
 }
 
 fn list(arguments: &JournalList) -> Result<Exit, Failure> {
-    let files = reading(&state::journal_dir(&arguments.state)?)?;
+    let files = reading(&arguments.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
         arguments.guest.is_none_or(|guest| guest == operation.guest)
@@ -68,7 +67,11 @@ fn list(arguments: &JournalList) -> Result<Exit, Failure> {
 }
 
 fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
-    match (verify::verify(&reading(path)?), output) {
+    let files = reading(path)?;
+    if let Some(why) = files.doubt().map_err(unreadable)? {
+        writeln!(std::io::stderr(), "warning: the file system of {}: {why}", path.display())?;
+    }
+    match (verify::verify(&files), output) {
         (Ok(verified), OutputFormat::Table) => {
             let Verified { head, records, segments, tail_bytes } = verified;
             let records = counted(usize::try_from(records).unwrap_or(usize::MAX), "record");
@@ -125,7 +128,7 @@ const PROBLEM_LENGTH_MAX: usize = 1_000;
 const REASON_LENGTH_MAX: usize = 1_000;
 
 async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
-    let path = state::journal_dir(&arguments.state)?;
+    let path = arguments.place.state_dir()?.journal();
     // Opening would make a journal where there is none.
     let names = reading(&path)?.list().map_err(unreadable)?;
     if !names.iter().any(|name| name.starts_with("journal-")) {
@@ -141,7 +144,7 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
         Ok(disk) => disk,
         // Whoever has the journal writes it.
         Err(error) if error.kind() == ErrorKind::WouldBlock => {
-            ask_agent(&arguments.state, Request::Resolve { op, outcome, note }).await?;
+            ask_agent(&arguments.place, Request::Resolve { op, outcome, note }).await?;
             writeln!(std::io::stdout(), "{op} is closed as {word}")?;
             return Ok(Exit::Ok);
         }
@@ -157,14 +160,11 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn ask_agent(state: &cli::StateDir, request: Request) -> Result<(), Failure> {
-    let state = StateDir::new(state::state_dir(state)?);
+async fn ask_agent(place: &cli::Place, request: Request) -> Result<(), Failure> {
+    let state = place.state_dir()?;
     match client::ask(&state.socket(), &request).await {
         Ok(Answer::Done { .. }) => Ok(()),
-        Ok(Answer::Refused(refused)) => Err(refused.into()),
-        Ok(Answer::Status { .. } | Answer::Progress { .. } | Answer::Report { .. }) => {
-            Err(Failure::new(Exit::Failed, "the running agent answered something else"))
-        }
+        Ok(other) => Err(unexpected(other)),
         Err(AskError::NobodyThere) => {
             let path = state.path().display();
             Err(Failure::new(Exit::Transient, format!("another evenkeel works with {path}"))
@@ -193,20 +193,18 @@ fn who() -> String {
 }
 
 fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
-    ReadOnlyDirectory::open(path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => {
-            Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
-                .hint("name the state directory with --state DIR")
+    ReadOnlyDirectory::open(path).map_err(|error| {
+        if error.kind() != ErrorKind::NotFound {
+            return unreadable(error);
         }
-        _ => unreadable(error),
+        Failure::new(Exit::NotFound, format!("there is no journal in {}", path.display()))
+            .hint("name the state directory with --state DIR")
     })
 }
 
 fn unreadable(error: std::io::Error) -> Failure {
-    let exit = match error.kind() {
-        ErrorKind::PermissionDenied => Exit::Denied,
-        _ => Exit::Failed,
-    };
+    let denied = error.kind() == ErrorKind::PermissionDenied;
+    let exit = if denied { Exit::Denied } else { Exit::Failed };
     Failure::new(exit, "cannot use the journal").because(error)
 }
 

@@ -2,8 +2,11 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
+pub(crate) mod approvals;
+pub(crate) mod audit;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod freeze;
 pub(crate) mod import;
 pub(crate) mod journal;
 pub(crate) mod plan;

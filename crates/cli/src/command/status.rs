@@ -9,19 +9,15 @@ use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::state_dir::StateDir;
 
 use crate::cli::{self, OutputFormat};
-use crate::connect::{configuration_file, state_dir};
+use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render;
 
 pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
-    let config = configuration_file(arguments.config.as_deref())?;
-    let state = state_dir(arguments.state.as_deref(), &config);
+    let state = arguments.place.state_dir()?;
     let status = match ask(&state.socket(), &Request::Status {}).await {
         Ok(Answer::Status { status }) => *status,
-        Ok(Answer::Refused(refused)) => return Err(refused.into()),
-        Ok(Answer::Progress { .. } | Answer::Report { .. } | Answer::Done { .. }) => {
-            return Err(Failure::new(Exit::Failed, "the running agent answered something else"));
-        }
+        Ok(other) => return Err(unexpected(other)),
         Err(AskError::NobodyThere) => without_agent(&state),
         Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
             return Err(error.into());

@@ -1,5 +1,6 @@
 //! What a person reads: values of core turned into text for a terminal.
 
+pub(crate) mod audit;
 pub(crate) mod diagnostic;
 pub(crate) mod journal;
 pub(crate) mod plan;

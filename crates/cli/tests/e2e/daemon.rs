@@ -79,7 +79,7 @@ fn a_changed_file_is_taken_up_without_a_signal() {
 }
 
 #[test]
-fn broken_files_keep_what_was_good_and_it_says_so() {
+fn n10_broken_files_keep_what_was_good_and_it_says_so() {
     let node = kept(6);
     let agent = Agent::start(&node);
     agent.says("pass ended");

@@ -42,7 +42,7 @@ fn an_operation_killed_in_mid_task_is_adopted_and_not_repeated() {
 }
 
 #[test]
-fn a_signal_to_end_awaits_what_is_under_way() {
+fn n10_a_signal_to_end_awaits_what_is_under_way() {
     let (node, guest) = slow_start();
     let agent = Agent::start(&node);
     agent.says("Proxmox works on it");
@@ -94,7 +94,7 @@ fn an_operator_closes_an_unknown_outcome_through_the_running_agent() {
     assert!(shown.contains(&format!("evenkeel journal resolve {op} --as")), "{shown}");
 
     // The operator looks, and says what is true.
-    let power = |sim: &mut Simulator| sim.world.guests.get(&100).unwrap().power.clone();
+    let power = |sim: &mut Simulator| sim.world.guests.get(&100).unwrap().power;
     let runs = || matches!(node.http.node.with(power), Power::Running { .. });
     wait_for(|| "a guest that runs".to_owned(), || runs().then_some(()));
     let state = node.desk.work.path().join("state").display().to_string();

@@ -115,7 +115,7 @@ fn many_silent_clients_hold_up_nobody() {
 }
 
 /// `GET` on the metrics' address.
-fn scrape(agent: &Agent, path: &str) -> (String, String) {
+pub(crate) fn scrape(agent: &Agent, path: &str) -> (String, String) {
     let log = agent.log();
     let address = log.lines().find_map(|line| line.split("metrics address=Some(").nth(1)).unwrap();
     let address = address.split(')').next().unwrap();

@@ -69,7 +69,7 @@ fn twenty_foreign_changes_are_listed_exactly() {
 }
 
 #[test]
-fn a_guest_nobody_declared_is_never_listed() {
+fn n13_a_guest_nobody_declared_is_never_listed() {
     let node = Node::with_guests(10);
     node.run("import", &["100", "--out", "desired"]).ends_with(0);
     let edit = BTreeMap::from([("cores".to_owned(), Some("16".to_owned()))]);

@@ -92,6 +92,12 @@ impl State {
     }
 }
 
+/// What became of an operation.
+fn state_of(state: &State, number: u64) -> String {
+    let name = op(number).to_string();
+    state.states().into_iter().find(|(op, _)| *op == name).unwrap().1
+}
+
 /// A machine without a name of its own cannot hold a journal; there is nothing to test there.
 fn stamp() -> Stamp {
     Stamp::of_this_machine().expect("these tests need a machine with /etc/machine-id")
@@ -216,8 +222,7 @@ fn what_is_in_doubt_or_was_left_under_way_is_closed_by_hand_and_by_name() {
     let told = close(3, "failed", "the hostname is still a").ends_with(0).stdout;
     assert_eq!(told, format!("{} is closed as failed\n", op(3)));
     close(4, "succeeded", "looked\nat it").ends_with(0);
-    let states = state.states();
-    assert_eq!((states[2].1.as_str(), states[3].1.as_str()), ("failed", "succeeded"));
+    assert_eq!((state_of(&state, 3), state_of(&state, 4)), ("failed".into(), "succeeded".into()));
     assert!(state.run(&["--open"]).ends_with(0).stdout.is_empty());
     let notes = state.notes();
     assert_eq!(notes.len(), 2);
@@ -260,6 +265,57 @@ fn a_running_agent_keeps_its_journal_and_can_be_looked_at() {
     assert!(told.stderr.contains("another evenkeel works"), "{}", told.stderr);
     drop(held);
     state.run(&["resolve", &op(3).to_string(), "--as", "failed"]).ends_with(0);
+}
+
+#[test]
+fn j12_a_write_that_is_cut_short_is_an_error_and_the_next_start_is_clean() {
+    let state = State::new().with_operations();
+    // The process may not make files longer than this one is, rounded up to half a kilobyte: of the
+    // three records some bytes are written, and then no more.
+    let blocks = std::fs::metadata(state.segment(1)).unwrap().len().div_ceil(512);
+    let limited = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\"");
+    let binary = env!("CARGO_BIN_EXE_evenkeel");
+    let op = op(3).to_string();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", &limited, "sh", binary, "journal", "resolve", &op, "--as", "failed"]);
+    command.env_clear().env("EVENKEEL_STATE", "state").current_dir(state.desk.work.path());
+    let told = state.desk.finish(command).ends_with(1);
+    assert!(told.stderr.contains("cannot write journal-000001.jsonl"), "{}", told.stderr);
+    assert_eq!(
+        std::fs::metadata(state.segment(1)).unwrap().len(),
+        blocks * 512,
+        "it was cut short"
+    );
+    assert_eq!(state_of(&state, 3), "unknown", "what was not acknowledged did not happen");
+    state.run(&["resolve", &op, "--as", "failed"]).ends_with(0);
+    assert_eq!(state_of(&state, 3), "failed");
+    let notes = state.notes();
+    assert!(notes.iter().any(|note| note.contains("tail_cut")), "{notes:?}");
+    state.run(&["verify"]).ends_with(0);
+}
+
+#[test]
+fn j12_an_interrupted_write_is_tried_again() {
+    let strace = || {
+        let mut command = std::process::Command::new("strace");
+        command.args(["-qq", "-o", "trace"]);
+        command
+    };
+    let state = State::new().with_operations();
+    if !strace().arg("true").current_dir(state.desk.work.path()).status().is_ok_and(|s| s.success())
+    {
+        eprintln!("strace is not there or may not trace: nothing was interrupted");
+        return;
+    }
+    let mut command = strace();
+    command.args(["-e", "inject=pwrite64:error=EINTR:when=1..3"]);
+    command.args([env!("CARGO_BIN_EXE_evenkeel"), "journal", "resolve", &op(3).to_string()]);
+    command.args(["--as", "failed"]).current_dir(state.desk.work.path());
+    command.env("EVENKEEL_STATE", "state");
+    state.desk.finish(command).ends_with(0);
+    assert!(state.desk.read("trace").contains("EINTR"), "the test must interrupt something");
+    assert_eq!(state_of(&state, 3), "failed");
+    assert_eq!(state.notes().len(), 1);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn trusting(node: &Node, trust: &[&str]) -> Command {
 }
 
 #[test]
-fn no_token_leaves_for_a_server_with_another_certificate() {
+fn n01_no_token_leaves_for_a_server_with_another_certificate() {
     let node = imported();
     let before = arrived(&node.http);
     let pin = ["00"; 32].join(":");
@@ -40,7 +40,7 @@ fn no_token_leaves_for_a_server_with_another_certificate() {
 }
 
 #[test]
-fn no_token_leaves_for_a_server_of_another_authority() {
+fn n01_no_token_leaves_for_a_server_of_another_authority() {
     let node = imported();
     let before = arrived(&node.http);
     let other = Node::with_guests(0);
@@ -90,7 +90,7 @@ fn a_wrong_token_is_an_authentication_failure() {
 
 /// Invariant 14: a list the token may not see is no proof that a guest is gone.
 #[test]
-fn a_token_without_rights_makes_problems_and_never_creates() {
+fn n07_a_token_without_rights_makes_problems_and_never_creates() {
     let node = imported();
     let arguments = ["--node", "pve1", "--desired", "desired", "--detailed-exitcode"];
     let told = node.run_as(3, "plan", &arguments).ends_with(0);
@@ -175,7 +175,7 @@ fn a_server_that_hangs_up_is_transient() {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_is_told_and_not_believed() {
+fn n06_an_answer_that_makes_no_sense_is_told_and_not_believed() {
     let pages = [
         ("garbage", "\u{1b}[31m]{not json"),
         ("an-HTML-page", "<!DOCTYPE html><html><body>Welcome to nginx!</body></html>"),

@@ -88,7 +88,7 @@ fn every_allowed_kind_of_key_can_be_enrolled_and_its_approval_is_allowed() {
 }
 
 #[test]
-fn what_is_shown_is_what_is_signed() {
+fn n17_what_is_shown_is_what_is_signed() {
     let operator = Operator::new();
     operator.trust("ed25519");
     let told = operator.approve("approval.json").ends_with(0);
@@ -154,7 +154,7 @@ fn v24_a_key_of_another_type_signs_nothing() {
 }
 
 #[test]
-fn an_item_that_was_tampered_with_is_noticed_and_refused() {
+fn g24_n17_an_item_that_was_tampered_with_is_noticed_and_refused() {
     let operator = Operator::new();
     operator.trust("ed25519");
     let sealed: serde_json::Value = serde_json::from_str(&operator.desk.read("item.json")).unwrap();

@@ -5,12 +5,22 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 12] = [
+const VERBS: [&str; 22] = [
     "demo",
     "sim",
     "plan",
+    "apply",
+    "run",
+    "status",
+    "pending",
+    "request",
+    "submit",
     "import",
     "doctor",
+    "freeze",
+    "thaw",
+    "audit",
+    "journal",
     "validate",
     "schema",
     "sign",

@@ -185,6 +185,11 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// A text that was got another way, as if a run had printed it.
+    pub(crate) fn of_text(text: &str) -> Self {
+        Self { code: 0, stdout: text.to_owned(), stderr: String::new(), hidden: Vec::new() }
+    }
+
     /// The JSON on stdout.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout)

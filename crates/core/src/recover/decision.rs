@@ -144,7 +144,7 @@ impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::LateFork => "the answer was lost; Proxmox may still begin its task",
-            Self::Locked => "the guest is locked",
+            Self::Locked => "the guest is locked, or a task works on it",
             Self::NotYet => "the change has not shown yet",
             Self::Unreadable(question) => match question {
                 Question::TaskStatus => "the task's status cannot be read",

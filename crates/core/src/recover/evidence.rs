@@ -85,7 +85,7 @@ pub enum Search {
     Unreadable,
 }
 
-/// The guest's `lock`.
+/// Whether something works on the guest: its `lock`, or a running task that could be the operation's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lock {
     /// None, or PVE says positively that there is no such guest.

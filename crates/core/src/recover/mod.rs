@@ -26,7 +26,7 @@ pub use evidence::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
 };
 pub use postcondition::postcondition;
-pub use tasks::{TaskList, could_be_task_of, search_tasks};
+pub use tasks::{TaskList, could_be_task_of, is_candidate, leaves_task, search_tasks};
 
 use crate::action_kind::ActionKind;
 use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};
@@ -83,7 +83,7 @@ enum Fact {
 impl Case<'_> {
     /// The request may have left, no task is known.
     fn without_task(self, request: Request, sent_at: UnixSeconds) -> Decided {
-        if tasks::leaves_task(self.operation, request) {
+        if leaves_task(self.operation, request) {
             match self.search(UnixSeconds(0))? {
                 Search::One(upid) => return Ok(self.adopt(request, upid)),
                 Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
@@ -93,7 +93,7 @@ impl Case<'_> {
         }
         let unlocked_at = self.settled(sent_at)?;
         let mut looked_at = unlocked_at;
-        if tasks::leaves_task(self.operation, request) {
+        if leaves_task(self.operation, request) {
             self.search(unlocked_at)?;
             looked_at = self.evidence.search.as_ref().map_or(unlocked_at, |seen| seen.at);
         }

@@ -32,14 +32,10 @@ pub fn search_tasks(
     owner: &str,
     claimed: &BTreeSet<Upid>,
 ) -> Search {
-    let (request, sent_at) = match &operation.state {
-        OpState::Started { request, sent_at }
-        | OpState::TaskRunning { request, sent_at, .. }
-        | OpState::Unknown { request, sent_at, .. } => (*request, *sent_at),
-        OpState::Succeeded { .. } | OpState::Failed { .. } => return Search::None,
+    let Some((_, sent_at)) = sent(operation) else {
+        return Search::None;
     };
-    let earliest = sent_at.minus(CLOCK_SLACK_SECONDS);
-    if list.complete_since > earliest {
+    if list.complete_since > earliest(sent_at) {
         return Search::TooShort;
     }
     let latest = sent_at.plus(LATE_FORK_SECONDS);
@@ -47,8 +43,7 @@ pub fn search_tasks(
     let candidates: BTreeSet<&Upid> = list
         .tasks
         .iter()
-        .filter(|upid| upid.user() == owner && upid.started_at() >= earliest)
-        .filter(|upid| could_be_task_of(operation, request, upid) && !claimed.contains(upid))
+        .filter(|upid| is_candidate(operation, owner, upid) && !claimed.contains(upid))
         .collect();
     let mut in_window = candidates.iter().filter(|upid| upid.started_at() <= latest);
     match (in_window.next(), in_window.next()) {
@@ -57,6 +52,30 @@ pub fn search_tasks(
         // One that came too late may still be ours; ignoring it would open the lane beside it.
         (None, _) | (Some(_), Some(_)) => Search::Ambiguous,
     }
+}
+
+/// Whether a task could be the operation's own: its type, guest and owner, and not begun before it. While such a
+/// one runs the request may still take effect, whoever it belongs to.
+pub fn is_candidate(operation: &Operation, owner: &str, upid: &Upid) -> bool {
+    sent(operation).is_some_and(|(request, sent_at)| {
+        upid.user() == owner
+            && upid.started_at() >= earliest(sent_at)
+            && could_be_task_of(operation, request, upid)
+    })
+}
+
+/// The request in flight and when it left; none if the operation is closed.
+fn sent(operation: &Operation) -> Option<(Request, UnixSeconds)> {
+    match &operation.state {
+        OpState::Started { request, sent_at }
+        | OpState::TaskRunning { request, sent_at, .. }
+        | OpState::Unknown { request, sent_at, .. } => Some((*request, *sent_at)),
+        OpState::Succeeded { .. } | OpState::Failed { .. } => None,
+    }
+}
+
+fn earliest(sent_at: UnixSeconds) -> UnixSeconds {
+    sent_at.minus(CLOCK_SLACK_SECONDS)
 }
 
 /// Whether a task has the type and the guest that this request of the operation would give it.
@@ -81,7 +100,7 @@ pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) ->
 }
 
 /// Whether a request leaves a task at all. Configuration writes of containers do not.
-pub(super) fn leaves_task(operation: &Operation, request: Request) -> bool {
+pub fn leaves_task(operation: &Operation, request: Request) -> bool {
     let intent = &operation.intent;
     !task_types(intent.kind, intent.guest.kind, request).is_empty()
 }

@@ -225,7 +225,7 @@ fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -
             None | Some(TaskStatus::Running | TaskStatus::Unreadable)
         ),
         OpState::Started { request, .. } => {
-            settled && (none_found || !tasks::leaves_task(operation, *request))
+            settled && (none_found || !leaves_task(operation, *request))
         }
         OpState::Unknown { .. } => settled,
         OpState::Succeeded { .. } | OpState::Failed { .. } => true,

@@ -30,6 +30,9 @@ fn every_case_of_v_p_and_t_is_in_the_map_and_every_test_of_the_map_exists() {
     sources(&root.join("tests/sign"), &mut code);
     sources(&root.join("src/sign"), &mut code);
     sources(&root.join("../cli/tests/e2e"), &mut code);
+    for agent in ["src", "src/authority", "src/journal", "tests/journal"] {
+        sources(&root.join("../agent").join(agent), &mut code);
+    }
     let names = map.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap());
     let tests = names.filter(|name| {
         let mut letters = name.chars();

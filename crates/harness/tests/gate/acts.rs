@@ -12,7 +12,7 @@ use evenkeel_harness::{Operator, statement};
 use crate::support::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_first_ones_result() {
+async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_first_ones_result() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.live(async |engine| {
@@ -41,7 +41,7 @@ async fn a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_first_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_not_an_operator_moves_nothing() {
+async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.live(async |engine| {
@@ -83,7 +83,7 @@ async fn who_is_not_an_operator_moves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
+async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.live(async |engine| {
@@ -111,7 +111,7 @@ async fn a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn sixty_four_deliveries_at_once_are_one_act() {
+async fn t03_sixty_four_deliveries_at_once_are_one_act() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.live(async |engine| {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_agent::engine::Submitted;
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_harness::Rig;
 
@@ -10,7 +12,7 @@ use crate::support::*;
 /// A crash at every await point of a signed destroy with both preparations: the act is sent at most once, and a guest
 /// that is still there is protected again.
 #[tokio::test(start_paused = true)]
-async fn a_signed_destroy_survives_a_crash_at_every_step() {
+async fn t04_a_signed_destroy_survives_a_crash_at_every_step() {
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
     let (mut polls, mut destroyed, mut given_back) = (1, 0, 0);
     loop {
@@ -54,4 +56,60 @@ async fn a_signed_destroy_survives_a_crash_at_every_step() {
         "{polls} crash points: {destroyed} ended destroyed, {given_back} were protected again"
     );
     assert!(polls > 30 && destroyed > 1 && given_back > 0);
+}
+
+/// A crash at every await point of a signed rollback, and the same approval again afterwards: one rollback at most, or
+/// an outcome nobody knows, and then none more.
+#[tokio::test(start_paused = true)]
+async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after_it() {
+    let guest: GuestId = "lxc/102".parse().unwrap();
+    let (mut polls, mut before, mut adopted) = (1, 0, 0);
+    loop {
+        let rig = rig().await;
+        foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
+        let approval = rig
+            .live(async |engine| {
+                let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
+                engine.request(ActionKind::Rollback, guest, given).await?.unwrap();
+                Ok(anna().approve(&item(engine).await, 7, now(&rig)))
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        let life = rig.live(async |engine| {
+            let accepted = engine.submit_approval(approval.as_bytes()).await?;
+            Ok(ended(engine, accepted).await)
+        });
+        let done = crash_after(polls, life).await.is_some();
+        let rig = Rig { disk: rig.disk.after_crash(0, 0), ..rig };
+        let first = count(&rig, "lxc/102", "POST rollback");
+        afterwards(&rig, &desired("")).await;
+        assert_eq!(count(&rig, "lxc/102", "POST rollback"), first, "a restart sends none");
+        let open = rig
+            .live(async |engine| {
+                let submitted = engine.submit_approval(approval.as_bytes()).await?;
+                match submitted {
+                    accepted @ Submitted::Accepted(_) => {
+                        before += 1;
+                        assert_eq!(first, 0, "after {polls} polls it was sent and is taken again");
+                        ended(engine, accepted).await;
+                    }
+                    Submitted::Replay { .. } => adopted += 1,
+                    other @ (Submitted::Rotated(_) | Submitted::Refused(_)) => panic!("{other:?}"),
+                }
+                Ok(engine.unknown().count())
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        let sent = count(&rig, "lxc/102", "POST rollback");
+        assert!(sent <= 1, "after {polls} polls it was sent {sent} times");
+        assert!(sent == 1 || open <= 1, "not sent, and closed or unknown");
+        if done {
+            break;
+        }
+        polls += 1;
+    }
+    println!("{polls} crash points: {before} before it was begun, {adopted} after");
+    assert!(polls > 10 && before > 0 && adopted > 0);
 }

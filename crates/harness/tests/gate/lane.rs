@@ -48,7 +48,7 @@ fn guest() -> GuestId {
 }
 
 #[tokio::test(start_paused = true)]
-async fn g14_a_container_made_again_with_the_same_configuration_is_another() {
+async fn g14_p15_a_container_made_again_with_the_same_configuration_is_another() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
         let copy = rig.node.with(|sim| {
@@ -67,7 +67,7 @@ async fn g14_a_container_made_again_with_the_same_configuration_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_list_that_forgot_proves_nothing() {
+async fn p14_a_task_list_that_forgot_proves_nothing() {
     let rig = rig().await;
     let reason =
         held_after(&rig, async |rig| rig.node.with(|sim| sim.happen(Event::ForgetTasks))).await;
@@ -75,7 +75,7 @@ async fn a_task_list_that_forgot_proves_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_changed_configuration_makes_the_approval_stale() {
+async fn p17_a_changed_configuration_makes_the_approval_stale() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
         let set = [("description".to_owned(), Some("mine now".to_owned()))].into();
@@ -97,7 +97,7 @@ async fn a_locked_guest_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_rotation_between_signature_and_execution_voids_it() {
+async fn t20_a_rotation_between_signature_and_execution_voids_it() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
         let signers = vec![anna().signer(Role::Operational), vault().signer(Role::Recovery)];
@@ -109,7 +109,7 @@ async fn a_rotation_between_signature_and_execution_voids_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn with_nobody_enrolled_nothing_destructive_runs() {
+async fn g27_with_nobody_enrolled_nothing_destructive_runs() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
         replace(rig, Authority::nobody).await;

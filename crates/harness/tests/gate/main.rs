@@ -3,6 +3,10 @@
 
 mod acts;
 mod asked;
+mod claims;
 mod crash;
 mod lane;
+mod rotation;
 mod support;
+mod time;
+mod world;

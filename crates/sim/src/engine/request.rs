@@ -180,6 +180,7 @@ impl Simulator {
             mutating: matches!(request.method.as_str(), "POST" | "PUT" | "DELETE"),
             user: None,
             executed_ms: None,
+            ended_ms: None,
             status: None,
             upid: None,
         });
@@ -262,6 +263,9 @@ impl Simulator {
         for ticket in self.pending.keys().copied().collect::<Vec<_>>() {
             let Some(mut pending) = self.pending.remove(&ticket) else { continue };
             moved |= self.step_request(&mut pending);
+            if !pending.is_working() {
+                self.records[pending.record].ended_ms.get_or_insert(self.now_ms);
+            }
             self.pending.insert(ticket, pending);
         }
         self.pending.retain(|_, pending| pending.is_working() || pending.outcome.is_some());
@@ -352,6 +356,8 @@ impl Simulator {
                         task.stage = Stage::Unforked { at_ms: now_ms + ms };
                         task.upid.start_s += ms / 1000;
                     }
+                    let forked = self.tasks.all.get(tasks_before);
+                    self.records[pending.record].upid = forked.map(|task| task.upid.to_string());
                 }
                 self.conclude(pending, result);
             }

@@ -99,7 +99,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn any_answer_to_any_call_is_a_value_or_an_error_for_a_person(
+    fn n06_any_answer_to_any_call_is_a_value_or_an_error_for_a_person(
         status in status(),
         reason in ".{0,40}",
         date in prop::option::of("[ -~]{0,32}"),
@@ -124,7 +124,7 @@ proptest! {
 
 /// Reading such an answer level by level would end the process, which no test harness survives.
 #[tokio::test]
-async fn an_answer_nested_without_end_does_not_exhaust_the_stack() {
+async fn n05_an_answer_nested_without_end_does_not_exhaust_the_stack() {
     let (open, close) = ("[".repeat(50_000), "]".repeat(50_000));
     for (data, is_whole) in [
         (open.clone(), false),

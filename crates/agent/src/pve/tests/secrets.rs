@@ -13,7 +13,7 @@ use super::every_call::{Always, client, writes};
 use super::server::{SECRET, Server, Step, answer, timeouts, token};
 
 #[tokio::test]
-async fn a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
+async fn n02_a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
     for step in [
         answer(&format!("500 bad {SECRET}"), ""),
         answer("500 bad", &format!(r#"{{"data":null,"message":"bad {SECRET}\n"}}"#)),
@@ -32,7 +32,7 @@ async fn a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
 }
 
 #[test]
-fn nothing_that_holds_the_token_prints_it() {
+fn n02_nothing_that_holds_the_token_prints_it() {
     let endpoint = "http://127.0.0.1:1".parse().unwrap();
     let exchange = HttpExchange::new(endpoint, &Trust::Platform, token(), timeouts()).unwrap();
     assert_eq!(exchange.token_id(), "agent@pve!keel");
@@ -43,7 +43,7 @@ fn nothing_that_holds_the_token_prints_it() {
 }
 
 #[tokio::test]
-async fn no_write_shows_a_secret_parameter_even_if_proxmox_repeats_the_request() {
+async fn n02_no_write_shows_a_secret_parameter_even_if_proxmox_repeats_the_request() {
     for (name, call) in writes() {
         let lost = Always::new(Outcome::Unknown(Unknown::NotHttp));
         let first = call(client(Arc::clone(&lost))).await.unwrap_err();

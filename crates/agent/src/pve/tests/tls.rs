@@ -121,7 +121,7 @@ async fn one_of_several_pins_is_enough_whatever_the_name_and_dates() {
 }
 
 #[tokio::test]
-async fn a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
+async fn n01_a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
     let identity = stale_identity();
     let server = serve(&identity.certificate, &identity.key).await;
     let trust = Trust::pinned(vec![Fingerprint::of(b"another")]).unwrap();
@@ -131,7 +131,7 @@ async fn a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
 }
 
 #[tokio::test]
-async fn a_pinned_certificate_shown_without_its_key_is_refused() {
+async fn n01_a_pinned_certificate_shown_without_its_key_is_refused() {
     let (identity, thief) = (stale_identity(), stale_identity());
     let server = serve(&identity.certificate, &thief.key).await;
     let trust = Trust::pinned(vec![identity.fingerprint()]).unwrap();
@@ -140,7 +140,7 @@ async fn a_pinned_certificate_shown_without_its_key_is_refused() {
 }
 
 #[tokio::test]
-async fn a_ca_file_makes_its_servers_trusted_and_no_others() {
+async fn n01_a_ca_file_makes_its_servers_trusted_and_no_others() {
     let (pem, identity) = signed_identity("127.0.0.1");
     let server = serve(&identity.certificate, &identity.key).await;
     let right = client(&format!("https://{}", server.address), &ca_file(&pem));
@@ -153,7 +153,7 @@ async fn a_ca_file_makes_its_servers_trusted_and_no_others() {
 }
 
 #[tokio::test]
-async fn a_certificate_of_the_right_ca_for_another_name_is_refused() {
+async fn n01_a_certificate_of_the_right_ca_for_another_name_is_refused() {
     let (pem, identity) = signed_identity("other.example");
     let server = serve(&identity.certificate, &identity.key).await;
     let why = refused(&server, &ca_file(&pem)).await;

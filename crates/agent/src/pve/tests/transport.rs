@@ -186,7 +186,7 @@ async fn an_answer_that_never_comes_is_unknown_after_the_timeout() {
 }
 
 #[tokio::test]
-async fn an_answer_that_trickles_ends_with_the_exchange_timeout() {
+async fn n05_an_answer_that_trickles_ends_with_the_exchange_timeout() {
     let server = Server::plain(vec![vec![Step::Trickle]]).await;
     let timeouts = Timeouts { exchange: Duration::from_millis(100), ..timeouts() };
     let client = client_with(&server.plain_url(), &Trust::Platform, timeouts);
@@ -198,7 +198,7 @@ async fn an_answer_that_trickles_ends_with_the_exchange_timeout() {
 type Expected = fn(&Unknown) -> bool;
 
 #[tokio::test]
-async fn answers_that_are_not_proxmoxs_are_typed_errors() {
+async fn n06_answers_that_are_not_proxmoxs_are_typed_errors() {
     let raw = |bytes: &[u8]| Step::Answer(bytes.to_vec());
     let long_header = format!("HTTP/1.1 200 OK\r\n{}\r\n", "X-A: b\r\n".repeat(2000));
     let cases: Vec<(Step, Expected)> = vec![
@@ -227,7 +227,7 @@ async fn answers_that_are_not_proxmoxs_are_typed_errors() {
 }
 
 #[tokio::test]
-async fn an_answer_larger_than_its_limit_is_not_read_to_the_end() {
+async fn n05_an_answer_larger_than_its_limit_is_not_read_to_the_end() {
     let huge = format!(r#"{{"data":"{}"}}"#, "x".repeat(3 * 1024 * 1024));
     let server = Server::plain(vec![vec![answer("200 OK", &huge)]]).await;
     let why = unknown(set_tags(&server.client()).await.unwrap_err());
@@ -251,7 +251,7 @@ async fn a_request_larger_than_proxmox_takes_is_not_sent() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed() {
+async fn n01_n05_a_redirect_is_not_followed() {
     let elsewhere = Server::plain(Vec::new()).await;
     for status in ["301 Moved Permanently", "307 Temporary Redirect"] {
         let redirect = format!(
@@ -282,7 +282,7 @@ const CHILD: &str = "EVENKEEL_TEST_BEHIND_PROXY";
 /// Environment variables belong to a whole process, so the test runs itself again inside one where
 /// every proxy variable points to a listener that must stay silent.
 #[tokio::test]
-async fn proxies_of_the_environment_are_ignored() {
+async fn n01_proxies_of_the_environment_are_ignored() {
     if std::env::var_os(CHILD).is_some() {
         let server = Server::plain(vec![vec![version()]]).await;
         server.client().version().await.unwrap();
@@ -291,7 +291,7 @@ async fn proxies_of_the_environment_are_ignored() {
     let proxy = Server::plain(Vec::new()).await;
     let mut child = std::process::Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "pve::tests::transport::proxies_of_the_environment_are_ignored"])
+        .args(["--exact", "pve::tests::transport::n01_proxies_of_the_environment_are_ignored"])
         .env(CHILD, "1");
     for name in ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
     {

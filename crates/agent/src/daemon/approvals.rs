@@ -1,0 +1,73 @@
+//! Carries out what operators ask of a running agent about signed acts: show, propose, submit.
+//!
+//! Called by the loop through `obey`. It judges nothing: the engine does, in the guest's lane.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::Refusal;
+use tokio::sync::oneshot;
+
+use super::Agent;
+use super::protocol::{Answer, PendingView, Refused, RefusedCode};
+use crate::engine::{Fatal, Submitted};
+
+impl Agent {
+    /// Everything that waits for a signature, oldest first.
+    pub(super) async fn pending(&self) -> Result<Answer, Fatal> {
+        let items = self.engine.pending().await?.into_iter();
+        let mut items: Vec<_> = items
+            .map(|(id, (item, waiting))| {
+                let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
+                let view = PendingView { id, from: waiting.from, envelope };
+                (item.raised_at, view)
+            })
+            .collect();
+        items.sort_by_key(|(raised_at, view)| (*raised_at, view.id));
+        Ok(Answer::Pending { items: items.into_iter().map(|(_, view)| view).collect() })
+    }
+
+    /// Raises an item for an act nobody declared.
+    pub(super) async fn request(
+        &mut self,
+        op: ActionKind,
+        guest: GuestId,
+        params: BTreeMap<String, String>,
+    ) -> Result<Answer, Fatal> {
+        let raised = self.engine.request(op, guest, params).await?;
+        Ok(match raised {
+            Ok(id) => Answer::Raised { id },
+            Err(refusal) => Answer::Refused(refused(&refusal)),
+        })
+    }
+
+    /// Takes an approval or a rotation. What becomes of an act is answered when it has ended.
+    pub(super) async fn take_approval(
+        &mut self,
+        envelope: &str,
+        answer: oneshot::Sender<Answer>,
+    ) -> Result<(), Fatal> {
+        let told = match self.engine.submit_approval(envelope.as_bytes()).await? {
+            Submitted::Accepted(op) => {
+                self.submitters.insert(op, answer);
+                return Ok(());
+            }
+            Submitted::Replay { op, result } => Answer::Replay { op, result },
+            Submitted::Rotated(version) => {
+                tracing::warn!(%version, "the signers of this host have changed");
+                Answer::Done { message: format!("the signers are those of version {version} now") }
+            }
+            Submitted::Refused(refusal) => Answer::Refused(refused(&refusal)),
+        };
+        // Whoever asked may have gone; the journal has it.
+        let _ = answer.send(told);
+        Ok(())
+    }
+}
+
+fn refused(refusal: &Refusal) -> Refused {
+    let hint = "nothing was sent to Proxmox VE; `evenkeel pending` shows what waits";
+    let code = RefusedCode::Gate(refusal.reason);
+    Refused::new(code, refusal.to_string(), hint)
+}

@@ -1,0 +1,53 @@
+//! Arguments of the verbs that watch over a host: `freeze`, `thaw`, `audit`.
+
+use camino::Utf8PathBuf;
+use clap::Args;
+
+use super::Output;
+
+/// Arguments of `freeze`.
+#[derive(Debug, Args)]
+pub(crate) struct Freeze {
+    /// Why, for whoever finds this host frozen
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `thaw`.
+#[derive(Debug, Args)]
+pub(crate) struct Thaw {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Arguments of `audit`.
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// Only what concerns this guest, such as `lxc/101` or `101`
+    #[arg(long)]
+    pub(crate) guest: Option<evenkeel_agent::audit::Guest>,
+    /// Only what was decided since: a moment or day in UTC, or so long ago such as `24h` or `7d`
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) since: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: Output,
+}
+
+/// Where an agent's own state is.
+#[derive(Debug, Args)]
+pub(crate) struct Place {
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// The state directory [default: `dir` under [state] in agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+}

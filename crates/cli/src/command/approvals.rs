@@ -1,0 +1,237 @@
+//! `evenkeel pending`, `request` and `submit`: what waits for a signature, and what became of one.
+//!
+//! All three ask the running agent. Everything shown of an item is read from the bytes the host signed.
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+
+use camino::Utf8Path;
+use evenkeel_agent::daemon::client::ask;
+use evenkeel_agent::daemon::protocol::{Answer, PendingView, Request};
+use evenkeel_agent::engine::{End, OpReport};
+use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, render, time};
+use serde_json::{Value, json};
+
+use crate::cli::{self, OutputFormat};
+use crate::command::apply_by_agent::unexpected;
+use crate::error::{Exit, Failure};
+use crate::render::counted;
+use crate::signing::{file, refusal};
+
+pub(crate) async fn pending(arguments: &cli::Pending) -> Result<Exit, Failure> {
+    let answer = asked(&arguments.place, &Request::Pending {}).await?;
+    let Answer::Pending { items } = answer else {
+        return Err(unexpected(answer));
+    };
+    let Some(wanted) = &arguments.id else {
+        return list(&items, arguments.output.output);
+    };
+    let found: Vec<&PendingView> =
+        items.iter().filter(|item| item.id.to_string().starts_with(wanted.as_str())).collect();
+    let [item] = found.as_slice() else {
+        let (exit, message) = if found.is_empty() {
+            (Exit::NotFound, format!("nothing that waits begins with `{wanted}`"))
+        } else {
+            (Exit::Usage, format!("{} items begin with `{wanted}`", found.len()))
+        };
+        return Err(Failure::new(exit, message).hint("`evenkeel pending` lists what waits"));
+    };
+    if let Some(path) = &arguments.out {
+        file::write(path, item.envelope.as_bytes(), arguments.force)?;
+        writeln!(
+            std::io::stdout(),
+            "wrote {path}; sign it: evenkeel sign {path} --key KEY --out approval.json"
+        )?;
+        return Ok(Exit::Ok);
+    }
+    match arguments.output.output {
+        OutputFormat::Json => writeln!(std::io::stdout(), "{}", item.envelope)?,
+        OutputFormat::Table => {
+            let envelope = Envelope::parse(item.envelope.as_bytes())?;
+            write!(std::io::stdout(), "{}", render::pending(envelope.payload())?)?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
+    let mut params = BTreeMap::new();
+    for pair in &arguments.params {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(Failure::new(Exit::Usage, format!("`{pair}` is not key=value")));
+        };
+        if params.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::new(Exit::Usage, format!("`{key}` is given twice")));
+        }
+    }
+    let (op, guest) = (arguments.op, arguments.guest);
+    let answer = asked(&arguments.place, &Request::Request { op, guest, params }).await?;
+    let Answer::Raised { id } = answer else {
+        return Err(unexpected(answer));
+    };
+    let mut out = std::io::stdout();
+    match arguments.output.output {
+        OutputFormat::Json => writeln!(out, "{}", json!({ "format_version": 1, "pending": id }))?,
+        OutputFormat::Table => {
+            let short: String = id.to_string().chars().take(SHORT).collect();
+            writeln!(out, "{op} of {guest} waits for a signature as {short}")?;
+            writeln!(std::io::stderr(), "next: evenkeel pending {short} --out item.json")?;
+        }
+    }
+    Ok(Exit::ApprovalRequired)
+}
+
+pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
+    let envelope = read(&arguments.file)?;
+    let answer = asked(&arguments.place, &Request::Submit { envelope }).await?;
+    let (told, words, exit) = match &answer {
+        Answer::Op { report } => {
+            let exit = exit_of(&report.end);
+            (op_json(report), op_words(report), exit)
+        }
+        Answer::Replay { op, result } => {
+            let words =
+                format!("replay: it was executed before, by {op}, which has {}", result.as_str());
+            let exit = match result {
+                OpResult::Succeeded => Exit::Ok,
+                OpResult::InFlight | OpResult::Unknown => Exit::Transient,
+                OpResult::Failed => Exit::Failed,
+            };
+            (json!({ "result": "replay", "op": op, "first": result }), words, exit)
+        }
+        Answer::Done { message } => {
+            (json!({ "result": "done", "message": message }), message.clone(), Exit::Ok)
+        }
+        Answer::Status { .. }
+        | Answer::Progress { .. }
+        | Answer::Report { .. }
+        | Answer::Pending { .. }
+        | Answer::Raised { .. }
+        | Answer::Refused(_) => return Err(unexpected(answer)),
+    };
+    match arguments.output.output {
+        OutputFormat::Json => {
+            let mut told = told;
+            told["format_version"] = json!(1);
+            writeln!(std::io::stdout(), "{told}")?;
+        }
+        OutputFormat::Table => writeln!(std::io::stdout(), "{words}")?,
+    }
+    Ok(exit)
+}
+
+/// How much of an item's name is shown: enough to tell a few hundred apart.
+const SHORT: usize = 12;
+
+fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
+    let read: Vec<(&PendingView, PendingItem)> = items
+        .iter()
+        .map(|view| {
+            let envelope = Envelope::parse(view.envelope.as_bytes())?;
+            Ok((view, PendingItem::parse(envelope.payload())?))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let mut out = std::io::stdout();
+    match output {
+        OutputFormat::Json => {
+            let items: Vec<Value> = read.iter().map(|(view, item)| item_json(view, item)).collect();
+            writeln!(out, "{}", json!({ "format_version": 1, "items": items }))?;
+        }
+        OutputFormat::Table if read.is_empty() => writeln!(out, "nothing waits for a signature")?,
+        OutputFormat::Table => {
+            writeln!(
+                out,
+                "{:<SHORT$}  {:<15}  {:<12}  {:<20}  LOST",
+                "PENDING", "OP", "GUEST", "RAISED"
+            )?;
+            for (view, item) in &read {
+                let short: String = view.id.to_string().chars().take(SHORT).collect();
+                let (op, guest, raised) =
+                    (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
+                writeln!(out, "{short}  {op:<15}  {guest:<12}  {raised:<20}  {}", lost(item))?;
+            }
+            let wait = if read.len() == 1 { "waits" } else { "wait" };
+            writeln!(
+                std::io::stderr(),
+                "{} {wait} for a signature: `evenkeel pending PENDING` shows one",
+                counted(read.len(), "item")
+            )?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// What would be lost, on one line.
+fn lost(item: &PendingItem) -> String {
+    match item.losses.as_slice() {
+        [] => item
+            .params
+            .iter()
+            .map(|(key, value)| render::visible(&format!("{key}={value}")))
+            .collect::<Vec<_>>()
+            .join(" "),
+        [only] => render::visible(&only.what),
+        [first, rest @ ..] => format!("{} and {} more", render::visible(&first.what), rest.len()),
+    }
+}
+
+fn item_json(view: &PendingView, item: &PendingItem) -> Value {
+    let losses: Vec<Value> = item
+        .losses
+        .iter()
+        .map(|loss| json!({ "what": loss.what, "size_bytes": loss.size_bytes }))
+        .collect();
+    json!({
+        "pending": view.id, "from": view.from, "op": item.op, "guest": item.guest, "name": item.guest_name,
+        "params": item.params, "losses": losses, "last_backup": item.last_backup.map(|at| at.0),
+        "raised_at": item.raised_at.0, "trust_version": item.trust_version, "envelope": view.envelope,
+    })
+}
+
+fn op_json(report: &OpReport) -> Value {
+    json!({
+        "result": report.end.as_str(), "op": report.op, "guest": report.guest, "kind": report.kind,
+        "message": report.end.words(), "upid": report.upid,
+        "reason": report.end.reason(),
+    })
+}
+
+fn op_words(report: &OpReport) -> String {
+    let what = format!("{} of {}", report.kind, report.guest);
+    match &report.end {
+        End::Succeeded { warning: None } => format!("{what}: done ({})", report.op),
+        End::Succeeded { warning: Some(_) } => format!("{what}: done, but: {}", report.end.words()),
+        End::Held { .. }
+        | End::Stale { .. }
+        | End::Failed { .. }
+        | End::Unknown { .. }
+        | End::Skipped
+        | End::Unneeded => {
+            format!("{what}: {}", report.end.words())
+        }
+    }
+}
+
+fn exit_of(end: &End) -> Exit {
+    match end {
+        End::Succeeded { .. } | End::Unneeded => Exit::Ok,
+        End::Held { reason, .. } => refusal::exit(*reason),
+        End::Stale { .. } | End::Skipped => Exit::Transient,
+        End::Failed { .. } | End::Unknown { .. } => Exit::Failed,
+    }
+}
+
+async fn asked(place: &cli::Place, request: &Request) -> Result<Answer, Failure> {
+    Ok(ask(&place.state_dir()?.socket(), request).await?)
+}
+
+fn read(path: &Utf8Path) -> Result<String, Failure> {
+    let mut text = String::new();
+    let limit = ENVELOPE_BYTES_MAX as u64 + 1;
+    let read = fs_err::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text));
+    read.map_err(|error| {
+        let missing = error.kind() == std::io::ErrorKind::NotFound;
+        Failure::wrapping(if missing { Exit::NotFound } else { Exit::Failed }, error)
+    })?;
+    Ok(text)
+}

@@ -1,0 +1,194 @@
+//! Judges what was seen from outside: the order of calls, the node's request log, the journal's files.
+//!
+//! It knows nothing of the engine. Rules: a request leaves only after its own `started` record is on disk, at most one
+//! for each operation; the node carries out every change exactly once; in the end every operation is closed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
+use evenkeel_sim::Record;
+use serde_json::Value;
+
+use crate::scene::SEGMENT;
+use crate::trace::Event;
+
+/// How many changes `desired.toml` asks for.
+pub(crate) const CHANGES: usize = 32;
+
+/// What all runs of a scene did so far.
+#[derive(Debug, Default)]
+pub(crate) struct Oracle {
+    /// Records written and not synced yet.
+    unsynced: Vec<Value>,
+    ops: BTreeMap<String, Op>,
+    /// The operation each guest is at.
+    newest: BTreeMap<String, String>,
+    /// Requests seen to leave, by method and path.
+    sent: BTreeMap<(String, String), usize>,
+    /// A run was not seen to send.
+    blind: bool,
+    violations: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Op {
+    kind: String,
+    sent: bool,
+    closed: bool,
+}
+
+impl Oracle {
+    /// One run, from its start to its end or death. Of a blind one only the journal was seen.
+    pub(crate) fn saw(&mut self, events: &[Event], blind: bool) {
+        self.blind |= blind;
+        for event in events {
+            match event {
+                Event::Wrote { path, bytes, .. } if path.ends_with(SEGMENT) => {
+                    let lines = bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
+                    self.unsynced
+                        .extend(lines.filter_map(|line| serde_json::from_slice(line).ok()));
+                }
+                Event::Synced { path } if path.ends_with(SEGMENT) => {
+                    for record in std::mem::take(&mut self.unsynced) {
+                        self.durable(&record);
+                    }
+                }
+                Event::Sent { method, target } => self.left(method, target),
+                Event::Wrote { .. } | Event::Synced { .. } | Event::Refused { .. } => {}
+            }
+        }
+        // What of it survives is written again by the next start, before anything rests on it.
+        self.unsynced.clear();
+    }
+
+    pub(crate) fn violation(&mut self, what: String) {
+        self.violations.push(what);
+    }
+
+    pub(crate) fn take_violations(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.violations)
+    }
+
+    /// How many requests that ask for a change were seen to leave.
+    pub(crate) fn sent_count(&self) -> usize {
+        self.sent.values().sum()
+    }
+
+    /// The operations that are on disk and not closed.
+    pub(crate) fn open_count(&self) -> usize {
+        self.ops.values().filter(|op| !op.closed).count()
+    }
+
+    fn durable(&mut self, record: &Value) {
+        let text = |key: &str| record[key].as_str().map(ToOwned::to_owned);
+        let (Some("op"), Some(op), Some(state)) =
+            (record["type"].as_str(), text("op"), record["state"].as_str())
+        else {
+            return;
+        };
+        match (state, text("guest"), text("kind")) {
+            ("started", Some(guest), Some(kind)) => {
+                self.ops.entry(op.clone()).or_insert(Op { kind, sent: false, closed: false });
+                self.newest.insert(guest, op);
+            }
+            ("succeeded" | "failed", _, _) => match self.ops.get_mut(&op) {
+                Some(known) => known.closed = true,
+                None => self.violation(format!("{op} is closed and was never started")),
+            },
+            _ => {}
+        }
+    }
+
+    /// The rule of rules (invariant 5), and at most once (invariant 4).
+    fn left(&mut self, method: &str, target: &str) {
+        *self.sent.entry((method.to_owned(), target.to_owned())).or_default() += 1;
+        let request = format!("{method} {target}");
+        let Some((guest, kind)) = meaning(target) else {
+            return self.violation(format!("{request} is none of ours"));
+        };
+        let newest = self.newest.get(&guest);
+        let wrong = match newest.and_then(|op| Some((op, self.ops.get_mut(op)?))) {
+            None => Some("before any `started` of its guest was on disk".to_owned()),
+            Some((op, known)) if known.kind != kind => {
+                Some(format!("under {op}, a {}", known.kind))
+            }
+            Some((op, known)) if known.sent => Some(format!("as a second request of {op}")),
+            Some((op, known)) if known.closed => Some(format!("although {op} is closed")),
+            Some((_, known)) => {
+                known.sent = true;
+                None
+            }
+        };
+        if let Some(wrong) = wrong {
+            self.violation(format!("{request} left {wrong}"));
+        }
+    }
+
+    /// Every line is whole and in its chain, and every operation is closed.
+    pub(crate) fn check_journal(&mut self, directory: &Path) {
+        let mut states: BTreeMap<String, String> = BTreeMap::new();
+        let files = match ReadOnlyDirectory::open(directory) {
+            Ok(files) => files,
+            Err(error) => return self.violation(format!("the journal cannot be read: {error}")),
+        };
+        if let Err(error) = verify::verify(&files) {
+            return self.violation(format!("the journal is damaged: {error}"));
+        }
+        let text = std::fs::read_to_string(directory.join(SEGMENT)).unwrap();
+        for record in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
+            if let (Some(op), Some(state)) = (record["op"].as_str(), record["state"].as_str()) {
+                states.insert(op.to_owned(), state.to_owned());
+            }
+        }
+        for (op, state) in &states {
+            if state != "succeeded" && state != "failed" {
+                self.violation(format!("{op} ends as {state}"));
+            }
+        }
+        let succeeded = states.values().filter(|state| *state == "succeeded").count();
+        if succeeded != CHANGES {
+            self.violation(format!("{succeeded} operations succeeded, not {CHANGES}"));
+        }
+    }
+
+    /// Nothing arrived that was not seen to leave, and every change was carried out exactly once.
+    pub(crate) fn check_requests(&mut self, requests: &[Record], complete: bool) {
+        let mut executed: BTreeMap<(&str, &str, &[String]), usize> = BTreeMap::new();
+        let mut arrived: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for request in requests.iter().filter(|request| request.mutating) {
+            let key = (request.method.clone(), request.path.clone());
+            *arrived.entry(key).or_default() += 1;
+            if request.executed_ms.is_some() {
+                let change = (&*request.method, &*request.path, &*request.params);
+                *executed.entry(change).or_default() += 1;
+            }
+        }
+        for (request, count) in &arrived {
+            if !self.blind && self.sent.get(request).copied().unwrap_or(0) < *count {
+                self.violation(format!("{request:?} arrived and was not seen to leave"));
+            }
+        }
+        for (change, count) in executed.iter().filter(|(_, count)| **count > 1) {
+            self.violation(format!("{change:?} was carried out {count} times"));
+        }
+        if complete && executed.len() != CHANGES {
+            self.violation(format!("{} changes were carried out, not {CHANGES}", executed.len()));
+        }
+    }
+}
+
+/// The guest a path names, and the kind of operation that sends it.
+fn meaning(target: &str) -> Option<(String, &'static str)> {
+    let (_, rest) = target.strip_prefix("/api2/json/nodes/")?.split_once('/')?;
+    let mut parts = rest.splitn(3, '/');
+    let guest = format!("{}/{}", parts.next()?, parts.next()?);
+    let kind = match parts.next()? {
+        "config" => "set_config",
+        "resize" => "resize",
+        "status/start" => "start",
+        "status/shutdown" => "shutdown",
+        _ => return None,
+    };
+    Some((guest, kind))
+}

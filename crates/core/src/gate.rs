@@ -1,0 +1,83 @@
+//! The gate's judgement of a planned action on the guest as it is now.
+//!
+//! Asked inside the lane, directly before anything is sent, for benign actions too: a forced deletion may have come to
+//! wait since the plan, a lock may have been set, somebody may have been faster. The guest is planned anew, and what
+//! runs is the act that was planned, with today's digest, or nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::actual::{Coverage, Guest, Snapshot};
+use crate::desired::{self, Desired};
+use crate::id::NodeName;
+use crate::plan::{Action, Context, Held, Problem, Step, plan};
+use crate::release::Release;
+use crate::value::compare::Conventions;
+
+/// What a guest's plan needs to know of its node.
+#[derive(Debug, Clone)]
+pub struct Site {
+    /// The node.
+    pub node: NodeName,
+    /// What it runs.
+    pub release: Release,
+    /// What it does to values.
+    pub conventions: Conventions,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Exactly what was planned may run, with the digest of now.
+    Clear(Box<Action>),
+    /// The guest is as declared.
+    Unneeded,
+    /// It would be something else now.
+    Stale(String),
+    /// It may not run now.
+    Held(Held),
+    /// It cannot be done.
+    Refused(Box<Problem>),
+}
+
+/// Judges a planned action again, on a fresh read of its guest.
+pub fn judge(planned: &Action, desired: &desired::Guest, fresh: &Guest, site: &Site) -> Verdict {
+    let Site { node, release, conventions } = site.clone();
+    let vmid = desired.id.vmid;
+    let desired = Desired { guests: [(vmid, desired.clone())].into() };
+    let actual = Snapshot {
+        node,
+        release,
+        conventions,
+        guests: [(vmid, fresh.clone())].into(),
+        elsewhere: BTreeMap::new(),
+        hidden: BTreeSet::new(),
+        coverage: Coverage::Whole,
+    };
+    let Some(now) = plan(&desired, &actual, &Context::default()).guests.into_iter().next() else {
+        return Verdict::Unneeded;
+    };
+    let wanted = &planned.step;
+    let alike = |action: &&Action| {
+        action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted)
+    };
+    let same = |action: &&Action| action.step.params_but_digest() == wanted.params_but_digest();
+    if let Some(action) = now.actions.iter().filter(alike).find(same) {
+        return match &action.held {
+            None => Verdict::Clear(Box::new(action.clone())),
+            Some(held) => Verdict::Held(held.clone()),
+        };
+    }
+    if let Some(other) = now.actions.iter().find(alike) {
+        let reasons = other.reasons().join(", ");
+        return Verdict::Stale(format!("the guest has changed since; now it would be: {reasons}"));
+    }
+    match now.problems.into_iter().next() {
+        Some(problem) => Verdict::Refused(Box::new(problem)),
+        None => Verdict::Unneeded,
+    }
+}
+
+/// The volume a resize is about: each of a guest's volumes grows by an act of its own.
+fn slot(step: &Step) -> Option<String> {
+    step.params().remove("disk")
+}

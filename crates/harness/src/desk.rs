@@ -1,0 +1,142 @@
+//! The agent's daemon in a run: takes commands, drives the engine, and puts what it is told on a desk for the run
+//! to see.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, PassError};
+use evenkeel_agent::journal::Record;
+use evenkeel_core::desired::Desired;
+use evenkeel_core::id::OperationId;
+use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
+use evenkeel_core::plan::Plan;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::rig::Rig;
+
+/// What the daemon is told to do.
+#[derive(Debug)]
+pub(crate) enum Command {
+    /// A pass is due.
+    Pass,
+    /// An operator closes an operation of unknown outcome.
+    Resolve(OperationId),
+    /// SIGTERM, with so much time.
+    ShutDown(Duration),
+}
+
+/// What lies on the desk; clones share it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Desk(Arc<Mutex<Papers>>);
+
+#[derive(Debug, Default)]
+struct Papers {
+    desired: Arc<Desired>,
+    /// The plan of the last pass; none if it could not read the node.
+    plan: Option<Plan>,
+    idle: bool,
+    unknown: BTreeSet<OperationId>,
+    reports: Vec<OpReport>,
+    sleep_first: Duration,
+}
+
+impl Desk {
+    pub(crate) fn want(&self, desired: Desired) {
+        self.papers().desired = Arc::new(desired);
+    }
+
+    pub(crate) fn born(&self) {
+        let mut papers = self.papers();
+        (papers.plan, papers.idle) = (None, false);
+        papers.unknown.clear();
+        papers.reports.clear();
+    }
+
+    /// The next life begins only after a while.
+    pub(crate) fn sleep_first(&self, time: Duration) {
+        self.papers().sleep_first = time;
+    }
+
+    /// The last pass's plan, taken.
+    pub(crate) fn take_plan(&self) -> Option<Plan> {
+        self.papers().plan.take()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.papers().idle
+    }
+
+    pub(crate) fn unknown(&self) -> BTreeSet<OperationId> {
+        self.papers().unknown.clone()
+    }
+
+    /// What the engine reported of ended actions, taken.
+    pub(crate) fn take_reports(&self) -> Vec<OpReport> {
+        std::mem::take(&mut self.papers().reports)
+    }
+
+    /// Drives the engine until it is told to stop or must end.
+    pub(crate) async fn work(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        commands: &mut UnboundedReceiver<Command>,
+    ) -> Result<(), Fatal> {
+        let first = std::mem::take(&mut self.papers().sleep_first);
+        tokio::time::sleep(first).await;
+        loop {
+            tokio::select! {
+                biased;
+                command = commands.recv() => match command {
+                    Some(Command::Pass) => self.pass(engine).await?,
+                    Some(Command::Resolve(op)) => resolve(engine, rig, op).await?,
+                    Some(Command::ShutDown(within)) => {
+                        engine.shut_down(within).await?;
+                        return Ok(());
+                    }
+                    None => return Ok(()),
+                },
+                event = engine.work() => self.hear(event?),
+            }
+            let unknown = engine.unknown().map(|(op, _)| op).collect();
+            let mut papers = self.papers();
+            (papers.idle, papers.unknown) = (engine.is_idle(), unknown);
+        }
+    }
+
+    async fn pass(&self, engine: &mut Engine) -> Result<(), Fatal> {
+        let desired = Arc::clone(&self.papers().desired);
+        let passed = engine.pass(&desired).await;
+        self.papers().plan = match passed {
+            Ok(pass) => Some(pass.plan),
+            Err(PassError::Fatal(fatal)) => return Err(fatal),
+            Err(PassError::Actual(_)) => None,
+        };
+        Ok(())
+    }
+
+    fn hear(&self, event: Event) {
+        match event {
+            Event::Op(report) => self.papers().reports.push(*report),
+            Event::Settled(_) | Event::Pass { .. } => {}
+        }
+    }
+
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What `evenkeel journal resolve OP --as failed` does in a running agent.
+async fn resolve(engine: &mut Engine, rig: &Rig, op: OperationId) -> Result<(), Fatal> {
+    let handle = rig.journal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let Some(handle) = handle else { return Ok(()) };
+    let event = OpEvent::Resolved { outcome: Resolution::Failed };
+    match handle.append(Record::op(OpRecord { op, event })).await {
+        Ok(_) => engine.release(op),
+        Err(error) if error.is_fatal() => Err(Fatal::Journal(error)),
+        // Evidence was faster.
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,207 @@
+//! The end of a run: everything is well again, and so the node must become what is wanted, and then rest.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use evenkeel_agent::journal::Files;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::plan::Plan;
+use evenkeel_sim::Guest;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::desk::Command;
+use crate::run::{LifeEnd, Run, Waited, wait};
+use crate::scene::{Wish, loose, second_slot};
+use crate::weather::Weather;
+use crate::wire::Panics;
+
+/// Passes after which a healthy node must be as declared: a lost answer costs two minutes, an ignored shutdown six,
+/// a fact that does not follow another two, and what failed is tried again.
+const PASSES_MAX: u32 = 60;
+
+/// The pause between them.
+const BETWEEN_PASSES: Duration = Duration::from_secs(30);
+
+/// After so many passes somebody closes by hand what evidence could not close.
+const OPERATOR_COMES: u32 = 25;
+
+/// A day of rest, one pass every hour.
+const IDLE_PASSES: u32 = 24;
+const IDLE_PAUSE: Duration = Duration::from_hours(1);
+
+impl Run {
+    /// Heals, converges, checks, rests.
+    pub(crate) async fn end<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        self.heal();
+        let mut found = None;
+        for pass in 0..PASSES_MAX {
+            // A command that cannot be heard shows as the end of the agent below.
+            let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
+            let _ = commands.send(Command::Pass);
+            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+            self.weather.pass(&self.rig.node);
+            self.tell_progress();
+            found = self.desk.take_plan();
+            // Somebody else's last act may have changed the guest after it was read.
+            let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
+            let settled = settled && !was_at_work && !self.rig.node.with(|sim| sim.is_at_work());
+            if settled && self.desk.is_idle() && self.desk.unknown().is_empty() {
+                break;
+            }
+            if pass == OPERATOR_COMES {
+                self.resolve(commands);
+            }
+        }
+        self.check_end(found.as_ref());
+        if !self.is_fine() {
+            return Waited::Elapsed;
+        }
+        self.rest(commands, agent).await
+    }
+
+    fn heal(&mut self) {
+        Weather::heal(&self.rig.node, &self.guests);
+        self.rig.wire.set_down(false);
+        self.rig.wire.panic_once(Panics::Never);
+        self.make_room();
+        self.freeze(false);
+    }
+
+    /// Nothing left that could run, but for a new disk beside one that hangs on nothing.
+    fn is_settled(&self, plan: &Plan) -> bool {
+        let loose = |guest: GuestId| self.rig.node.with(|sim| !loose(&sim.world, guest).is_empty());
+        plan.runnable().all(|action| loose(action.guest))
+            && plan.guests.iter().all(|guest| guest.busy.is_none())
+    }
+
+    /// Somebody closes what is unknown; what is not unknown by now has been forgotten by the engine.
+    fn resolve(&mut self, commands: &UnboundedSender<Command>) {
+        for (name, guest, state, reason) in self.oracle.open_operations() {
+            if state != "unknown" || reason.is_empty() {
+                let what = format!("(13) {name} of {guest} is still {state} ({reason:?})");
+                self.oracle.broke(what);
+            } else if let Ok(op) = name.parse() {
+                self.resolved += 1;
+                let _ = commands.send(Command::Resolve(op));
+            }
+        }
+    }
+
+    fn check_end(&mut self, plan: Option<&Plan>) {
+        if !plan.is_some_and(|plan| self.is_settled(plan)) {
+            let told = plan
+                .map(|plan| plan.runnable().map(|a| (a.guest, a.reasons())).collect::<Vec<_>>());
+            let busy = plan.map(|plan| {
+                plan.guests
+                    .iter()
+                    .filter_map(|g| Some((g.guest, g.busy.clone()?)))
+                    .collect::<Vec<_>>()
+            });
+            return self.oracle.broke(format!("(7) it does not converge: {told:?} {busy:?}"));
+        }
+        for (name, guest, state, reason) in self.oracle.open_operations() {
+            self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
+        }
+        for report in self.desk.take_reports() {
+            let state = self.oracle.state_of(&report.op.to_string());
+            if report.end.as_str() == "succeeded" && state.as_deref() != Some("succeeded") {
+                self.oracle.broke(format!("{} is reported done, yet it is {state:?}", report.op));
+            }
+            if report.end.as_str() == "failed" && state.as_deref() == Some("succeeded") {
+                self.oracle.broke(format!("{} is reported failed, yet it is done", report.op));
+            }
+        }
+        let mut wrong = Vec::new();
+        self.rig.node.with(|sim| {
+            for (guest, wish) in &self.wishes.0 {
+                let all_was_written = !wish.absent && loose(&sim.world, *guest).is_empty();
+                if let Some(found) = sim.world.guest(*guest).filter(|_| all_was_written) {
+                    let config = &found.config;
+                    let told =
+                        |key| format!("(7) {guest} is not as wanted: {key}; {wish:?} {config:?}");
+                    wrong.extend(differs(wish, found).map(told));
+                }
+            }
+            for found in sim.world.guests.values() {
+                let foreign = self.weather.foreign_loose.get(&found.id.vmid.get()).copied();
+                let loose = loose(&sim.world, found.id);
+                if loose.len() > 1 + foreign.unwrap_or(0) {
+                    wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
+                }
+                let spare = found.config.active.keys().filter(|key| key.starts_with("unused"));
+                if spare.count() > 0 {
+                    wrong.push(format!("{} was given a second volume", found.id));
+                }
+            }
+        });
+        for what in wrong {
+            self.oracle.broke(what);
+        }
+    }
+
+    /// A day in which nothing is written anywhere.
+    async fn rest<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let before = (self.oracle.writes(), self.disk_bytes());
+        for _ in 0..IDLE_PASSES {
+            let _ = commands.send(Command::Pass);
+            match wait(agent.as_mut(), IDLE_PAUSE, &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+        }
+        let after = (self.oracle.writes(), self.disk_bytes());
+        if before != after {
+            let what = format!("(7) no rest: writes and journal bytes {before:?}, then {after:?}");
+            self.oracle.broke(what);
+        }
+        Waited::Elapsed
+    }
+
+    fn disk_bytes(&self) -> usize {
+        let files = self.rig.disk.list().unwrap_or_default();
+        files.iter().filter_map(|name| self.rig.disk.read(name).ok()).map(|bytes| bytes.len()).sum()
+    }
+}
+
+/// The declared keys whose value is neither in effect nor waits for a restart, by the node's own file.
+fn differs(wish: &Wish, found: &Guest) -> impl Iterator<Item = &'static str> {
+    let stored = |key: &str| {
+        let waiting = found.config.pending.get(key);
+        waiting.or_else(|| found.config.active.get(key)).cloned()
+    };
+    let is =
+        |key: &str, wanted: Option<String>| wanted.is_none_or(|want| stored(key) == Some(want));
+    let number = |number: Option<u64>| number.map(|number| number.to_string());
+    let onboot = wish.onboot.is_none_or(|on| (stored("onboot").as_deref() == Some("1")) == on);
+    let described = wish.description.as_ref().is_none_or(|text| {
+        stored("description").is_some_and(|have| have.trim_end() == text.trim_end())
+    });
+    // No wish is the default: evenkeel may store that by removing the key.
+    let memory = stored("memory").map(|have| have.trim_start_matches("current=").to_owned());
+    let memory = wish.memory_mib.is_none_or(|mib| memory == Some(mib.to_string()));
+    let runs = wish.run.is_none_or(|runs| runs == found.power.is_running());
+    let slot = second_slot(found.id.kind);
+    [
+        ("cores", is("cores", number(wish.cores))),
+        ("memory", memory),
+        ("onboot", onboot),
+        ("description", described),
+        ("nameserver", is("nameserver", wish.nameserver.clone())),
+        ("run", runs),
+        (slot, true),
+    ]
+    .into_iter()
+    .filter(|(_, right)| !right)
+    .map(|(key, _)| key)
+}

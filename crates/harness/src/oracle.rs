@@ -1,0 +1,409 @@
+//! The oracle of a run: sees requests, answers and synced bytes, never the agent's memory, and says which
+//! invariant was broken.
+//!
+//! The wire shows it every request before the node gets it ([`Oracle::sent`]) and every answer before the agent
+//! gets it ([`Oracle::answered`]); the run shows it the disk around every crash. It must never be asked by the
+//! agent, nor change anything.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use evenkeel_agent::journal::{Fault, SimulatedDisk, verify};
+use evenkeel_agent::pve::exchange::{Outcome, Request};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
+use evenkeel_sim::InProcess;
+use serde_json::Value;
+
+use crate::call::{Call, Write, guest_of, read_call, write_of};
+use crate::history::History;
+use crate::scene::loose;
+
+/// So many readings of one guest can overlap at most: a lane's, and one of each pass that overtakes it.
+const READINGS_KEPT: usize = 16;
+
+/// Hears everything of one run; clones are the same oracle.
+#[derive(Debug, Clone, Default)]
+pub struct Oracle(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    broken: Vec<String>,
+    disk: SimulatedDisk,
+    history: History,
+    /// Requests of the agent that changed something and may still be worked on.
+    under_way: Vec<UnderWay>,
+    /// Those whose outcome the living agent does not know yet.
+    awaited: BTreeSet<u64>,
+    /// What the living agent was last told of each guest.
+    status: BTreeMap<GuestId, Told>,
+    /// Several: a pass reads beside the lanes.
+    pending: BTreeMap<GuestId, VecDeque<Told>>,
+    listed_ms: Option<u64>,
+    /// The volumes that hung on nothing when volumes were last listed.
+    listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
+    frozen_since_ms: Option<u64>,
+    /// Keys that were ever declared, by guest.
+    declared: BTreeMap<GuestId, BTreeSet<String>>,
+    /// The call of the disk that goes wrong.
+    armed: Option<(u64, Fault)>,
+    /// When this life's disk was first seen to have failed.
+    failed_ms: Option<u64>,
+    next_ticket: u64,
+    /// What happened, line by line, if somebody wants to read it.
+    story: Option<Vec<String>>,
+    writes: u64,
+    trace: u64,
+}
+
+#[derive(Debug, Clone)]
+struct UnderWay {
+    guest: GuestId,
+    record: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Told {
+    asked_ms: u64,
+    answered_ms: u64,
+    locked: bool,
+}
+
+/// A request whose answer is awaited.
+#[derive(Debug, Clone)]
+pub(crate) struct Ticket {
+    number: u64,
+    sent_ms: u64,
+    call: Call,
+}
+
+impl Oracle {
+    /// What was broken so far, first thing first.
+    pub fn broken(&self) -> Vec<String> {
+        self.inner().broken.clone()
+    }
+
+    /// Writes down what happens from now on.
+    pub(crate) fn write_story(&self) {
+        self.inner().story = Some(Vec::new());
+    }
+
+    /// What was written down.
+    pub fn story(&self) -> Vec<String> {
+        self.inner().story.clone().unwrap_or_default()
+    }
+
+    /// A line of the story.
+    pub(crate) fn tell(&self, now_ms: u64, line: impl FnOnce() -> String) {
+        if let Some(story) = &mut self.inner().story {
+            story.push(format!("{now_ms:>9} {}", line()));
+        }
+    }
+
+    /// How many requests that change something the agent has sent.
+    pub fn writes(&self) -> u64 {
+        self.inner().writes
+    }
+
+    /// A number that two runs share if they did the same at the same moments.
+    pub fn trace(&self) -> u64 {
+        self.inner().trace
+    }
+
+    /// Says that something is broken that only the run can see.
+    pub(crate) fn broke(&self, what: String) {
+        self.inner().broken.push(what);
+    }
+
+    /// A new life begins on this disk: nothing was told to it yet.
+    pub(crate) fn born(&self, disk: &SimulatedDisk) {
+        let mut inner = self.inner();
+        inner.disk = disk.clone();
+        (inner.status, inner.pending, inner.listed_ms) = Default::default();
+        inner.awaited.clear();
+        inner.failed_ms = None;
+    }
+
+    /// The call of the disk that goes wrong.
+    pub(crate) fn armed(&self, armed: Option<(u64, Fault)>) {
+        self.inner().armed = armed;
+    }
+
+    pub(crate) fn frozen(&self, since_ms: Option<u64>) {
+        self.inner().frozen_since_ms = since_ms;
+    }
+
+    pub(crate) fn declare(&self, guest: GuestId, keys: impl IntoIterator<Item = String>) {
+        self.inner().declared.entry(guest).or_default().extend(keys);
+    }
+
+    /// Everything that is synced now, to be compared with what a crash leaves.
+    pub(crate) fn remember_synced(&self) {
+        let mut inner = self.inner();
+        inner.read_disk();
+    }
+
+    /// The disk after a crash, opened again: every synced line must still be there.
+    pub(crate) fn check_nothing_lost(&self, reopened: &SimulatedDisk) {
+        let mut found = BTreeMap::new();
+        let read = verify::read(reopened, |line| {
+            let sum = line.text.rsplit_once("\"sum\":\"").map(|(_, sum)| sum);
+            let sum = sum.and_then(|sum| sum.strip_suffix("\"}")).unwrap_or_default();
+            found.insert(line.seq.0, sum.to_owned());
+        });
+        let mut inner = self.inner();
+        if let Err(error) = read {
+            inner.broken.push(format!("(6) the journal does not verify after a crash: {error}"));
+            return;
+        }
+        let first = found.keys().next().copied().unwrap_or(0);
+        let lost = inner.history.sums.range(first..).find(|(seq, sum)| found.get(seq) != Some(sum));
+        if let Some((seq, _)) = lost {
+            let what = format!("(6) record {seq} was synced, and is lost after the crash");
+            inner.broken.push(what);
+        }
+    }
+
+    /// The operations the journal does not call closed: name, guest, state, reason.
+    pub(crate) fn open_operations(&self) -> Vec<(String, GuestId, String, String)> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let open = inner.history.open();
+        open.map(|(name, op)| (name.clone(), op.guest, op.state.clone(), op.reason.clone()))
+            .collect()
+    }
+
+    /// How an operation stands in the journal.
+    pub(crate) fn state_of(&self, op: &str) -> Option<String> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        inner.history.ops.get(op).map(|op| op.state.clone())
+    }
+
+    pub(crate) fn sent(&self, node: &InProcess, request: &Request) -> Ticket {
+        let (now_ms, record) = node.with(|sim| (sim.now_ms(), sim.records().len()));
+        let mut inner = self.inner();
+        inner.look_at_disk(now_ms);
+        let target = request.target();
+        inner.trace_of(&[&now_ms.to_string(), request.method().as_str(), &target]);
+        inner.trace_of(&[&request.body().unwrap_or_default()]);
+        if let Some(story) = inner.story.as_mut().filter(|_| !request.is_read()) {
+            let body = request.body().unwrap_or_default();
+            story.push(format!("{now_ms:>9} sends {} {body}", request.call()));
+        }
+        inner.next_ticket += 1;
+        let number = inner.next_ticket;
+        let call = if request.is_read() {
+            read_call(&target)
+        } else {
+            inner.writes += 1;
+            inner.judge(node, now_ms, request);
+            if let Some(guest) = guest_of(&target) {
+                inner.under_way.push(UnderWay { guest, record });
+            }
+            inner.awaited.insert(number);
+            Call::Write
+        };
+        Ticket { number, sent_ms: now_ms, call }
+    }
+
+    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
+        let now_ms = node.with(|sim| sim.now_ms());
+        let mut inner = self.inner();
+        inner.awaited.remove(&ticket.number);
+        let Outcome::Answered(answer) = outcome else {
+            inner.trace_of(&[&now_ms.to_string(), "lost"]);
+            inner.tell_end(now_ms, ticket, "no answer");
+            return;
+        };
+        inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
+        inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
+        let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+        let locked = body["data"]["lock"].is_string();
+        let told = Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked };
+        match ticket.call {
+            Call::Status(guest) => drop(inner.status.insert(guest, told)),
+            Call::Pending(guest) => {
+                let readings = inner.pending.entry(guest).or_default();
+                readings.push_back(told);
+                readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
+            }
+            Call::Content => {
+                inner.listed_ms = Some(now_ms);
+                inner.listed_loose = node.with(|sim| {
+                    let guests = sim.world.guests.values().map(|guest| guest.id);
+                    guests.map(|guest| (guest, loose(&sim.world, guest))).collect()
+                });
+            }
+            Call::OtherRead | Call::Write => {}
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn read_disk(&mut self) {
+        if let Err(why) = self.history.read(&self.disk) {
+            self.broken.push(format!("(6) {why}"));
+        }
+    }
+
+    fn tell_end(&mut self, now_ms: u64, ticket: &Ticket, end: &str) {
+        let writes = matches!(ticket.call, Call::Write);
+        if let Some(story) = self.story.as_mut().filter(|_| writes) {
+            story.push(format!("{now_ms:>9} gets {end} for what left at {}", ticket.sent_ms));
+        }
+    }
+
+    /// Notices when the disk has failed. Of a full one the journal may have made room.
+    fn look_at_disk(&mut self, now_ms: u64) {
+        let failed = self
+            .armed
+            .is_some_and(|(call, fault)| fault != Fault::NoSpace && self.disk.calls() > call);
+        if failed {
+            self.failed_ms.get_or_insert(now_ms);
+        }
+    }
+
+    /// Folds words into the trace (FNV-1a).
+    fn trace_of(&mut self, words: &[&str]) {
+        for byte in words.iter().flat_map(|word| word.bytes().chain([0])) {
+            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+
+    /// Everything that must be true when a request that changes something leaves.
+    fn judge(&mut self, node: &InProcess, now_ms: u64, request: &Request) {
+        let Some(write) = write_of(request) else {
+            self.broken.push(format!("(3) {} is nothing this engine may send", request.call()));
+            return;
+        };
+        let found = [
+            self.is_journalled(&write),
+            self.is_alone(node, &write),
+            self.is_within_the_caps(),
+            self.is_fresh(now_ms, &write),
+            self.is_declared(&write),
+            self.allocates_once(&write),
+            has_a_digest(&write),
+        ];
+        let place = format!("{} at {now_ms} ms", request.call());
+        self.broken.extend(found.into_iter().flatten().map(|what| format!("{what}: {place}")));
+        // What was synced before may leave in the same moment; then the agent must have ended.
+        if self.failed_ms.is_some_and(|failed_ms| failed_ms < now_ms) {
+            self.broken.push(format!("(5) sent after the disk failed: {place}"));
+        }
+    }
+
+    /// Invariants 4 and 5: a synced `started` of its own, which it uses up.
+    fn is_journalled(&mut self, write: &Write) -> Option<String> {
+        self.read_disk();
+        let of_guest = self.history.ops.values_mut().filter(|op| op.guest.vmid == write.guest.vmid);
+        let Some(op) = of_guest.max_by_key(|op| op.started) else {
+            return Some("(5) no operation on this guest was ever synced".to_owned());
+        };
+        if op.sent {
+            return Some("(4) the newest operation has sent its request already".to_owned());
+        }
+        op.sent = true;
+        if !op.is_open() || op.state != "started" {
+            return Some(format!("(5) the newest operation is {}", op.state));
+        }
+        if (op.guest, op.kind) != (write.guest, write.kind) {
+            return Some(format!("(5) the newest operation is a {} of {}", op.kind, op.guest));
+        }
+        let told = op.params.iter().filter(|(key, _)| *key != "size");
+        for (key, value) in told {
+            if value.as_str() != write.params.get(key).map(String::as_str) {
+                return Some(format!("(5) the journal tells another `{key}` than what is sent"));
+            }
+        }
+        None
+    }
+
+    /// Invariant 1: nothing of ours is under way on the guest's number.
+    fn is_alone(&mut self, node: &InProcess, write: &Write) -> Option<String> {
+        let works = |under_way: &UnderWay| {
+            node.with(|sim| {
+                let record = sim.records().get(under_way.record);
+                record.is_some_and(|record| {
+                    record.ended_ms.is_none()
+                        || record.upid.as_ref().is_some_and(|upid| sim.is_running(upid))
+                })
+            })
+        };
+        self.under_way.retain(works);
+        let other = self.under_way.iter().find(|other| other.guest.vmid == write.guest.vmid)?;
+        Some(format!("(1) {} is still worked on", other.guest))
+    }
+
+    fn is_within_the_caps(&self) -> Option<String> {
+        let awaited = self.awaited.len();
+        (awaited >= SYNC_WRITES_PER_NODE_MAX)
+            .then(|| format!("(1) {awaited} requests that change something are under way already"))
+    }
+
+    /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
+    fn is_fresh(&self, now_ms: u64, write: &Write) -> Option<String> {
+        let (Some(status), Some(pending)) =
+            (self.status.get(&write.guest), self.pending.get(&write.guest))
+        else {
+            return Some("(2) this life never read the guest".to_owned());
+        };
+        let directly = |pending: &Told| {
+            let at_once = pending.answered_ms == now_ms || self.listed_ms == Some(now_ms);
+            status.answered_ms == pending.asked_ms && at_once
+        };
+        if !pending.iter().any(directly) {
+            return Some("(2) the guest was not read directly before".to_owned());
+        }
+        if status.locked {
+            return Some("(9) the guest was read as locked".to_owned());
+        }
+        if self.frozen_since_ms.is_some_and(|since| since < status.asked_ms) {
+            return Some("(2) the host was frozen".to_owned());
+        }
+        None
+    }
+
+    /// Nothing is allocated beside a volume that may be what an earlier write left.
+    fn allocates_once(&self, write: &Write) -> Option<String> {
+        let loose = self.listed_loose.get(&write.guest)?;
+        let again = |value: &String| {
+            let volume = value.split(',').next().unwrap_or_default();
+            let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
+            fresh.is_some_and(|(storage, _)| {
+                loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+            })
+        };
+        let again = write.kind == ActionKind::SetConfig && write.params.values().any(again);
+        again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
+    }
+
+    /// Invariant 8.
+    fn is_declared(&self, write: &Write) -> Option<String> {
+        let Some(keys) = self.declared.get(&write.guest) else {
+            return Some("(8) the guest was never declared".to_owned());
+        };
+        if write.kind != ActionKind::SetConfig {
+            return None;
+        }
+        let listed = ["delete", "revert"].into_iter().filter_map(|name| write.params.get(name));
+        let named = listed.flat_map(|list| list.split(',')).map(str::to_owned);
+        let own = ["delete", "revert", "digest", "background_delay"];
+        let set = write.params.keys().filter(|key| !own.contains(&key.as_str())).cloned();
+        let foreign = set.chain(named).find(|key| !keys.contains(key))?;
+        Some(format!("(8) `{foreign}` was never declared"))
+    }
+}
+
+/// Invariant 9: calls that take a digest carry one.
+fn has_a_digest(write: &Write) -> Option<String> {
+    let takes_one = matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize);
+    let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
+    (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
+}

@@ -1,0 +1,414 @@
+//! One run: a seed makes a node, wishes, weather, faults of the disk and deaths of the agent, and an oracle
+//! watches. At the end everything is healed, and the node must come to what is wanted and then to rest.
+//!
+//! ```text
+//!   life ── steps: time · pass · wish · weather · disk ── crash, fatal end or shutdown ──> disk after it ──> life …
+//!                                                                                    └──> (steps over) end.rs
+//! ```
+
+use std::pin::{Pin, pin};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+
+use evenkeel_agent::engine::Fatal;
+use evenkeel_agent::journal::{Fault, JournalError, Limits};
+use evenkeel_core::id::GuestId;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+use crate::desk::{Command, Desk};
+use crate::dice::Dice;
+use crate::oracle::Oracle;
+use crate::rig::Rig;
+use crate::scene::{self, Wishes};
+use crate::weather::Weather;
+use crate::wire::Panics;
+
+/// What came of a run.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its seed.
+    pub seed: u64,
+    /// What was broken; empty if nothing.
+    pub broken: Vec<String>,
+    /// The same for the same seed and steps.
+    pub trace: u64,
+    /// Requests that changed something.
+    pub writes: u64,
+    /// How often the agent was started.
+    pub lives: u64,
+    /// Operations an operator had to close.
+    pub resolved: u64,
+    /// What happened, line by line, if it was to be told.
+    pub story: Vec<String>,
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    pub(crate) dice: Dice,
+    pub(crate) rig: Rig,
+    pub(crate) oracle: Oracle,
+    pub(crate) desk: Desk,
+    pub(crate) wishes: Wishes,
+    pub(crate) weather: Weather,
+    /// The guests the node began with.
+    pub(crate) guests: Vec<GuestId>,
+    /// A call of the disk that goes wrong.
+    armed: Option<(u64, Fault)>,
+    /// Whether the disk has little space left.
+    is_full: bool,
+    pub(crate) steps_left: u64,
+    lives: u64,
+    pub(crate) resolved: u64,
+}
+
+/// The agent's end, as `Rig::live` tells it.
+pub(crate) type LifeEnd = Result<Result<(), Fatal>, JournalError>;
+
+/// Why waiting ended.
+pub(crate) enum Waited {
+    Elapsed,
+    Ended(LifeEnd),
+    /// The agent was polled as often as it may be.
+    Killed,
+}
+
+/// Runs one seed.
+pub fn run(seed: u64, steps: u64) -> Outcome {
+    run_told(seed, steps, false)
+}
+
+/// Runs one seed; with its story, if it shall be told.
+pub fn run_told(seed: u64, steps: u64, told: bool) -> Outcome {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build();
+    let runtime = runtime.expect("a runtime without threads can always be made");
+    runtime.block_on(async {
+        let mut run = Run::new(seed, steps);
+        if told {
+            run.oracle.write_story();
+        }
+        run.go().await;
+        Outcome {
+            seed,
+            broken: run.oracle.broken(),
+            trace: run.oracle.trace(),
+            writes: run.oracle.writes(),
+            lives: run.lives,
+            resolved: run.resolved,
+            story: run.oracle.story(),
+        }
+    })
+}
+
+impl Run {
+    fn new(seed: u64, steps: u64) -> Self {
+        let mut dice = Dice::new(seed);
+        let oracle = Oracle::default();
+        let mut rig = Rig::new(scene::node(&mut dice), dice.any());
+        rig.wire = rig.wire.watched_by(oracle.clone());
+        rig.limits = Limits {
+            segment_bytes: *dice.pick(&[2 << 10, 8 << 10, 1 << 20]),
+            archive_segments: usize::try_from(dice.between(2, 6)).unwrap_or(2),
+            reserve_bytes: 16 << 10,
+            ..Limits::default()
+        };
+        let guests = rig.node.with(|sim| sim.world.guests.values().map(|g| g.id).collect());
+        Self {
+            dice,
+            rig,
+            oracle,
+            desk: Desk::default(),
+            wishes: Wishes::default(),
+            weather: Weather::default(),
+            guests,
+            armed: None,
+            is_full: false,
+            steps_left: steps,
+            lives: 0,
+            resolved: 0,
+        }
+    }
+
+    async fn go(&mut self) {
+        for _ in 0..self.guests.len() * 2 {
+            self.change_wishes();
+        }
+        while self.is_fine() {
+            let (commands, taken) = mpsc::unbounded_channel();
+            let last = self.live(&commands, taken).await;
+            if last {
+                return;
+            }
+            self.after_death();
+        }
+    }
+
+    pub(crate) fn is_fine(&self) -> bool {
+        self.oracle.broken().is_empty()
+    }
+
+    /// One life of the agent; true if it was the last and saw the end of the run.
+    async fn live(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut taken: UnboundedReceiver<Command>,
+    ) -> bool {
+        self.lives += 1;
+        self.note(|| "a life begins".to_owned());
+        self.oracle.born(&self.rig.disk);
+        self.desk.born();
+        let (rig, desk) = (self.rig.clone(), self.desk.clone());
+        let agent = rig.live(async |engine| desk.work(engine, &rig, &mut taken).await);
+        let mut agent = pin!(agent);
+        while self.steps_left > 0 && self.is_fine() {
+            self.steps_left -= 1;
+            match self.step(commands, agent.as_mut()).await {
+                Waited::Elapsed => {}
+                Waited::Killed => return false,
+                Waited::Ended(end) => {
+                    self.judge_end(&end);
+                    return false;
+                }
+            }
+        }
+        if !self.is_fine() {
+            return true;
+        }
+        match self.end(commands, agent.as_mut()).await {
+            Waited::Elapsed => true,
+            Waited::Killed => false,
+            Waited::Ended(end) => {
+                self.judge_end(&end);
+                false
+            }
+        }
+    }
+
+    /// One thing happens.
+    async fn step<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        agent: Pin<&mut F>,
+    ) -> Waited {
+        self.weather.pass(&self.rig.node);
+        self.tell_progress();
+        match self.dice.below(100) {
+            0..=21 => self.tell(commands, Command::Pass),
+            22..=35 => {
+                let fault = Weather::fault(&mut self.dice, &self.guests);
+                self.note(|| format!("{fault:?}"));
+                self.rig.node.with(|sim| sim.inject(fault));
+            }
+            36..=45 => {
+                let told = self.weather.event(&mut self.dice, &self.rig.node, &self.guests);
+                self.note(|| told);
+            }
+            46..=57 => self.change_wishes(),
+            58 | 59 => return self.kill(agent).await,
+            60 => self.arm_disk(),
+            61 => {
+                let within = Duration::from_secs(self.dice.between(0, 90));
+                self.tell(commands, Command::ShutDown(within));
+            }
+            62 => {
+                let down = self.dice.percent(40);
+                self.rig.wire.set_down(down);
+            }
+            63 => {
+                let here = *self.dice.pick(&[Panics::BeforeSending, Panics::AfterAnswer]);
+                self.rig.wire.panic_once(here);
+            }
+            64 => {
+                let frozen = self.dice.percent(50);
+                self.freeze(frozen);
+            }
+            65..=68 => {
+                Weather::heal(&self.rig.node, &self.guests);
+                self.rig.wire.set_down(false);
+                self.freeze(false);
+                self.make_room();
+            }
+            69 => self.mischief(commands),
+            _ => {
+                let ms = *self.dice.pick(&[0, 1, 20, 500, 2_000, 10_000, 31_000, 70_000, 200_000]);
+                return wait(agent, Duration::from_millis(ms), &mut None).await;
+            }
+        }
+        // What was decided takes effect only once somebody is polled; not always at once.
+        if self.dice.percent(50) {
+            return wait(agent, Duration::from_millis(self.dice.below(3)), &mut None).await;
+        }
+        Waited::Elapsed
+    }
+
+    /// What the agent told since the last step.
+    pub(crate) fn tell_progress(&self) {
+        let told =
+            std::mem::take(&mut *self.rig.progress.lock().unwrap_or_else(PoisonError::into_inner));
+        for progress in told {
+            self.note(|| format!("{progress:?}"));
+        }
+    }
+
+    pub(crate) fn note(&self, line: impl FnOnce() -> String) {
+        let now_ms = self.rig.node.with(|sim| sim.now_ms());
+        self.oracle.tell(now_ms, line);
+    }
+
+    fn tell(&mut self, commands: &UnboundedSender<Command>, command: Command) {
+        self.note(|| format!("command {command:?}"));
+        // An agent that has gone hears nothing; the next life gets its own commands.
+        let _ = commands.send(command);
+    }
+
+    /// Somebody with our token does what we are about to do, and our own answer is lost.
+    fn mischief(&mut self, commands: &UnboundedSender<Command>) {
+        let guest = *self.dice.pick(&self.guests);
+        let wanted = self.wishes.0.get(&guest).and_then(|wish| wish.run);
+        let told = self.weather.twin(&mut self.dice, &self.rig.node, guest, wanted);
+        self.note(|| told);
+        self.tell(commands, Command::Pass);
+    }
+
+    fn change_wishes(&mut self) {
+        let (dice, wishes, guests) = (&mut self.dice, &mut self.wishes, &self.guests);
+        self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
+        self.note(|| format!("wishes {:?}", self.wishes.0));
+        for (guest, keys) in self.wishes.keys() {
+            self.oracle.declare(guest, keys);
+        }
+        self.desk.want(self.wishes.desired());
+    }
+
+    pub(crate) fn freeze(&mut self, frozen: bool) {
+        self.rig.frozen.store(frozen, Ordering::Relaxed);
+        let now_ms = self.rig.node.with(|sim| sim.now_ms());
+        self.oracle.frozen(frozen.then_some(now_ms));
+    }
+
+    /// Lets the agent be polled a few times more.
+    async fn kill<F: Future<Output = LifeEnd>>(&mut self, agent: Pin<&mut F>) -> Waited {
+        let longest = *self.dice.pick(&[3, 30, 150, 600]);
+        let polls = self.dice.below(longest);
+        match wait(agent, Duration::from_mins(1), &mut Some(polls)).await {
+            Waited::Elapsed | Waited::Killed => Waited::Killed,
+            Waited::Ended(end) => Waited::Ended(end),
+        }
+    }
+
+    /// One of the next calls of the disk goes wrong, or there is little space left.
+    fn arm_disk(&mut self) {
+        if self.dice.percent(30) {
+            self.is_full = true;
+            return self.rig.disk.limit_space(Some(self.dice.below(64 << 10)));
+        }
+        if self.armed.is_none() {
+            let fault = *self.dice.pick(&[Fault::Io, Fault::NoSpace, Fault::PowerLoss]);
+            let call = self.rig.disk.calls() + self.dice.below(8);
+            self.rig.disk.fail_at(call, fault);
+            self.note(|| format!("call {call} of the disk will fail: {fault:?}"));
+            self.armed = Some((call, fault));
+            self.oracle.armed(self.armed);
+        }
+    }
+
+    pub(crate) fn make_room(&mut self) {
+        self.is_full = false;
+        self.rig.disk.limit_space(None);
+    }
+
+    fn has_struck(&self) -> bool {
+        self.armed.is_some_and(|(call, _)| self.rig.disk.calls() > call)
+    }
+
+    /// Whether the agent had a reason to end.
+    fn judge_end(&mut self, end: &LifeEnd) {
+        self.note(|| format!("the agent ends: {end:?}"));
+        match end {
+            Ok(Ok(())) => {}
+            Ok(Err(Fatal::Journal(_))) | Err(JournalError::Disk(_))
+                if self.has_struck() || self.is_full =>
+            {
+                // A disk that stays full would end every later life too.
+                self.make_room();
+            }
+            Ok(Err(fatal)) => {
+                let why = std::error::Error::source(fatal).map(ToString::to_string);
+                self.oracle.broke(format!("the agent ended without need: {fatal}: {why:?}"));
+            }
+            Err(error) => self.oracle.broke(format!("(6) the journal does not open: {error}")),
+        }
+    }
+
+    /// What the crash leaves of the disk, checked before the next life begins on it.
+    fn after_death(&mut self) {
+        self.tell_progress();
+        self.note(|| "the agent is dead".to_owned());
+        self.oracle.remember_synced();
+        let power_is_lost =
+            self.dice.percent(60) || self.armed.is_some_and(|(_, fault)| fault == Fault::PowerLoss);
+        let disk = if power_is_lost {
+            let cut = usize::try_from(self.dice.below(1_200)).unwrap_or(0);
+            self.armed = None;
+            self.rig.disk.after_crash(self.dice.any() & self.dice.any(), cut)
+        } else {
+            self.rig.disk.copy()
+        };
+        if self.has_struck() {
+            self.armed = None;
+        }
+        self.oracle.armed(self.armed);
+        self.rig.disk = disk;
+        self.check_reopening();
+        let pause = *self.dice.pick(&[0, 0, 0, 5, 70]);
+        if pause > 0 {
+            self.desk.sleep_first(Duration::from_secs(pause));
+        }
+    }
+
+    /// On a copy: opening works, loses nothing, and opening twice equals opening once.
+    fn check_reopening(&mut self) {
+        if self.armed.is_some() {
+            return;
+        }
+        let copy = self.rig.disk.copy();
+        copy.limit_space(None);
+        let mut states = Vec::new();
+        for _ in 0..2 {
+            match self.rig.open_journal(copy.clone()) {
+                Ok(journal) => states.push(journal.state().clone()),
+                Err(error) => {
+                    return self.oracle.broke(format!("(6) the journal does not open: {error}"));
+                }
+            }
+        }
+        if states[0] != states[1] {
+            self.oracle.broke("(6) replaying twice is not replaying once".to_owned());
+        }
+        self.oracle.check_nothing_lost(&copy);
+    }
+}
+
+/// Lets the agent live for a while, or for so many polls.
+pub(crate) async fn wait<F: Future<Output = LifeEnd>>(
+    mut agent: Pin<&mut F>,
+    time: Duration,
+    polls_left: &mut Option<u64>,
+) -> Waited {
+    let mut over = pin!(tokio::time::sleep(time));
+    std::future::poll_fn(|context| {
+        if let Some(left) = polls_left {
+            if *left == 0 {
+                return Poll::Ready(Waited::Killed);
+            }
+            *left -= 1;
+        }
+        if let Poll::Ready(end) = agent.as_mut().poll(context) {
+            return Poll::Ready(Waited::Ended(end));
+        }
+        over.as_mut().poll(context).map(|()| Waited::Elapsed)
+    })
+    .await
+}

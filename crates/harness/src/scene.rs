@@ -1,0 +1,206 @@
+//! What a run is about: a small node, and desired states that change now and then.
+//!
+//! Wishes are kept as plain numbers and texts, so that the end of a run can be judged on the node's own files,
+//! without evenkeel's reading of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::release::Release;
+use evenkeel_sim::{Guest, Scenario, Simulator, World};
+
+use crate::dice::Dice;
+
+/// A node of a random release with a few guests of both kinds.
+pub(crate) fn node(dice: &mut Dice) -> Simulator {
+    let releases: [Release; 3] = [Release::V7_4, Release::V8_4, Release::V9_2];
+    let release = *dice.pick(&releases);
+    let guests = u32::try_from(dice.between(3, 6)).unwrap_or(3);
+    let world = Scenario { release, guests, seed: dice.any(), ..Scenario::default() }.build();
+    let mut sim = Simulator::new(world);
+    sim.timings.shutdown_ms = *dice.pick(&[2_000, 20_000, 90_000]);
+    sim.timings.start_ms = *dice.pick(&[1_500, 8_000]);
+    sim
+}
+
+/// What is wanted of each declared guest.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wishes(pub(crate) BTreeMap<GuestId, Wish>);
+
+/// What is wanted of one guest; nothing is said about what is none.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Wish {
+    pub(crate) absent: bool,
+    pub(crate) run: Option<bool>,
+    force: bool,
+    pub(crate) cores: Option<u64>,
+    pub(crate) memory_mib: Option<u64>,
+    pub(crate) onboot: Option<bool>,
+    pub(crate) description: Option<String>,
+    /// For containers: takes effect after a restart.
+    pub(crate) nameserver: Option<String>,
+    /// The first disk: storage and GiB.
+    first_disk: Option<(String, u64)>,
+    /// A second one, to be allocated.
+    pub(crate) second_disk: Option<(String, u64)>,
+    undescribed: bool,
+}
+
+impl Wishes {
+    /// Changes one guest's wishes; the guest is one of those the node began with.
+    pub(crate) fn change(&mut self, dice: &mut Dice, guests: &[GuestId], world: &World) {
+        let guest = *dice.pick(guests);
+        if dice.percent(8) {
+            self.0.remove(&guest);
+            return;
+        }
+        let wish = self.0.entry(guest).or_default();
+        for _ in 0..dice.between(1, 4) {
+            wish.change(dice, guest, world.guest(guest));
+        }
+    }
+
+    /// The declared keys of each guest, as the node names them.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (GuestId, Vec<String>)> {
+        self.0.iter().map(|(guest, wish)| (*guest, wish.keys(guest.kind)))
+    }
+
+    /// As a desired file would say it.
+    pub(crate) fn desired(&self) -> Desired {
+        let mut text = String::new();
+        for (guest, wish) in &self.0 {
+            wish.print(*guest, &mut text);
+        }
+        let mut sources = Sources::default();
+        sources.add("wishes.toml", text.clone());
+        desired::load(&sources).unwrap_or_else(|errors| panic!("{errors:?} in\n{text}"))
+    }
+}
+
+impl Wish {
+    fn change(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&Guest>) {
+        let storages = ["local-lvm", "tank"];
+        match dice.below(13) {
+            0 | 1 => self.cores = Some(dice.between(1, 4)),
+            2 => self.memory_mib = Some(*dice.pick(&[256, 384, 768, 1024])),
+            3 => self.onboot = Some(dice.percent(50)),
+            4 | 5 => {
+                let text =
+                    *dice.pick(&["kept by evenkeel", "line one\nline two", "ünïcode = 100%"]);
+                (self.description, self.undescribed) = (Some(text.to_owned()), false);
+            }
+            6 => (self.description, self.undescribed) = (None, true),
+            7 if guest.kind == GuestKind::Lxc => {
+                self.nameserver = Some((*dice.pick(&["1.1.1.1", "9.9.9.9"])).to_owned());
+            }
+            7..=9 => {
+                self.run = *dice.pick(&[None, Some(true), Some(true), Some(false), Some(false)]);
+            }
+            10 => self.grow(dice, guest, found),
+            11 => {
+                let storage = (*dice.pick(&storages)).to_owned();
+                self.second_disk.get_or_insert((storage, dice.between(1, 2)));
+            }
+            _ => {
+                self.absent = dice.percent(15);
+                self.force = dice.percent(30);
+            }
+        }
+    }
+
+    /// Wants the first disk as large as it is, or larger.
+    fn grow(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&Guest>) {
+        let value = found.and_then(|found| found.config.active.get(first_slot(guest.kind)));
+        let Some((storage, rest)) = value.and_then(|value| value.split_once(':')) else { return };
+        let size = rest.split(',').find_map(|part| part.strip_prefix("size="));
+        let gib = size.and_then(|size| size.strip_suffix('G')).and_then(|gib| gib.parse().ok());
+        let Some(gib): Option<u64> = gib else { return };
+        self.first_disk = Some((storage.to_owned(), gib + dice.below(3)));
+    }
+
+    fn keys(&self, kind: GuestKind) -> Vec<String> {
+        let mut keys = Vec::new();
+        let mut key = |wanted: bool, name: &str| keys.extend(wanted.then(|| name.to_owned()));
+        key(self.cores.is_some(), "cores");
+        key(self.memory_mib.is_some(), "memory");
+        key(self.onboot.is_some(), "onboot");
+        key(self.description.is_some() || self.undescribed, "description");
+        key(self.nameserver.is_some(), "nameserver");
+        key(self.first_disk.is_some(), first_slot(kind));
+        key(self.second_disk.is_some(), second_slot(kind));
+        keys
+    }
+
+    fn print(&self, guest: GuestId, out: &mut String) {
+        let GuestId { kind, vmid, .. } = guest;
+        let mut line = |text: String| writeln!(out, "{text}").expect("a string takes every line");
+        line(format!("[guest.{vmid}]\nkind = \"{kind}\""));
+        if self.absent {
+            return line("state = \"absent\"".to_owned());
+        }
+        let run = |runs| if runs { "running" } else { "stopped" };
+        self.run.into_iter().for_each(|runs| line(format!("run = \"{}\"", run(runs))));
+        if self.force {
+            line("stop = \"force\"".to_owned());
+        }
+        self.cores.into_iter().for_each(|cores| line(format!("cores = {cores}")));
+        self.memory_mib.into_iter().for_each(|memory| line(format!("memory = {memory}")));
+        self.onboot.into_iter().for_each(|onboot| line(format!("onboot = {onboot}")));
+        self.description.iter().for_each(|text| line(format!("description = {text:?}")));
+        self.nameserver.iter().for_each(|text| line(format!("nameserver = {text:?}")));
+        if self.undescribed {
+            line("unset = [\"description\"]".to_owned());
+        }
+        if let Some((storage, gib)) = &self.first_disk {
+            let slot = first_slot(kind);
+            line(format!("{slot} = {{ storage = \"{storage}\", size = \"{gib}GiB\" }}"));
+        }
+        if let Some((storage, gib)) = &self.second_disk {
+            let (slot, path) = match kind {
+                GuestKind::Lxc => ("mp1", ", mp = \"/srv\""),
+                GuestKind::Qemu => ("scsi1", ""),
+            };
+            line(format!("{slot} = {{ storage = \"{storage}\", size = \"{gib}GiB\"{path} }}"));
+        }
+    }
+}
+
+fn first_slot(kind: GuestKind) -> &'static str {
+    match kind {
+        GuestKind::Lxc => "rootfs",
+        GuestKind::Qemu => "scsi0",
+    }
+}
+
+/// Where the second disk goes.
+pub(crate) fn second_slot(kind: GuestKind) -> &'static str {
+    match kind {
+        GuestKind::Lxc => "mp1",
+        GuestKind::Qemu => "scsi1",
+    }
+}
+
+/// Volumes of a guest that its file does not mention, but perhaps in a snapshot.
+pub(crate) fn loose(world: &World, guest: GuestId) -> BTreeSet<String> {
+    let Some(found) = world.guest(guest) else { return BTreeSet::new() };
+    let values = found.config.active.values().chain(found.config.pending.values());
+    let mentioned: BTreeSet<&str> = values.filter_map(|value| value.split(',').next()).collect();
+    let mut loose = BTreeSet::new();
+    for (storage, contents) in &world.storages {
+        for (name, volume) in &contents.volumes {
+            let of_guest = volume.vmid == Some(guest.vmid) && volume.content != "backup";
+            let mentioned = mentioned.iter().any(|value| {
+                value.split_once(':').is_some_and(|(on, volume)| {
+                    on == storage && (volume == name || volume.ends_with(&format!("/{name}")))
+                })
+            });
+            if of_guest && !mentioned {
+                loose.insert(format!("{storage}:{name}"));
+            }
+        }
+    }
+    loose
+}

@@ -1,0 +1,189 @@
+//! What happens to the node besides evenkeel: faults of wire, proxy and tasks, and other people.
+//!
+//! Bounded by what the design counts on: whatever PVE makes of a request, it has begun within a minute.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_sim::{Effect, Event, Fault, InProcess, Outcome, Request, Simulator, TOKENS, Ticket};
+
+use crate::dice::Dice;
+use crate::scene::second_slot;
+
+/// A request may be delayed by so much, and then wait ten seconds for a file lock and five for its task.
+const LATENCY_MAX_MS: u64 = 35_000;
+
+/// A task is forked at most so late: the design allows for a minute.
+const LATE_FORK_MAX_MS: u64 = 55_000;
+
+/// The other people on the node.
+#[derive(Debug, Default)]
+pub(crate) struct Weather {
+    requests: Vec<Ticket>,
+    /// Volumes that other people left attached to nothing, by guest number.
+    pub(crate) foreign_loose: BTreeMap<u32, usize>,
+}
+
+impl Weather {
+    /// A fault to be put into force.
+    pub(crate) fn fault(dice: &mut Dice, guests: &[GuestId]) -> Fault {
+        let effect = match dice.below(13) {
+            0 | 1 => Effect::Latency { ms: dice.between(1, LATENCY_MAX_MS) },
+            2 => Effect::ProxyStatus { status: 595, executed: false },
+            3 => Effect::ProxyStatus { status: 596, executed: dice.percent(50) },
+            4 | 5 => Effect::DropBefore,
+            6 | 7 => Effect::DropAfter,
+            8 => Effect::TaskFails { message: "it went wrong".to_owned() },
+            9 => Effect::TaskKilled,
+            10 | 11 => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
+            _ => Effect::Garbage { body: "<html>oops".to_owned() },
+        };
+        let guest = *dice.pick(guests);
+        let (method, contains) = match dice.below(8) {
+            0 => (None, None),
+            1 => (None, Some("/tasks".to_owned())),
+            2 => (None, Some(format!("/{guest}/pending"))),
+            3 => (None, Some(format!("/{guest}/status/current"))),
+            4 => (None, Some("/content".to_owned())),
+            5 => (Some("PUT".to_owned()), None),
+            6 => (Some("POST".to_owned()), None),
+            _ => (Some((*dice.pick(&["PUT", "POST"])).to_owned()), Some(format!("/{guest}/"))),
+        };
+        // A task is known by its UPID alone.
+        let of_task = matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled);
+        let contains = if of_task { None } else { contains };
+        let times = Some(u32::try_from(dice.between(1, 3)).unwrap_or(1));
+        Fault { effect, method, contains, times }
+    }
+
+    /// Lets something happen behind evenkeel's back, and tells what.
+    pub(crate) fn event(
+        &mut self,
+        dice: &mut Dice,
+        node: &InProcess,
+        guests: &[GuestId],
+    ) -> String {
+        let guest = *dice.pick(guests);
+        let event = match dice.below(20) {
+            0 | 1 => {
+                let lock = *dice.pick(&[None, Some("backup"), Some("snapshot")]);
+                Event::Lock { guest, lock: lock.map(str::to_owned) }
+            }
+            2 | 3 => Event::HoldFileLock { guest, ms: dice.between(1, 40_000) },
+            4 => Event::Quorum { quorate: dice.percent(60) },
+            5 => Event::Restart,
+            6..=8 => self.edit(dice, guest, node),
+            9 if dice.percent(20) => Event::Reuse { guest },
+            9 if dice.percent(10) => Event::Destroy { guest },
+            9..=11 => Event::Power { guest, running: dice.percent(50) },
+            12 => Event::IgnoreShutdown { guest, ignores: dice.percent(60) },
+            13 => Event::ForgetTasks,
+            _ => return self.foreign_request(dice, node, guest),
+        };
+        let told = format!("{event:?}");
+        node.with(|sim| sim.happen(event));
+        told
+    }
+
+    fn edit(&mut self, dice: &mut Dice, guest: GuestId, node: &InProcess) -> Event {
+        let (key, value) = match dice.below(8) {
+            0..=2 => ("cores", Some(dice.between(1, 4).to_string())),
+            3 | 4 => ("description", Some("somebody else was here\n".to_owned())),
+            5 => ("description", None),
+            6 => ("onboot", Some("1".to_owned())),
+            _ => (second_slot(guest.kind), None),
+        };
+        let slot = key == second_slot(guest.kind);
+        let there = node.with(|sim| {
+            sim.world.guest(guest).is_some_and(|found| found.config.active.contains_key(key))
+        });
+        if slot && there {
+            *self.foreign_loose.entry(guest.vmid.get()).or_default() += 1;
+        }
+        Event::Edit { guest, set: [(key.to_owned(), value)].into() }
+    }
+
+    /// Somebody sends a request, with a token of their own or with ours.
+    fn foreign_request(&mut self, dice: &mut Dice, node: &InProcess, guest: GuestId) -> String {
+        let (name, secret, _) = if dice.percent(60) { TOKENS[0] } else { TOKENS[2] };
+        let base = format!("/api2/json/nodes/pve1/{guest}");
+        let post = |path: &str| Request::new("POST", &format!("{base}/{path}"));
+        let request = match dice.below(7) {
+            0 | 1 => post("status/start").form(&[]),
+            2 | 3 => post("status/shutdown").form(&[("timeout", "180")]),
+            4 => post("status/stop").form(&[]),
+            5 => post("snapshot").form(&[("snapname", &format!("s{}", dice.below(1000)))]),
+            _ if guest.kind == GuestKind::Qemu => post("config").form(&[("onboot", "0")]),
+            _ => Request::new("PUT", &format!("{base}/config")).form(&[("onboot", "0")]),
+        };
+        let request = request.token(&format!("{name}={secret}"));
+        let told = format!("somebody with {name} sends {} {}", request.method, request.target);
+        let ticket = node.with(|sim| sim.submit(sim.now_ms(), request));
+        self.requests.push(ticket);
+        told
+    }
+
+    /// Somebody with our token brings the guest where we want it to be; the answer to the next such request is lost,
+    /// and perhaps the task goes wrong or the tasks cannot be listed.
+    pub(crate) fn twin(
+        &mut self,
+        dice: &mut Dice,
+        node: &InProcess,
+        guest: GuestId,
+        runs: Option<bool>,
+    ) -> String {
+        let act = if runs.unwrap_or(true) { "start" } else { "shutdown" };
+        let path = format!("/api2/json/nodes/pve1/{guest}/status/{act}");
+        let (name, secret, _) = TOKENS[0];
+        let request = Request::new("POST", &path).form(&[]).token(&format!("{name}={secret}"));
+        let lost = match dice.below(3) {
+            0 => Effect::DropBefore,
+            1 => Effect::DropAfter,
+            _ => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
+        };
+        let (fails, hidden) = (dice.percent(50), dice.percent(40));
+        let comes_first = dice.percent(70);
+        node.with(|sim| {
+            if comes_first {
+                self.requests.push(sim.submit(sim.now_ms(), request));
+            }
+            let (method, contains) = (Some("POST".to_owned()), Some(path.clone()));
+            sim.inject(Fault { effect: lost.clone(), method, contains, times: Some(1) });
+            if fails {
+                sim.inject(Effect::TaskFails { message: "it went wrong".to_owned() }.once());
+            }
+            if hidden {
+                sim.inject(Fault { times: Some(4), ..Effect::DropBefore.on("/pve1/tasks") });
+            }
+        });
+        format!(
+            "a twin of {path} first: {comes_first}; then {lost:?}, fails {fails}, hidden {hidden}"
+        )
+    }
+
+    /// Takes the answers nobody waits for.
+    pub(crate) fn pass(&mut self, node: &InProcess) {
+        if self.requests.is_empty() {
+            return;
+        }
+        node.with(|sim| {
+            let now_ms = sim.now_ms();
+            let waits = |sim: &mut Simulator, ticket: &Ticket| {
+                matches!(sim.poll(now_ms, *ticket), Outcome::Wait { .. })
+            };
+            self.requests.retain(|ticket| waits(sim, ticket));
+        });
+    }
+
+    /// Everything is well again.
+    pub(crate) fn heal(node: &InProcess, guests: &[GuestId]) {
+        node.with(|sim| {
+            sim.clear_faults();
+            sim.happen(Event::Quorum { quorate: true });
+            for guest in guests.iter().copied() {
+                sim.happen(Event::Lock { guest, lock: None });
+                sim.happen(Event::IgnoreShutdown { guest, ignores: false });
+            }
+        });
+    }
+}

@@ -1,0 +1,270 @@
+//! The signers change by an envelope like any other: what was outstanding is void, and it stays so after a restart.
+
+use std::io::Write as _;
+use std::sync::{Arc, Mutex};
+
+use evenkeel_agent::authority::Authority;
+use evenkeel_agent::engine::{Engine, Submitted};
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{
+    self, ClockChange, Envelope, Role, Rotation, Signer, TrustVersion, Window, trust_file,
+};
+use evenkeel_harness::{Operator, Rig, statement};
+use tempfile::NamedTempFile;
+use tokio::sync::RwLock;
+
+use crate::support::*;
+
+fn bob() -> Operator {
+    Operator::new("bob", 3)
+}
+
+/// The signers every rig begins with, as root's file has them.
+fn root_file() -> NamedTempFile {
+    let mut text = trust_file::empty();
+    for signer in [anna().signer(Role::Operational), vault().signer(Role::Recovery)] {
+        text = trust_file::add(&text, &signer).unwrap();
+    }
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+/// The same rig after a restart: whoever may sign is read from root's file and the journal, as every start does.
+async fn restarted(rig: Rig) -> Rig {
+    let (file, found) = (root_file(), Arc::new(Mutex::new(None)));
+    let host = rig.court.as_ref().unwrap().authority.read().await.host().clone();
+    let (path, slot) = (file.path().to_owned(), Arc::clone(&found));
+    let read = rig.live(async |engine| {
+        engine
+            .keep_due(move |state| {
+                *slot.lock().unwrap() = Some(Authority::load(Some(&path), host, state).unwrap());
+                Vec::new()
+            })
+            .await
+    });
+    read.await.unwrap().unwrap();
+    let authority = found.lock().unwrap().take().unwrap();
+    let mut court = rig.court.clone().unwrap();
+    court.authority = Arc::new(RwLock::new(authority));
+    Rig { court: Some(court), ..rig }
+}
+
+async fn version(rig: &Rig) -> TrustVersion {
+    rig.court.as_ref().unwrap().authority.read().await.version().unwrap()
+}
+
+/// Bob in anna's place, signed by whoever has the authority and by the new key.
+async fn to_bob(rig: &Rig, authority: sign::Authority, by: &Operator) -> String {
+    let signers = vec![bob().signer(Role::Operational), vault().signer(Role::Recovery)];
+    rotation(rig, authority, signers, &[by, &bob()]).await
+}
+
+async fn rotation(
+    rig: &Rig,
+    authority: sign::Authority,
+    signers: Vec<Signer>,
+    by: &[&Operator],
+) -> String {
+    let current = rig.court.as_ref().unwrap().authority.read().await.clone();
+    let trust = current.trust().unwrap();
+    let statement = Rotation {
+        authority,
+        host: current.host().clone(),
+        version: trust.version().next().unwrap(),
+        previous: trust.head(),
+        signers,
+        clock: ClockChange::Keep,
+        window: Window::new(now(rig), now(rig).plus(3_600)).unwrap(),
+        reason: "bob takes over".to_owned(),
+    };
+    let payload = statement.to_bytes().unwrap();
+    let armours: Vec<String> =
+        by.iter().map(|by| by.armour(authority.namespace(), &payload)).collect();
+    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+    Envelope::seal(&payload, &armours).unwrap()
+}
+
+async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
+    match engine.submit_approval(envelope.as_bytes()).await.unwrap() {
+        Submitted::Refused(refusal) => refusal.reason,
+        accepted @ Submitted::Accepted(_) => {
+            let end = ended(engine, accepted).await.end;
+            end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
+        }
+        other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => {
+            panic!("it was not refused: {other:?}")
+        }
+    }
+}
+
+/// Planned and by recovery: what anna signed is worth nothing from then on, her item is replaced by one under the new
+/// signers, and a restart changes neither.
+#[tokio::test(start_paused = true)]
+async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a_restart() {
+    let absent = desired(ABSENT);
+    for (authority, by) in
+        [(sign::Authority::Planned, anna()), (sign::Authority::Recovery, vault())]
+    {
+        let rig = rig().await;
+        let (old, id) = rig
+            .live(async |engine| {
+                pass(engine, &absent).await?;
+                let old_item = item(engine).await;
+                let old = anna().approve(&old_item, 7, now(&rig));
+                let id = engine.pending().await?.into_keys().next().unwrap();
+                let envelope = to_bob(&rig, authority, &by).await;
+                let rotated = engine.submit_approval(envelope.as_bytes()).await?;
+                assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
+                // A rotation is taken once: bob, who is known now, has not the role to recover.
+                let again = match authority {
+                    sign::Authority::Planned => ReasonCode::TrustVersion,
+                    sign::Authority::Recovery => ReasonCode::RoleDenied,
+                };
+                assert_eq!(refused(engine, &envelope).await, again);
+                // Whoever signs the old item afterwards signs for signers that are gone.
+                assert_eq!(
+                    refused(engine, &bob().approve(&old_item, 8, now(&rig))).await,
+                    ReasonCode::TrustVersion
+                );
+                Ok((old, id))
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        let rig = restarted(rig).await;
+        assert_eq!(version(&rig).await, TrustVersion(2), "{authority:?}");
+        rig.live(async |engine| {
+            assert_eq!(refused(engine, &old).await, ReasonCode::KeyRevoked);
+            pass(engine, &absent).await?;
+            let items = engine.pending().await?;
+            assert!(items.len() == 1 && !items.contains_key(&id), "the old item has ended");
+            let new = item(engine).await;
+            assert_eq!(new.trust_version, TrustVersion(2));
+            assert_eq!(
+                refused(engine, &anna().approve(&new, 9, now(&rig))).await,
+                ReasonCode::KeyRevoked
+            );
+            assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+            let approval = bob().approve(&new, 10, now(&rig));
+            let accepted = engine.submit_approval(approval.as_bytes()).await?;
+            ended(engine, accepted).await;
+            Ok(())
+        })
+        .await
+        .unwrap()
+        .unwrap();
+        assert!(!exists(&rig, "lxc/100"), "{authority:?}");
+    }
+}
+
+/// The approval is in its lane already when the signers change.
+#[tokio::test(start_paused = true)]
+async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+        // The lane waits for the judge, who is busy with the rotation.
+        let bench = Arc::clone(&rig.court.as_ref().unwrap().authority);
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let rotated = {
+            let mut authority = bench.write().await;
+            let reading = sign::clock::Reading { now: now(&rig), mark: now(&rig), doubt: None };
+            let next = authority.accept(envelope.as_bytes(), &reading, sign::Limits::default());
+            *authority = next.unwrap().authority;
+            authority.version()
+        };
+        assert_eq!(rotated, Some(TrustVersion(2)));
+        let end = ended(engine, accepted).await.end;
+        let evenkeel_agent::engine::End::Held { reason, .. } = end else { panic!("{end:?}") };
+        assert_eq!(reason, ReasonCode::KeyRevoked);
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let outstanding = anna().approve(&item(engine).await, 7, now(&rig));
+        let planned = sign::Authority::Planned;
+        let stranger = Operator::new("mallory", 66);
+        let new_vault = vec![anna().signer(Role::Operational), bob().signer(Role::Recovery)];
+        let for_bob = vec![bob().signer(Role::Operational), vault().signer(Role::Recovery)];
+        let by_one = rotation(&rig, planned, for_bob, &[&anna()]).await;
+        for (envelope, reason) in [
+            (to_bob(&rig, planned, &stranger).await, ReasonCode::UnknownSigner),
+            (to_bob(&rig, planned, &vault()).await, ReasonCode::RoleDenied),
+            (to_bob(&rig, sign::Authority::Recovery, &anna()).await, ReasonCode::RoleDenied),
+            (rotation(&rig, planned, new_vault, &[&anna(), &bob()]).await, ReasonCode::RoleDenied),
+            (by_one, ReasonCode::Envelope),
+        ] {
+            assert_eq!(refused(engine, &envelope).await, reason);
+        }
+        assert_eq!(version(&rig).await, TrustVersion(1));
+        let accepted = engine.submit_approval(outstanding.as_bytes()).await?;
+        ended(engine, accepted).await;
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert!(!exists(&rig, "lxc/100"), "what was outstanding is still worth something");
+}
+
+/// A crash at every await point: the old signers or the new ones, and never both.
+#[tokio::test(start_paused = true)]
+async fn t23_a_rotation_survives_a_crash_at_every_step() {
+    let absent = desired(ABSENT);
+    let (mut polls, mut old, mut new) = (1, 0, 0);
+    loop {
+        let rig = rig().await;
+        let raised = rig.live(async |engine| {
+            pass(engine, &absent).await?;
+            Ok(item(engine).await)
+        });
+        let raised = raised.await.unwrap().unwrap();
+        let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+        let life = rig.live(async |engine| engine.submit_approval(envelope.as_bytes()).await);
+        let done = crash_after(polls, life).await;
+        let rig = restarted(Rig { disk: rig.disk.after_crash(0, 0), ..rig }).await;
+        let version = version(&rig).await;
+        if done.is_some() {
+            assert_eq!(version, TrustVersion(2), "what was answered holds");
+        }
+        rig.live(async |engine| {
+            let by_anna = anna().approve(&raised, 7, now(&rig));
+            let mut by_bob = statement(&raised, 8, now(&rig));
+            by_bob.trust_version = TrustVersion(2);
+            let by_bob = bob().sign(&by_bob);
+            if version == TrustVersion(2) {
+                new += 1;
+                assert_eq!(refused(engine, &by_anna).await, ReasonCode::KeyRevoked);
+            } else {
+                old += 1;
+                assert_eq!(version, TrustVersion(1));
+                assert_eq!(refused(engine, &by_bob).await, ReasonCode::UnknownSigner);
+            }
+            Ok(())
+        })
+        .await
+        .unwrap()
+        .unwrap();
+        assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+        if done.is_some() {
+            break;
+        }
+        polls += 1;
+    }
+    println!("{polls} crash points: {old} kept the old signers, {new} had the new ones");
+    assert!(old > 0 && new > 0);
+}
