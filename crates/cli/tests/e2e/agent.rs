@@ -158,7 +158,9 @@ impl Manager {
     #[track_caller]
     pub(crate) fn hears(&self, text: &str) -> String {
         let mut heard = Vec::new();
+        let deadline = Instant::now() + PATIENCE;
         loop {
+            assert!(Instant::now() < deadline, "waited in vain for {text}, heard {heard:?}");
             let mut bytes = [0; 4096];
             let Ok(length) = self.socket.recv(&mut bytes) else {
                 panic!("waited in vain for {text}, heard {heard:?}");
