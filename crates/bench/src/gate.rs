@@ -86,8 +86,13 @@ async fn destroys() -> (f64, f64) {
         guest.config.active.remove("protection");
         guest.config.pending.clear();
     }
-    let containers: Vec<GuestId> =
-        simulator.world.guests.values().map(|guest| guest.id).filter(is_container).collect();
+    let containers: Vec<GuestId> = simulator
+        .world
+        .guests
+        .values()
+        .map(|guest| guest.id)
+        .filter(|guest| guest.kind == GuestKind::Lxc)
+        .collect();
     let node = InProcess::new(simulator);
     let (token, secret, _) = TOKENS[0];
     let wire = Wire::new(node.clone(), format!("{token}={secret}"));
@@ -111,10 +116,6 @@ async fn destroys() -> (f64, f64) {
         bare.push(start.elapsed().as_secs_f64() * 1000.0);
     }
     (median(signed), median(bare))
-}
-
-fn is_container(guest: &GuestId) -> bool {
-    guest.kind == GuestKind::Lxc
 }
 
 async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path::Path) -> Engine {

@@ -40,6 +40,7 @@ impl Run {
         let mut found = None;
         for pass in 0..PASSES_MAX {
             // A command that cannot be heard shows as the end of the agent below.
+            let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
             let _ = commands.send(Command::Pass);
             match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
                 Waited::Elapsed => {}
@@ -48,7 +49,9 @@ impl Run {
             self.weather.pass(&self.rig.node);
             self.tell_progress();
             found = self.desk.take_plan();
+            // Somebody else's last act may have changed the guest after it was read.
             let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
+            let settled = settled && !was_at_work && !self.rig.node.with(|sim| sim.is_at_work());
             if settled && self.desk.is_idle() && self.desk.unknown().is_empty() {
                 break;
             }
@@ -138,7 +141,9 @@ impl Run {
                 }
             }
         });
-        wrong.into_iter().for_each(|what| self.oracle.broke(what));
+        for what in wrong {
+            self.oracle.broke(what);
+        }
     }
 
     /// A day in which nothing is written anywhere.

@@ -42,7 +42,10 @@ impl History {
     pub(crate) fn read(&mut self, disk: &SimulatedDisk) -> Result<(), String> {
         let image = disk.after_crash(0, usize::MAX);
         let mut names = image.list().map_err(|error| error.to_string())?;
-        names.retain(|name| name.starts_with("journal-") && name.ends_with(".jsonl"));
+        let is_segment = |name: &str| {
+            name.strip_prefix("journal-").is_some_and(|rest| rest.strip_suffix(".jsonl").is_some())
+        };
+        names.retain(|name| is_segment(name));
         names.retain(|name| *name >= self.newest);
         names.sort_unstable();
         for name in names {

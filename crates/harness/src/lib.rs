@@ -1,6 +1,9 @@
 //! The real engine, client, queue, journal and recovery in a simulated world: a paused clock, a disk that loses and
 //! tears what was not synced, a Proxmox VE in the same process. One seed is one run.
 
+pub mod script;
+
+mod call;
 mod desk;
 mod dice;
 mod end;

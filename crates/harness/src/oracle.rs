@@ -14,9 +14,9 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::InProcess;
-use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use crate::call::{Call, Write, guest_of, read_call, write_of};
 use crate::history::History;
 use crate::scene::loose;
 
@@ -66,7 +66,7 @@ struct UnderWay {
 #[derive(Debug, Clone, Copy)]
 struct Told {
     asked_ms: u64,
-    told_ms: u64,
+    answered_ms: u64,
     locked: bool,
 }
 
@@ -76,22 +76,6 @@ pub(crate) struct Ticket {
     number: u64,
     sent_ms: u64,
     call: Call,
-}
-
-#[derive(Debug, Clone)]
-enum Call {
-    Status(GuestId),
-    Pending(GuestId),
-    Content,
-    OtherRead,
-    Write,
-}
-
-/// A request that changes something, taken apart.
-struct Write {
-    guest: GuestId,
-    kind: ActionKind,
-    params: BTreeMap<String, String>,
 }
 
 impl Oracle {
@@ -224,20 +208,20 @@ impl Oracle {
         Ticket { number, sent_ms: now_ms, call }
     }
 
-    pub(crate) fn answered(&self, node: &InProcess, ticket: Ticket, outcome: &Outcome) {
+    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
         let now_ms = node.with(|sim| sim.now_ms());
         let mut inner = self.inner();
         inner.awaited.remove(&ticket.number);
         let Outcome::Answered(answer) = outcome else {
             inner.trace_of(&[&now_ms.to_string(), "lost"]);
-            inner.tell_end(now_ms, &ticket, "no answer");
+            inner.tell_end(now_ms, ticket, "no answer");
             return;
         };
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
-        inner.tell_end(now_ms, &ticket, &format!("{} {}", answer.status, answer.reason));
+        inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let locked = body["data"]["lock"].is_string();
-        let told = Told { asked_ms: ticket.sent_ms, told_ms: now_ms, locked };
+        let told = Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked };
         match ticket.call {
             Call::Status(guest) => drop(inner.status.insert(guest, told)),
             Call::Pending(guest) => {
@@ -371,8 +355,8 @@ impl Inner {
             return Some("(2) this life never read the guest".to_owned());
         };
         let directly = |pending: &Told| {
-            let at_once = pending.told_ms == now_ms || self.listed_ms == Some(now_ms);
-            status.told_ms == pending.asked_ms && at_once
+            let at_once = pending.answered_ms == now_ms || self.listed_ms == Some(now_ms);
+            status.answered_ms == pending.asked_ms && at_once
         };
         if !pending.iter().any(directly) {
             return Some("(2) the guest was not read directly before".to_owned());
@@ -422,47 +406,4 @@ fn has_a_digest(write: &Write) -> Option<String> {
     let takes_one = matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize);
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
     (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
-}
-
-/// The guest a path names.
-fn guest_of(target: &str) -> Option<GuestId> {
-    let path = target.split('?').next().unwrap_or_default();
-    let words: Vec<&str> = path.split('/').collect();
-    words.windows(2).find_map(|pair| format!("{}/{}", pair[0], pair[1]).parse().ok())
-}
-
-fn read_call(target: &str) -> Call {
-    let path = target.split('?').next().unwrap_or_default();
-    match guest_of(target) {
-        Some(guest) if path.ends_with("/status/current") => Call::Status(guest),
-        Some(guest) if path.ends_with("/pending") => Call::Pending(guest),
-        _ if path.ends_with("/content") => Call::Content,
-        Some(_) | None => Call::OtherRead,
-    }
-}
-
-/// The kinds this engine may send, by method and path; none for everything else.
-fn write_of(request: &Request) -> Option<Write> {
-    let target = request.target();
-    let guest = guest_of(&target)?;
-    let (_, call) = target.rsplit_once(&format!("/{guest}/"))?;
-    let kind = match (request.method().as_str(), call) {
-        ("PUT" | "POST", "config") => ActionKind::SetConfig,
-        ("PUT", "resize") => ActionKind::Resize,
-        ("POST", "status/start") => ActionKind::Start,
-        ("POST", "status/shutdown") => ActionKind::Shutdown,
-        ("POST", "status/stop") => ActionKind::Stop,
-        _ => return None,
-    };
-    let body = request.body()?;
-    let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-    let pairs = body.split('&').filter_map(|pair| pair.split_once('='));
-    let params: BTreeMap<String, String> =
-        pairs.map(|(key, value)| (text(key), text(value))).collect();
-    let destroys = |key: &str| matches!(key, "skiplock" | "force");
-    let takes = params.get("delete").is_some_and(|list| list.contains("unused"));
-    if takes || params.keys().any(|key| destroys(key)) {
-        return None;
-    }
-    Some(Write { guest, kind, params })
 }

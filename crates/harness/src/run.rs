@@ -230,6 +230,7 @@ impl Run {
                 self.freeze(false);
                 self.make_room();
             }
+            69 => self.mischief(commands),
             _ => {
                 let ms = *self.dice.pick(&[0, 1, 20, 500, 2_000, 10_000, 31_000, 70_000, 200_000]);
                 return wait(agent, Duration::from_millis(ms), &mut None).await;
@@ -246,7 +247,9 @@ impl Run {
     pub(crate) fn tell_progress(&self) {
         let told =
             std::mem::take(&mut *self.rig.progress.lock().unwrap_or_else(PoisonError::into_inner));
-        told.into_iter().for_each(|progress| self.note(|| format!("{progress:?}")));
+        for progress in told {
+            self.note(|| format!("{progress:?}"));
+        }
     }
 
     pub(crate) fn note(&self, line: impl FnOnce() -> String) {
@@ -258,6 +261,15 @@ impl Run {
         self.note(|| format!("command {command:?}"));
         // An agent that has gone hears nothing; the next life gets its own commands.
         let _ = commands.send(command);
+    }
+
+    /// Somebody with our token does what we are about to do, and our own answer is lost.
+    fn mischief(&mut self, commands: &UnboundedSender<Command>) {
+        let guest = *self.dice.pick(&self.guests);
+        let wanted = self.wishes.0.get(&guest).and_then(|wish| wish.run);
+        let told = self.weather.twin(&mut self.dice, &self.rig.node, guest, wanted);
+        self.note(|| told);
+        self.tell(commands, Command::Pass);
     }
 
     fn change_wishes(&mut self) {
@@ -280,7 +292,7 @@ impl Run {
     async fn kill<F: Future<Output = LifeEnd>>(&mut self, agent: Pin<&mut F>) -> Waited {
         let longest = *self.dice.pick(&[3, 30, 150, 600]);
         let polls = self.dice.below(longest);
-        match wait(agent, Duration::from_secs(60), &mut Some(polls)).await {
+        match wait(agent, Duration::from_mins(1), &mut Some(polls)).await {
             Waited::Elapsed | Waited::Killed => Waited::Killed,
             Waited::Ended(end) => Waited::Ended(end),
         }

@@ -97,7 +97,7 @@ impl Wish {
                 self.nameserver = Some((*dice.pick(&["1.1.1.1", "9.9.9.9"])).to_owned());
             }
             7..=9 => {
-                self.run = *dice.pick(&[None, Some(true), Some(true), Some(false), Some(false)])
+                self.run = *dice.pick(&[None, Some(true), Some(true), Some(false), Some(false)]);
             }
             10 => self.grow(dice, guest, found),
             11 => {

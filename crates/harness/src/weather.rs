@@ -75,7 +75,7 @@ impl Weather {
             6..=8 => self.edit(dice, guest, node),
             9 if dice.percent(20) => Event::Reuse { guest },
             9 if dice.percent(10) => Event::Destroy { guest },
-            9 | 10 | 11 => Event::Power { guest, running: dice.percent(50) },
+            9..=11 => Event::Power { guest, running: dice.percent(50) },
             12 => Event::IgnoreShutdown { guest, ignores: dice.percent(60) },
             13 => Event::ForgetTasks,
             _ => return self.foreign_request(dice, node, guest),
@@ -121,6 +121,44 @@ impl Weather {
         let ticket = node.with(|sim| sim.submit(sim.now_ms(), request));
         self.requests.push(ticket);
         told
+    }
+
+    /// Somebody with our token brings the guest where we want it to be; the answer to the next such request is lost,
+    /// and perhaps the task goes wrong or the tasks cannot be listed.
+    pub(crate) fn twin(
+        &mut self,
+        dice: &mut Dice,
+        node: &InProcess,
+        guest: GuestId,
+        runs: Option<bool>,
+    ) -> String {
+        let act = if runs.unwrap_or(true) { "start" } else { "shutdown" };
+        let path = format!("/api2/json/nodes/pve1/{guest}/status/{act}");
+        let (name, secret, _) = TOKENS[0];
+        let request = Request::new("POST", &path).form(&[]).token(&format!("{name}={secret}"));
+        let lost = match dice.below(3) {
+            0 => Effect::DropBefore,
+            1 => Effect::DropAfter,
+            _ => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
+        };
+        let (fails, hidden) = (dice.percent(50), dice.percent(40));
+        let comes_first = dice.percent(70);
+        node.with(|sim| {
+            if comes_first {
+                self.requests.push(sim.submit(sim.now_ms(), request));
+            }
+            let (method, contains) = (Some("POST".to_owned()), Some(path.clone()));
+            sim.inject(Fault { effect: lost.clone(), method, contains, times: Some(1) });
+            if fails {
+                sim.inject(Effect::TaskFails { message: "it went wrong".to_owned() }.once());
+            }
+            if hidden {
+                sim.inject(Fault { times: Some(4), ..Effect::DropBefore.on("/pve1/tasks") });
+            }
+        });
+        format!(
+            "a twin of {path} first: {comes_first}; then {lost:?}, fails {fails}, hidden {hidden}"
+        )
     }
 
     /// Takes the answers nobody waits for.

@@ -85,7 +85,7 @@ impl Wire {
         let ticket = self.oracle.as_ref().map(|oracle| oracle.sent(&self.node, &request));
         let outcome = self.deliver(&request).await;
         if let (Some(oracle), Some(ticket)) = (&self.oracle, ticket) {
-            oracle.answered(&self.node, ticket, &outcome);
+            oracle.answered(&self.node, &ticket, &outcome);
         }
         tokio::task::yield_now().await;
         self.panic_if(&request, Panics::AfterAnswer);

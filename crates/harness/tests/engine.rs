@@ -1,8 +1,6 @@
 //! The engine against the simulator, one rule a test.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -10,9 +8,9 @@ use evenkeel_agent::engine::{End, Report};
 use evenkeel_agent::journal::Files;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_harness::script::{begin, desired, fault, finish, journal, pass, rig, states, writes};
 use evenkeel_harness::{Panics, Rig};
 use evenkeel_sim::{Effect, Event as Happens};
-use support::*;
 
 const CORES_100: &str = "guest.100 = { kind = \"lxc\", cores = 3 }";
 const RUN_102: &str = "guest.102 = { kind = \"lxc\", run = \"running\" }";
@@ -59,10 +57,10 @@ async fn drift_is_healed_and_then_nothing_is_sent() {
 async fn two_requests_that_change_something_are_in_flight_at_a_time_and_no_more() {
     let rig = rig(12);
     fault(&rig, Effect::Latency { ms: 5_000 }, "PUT", "/config", 100);
-    let wanted: String = (100..112)
-        .step_by(2)
-        .map(|vmid| format!("guest.{vmid} = {{ kind = \"lxc\", description = \"mine\" }}\n"))
-        .collect();
+    let mut wanted = String::new();
+    for vmid in (100..112).step_by(2) {
+        writeln!(wanted, "guest.{vmid} = {{ kind = \"lxc\", description = \"mine\" }}").unwrap();
+    }
     let report = one_pass(&rig, &wanted, |_| {}).await;
     assert_eq!(report.succeeded, 6, "{report:?}");
     let sent = writes(&rig);

@@ -1,15 +1,16 @@
 //! Recovery on the real engine: what became of an operation is found out, never guessed, never repeated.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod support;
-
 use std::time::Duration;
 
 use evenkeel_agent::engine::{Event, PassError};
 use evenkeel_agent::journal::Files;
 use evenkeel_harness::Rig;
+use evenkeel_harness::script::{
+    begin, desired, executed, fault, finish, journal, pass, polls, rig, somebody_sends, states,
+    until, writes,
+};
 use evenkeel_sim::{Effect, Event as Happens, Simulator};
-use support::*;
 
 const RUN_102: &str = "guest.102 = { kind = \"lxc\", run = \"running\" }";
 const STOP_101: &str = "guest.101 = { kind = \"qemu\", run = \"stopped\" }";
@@ -145,7 +146,9 @@ async fn a_task_that_ended_while_the_agent_was_dead_is_told_as_it_ended() {
         (Some(Effect::TaskKilled), "failed", "not as it should be"),
     ] {
         let rig = rig(3);
-        effect.into_iter().for_each(|effect| rig.node.with(|sim| sim.inject(effect.once())));
+        if let Some(effect) = effect {
+            rig.node.with(|sim| sim.inject(effect.once()));
+        }
         let wanted = desired(RUN_102);
         let life = rig.live(async |engine| pass(engine, &wanted).await);
         assert!(until(&rig, executed, life).await.is_none(), "it was killed");
@@ -173,7 +176,7 @@ async fn a_node_that_is_down_at_the_start_delays_nobody_but_the_guest_in_flight(
         // Now everything answers but what recovery asks first.
         rig.wire.set_down(false);
         rig.node.with(|sim| {
-            sim.inject(Effect::ProxyStatus { status: 596, executed: false }.on("/tasks"))
+            sim.inject(Effect::ProxyStatus { status: 596, executed: false }.on("/tasks"));
         });
         let report = pass(engine, &both).await?;
         assert_eq!((report.succeeded, report.held), (1, 1), "{report:?}");

@@ -294,6 +294,12 @@ impl Simulator {
         }
     }
 
+    /// Whether any task or request is still under way.
+    pub fn is_at_work(&self) -> bool {
+        self.tasks.all.iter().any(crate::task::Task::is_running)
+            || self.pending.values().any(Pending::is_working)
+    }
+
     /// Whether this task has not ended; also while its fork is still to come.
     pub fn is_running(&self, upid: &str) -> bool {
         self.tasks.all.iter().any(|task| task.is_running() && task.upid.to_string() == upid)

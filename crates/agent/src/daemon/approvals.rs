@@ -19,7 +19,8 @@ impl Agent {
         let items = self.engine.pending().await?.into_iter();
         let mut items: Vec<_> = items
             .map(|(id, (item, waiting))| {
-                let view = PendingView { id, from: waiting.from, envelope: waiting.envelope };
+                let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
+                let view = PendingView { id, from: waiting.from, envelope };
                 (item.raised_at, view)
             })
             .collect();
@@ -57,10 +58,7 @@ impl Agent {
                 tracing::warn!(%version, "the signers of this host have changed");
                 Answer::Done { message: format!("the signers are those of version {version} now") }
             }
-            Submitted::Refused(refusal) => {
-                tracing::warn!(%refusal, "an approval was refused");
-                Answer::Refused(refused(&refusal))
-            }
+            Submitted::Refused(refusal) => Answer::Refused(refused(&refusal)),
         };
         // Whoever asked may have gone; the journal has it.
         let _ = answer.send(told);

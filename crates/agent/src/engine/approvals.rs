@@ -18,8 +18,8 @@ use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::registry;
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PendingId,
-    PendingItem, Statement, TrustVersion, authorise, statement_of,
+    Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PayloadHash,
+    PendingId, PendingItem, Statement, TrustVersion, authorise, statement_of,
 };
 use futures_util::future::FutureExt as _;
 use serde_json::json;
@@ -67,7 +67,7 @@ impl Engine {
         let order = match judged {
             Ok(order) => order,
             Err(Submitted::Refused(refusal)) => {
-                note_refusal(&self.hands, bytes, &refusal).await?;
+                self.note(bytes, &refusal).await?;
                 return Ok(Submitted::Refused(refusal));
             }
             Err(other) => return Ok(other),
@@ -130,16 +130,13 @@ impl Engine {
 
     /// Changes the signers. Acts being judged finish first; none is judged between the old list and the new one.
     async fn rotate(&mut self, court: Court, bytes: &[u8]) -> Result<Submitted, Fatal> {
-        let (hands, bytes) = (self.hands.clone(), bytes.to_vec());
+        let (hands, exact) = (self.hands.clone(), bytes.to_vec());
         let rotation = async move {
             let mut authority = court.authority.write().await;
             let reading = hands.reading().await?;
-            let accepted = match authority.accept(&bytes, &reading, court.policy.limits()) {
+            let accepted = match authority.accept(&exact, &reading, court.policy.limits()) {
                 Ok(accepted) => accepted,
-                Err(refusal) => {
-                    note_refusal(&hands, &bytes, &refusal).await?;
-                    return Ok(Submitted::Refused(refusal));
-                }
+                Err(refusal) => return Ok(Submitted::Refused(refusal)),
             };
             if let Err(error) = hands.begin(Record::Kept(accepted.record)).await? {
                 let refusal = Refusal::new(ReasonCode::Storage, error.to_string());
@@ -148,7 +145,19 @@ impl Engine {
             *authority = accepted.authority;
             Ok(Submitted::Rotated(authority.version().unwrap_or(TrustVersion(0))))
         };
-        self.meanwhile(rotation).await?
+        let submitted: Submitted = self.meanwhile::<Result<_, Fatal>>(rotation).await??;
+        if let Submitted::Refused(refusal) = &submitted {
+            self.note(bytes, refusal).await?;
+        }
+        Ok(submitted)
+    }
+
+    async fn note(&mut self, bytes: &[u8], refusal: &Refusal) -> Result<(), Fatal> {
+        tracing::warn!(%refusal, "an approval was refused");
+        if self.refusals.may_write(self.hands.ambient.now()) {
+            note_refusal(&self.hands, bytes, refusal).await?;
+        }
+        Ok(())
     }
 
     /// Signature, role, host, nonce, trust and time as they stand now, and the item that is meant.
@@ -342,20 +351,62 @@ fn volume_in(guest: &evenkeel_core::actual::Guest, slot: &str) -> Option<String>
     reading.value.as_property()?.volume()?.volid()
 }
 
-/// A refusal of an approval, once for the same bytes and reason: repeating it must not fill the disk.
+/// Refusals that are written down in an hour. A flood of forged approvals must not fill the disk; the log has all of
+/// them.
+const REFUSALS_PER_HOUR: u32 = 60;
+
+/// Refusals the journal keeps; the oldest make room.
+const REFUSALS_KEPT: usize = 128;
+
+/// Keys of decisions about approvals begin so.
+const APPROVAL: &str = "approval ";
+
+/// How many refusals were written down lately.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    hour: i64,
+    written: u32,
+}
+
+impl Refusals {
+    /// Whether one more may be written at this moment.
+    fn may_write(&mut self, at: jiff::Timestamp) -> bool {
+        let hour = at.as_second() / 3_600;
+        if self.hour != hour {
+            *self = Self { hour, written: 0 };
+        }
+        self.written += 1;
+        self.written <= REFUSALS_PER_HOUR
+    }
+}
+
+/// Writes down that an approval was refused, once for the same bytes and reason.
 async fn note_refusal(hands: &Hands, bytes: &[u8], refusal: &Refusal) -> Result<(), Fatal> {
-    let key = format!("approval {}", evenkeel_core::sign::PayloadHash::of(bytes));
-    let value = json!({
-        "op": "approval", "reason": refusal.reason, "why": refusal.detail,
-        "at": hands.ambient.now().to_string(),
-    });
+    let key = format!("{APPROVAL}{}", PayloadHash::of(bytes));
+    let at = hands.ambient.now().to_string();
+    let value =
+        json!({ "op": "approval", "reason": refusal.reason, "why": refusal.detail, "at": at });
     let (reason, asked) = (refusal.reason, key.clone());
-    let known = hands.journal.read(move |state, _| {
-        let mut same = state.kept(Subject::Decision).filter(|(key, _)| *key == asked);
-        same.any(|(_, kept)| kept.value["reason"] == json!(reason))
+    let kept = hands.journal.read(move |state, _| {
+        let about = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(APPROVAL));
+        let known: Vec<(String, String, bool)> = about
+            .map(|(key, kept)| {
+                let at = kept.value["at"].as_str().unwrap_or_default().to_owned();
+                let same = key == asked && kept.value["reason"] == json!(reason);
+                (at, key.to_owned(), same)
+            })
+            .collect();
+        known
     });
-    if !known.await.map_err(Fatal::Journal)? {
-        let kept = Kept::put(Subject::Decision, key, 1, value);
+    let mut known = kept.await.map_err(Fatal::Journal)?;
+    if known.iter().any(|(_, _, same)| *same) {
+        return Ok(());
+    }
+    known.sort();
+    let room = known.len().saturating_sub(REFUSALS_KEPT - 1);
+    let over = known.into_iter().take(room).map(|(_, key, _)| Kept::remove(Subject::Decision, key));
+    for kept in over.chain([Kept::put(Subject::Decision, key, 1, value)]) {
+        // Nothing rests on it: on a nearly full disk it is left out.
         hands.begin(Record::Kept(kept)).await?.ok();
     }
     Ok(())

@@ -51,6 +51,7 @@ pub use report::{End, GuestError, Hold, OpReport, Report};
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
+use approvals::Refusals;
 use execute::Told;
 use settle::{Settled, settle, why};
 
@@ -68,6 +69,7 @@ pub struct Engine {
     /// Nonces whose act is in its lane, and the statement each was used for.
     signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<Event>,
+    refusals: Refusals,
     next_pass: PassId,
 }
 
@@ -128,6 +130,7 @@ impl Engine {
             submitted: BTreeMap::new(),
             signed: BTreeMap::new(),
             told: VecDeque::new(),
+            refusals: Refusals::default(),
             next_pass: PassId::FIRST,
         };
         for operation in in_flight {

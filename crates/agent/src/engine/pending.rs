@@ -21,7 +21,7 @@ use super::Hands;
 use super::court::Court;
 use super::error::Fatal;
 use super::sameness::{Anchor, anchor};
-use crate::journal::{Kept, Record, State, Subject};
+use crate::journal::{ExactBytes, Kept, Record, State, Subject};
 use crate::observe::observe_snapshots;
 use crate::pve::ContentFilter;
 
@@ -32,8 +32,8 @@ const VERSION: u32 = 1;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Waiting {
-    /// The item and the host's signature, as an operator is handed it.
-    pub envelope: String,
+    /// The item and the host's signature, exactly as an operator is handed it.
+    pub envelope: ExactBytes,
     /// Where it comes from.
     pub from: RaisedBy,
     /// The task list at that moment.
@@ -63,7 +63,7 @@ pub(super) struct Wanted {
 pub(super) fn waiting(state: &State) -> BTreeMap<PendingId, (PendingItem, Waiting)> {
     let read = |(key, kept): (&str, &crate::journal::Versioned)| {
         let waiting: Waiting = serde_json::from_value(kept.value.clone()).ok()?;
-        let envelope = Envelope::parse(waiting.envelope.as_bytes()).ok()?;
+        let envelope = Envelope::parse(&waiting.envelope.0).ok()?;
         let item = PendingItem::parse(envelope.payload()).ok()?;
         Some((key.parse().ok()?, (item, waiting)))
     };
@@ -187,7 +187,7 @@ pub(super) async fn raise(
         Ok(sealed) => sealed,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    let waiting = Waiting { envelope, from, anchor };
+    let waiting = Waiting { envelope: ExactBytes(envelope.into_bytes()), from, anchor };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
     let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
     match hands.begin(Record::Kept(kept)).await? {

@@ -150,10 +150,11 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
                     (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
                 writeln!(out, "{short}  {op:<15}  {guest:<12}  {raised:<20}  {}", lost(item))?;
             }
+            let wait = if read.len() == 1 { "waits" } else { "wait" };
             writeln!(
                 std::io::stderr(),
-                "{} for a signature: `evenkeel pending PENDING` shows one",
-                counted(read.len(), "item waits")
+                "{} {wait} for a signature: `evenkeel pending PENDING` shows one",
+                counted(read.len(), "item")
             )?;
         }
     }

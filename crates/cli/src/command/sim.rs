@@ -151,13 +151,13 @@ fn announce(http: &Http, node: &Announced, arguments: &Sim) -> Result<(), Failur
 }
 
 /// Somebody wants it to end: Ctrl-C, or a service manager.
-struct StopSignal {
+pub(super) struct StopSignal {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl StopSignal {
-    fn listen() -> Result<Self, Failure> {
+    pub(super) fn listen() -> Result<Self, Failure> {
         let listen = |kind| {
             signal(kind).map_err(|error| {
                 Failure::new(Exit::Failed, "cannot listen for signals to end").because(error)
@@ -167,7 +167,7 @@ impl StopSignal {
         Ok(Self { interrupt: listen(interrupt)?, terminate: listen(terminate)? })
     }
 
-    async fn came(&mut self) {
+    pub(super) async fn came(&mut self) {
         // Both only wait; dropping the one that did not come loses nothing.
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -31,8 +31,8 @@ const RUN_MAX: Duration = Duration::from_mins(5);
 /// So often is a crashed `apply` started again before it counts as one that never gets done.
 const RESTARTS_MAX: u32 = 5;
 
-/// How long strace holds a call that is over; the process is killed meanwhile.
-const HOLD_MICROSECONDS: u32 = 60_000_000;
+/// How long strace holds a call that is over; the process is killed meanwhile. strace itself ends only after it.
+const HOLD_MICROSECONDS: u32 = 10_000_000;
 
 /// Which call is meant. strace counts for each thread, and the thread that opens the journal makes its calls first.
 #[derive(Debug, Clone, Copy)]

@@ -90,7 +90,9 @@ fn what_needs_a_signature_is_left_and_the_rest_is_done() {
 fn a_state_directory_in_use_is_left_alone() {
     let node = drifted();
     let path = node.desk.work.path().join("state");
-    std::fs::create_dir_all(&path).unwrap();
+    std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700)
+        .create(&path)
+        .unwrap();
     let lock = evenkeel_agent::journal::RealDisk::open(path.join("journal")).unwrap();
     let run = node.run("apply", &[&APPLY[..], &["-y"]].concat()).ends_with(7);
     assert!(run.stderr.contains("another evenkeel"), "{}", run.stderr);

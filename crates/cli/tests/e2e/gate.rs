@@ -90,7 +90,7 @@ fn secrets(keys: &[&Path]) -> Vec<Vec<u8>> {
         let blob = decoded(&lines.concat());
         let at = blob.windows(4).position(|four| four == [0, 0, 0, 64]).unwrap() + 4;
         let seed = &blob[at..at + 32];
-        let hex: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = seed.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
         secrets.extend([seed.to_vec(), hex.clone().into_bytes(), hex.to_uppercase().into_bytes()]);
     }
     assert!(secrets.len() > TOKENS.len() + 3 * keys.len());

@@ -13,6 +13,7 @@ mod core_keys;
 mod daemon;
 mod daemon_crash;
 mod daemon_looks;
+mod demo;
 mod drift;
 mod freezing;
 mod gate;

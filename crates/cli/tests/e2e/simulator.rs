@@ -1,4 +1,4 @@
-//! The verb `sim` and `demo`: open to this machine only, and true to what it announces.
+//! The verb `sim`: open to this machine only, and true to what it announces.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -94,14 +94,4 @@ fn faults_from_a_file_strike() {
     desk.write("faults.json", r#"[{"effect": {"kind": "earthquake"}}]"#);
     let told = desk.run("sim", &["--faults", "faults.json"]).ends_with(3);
     insta::assert_snapshot!("a-fault-that-does-not-exist", told.story());
-}
-
-#[test]
-fn the_demo_tells_its_story_and_ends_by_itself() {
-    let desk = Desk::new();
-    let told = desk.run("demo", &["--headless"]).ends_with(0);
-    for part in ["evenkeel import", "evenkeel plan", "as declared", "to run"] {
-        assert!(told.stdout.contains(part), "no `{part}` in {}", told.stdout);
-    }
-    assert_eq!(told.stderr, "");
 }

@@ -88,11 +88,13 @@ async fn rotation(
 async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
     match engine.submit_approval(envelope.as_bytes()).await.unwrap() {
         Submitted::Refused(refusal) => refusal.reason,
-        accepted @ Submitted::Accepted(_) => match ended(engine, accepted).await.end {
-            evenkeel_agent::engine::End::Held { reason, .. } => reason,
-            end => panic!("it was not refused: {end:?}"),
-        },
-        other => panic!("it was not refused: {other:?}"),
+        accepted @ Submitted::Accepted(_) => {
+            let end = ended(engine, accepted).await.end;
+            end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
+        }
+        other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => {
+            panic!("it was not refused: {other:?}")
+        }
     }
 }
 

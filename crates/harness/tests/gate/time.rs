@@ -28,10 +28,8 @@ async fn held(rig: &Rig, approval: &str, wait: Duration) -> ReasonCode {
             Submitted::Refused(refusal) => refusal.reason,
             accepted @ Submitted::Accepted(_) => {
                 tokio::time::sleep(wait).await;
-                match ended(engine, accepted).await.end {
-                    End::Held { reason, .. } => reason,
-                    end => panic!("it was not held: {end:?}"),
-                }
+                let end = ended(engine, accepted).await.end;
+                end.reason().unwrap_or_else(|| panic!("it was not held: {end:?}"))
             }
             other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
         })

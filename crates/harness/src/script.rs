@@ -1,4 +1,6 @@
-//! What the tests of engine and recovery share.
+//! Scripted lives: what the tests of engine and recovery share.
+//!
+//! A test wants things to go well that a script does besides; where they do not, it fails with a word.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -8,24 +10,26 @@ use evenkeel_agent::engine::{Engine, Event, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
-use evenkeel_harness::Rig;
 use evenkeel_sim::{Effect, Fault, Record, Request, Scenario, Simulator, TOKENS};
 use serde_json::Value;
 
-pub(crate) fn desired(text: &str) -> Desired {
+use crate::rig::Rig;
+
+/// A desired file.
+pub fn desired(text: &str) -> Desired {
     let mut sources = Sources::default();
     sources.add("guests.toml", text);
-    evenkeel_core::desired::load(&sources).unwrap()
+    evenkeel_core::desired::load(&sources).expect("a test's own desired file is right")
 }
 
 /// A node with so many guests: 100 a container, 101 a machine, and so on.
-pub(crate) fn rig(guests: u32) -> Rig {
+pub fn rig(guests: u32) -> Rig {
     let world = Scenario { guests, ..Scenario::default() }.build();
     Rig::new(Simulator::new(world), 1)
 }
 
 /// Starts a pass; a node that cannot be read fails the test.
-pub(crate) async fn begin(
+pub async fn begin(
     engine: &mut Engine,
     desired: &Desired,
 ) -> Result<evenkeel_agent::engine::Pass, Fatal> {
@@ -37,7 +41,7 @@ pub(crate) async fn begin(
 }
 
 /// One pass, and everything it set off.
-pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<Report, Fatal> {
+pub async fn pass(engine: &mut Engine, desired: &Desired) -> Result<Report, Fatal> {
     let pass = begin(engine, desired).await?;
     loop {
         if let Event::Pass { id, report } = engine.work().await?
@@ -49,7 +53,7 @@ pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<Repor
 }
 
 /// Everything that is under way; what stays unknown is told by nobody.
-pub(crate) async fn finish(engine: &mut Engine) -> Result<(), Fatal> {
+pub async fn finish(engine: &mut Engine) -> Result<(), Fatal> {
     while let Ok(event) = tokio::time::timeout(Duration::from_mins(30), engine.work()).await {
         event?;
     }
@@ -57,18 +61,18 @@ pub(crate) async fn finish(engine: &mut Engine) -> Result<(), Fatal> {
 }
 
 /// A fault that meets every request of that method whose path contains the text, so many times.
-pub(crate) fn fault(rig: &Rig, effect: Effect, method: &str, contains: &str, times: u32) {
+pub fn fault(rig: &Rig, effect: Effect, method: &str, contains: &str, times: u32) {
     let (method, contains) = (Some(method.to_owned()), Some(contains.to_owned()));
     rig.node.with(|sim| sim.inject(Fault { effect, method, contains, times: Some(times) }));
 }
 
 /// What was sent that changes something, by us or under our token.
-pub(crate) fn writes(rig: &Rig) -> Vec<Record> {
+pub fn writes(rig: &Rig) -> Vec<Record> {
     rig.node.with(|sim| sim.records().iter().filter(|record| record.mutating).cloned().collect())
 }
 
 /// Somebody else sends a request under our token.
-pub(crate) fn somebody_sends(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
+pub fn somebody_sends(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
     let (name, secret, _) = TOKENS[0];
     let request = Request::new(method, &format!("/api2/json/nodes/pve1/{path}"));
     let request = request.form(form).token(&format!("{name}={secret}"));
@@ -76,21 +80,24 @@ pub(crate) fn somebody_sends(rig: &Rig, method: &str, path: &str, form: &[(&str,
 }
 
 /// The lines of the journal.
-pub(crate) fn journal(rig: &Rig) -> Vec<Value> {
+pub fn journal(rig: &Rig) -> Vec<Value> {
     let mut lines = Vec::new();
-    verify::read(&rig.disk, |line| lines.push(serde_json::from_str(&line.text).unwrap())).unwrap();
+    let read = verify::read(&rig.disk, |line| {
+        lines.push(serde_json::from_str(&line.text).expect("a line is JSON"));
+    });
+    read.expect("the journal is whole");
     lines
 }
 
 /// The states of all operations, in the order they were written.
-pub(crate) fn states(rig: &Rig) -> Vec<String> {
+pub fn states(rig: &Rig) -> Vec<String> {
     let lines = journal(rig);
     let ops = lines.iter().filter(|line| line["type"] == "op");
-    ops.map(|line| line["state"].as_str().unwrap().to_owned()).collect()
+    ops.map(|line| line["state"].as_str().expect("an op line has a state").to_owned()).collect()
 }
 
 /// Lets the agent live until the node looks so, and kills it there. None if it was killed.
-pub(crate) async fn until<T>(
+pub async fn until<T>(
     rig: &Rig,
     mut so: impl FnMut(&Simulator) -> bool,
     life: impl Future<Output = T>,
@@ -106,7 +113,7 @@ pub(crate) async fn until<T>(
 }
 
 /// Lets the agent be polled so often, and kills it then. None if it was killed.
-pub(crate) async fn polls<T>(mut left: u32, life: impl Future<Output = T>) -> Option<T> {
+pub async fn polls<T>(mut left: u32, life: impl Future<Output = T>) -> Option<T> {
     let mut life = pin!(life);
     std::future::poll_fn(|context| {
         if left == 0 {
@@ -119,6 +126,6 @@ pub(crate) async fn polls<T>(mut left: u32, life: impl Future<Output = T>) -> Op
 }
 
 /// Whether a request that changes something was carried out.
-pub(crate) fn executed(sim: &Simulator) -> bool {
+pub fn executed(sim: &Simulator) -> bool {
     sim.records().iter().any(|record| record.mutating && record.executed_ms.is_some())
 }

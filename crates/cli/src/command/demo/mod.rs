@@ -1,0 +1,95 @@
+//! `evenkeel demo`: the whole story on loopback, told to somebody who has never seen evenkeel. Needs no Proxmox VE.
+//!
+//! Only the server pretends. Everything else is this very executable in processes of its own (the agent, and every
+//! command that is shown), with real files, TLS, keys and signals. What is told is checked while it is told: a story
+//! that comes out differently ends with 1, so the demo is a test of the whole as well.
+//!
+//! Nothing outside of one temporary directory is written, and that is gone at the end.
+
+mod approval;
+mod cast;
+mod crash;
+mod keeping;
+mod stage;
+mod voice;
+
+use evenkeel_sim::Record;
+
+use self::stage::{Stage, demand};
+use self::voice::{lines, proof, say};
+use crate::command::sim::StopSignal;
+use crate::error::{Exit, Failure};
+
+pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
+    let mut stop = StopSignal::listen()?;
+    let mut stage = Stage::set(headless).await?;
+    tokio::select! {
+        // Dropped in the middle, the stage still ends its agent and removes its directory.
+        told = story(&mut stage) => told.map_err(|failure| stage.explain(failure))?,
+        () = stop.came() => {
+            return Err(Failure::new(Exit::Failed, "the demo was interrupted")
+                .hint("nothing is left behind; `evenkeel demo --headless` runs without pauses"));
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn story(stage: &mut Stage) -> Result<(), Failure> {
+    say(
+        "evenkeel keeps Proxmox VE guests as you declared them, survives a crash at any instant, and destroys \
+         nothing unless an operator's SSH key signed exactly that. This is the real program against a simulated \
+         Proxmox VE, in a temporary directory; nothing else on this machine is touched.",
+    )?;
+    keeping::written_down(stage).await?;
+    keeping::healed(stage).await?;
+    crash::killed(stage).await?;
+    approval::waits(stage).await?;
+    if stage.can_sign {
+        approval::refused(stage).await?;
+        approval::signed(stage).await?;
+        approval::number_taken(stage).await?;
+    } else {
+        say(
+            "SKIPPED: ssh-keygen is not installed, and it is what signs for an operator. With it \
+             (apt install openssh-client) you would see approvals refused and one obeyed.",
+        )?;
+    }
+    end(stage).await
+}
+
+async fn end(stage: &mut Stage) -> Result<(), Failure> {
+    stage.voice.chapter("What happened").await?;
+    say(
+        "Every decision and every step is in the journal. Each record is on the disk before evenkeel acts on it, and \
+         holds the hash of the one before, so that none can be changed or cut out unnoticed.",
+    )?;
+    stage.shows(&["journal"]).await?.succeeds()?;
+    stage.shows(&["journal", "verify"]).await?.succeeds()?;
+    if stage.can_sign {
+        say("Who allowed or refused what, and with which key:")?;
+        let since = stage.asked_at.strftime("%FT%TZ").to_string();
+        stage.shows(&["audit", "--since", &since]).await?.succeeds()?;
+    }
+    stage.stop_agent().await?;
+    let starts = stage.writes(|record| record.path.ends_with("/qemu/202/status/start"));
+    demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
+    let destroyed = stage.writes(is_destructive);
+    let allowed = usize::from(stage.can_sign);
+    demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
+    proof(&format!(
+        "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"
+    ))?;
+    say("Where to go next:")?;
+    lines(&[
+        "evenkeel sim --guests 20     the same simulated Proxmox VE, to play with (docs/guide/try-it.md)",
+        "evenkeel doctor              your own server: connection, trust, and the rights of the token",
+        "evenkeel import, plan        your own guests as files; looking changes nothing",
+        "evenkeel apply, run          once, and for ever",
+        "evenkeel --help              everything else",
+    ])
+}
+
+/// Whether a request asks Proxmox VE to destroy a guest.
+fn is_destructive(record: &Record) -> bool {
+    record.method == "DELETE"
+}
