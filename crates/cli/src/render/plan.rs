@@ -21,9 +21,6 @@ use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
 use super::{counted, tamed};
 
-/// PVE takes no longer name; what is longer was not written by PVE.
-const NAME_SHOWN_MAX: usize = 255;
-
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// The whole plan, summary included.
@@ -35,8 +32,8 @@ pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
 pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
     let mut text = String::new();
     for guest in &plan.guests {
-        let name = name_of(guest, actual);
-        let name = name.map(|name| format!(" {}", tamed(name, NAME_SHOWN_MAX))).unwrap_or_default();
+        let name = name_of(guest, actual).map(|name| format!(" {}", tamed(name, NAME_MAX)));
+        let name = name.unwrap_or_default();
         writeln!(text, "{}{}", styled(GUEST, guest.guest), styled(FAINT, name)).expect(INFALLIBLE);
         let rows = rows(guest);
         let width = |column: fn(&Row) -> &String| {
@@ -47,7 +44,8 @@ pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
             row.write(&mut text, subjects, changes.min(CHANGE_WIDTH_MAX));
         }
         for problem in &guest.problems {
-            writeln!(text, "  {} {problem}", styled(ALARM, "x")).expect(INFALLIBLE);
+            let told = tamed(&problem.to_string(), usize::MAX);
+            writeln!(text, "  {} {told}", styled(ALARM, "x")).expect(INFALLIBLE);
             if let Some(hint) = problem.hint() {
                 writeln!(text, "    {}", styled(FAINT, hint)).expect(INFALLIBLE);
             }
@@ -56,6 +54,9 @@ pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
     }
     text
 }
+
+/// As long as a name in the DNS may be: whoever owns the guest chose it.
+const NAME_MAX: usize = 253;
 
 /// How far the effect is pushed to the right; a longer change stands out by itself.
 const CHANGE_WIDTH_MAX: usize = 48;
@@ -73,6 +74,7 @@ impl Row {
         let (mark, style) = self.mark;
         let (effect, effect_style) = &self.effect;
         let line = format!("{:subjects$}  {:changes$}", self.subject, self.change);
+        let line = tamed(&line, usize::MAX);
         let mark = styled(style, mark);
         if effect.is_empty() {
             write!(text, "  {mark} {}", line.trim_end())

@@ -143,10 +143,10 @@ fn n02_no_token_and_no_private_key_is_in_anything_a_full_run_leaves() {
     operator.generate("ed25519", "mallory");
     node.desk.write("trust.toml", &operator.desk.read("trust.toml"));
     with_trust(&node, "metrics.listen = \"127.0.0.1:0\"");
-    // A task older than the item: without one the node's list proves nothing.
-    let guest = "lxc/102".parse().unwrap();
-    node.happen(evenkeel_sim::Event::Power { guest, running: true });
-    ask(&node, "apply", &["-y"]).ends_with(0);
+    // A node whose task list is empty proves nothing about anybody.
+    node.happen(evenkeel_sim::Event::Power { guest: "lxc/100".parse().unwrap(), running: false });
+    node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
+    assert!(writes(&node).iter().any(|write| write.ends_with("/start")), "{:?}", writes(&node));
     unwanted(&node);
     crate::daemon::drift(&node, "lxc/102", "7");
     let agent = Agent::start(&node);
