@@ -381,7 +381,11 @@ impl Refusals {
 }
 
 /// Writes down that an approval was refused, once for the same bytes and reason.
-async fn note_refusal(hands: &Hands, bytes: &[u8], refusal: &Refusal) -> Result<(), Fatal> {
+pub(super) async fn note_refusal(
+    hands: &Hands,
+    bytes: &[u8],
+    refusal: &Refusal,
+) -> Result<(), Fatal> {
     let key = format!("{APPROVAL}{}", PayloadHash::of(bytes));
     let at = hands.ambient.now().to_string();
     let value =

@@ -20,6 +20,7 @@ use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
 use tokio::time::Instant;
 
+use super::approvals::note_refusal;
 use super::court::Court;
 use super::error::Fatal;
 use super::execute::{Told, follow, send, started};
@@ -91,7 +92,11 @@ async fn act(
     };
     let held = match clear_signed(hands, court, order).await? {
         Ok(held) => held,
-        Err(refusal) => return Ok((refused(&refusal), false)),
+        Err(refusal) => {
+            // Its signature holds, so whoever sent it is somebody: no flood comes this way.
+            note_refusal(hands, order.envelope.payload(), &refusal).await?;
+            return Ok((refused(&refusal), false));
+        }
     };
     if let Err(error) = hands.begin(started(hands, op, &held.cleared)).await? {
         return Ok((End::Failed { why: format!("{error}; nothing was sent") }, false));
