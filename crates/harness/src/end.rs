@@ -1,11 +1,12 @@
 //! The end of a run: everything is well again, and so the node must become what is wanted, and then rest.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_agent::journal::Files;
-use evenkeel_core::id::GuestId;
-use evenkeel_core::plan::Plan;
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::plan::{Action, Plan};
 use evenkeel_sim::Guest;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -74,11 +75,14 @@ impl Run {
         self.freeze(false);
     }
 
-    /// Nothing left that could run, but for a new disk beside one that hangs on nothing.
+    /// Nothing left that could run, but for a new disk beside one that hangs on nothing on its storage, and what
+    /// comes after it.
     fn is_settled(&self, plan: &Plan) -> bool {
-        let loose = |guest: GuestId| self.rig.node.with(|sim| !loose(&sim.world, guest).is_empty());
-        plan.runnable().all(|action| loose(action.guest))
-            && plan.guests.iter().all(|guest| guest.busy.is_none())
+        plan.guests.iter().all(|guest| {
+            let loose = self.rig.node.with(|sim| loose(&sim.world, guest.guest));
+            let mut runnable = guest.actions.iter().filter(|action| action.held.is_none());
+            guest.busy.is_none() && runnable.next().is_none_or(|first| is_refused(first, &loose))
+        })
     }
 
     /// Somebody closes what is unknown; what is not unknown by now has been forgotten by the engine.
@@ -172,6 +176,17 @@ impl Run {
         let files = self.rig.disk.list().unwrap_or_default();
         files.iter().filter_map(|name| self.rig.disk.read(name).ok()).map(|bytes| bytes.len()).sum()
     }
+}
+
+/// Whether the gate refuses it because of a volume that hangs on nothing.
+fn is_refused(action: &Action, loose: &BTreeSet<String>) -> bool {
+    let on_its_storage = |value: &String| {
+        let fresh = value.split(',').next().and_then(|volume| volume.split_once(':'));
+        fresh.filter(|(_, size)| size.parse::<u32>().is_ok()).is_some_and(|(storage, _)| {
+            loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+        })
+    };
+    action.step.kind() == ActionKind::SetConfig && action.step.params().values().any(on_its_storage)
 }
 
 /// The declared keys whose value is neither in effect nor waits for a restart, by the node's own file.

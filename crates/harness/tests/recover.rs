@@ -119,6 +119,26 @@ async fn a_task_of_somebody_with_our_token_does_no_harm_when_it_is_taken_for_our
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_that_was_found_closes_nothing_while_our_own_may_still_come() {
+    let rig = rig(3);
+    // Somebody's start fails; ours, whose answer is lost, forks half a minute later and works for a while.
+    rig.node.with(|sim| {
+        sim.timings.start_ms = 40_000;
+        sim.inject(Effect::TaskFails { message: "somebody's went wrong".to_owned() }.once());
+    });
+    somebody_sends(&rig, "POST", "lxc/102/status/start", &[]);
+    fault(&rig, Effect::LateFork { ms: 50_000 }, "POST", "/status/start", 1);
+    let report = one_pass(&rig, RUN_102).await;
+    assert_eq!((report.started, report.succeeded), (1, 0), "{report:?}");
+    let sent = writes(&rig);
+    let at_work = rig.node.with(|sim| sim.is_running(sent[1].upid.as_ref().unwrap()));
+    assert!(!at_work || states(&rig).last().unwrap() == "unknown", "{:?}", states(&rig));
+    recover(&rig).await;
+    assert_eq!(states(&rig), ["started", "task_running", "unknown", "succeeded"]);
+    assert_eq!(writes(&rig).len(), 2, "one of them is somebody else's");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_task_the_node_has_forgotten_is_judged_by_the_guest() {
     for (runs, last) in [(true, "succeeded"), (false, "failed")] {
         let rig = rig(3);

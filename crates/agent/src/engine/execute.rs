@@ -185,7 +185,7 @@ pub(super) async fn follow(
 ) -> Result<(End, bool), Fatal> {
     match answer {
         Ok(Taken::Task(upid)) => {
-            hands.record(op, OpEvent::TaskRunning { upid: upid.clone() }).await?;
+            hands.record(op, OpEvent::TaskRunning { upid: upid.clone(), found: false }).await?;
             if let Some((operation, _)) = load(hands, op).await? {
                 hands.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }

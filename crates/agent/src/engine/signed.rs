@@ -212,7 +212,7 @@ async fn prepared(
     match answer {
         Ok(Taken::Done) => Ok(None),
         Ok(Taken::Task(upid)) => {
-            hands.record(op, OpEvent::TaskRunning { upid: upid.clone() }).await?;
+            hands.record(op, OpEvent::TaskRunning { upid: upid.clone(), found: false }).await?;
             if has_ended(hands, &upid).await {
                 Ok(None)
             } else {

@@ -127,7 +127,7 @@ impl OpSummary {
         }
         self.at = at;
         match event {
-            OpEvent::TaskRunning { upid } => self.upid = Some(upid.clone()),
+            OpEvent::TaskRunning { upid, .. } => self.upid = Some(upid.clone()),
             OpEvent::Succeeded { warning, .. } => {
                 self.outcome = warning.clone().unwrap_or_default();
             }

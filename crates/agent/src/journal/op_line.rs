@@ -78,6 +78,8 @@ optional_fields! {
     volumes_before: BTreeSet<VolumeId>,
     identity: IdentityHash,
     upid: Upid,
+    /// Left out when the answer named the task.
+    found: bool,
     by: Closer,
     warning: String,
     left_volume: VolumeId,
@@ -105,7 +107,10 @@ impl Serialize for WrittenOp<'_> {
                 line.put("request", request)?;
                 line.put("node_time", sent_at)?;
             }
-            OpEvent::TaskRunning { upid } => line.put("upid", upid)?,
+            OpEvent::TaskRunning { upid, found } => {
+                line.put("upid", upid)?;
+                line.put_some("found", found.then_some(&true))?;
+            }
             OpEvent::Succeeded { identity, warning } => {
                 line.put_some("identity", identity.as_ref())?;
                 line.put_some("warning", warning.as_ref())?;
@@ -221,9 +226,10 @@ impl OpLine {
                 request: self.request.take().ok_or("`request` is missing")?,
                 sent_at: self.node_time.take().ok_or("`node_time` is missing")?,
             },
-            StateName::TaskRunning => {
-                OpEvent::TaskRunning { upid: self.upid.take().ok_or("`upid` is missing")? }
-            }
+            StateName::TaskRunning => OpEvent::TaskRunning {
+                upid: self.upid.take().ok_or("`upid` is missing")?,
+                found: self.found.take().unwrap_or(false),
+            },
             StateName::Succeeded => match self.by.take() {
                 Some(Closer::Operator) => OpEvent::Resolved { outcome: Resolution::Succeeded },
                 Some(Closer::Evidence) => return Err("`by` names an operator or is left out"),

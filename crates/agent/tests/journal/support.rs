@@ -115,7 +115,7 @@ pub(crate) fn started(number: u64, vmid: u32, key: Option<&str>) -> Record {
 
 pub(crate) fn task_running(number: u64, vmid: u32) -> Record {
     let upid = format!("UPID:pve1:0000C530:001A2B3C:6553F100:vzstart:{vmid}:evenkeel@pve!agent:");
-    event(number, OpEvent::TaskRunning { upid: upid.parse().unwrap() })
+    event(number, OpEvent::TaskRunning { upid: upid.parse().unwrap(), found: false })
 }
 
 pub(crate) fn succeeded(number: u64) -> Record {

@@ -135,7 +135,7 @@ fn started_with(number: u64, vmid: u32, reason: &str, first: Request) -> Record 
 
 fn task(number: u64, vmid: u32) -> Record {
     let upid = format!("UPID:pve1:0000C530:001A2B3C:6553F100:vzstart:{vmid}:evenkeel@pve!agent:");
-    event(number, OpEvent::TaskRunning { upid: upid.parse().unwrap() })
+    event(number, OpEvent::TaskRunning { upid: upid.parse().unwrap(), found: false })
 }
 
 #[test]

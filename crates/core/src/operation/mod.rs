@@ -80,7 +80,7 @@ impl Operation {
         self.state = next(Some(&self.state), event)?;
         match event {
             OpEvent::RequestStarted { request, .. } => self.furthest = *request,
-            OpEvent::TaskRunning { upid } => self.task = Some(upid.clone()),
+            OpEvent::TaskRunning { upid, .. } => self.task = Some(upid.clone()),
             OpEvent::Started(_)
             | OpEvent::Succeeded { .. }
             | OpEvent::Failed { .. }
@@ -170,10 +170,12 @@ pub enum OpEvent {
         /// When, by the node's clock.
         sent_at: UnixSeconds,
     },
-    /// PVE's task is known, from the answer or found by recovery.
+    /// PVE's task is known.
     TaskRunning {
         /// The task.
         upid: Upid,
+        /// Found in the task list, where somebody else's can look the same, and not named by the answer.
+        found: bool,
     },
     /// The postcondition was seen to hold.
     Succeeded {
@@ -230,6 +232,8 @@ pub enum OpState {
         sent_at: UnixSeconds,
         /// The task.
         upid: Upid,
+        /// Whether it was found in the task list: then the request's own may be another one, and still come.
+        found: bool,
     },
     /// Closed: the act is done.
     Succeeded {
@@ -327,10 +331,11 @@ pub fn next(state: Option<&OpState>, event: &OpEvent) -> Result<OpState, Illegal
             | OpEvent::Resolved { .. } => illegal("an operation begins with `started`"),
         },
         Some(OpState::Started { request, sent_at }) => match event {
-            OpEvent::TaskRunning { upid } => Ok(OpState::TaskRunning {
+            OpEvent::TaskRunning { upid, found } => Ok(OpState::TaskRunning {
                 request: *request,
                 sent_at: *sent_at,
                 upid: upid.clone(),
+                found: *found,
             }),
             OpEvent::Started(_)
             | OpEvent::RequestStarted { .. }
@@ -341,7 +346,7 @@ pub fn next(state: Option<&OpState>, event: &OpEvent) -> Result<OpState, Illegal
                 from_open(*request, *sent_at, None, event).or_else(illegal)
             }
         },
-        Some(OpState::TaskRunning { request, sent_at, upid }) => {
+        Some(OpState::TaskRunning { request, sent_at, upid, .. }) => {
             from_open(*request, *sent_at, Some(upid), event).or_else(illegal)
         }
         Some(OpState::Unknown { request, .. }) => from_unknown(*request, event).or_else(illegal),

@@ -58,7 +58,10 @@ fn every_state() -> Vec<Option<OpState>> {
     let mut states = vec![None];
     for request in Request::ALL {
         states.push(Some(OpState::Started { request, sent_at }));
-        states.push(Some(OpState::TaskRunning { request, sent_at, upid: upid.clone() }));
+        for found in [false, true] {
+            let upid = upid.clone();
+            states.push(Some(OpState::TaskRunning { request, sent_at, upid, found }));
+        }
         for upid in [None, Some(upid.clone())] {
             states.push(Some(OpState::Unknown { request, sent_at, upid, reason: reason.clone() }));
         }
@@ -72,7 +75,8 @@ fn every_state() -> Vec<Option<OpState>> {
 
 fn every_event() -> Vec<OpEvent> {
     let mut events = vec![
-        OpEvent::TaskRunning { upid: UPID.parse().unwrap() },
+        OpEvent::TaskRunning { upid: UPID.parse().unwrap(), found: false },
+        OpEvent::TaskRunning { upid: UPID.parse().unwrap(), found: true },
         succeeded(Some(hash(1))),
         failed(),
         OpEvent::Unknown { reason: String::new() },

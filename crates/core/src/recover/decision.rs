@@ -46,7 +46,7 @@ impl Decision {
     pub fn event(&self, state: &OpState, identity_after: Option<IdentityHash>) -> Option<OpEvent> {
         match self {
             Self::Look(_) | Self::Wait { .. } | Self::Resume(_) | Self::Closed => None,
-            Self::Adopt(upid) => Some(OpEvent::TaskRunning { upid: upid.clone() }),
+            Self::Adopt(upid) => Some(OpEvent::TaskRunning { upid: upid.clone(), found: true }),
             Self::Succeed { warning } => Some(OpEvent::Succeeded {
                 identity: identity_after,
                 warning: warning.map(|warning| warning.to_string()),

@@ -45,7 +45,9 @@ pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> D
     let case = Case { operation, evidence, now };
     let decided = match &operation.state {
         OpState::Started { request, sent_at } => case.without_task(*request, *sent_at),
-        OpState::TaskRunning { request, upid, .. } => case.with_task(*request, upid),
+        OpState::TaskRunning { request, sent_at, upid, found } => {
+            case.with_task(*request, upid, found.then_some(*sent_at))
+        }
         OpState::Unknown { request, sent_at, .. } => case.unknown(*request, *sent_at),
         OpState::Succeeded { .. } | OpState::Failed { .. } => Ok(Decision::Closed),
     };
@@ -123,8 +125,9 @@ impl Case<'_> {
         Decision::Adopt(upid.clone())
     }
 
-    /// The task is known: its status once, then the world.
-    fn with_task(self, request: Request, upid: &Upid) -> Decided {
+    /// The task is known: its status once, then the world. One that was found, after a request sent at
+    /// `found_after`, may be somebody else's who uses our token: nothing is closed while ours may still come.
+    fn with_task(self, request: Request, upid: &Upid, found_after: Option<UnixSeconds>) -> Decided {
         if !could_be_task_of(self.operation, request, upid) {
             return Ok(Decision::Doubt(Doubt::ForeignTask));
         }
@@ -140,20 +143,32 @@ impl Case<'_> {
             | TaskStatus::Unclear
             | TaskStatus::Forgotten => seen.found,
         };
+        let mut looked_at = seen.at;
+        if let Some(sent_at) = found_after {
+            looked_at = self.settled(sent_at)?.max(seen.at);
+            match self.search(looked_at)? {
+                Search::One(other) if other != upid => {
+                    return Ok(Decision::Doubt(Doubt::SeveralTasks));
+                }
+                Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
+                // A list may have forgotten it meanwhile; it has ended.
+                Search::One(_) | Search::None | Search::TooShort | Search::Unreadable => {}
+            }
+        }
         if request != Request::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
-        match self.fact(seen.at)? {
+        match self.fact(looked_at)? {
             Fact::Holds => Ok(self.held_after(status)),
             Fact::AnotherGuest => Ok(Decision::Doubt(Doubt::AnotherGuest)),
             Fact::DoesNotHold if status == TaskStatus::Failed => {
-                self.did_not_happen(FailReason::TaskFailed, seen.at)
+                self.did_not_happen(FailReason::TaskFailed, looked_at)
             }
             // A fact may follow its task: it is awaited, not read once.
             Fact::DoesNotHold if self.now < seen.at.plus(POSTCONDITION_DEADLINE_SECONDS) => {
                 Err(self.look_again(WaitReason::NotYet))
             }
-            Fact::DoesNotHold => self.did_not_happen(FailReason::FactMissing, seen.at),
+            Fact::DoesNotHold => self.did_not_happen(FailReason::FactMissing, looked_at),
             Fact::NotYet => self.not_yet(seen.at),
         }
     }

@@ -106,8 +106,9 @@ fn every_operation() -> Vec<Operation> {
             }
             for base in bases {
                 let lost = OpEvent::Unknown { reason: String::new() };
-                let known = OpEvent::TaskRunning { upid: task_of(&base) };
-                all.extend([lost, known].iter().map(|event| base.after(event).unwrap()));
+                let known = |found| OpEvent::TaskRunning { upid: task_of(&base), found };
+                let events = [lost, known(false), known(true)];
+                all.extend(events.iter().map(|event| base.after(event).unwrap()));
                 all.push(base);
             }
         }
@@ -220,10 +221,18 @@ fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -
         now >= SENT.plus(LATE_FORK_SECONDS) && found(evidence.lock.as_ref()) == Some(&Lock::Free);
     let none_found = found(evidence.search.as_ref()) == Some(&Search::None);
     match &operation.state {
-        OpState::TaskRunning { .. } => !matches!(
-            found(evidence.task.as_ref()),
-            None | Some(TaskStatus::Running | TaskStatus::Unreadable)
-        ),
+        OpState::TaskRunning { upid, found: by_search, .. } => {
+            let runs = matches!(
+                found(evidence.task.as_ref()),
+                None | Some(TaskStatus::Running | TaskStatus::Unreadable)
+            );
+            let alone = match found(evidence.search.as_ref()) {
+                Some(Search::One(one)) => one == upid,
+                Some(Search::None | Search::TooShort) => true,
+                Some(Search::Ambiguous | Search::Unreadable) | None => false,
+            };
+            !runs && (!by_search || (settled && alone))
+        }
         OpState::Started { request, .. } => {
             settled && (none_found || !leaves_task(operation, *request))
         }
@@ -463,8 +472,9 @@ fn what_was_read_before_the_guest_was_unlocked_proves_nothing() {
 #[test]
 fn a_fact_that_follows_its_task_is_awaited_until_the_deadline() {
     let base = operation(ActionKind::Start, GuestKind::Qemu);
-    let known =
-        base.after(&OpEvent::TaskRunning { upid: upid("hastart", "101", 1, OWNER) }).unwrap();
+    let known = base
+        .after(&OpEvent::TaskRunning { upid: upid("hastart", "101", 1, OWNER), found: false })
+        .unwrap();
     let ended = SENT.plus(5);
     let at = |after: u64, found| {
         let now = ended.plus(after);
@@ -504,7 +514,7 @@ fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
     for (task_type, id, ours) in
         [("vzdestroy", "101", true), ("vzdestroy", "102", false), ("qmdestroy", "101", false)]
     {
-        let task = OpEvent::TaskRunning { upid: upid(task_type, id, 1, OWNER) };
+        let task = OpEvent::TaskRunning { upid: upid(task_type, id, 1, OWNER), found: false };
         let decision = decide(&started.after(&task).unwrap(), &Evidence::default(), SENT);
         let look = Decision::Look(Question::TaskStatus);
         let expected = if ours { look } else { Decision::Doubt(Doubt::ForeignTask) };
