@@ -536,8 +536,17 @@ fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
         assert_eq!(adopt, Decision::Adopt(stop.clone()));
         let adopted = prepared.after(&adopt.event(&prepared.state, None).unwrap()).unwrap();
         let with = |found| Evidence { task: Some(Seen { at: SENT, found }), ..Evidence::default() };
-        assert_eq!(decide(&adopted, &with(TaskStatus::Running), SENT), Decision::Resume(stop));
-        let ended = decide(&adopted, &with(TaskStatus::Succeeded), SENT);
+        let running = decide(&adopted, &with(TaskStatus::Running), SENT);
+        assert_eq!(running, Decision::Resume(stop.clone()));
+        let early = decide(&adopted, &with(TaskStatus::Succeeded), SENT);
+        assert!(matches!(early, Decision::Wait { reason: WaitReason::LateFork, .. }), "{early:?}");
+        let late = SENT.plus(LATE_FORK_SECONDS);
+        let evidence = Evidence {
+            lock: Some(Seen { at: late, found: Lock::Free }),
+            search: Some(Seen { at: late, found: Search::One(stop) }),
+            ..with(TaskStatus::Succeeded)
+        };
+        let ended = decide(&adopted, &evidence, late);
         assert_eq!(ended, fail(FailReason::ActNotSent), "the act is not sent after a crash");
     }
 }
