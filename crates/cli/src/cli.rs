@@ -165,7 +165,7 @@ pub(crate) struct Apply {
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// The state directory [default: `dir` under [state] in agent.toml]
+    /// The state directory [default: `state.dir` of agent.toml]
     #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
     pub(crate) state: Option<Utf8PathBuf>,
     #[command(flatten)]

@@ -1,7 +1,7 @@
 //! What the journal tells of each operation, for people: `evenkeel journal` prints it.
 //!
 //! Read without a lock, through the same checks as `verify`, archive included. It is a summary, and
-//! nothing is ever decided by it: recovery and the gate ask the [`State`](super::State).
+//! nothing is ever decided by it: recovery and the gate ask the [`State`].
 
 use std::collections::BTreeMap;
 

@@ -47,7 +47,7 @@ pub(crate) struct Place {
     /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
-    /// The state directory [default: `dir` under [state] in agent.toml]
+    /// The state directory [default: `state.dir` of agent.toml]
     #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
     pub(crate) state: Option<Utf8PathBuf>,
 }
