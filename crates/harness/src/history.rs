@@ -7,6 +7,9 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use serde_json::{Map, Value};
 
+/// The state of an operation whose last line went with a segment that nobody read in time.
+pub(crate) const CLOSED_UNREAD: &str = "closed";
+
 /// What synced lines have told so far.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
@@ -33,7 +36,7 @@ pub(crate) struct Op {
 
 impl Op {
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.state.as_str(), "succeeded" | "failed")
+        !matches!(self.state.as_str(), "succeeded" | "failed" | CLOSED_UNREAD)
     }
 }
 
@@ -69,8 +72,17 @@ impl History {
         }
         let line: Value = serde_json::from_str(text).ok()?;
         let sum = line["sum"].as_str()?.to_owned();
+        let unread = seq > self.last + 1;
         self.last = seq;
         self.sums.insert(seq, sum);
+        if line["type"] == "snapshot" && unread {
+            // Segments were dropped meanwhile; what the snapshot does not hold is closed.
+            for (_, op) in self.ops.iter_mut().filter(|(name, _)| !text.contains(name.as_str())) {
+                if op.is_open() {
+                    CLOSED_UNREAD.clone_into(&mut op.state);
+                }
+            }
+        }
         if line["type"] == "op" {
             self.take_op(seq, &line);
         }

@@ -17,7 +17,7 @@ use evenkeel_sim::InProcess;
 use serde_json::Value;
 
 use crate::call::{Call, Write, guest_of, read_call, write_of};
-use crate::history::History;
+use crate::history::{CLOSED_UNREAD, History};
 use crate::scene::loose;
 
 /// So many readings of one guest can overlap at most: a lane's, and one of each pass that overtakes it.
@@ -178,7 +178,8 @@ impl Oracle {
     pub(crate) fn state_of(&self, op: &str) -> Option<String> {
         let mut inner = self.inner();
         inner.read_disk();
-        inner.history.ops.get(op).map(|op| op.state.clone())
+        let state = inner.history.ops.get(op).map(|op| op.state.clone());
+        state.filter(|state| state != CLOSED_UNREAD)
     }
 
     pub(crate) fn sent(&self, node: &InProcess, request: &Request) -> Ticket {
