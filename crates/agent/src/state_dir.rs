@@ -123,28 +123,41 @@ impl StateDir {
     }
 
     /// Opens the journal for writing: there is one writer, and everybody else is told so.
-    pub fn open_journal(
-        &self,
-        ambient: &std::sync::Arc<dyn Ambient>,
-    ) -> Result<OpenJournal, StateError> {
+    pub fn lock_journal(&self, ambient: &dyn Ambient) -> Result<Journal<RealDisk>, StateError> {
         self.create()?;
-        let directory = |source| StateError::Directory { path: self.journal(), source };
         let machine = std::fs::read_to_string(MACHINE_ID).map_err(StateError::NoMachine)?;
         let disk = RealDisk::open(self.journal()).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 StateError::Busy(self.path.clone())
             } else {
-                directory(error)
+                self.unusable(error)
             }
         })?;
+        if let Some(why) = disk.doubt().map_err(|error| self.unusable(error))? {
+            let directory = self.journal();
+            tracing::warn!(directory = %directory.display(), "the file system of the journal: {why}");
+        }
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
-        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient.as_ref()))?;
-        self.tell_freezes(&mut journal, ambient.as_ref())?;
+        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient))?;
+        self.tell_freezes(&mut journal, ambient)?;
+        Ok(journal)
+    }
+
+    /// The same, with a thread that writes.
+    pub fn open_journal(
+        &self,
+        ambient: &std::sync::Arc<dyn Ambient>,
+    ) -> Result<OpenJournal, StateError> {
+        let journal = self.lock_journal(ambient.as_ref())?;
         let clock = std::sync::Arc::clone(ambient);
         let spawned = group::spawn(journal, move || wall(clock.as_ref()));
-        let (handle, writer) = spawned.map_err(directory)?;
+        let (handle, writer) = spawned.map_err(|error| self.unusable(error))?;
         Ok(OpenJournal { handle, writer })
+    }
+
+    fn unusable(&self, source: io::Error) -> StateError {
+        StateError::Directory { path: self.journal(), source }
     }
 }
 

@@ -22,7 +22,6 @@ mod disk;
 mod error;
 mod exact;
 mod line;
-mod machine;
 mod mark;
 mod op_line;
 mod open;

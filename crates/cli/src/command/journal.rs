@@ -7,16 +7,15 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::Path;
 
+use evenkeel_agent::ambient::Machine;
 use evenkeel_agent::daemon::client::{self, AskError};
 use evenkeel_agent::daemon::protocol::{Answer, Request};
+use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::resolve::{self, ResolveError};
 use evenkeel_agent::journal::verify::{self, Verified};
-use evenkeel_agent::journal::{
-    AppendError, Files as _, Journal as OpenJournal, JournalError, Limits, ReadOnlyDirectory,
-    RealDisk, Stamp, history,
-};
+use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
+use evenkeel_agent::state_dir::StateError;
 use evenkeel_core::operation::Resolution;
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::cli::{self, Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
@@ -128,9 +127,9 @@ const PROBLEM_LENGTH_MAX: usize = 1_000;
 const REASON_LENGTH_MAX: usize = 1_000;
 
 async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
-    let path = arguments.place.state_dir()?.journal();
+    let state = arguments.place.state_dir()?;
     // Opening would make a journal where there is none.
-    let names = reading(&path)?.list().map_err(unreadable)?;
+    let names = reading(&state.journal())?.list().map_err(unreadable)?;
     if !names.iter().any(|name| name.starts_with("journal-")) {
         return Err(ResolveError::NotOpen(arguments.op).into());
     }
@@ -140,20 +139,22 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
     };
     let op = arguments.op;
     let note = format!("{op} resolved as {word} by {}: {}", who(), why(&arguments.reason));
-    let disk = match RealDisk::open(&path) {
-        Ok(disk) => disk,
+    let mut journal = match state.lock_journal(&Machine) {
+        Ok(journal) => journal,
         // Whoever has the journal writes it.
-        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+        Err(StateError::Busy(_)) => {
             ask_agent(&arguments.place, Request::Resolve { op, outcome, note }).await?;
             writeln!(std::io::stdout(), "{op} is closed as {word}")?;
             return Ok(Exit::Ok);
         }
-        Err(error) => return Err(unreadable(error)),
+        Err(
+            error @ (StateError::Directory { .. }
+            | StateError::NoMachine(_)
+            | StateError::Journal(_)),
+        ) => return Err(error.into()),
     };
-    let stamp = Stamp::of_this_machine().map_err(unreadable)?;
-    let mut journal = OpenJournal::open(disk, stamp, Limits::default(), Timestamp::now())?;
     for record in resolve::records(journal.state(), op, outcome, note)? {
-        journal.stage(record, Timestamp::now())?;
+        journal.stage(record, wall(&Machine))?;
     }
     journal.commit().map_err(AppendError::Failed)?;
     writeln!(std::io::stdout(), "{op} is closed as {word}")?;
