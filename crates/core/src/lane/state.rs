@@ -18,8 +18,8 @@ use crate::operation::{StorageName, UnixSeconds};
 pub struct LaneTable {
     limits: LaneLimits,
     lanes: BTreeMap<VmId, Lane>,
-    /// Everything that waits, runs or is held.
-    operations: BTreeMap<OperationId, Known>,
+    /// The lane of everything that waits, runs or is held.
+    lane_of: BTreeMap<OperationId, VmId>,
     /// Heads of lanes that could not start, oldest first.
     blocked: Vec<(Ticket, VmId)>,
     writing: BTreeSet<OperationId>,
@@ -35,10 +35,11 @@ struct Ticket(u64);
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Lane {
     /// What waits of the one submission this lane took last: while it is here, no other is taken.
-    queue: VecDeque<OperationId>,
+    queue: VecDeque<Job>,
     ticket: Ticket,
+    submitted: UnixSeconds,
     /// The one operation that changes this guest.
-    owner: Option<OperationId>,
+    owner: Option<Owner>,
     /// Clones being made from this guest.
     readers: BTreeMap<OperationId, Sharing>,
 }
@@ -50,28 +51,17 @@ impl Lane {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Known {
-    target: VmId,
-    source: Option<Source>,
-    storage: Option<StorageName>,
+struct Owner {
+    job: Job,
     phase: Phase,
-    /// Since when it is in that phase; an operation in doubt keeps the moment it started.
     since: UnixSeconds,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
-    Waiting,
     Running,
     /// In doubt or under recovery: it keeps its lanes and nothing else.
     Held,
-}
-
-impl Known {
-    fn new(job: Job, phase: Phase, since: UnixSeconds) -> Self {
-        let Job { op: _, target, source, storage } = job;
-        Self { target, source, storage, phase, since }
-    }
 }
 
 impl LaneTable {
@@ -94,8 +84,8 @@ impl LaneTable {
             }
             LaneEvent::Finish { op, outcome } => self.finish(op, outcome, now, &mut effects)?,
             LaneEvent::Release(op) => {
-                self.target_in(op, Phase::Held).ok_or(LaneError::NotHeld(op))?;
-                self.leave(op, now, &mut effects);
+                let vmid = self.owned(op, Phase::Held).ok_or(LaneError::NotHeld(op))?;
+                self.leave(op, vmid, now, &mut effects);
             }
             LaneEvent::Shutdown => {
                 self.shut_down = true;
@@ -113,8 +103,9 @@ impl LaneTable {
     /// actions wait their turn.
     pub fn busy(&self, vmid: VmId) -> Option<Busy> {
         let lane = self.lanes.get(&vmid)?;
-        let op = lane.owner.or(lane.queue.front().copied())?;
-        self.operations.get(&op).map(|known| Busy { op, since: known.since })
+        let owner = lane.owner.as_ref().map(|owner| Busy { op: owner.job.op, since: owner.since });
+        let head = || lane.queue.front().map(|job| Busy { op: job.op, since: lane.submitted });
+        owner.or_else(head)
     }
 
     /// Whether nothing waits, runs or is held.
@@ -145,14 +136,14 @@ impl LaneTable {
         if jobs.is_empty() {
             return Ok(());
         }
+        let ticket = self.next_ticket;
+        self.next_ticket = Ticket(ticket.0 + 1);
+        self.lane_of.extend(jobs.iter().map(|job| (job.op, vmid)));
         let lane = self.lanes.entry(vmid).or_default();
-        lane.ticket = self.next_ticket;
-        self.next_ticket = Ticket(lane.ticket.0 + 1);
-        for job in jobs {
-            lane.queue.push_back(job.op);
-            self.operations.insert(job.op, Known::new(job, Phase::Waiting, now));
-        }
-        self.start_what_can([vmid], now, effects);
+        (lane.queue, lane.ticket, lane.submitted) = (jobs.into(), ticket, now);
+        // Nobody has a later ticket, so the order is kept.
+        self.blocked.push((ticket, vmid));
+        self.start_what_can([], now, effects);
         Ok(())
     }
 
@@ -165,7 +156,7 @@ impl LaneTable {
     }
 
     fn check_new(&self, job: &Job) -> Result<(), LaneError> {
-        if self.operations.contains_key(&job.op) {
+        if self.lane_of.contains_key(&job.op) {
             return Err(LaneError::Duplicate(job.op));
         }
         match job.source {
@@ -177,12 +168,14 @@ impl LaneTable {
     /// Recovery does not ask whether the source is free: what runs in PVE runs.
     fn hold(&mut self, job: Job, now: UnixSeconds) -> Result<(), LaneError> {
         self.check_new(&job)?;
-        if let Some(owner) = self.lanes.get(&job.target).and_then(|lane| lane.owner) {
-            return Err(LaneError::Occupied { op: job.op, vmid: job.target, owner });
+        let Job { op, target, source, .. } = job;
+        let lane = self.lanes.entry(target).or_default();
+        if let Some(owner) = &lane.owner {
+            return Err(LaneError::Occupied { op, vmid: target, owner: owner.job.op });
         }
-        self.lanes.entry(job.target).or_default().owner = Some(job.op);
-        self.read_from(job.source, job.op);
-        self.operations.insert(job.op, Known::new(job, Phase::Held, now));
+        lane.owner = Some(Owner { job, phase: Phase::Held, since: now });
+        self.lane_of.insert(op, target);
+        self.read_from(source, op);
         Ok(())
     }
 
@@ -193,7 +186,7 @@ impl LaneTable {
     }
 
     fn want_write(&mut self, op: OperationId) -> Result<(), LaneError> {
-        self.expect_running(op)?;
+        self.owned(op, Phase::Running).ok_or(LaneError::NotRunning(op))?;
         if self.writing.contains(&op) || self.write_queue.contains(&op) {
             return Err(LaneError::AskedTwice(op));
         }
@@ -217,19 +210,20 @@ impl LaneTable {
         now: UnixSeconds,
         effects: &mut Vec<Effect>,
     ) -> Result<(), LaneError> {
-        let target = self.expect_running(op)?;
+        let vmid = self.owned(op, Phase::Running).ok_or(LaneError::NotRunning(op))?;
         self.writing.remove(&op);
         self.write_queue.retain(|waiting| *waiting != op);
         match outcome {
-            Outcome::Succeeded => self.leave(op, now, effects),
+            Outcome::Succeeded => self.leave(op, vmid, now, effects),
             Outcome::Failed => {
-                self.skip_queue(target, effects);
-                self.leave(op, now, effects);
+                self.skip_queue(vmid, effects);
+                self.leave(op, vmid, now, effects);
             }
             Outcome::Unknown => {
-                self.skip_queue(target, effects);
-                if let Some(known) = self.operations.get_mut(&op) {
-                    known.phase = Phase::Held;
+                self.skip_queue(vmid, effects);
+                if let Some(owner) = self.lanes.get_mut(&vmid).and_then(|lane| lane.owner.as_mut())
+                {
+                    owner.phase = Phase::Held;
                 }
                 // What it allocated on has room again: a doubt about one guest delays no other.
                 self.start_what_can([], now, effects);
@@ -238,45 +232,43 @@ impl LaneTable {
         Ok(())
     }
 
-    fn expect_running(&self, op: OperationId) -> Result<VmId, LaneError> {
-        self.target_in(op, Phase::Running).ok_or(LaneError::NotRunning(op))
-    }
-
-    /// The guest of an operation, if the operation is in that phase.
-    fn target_in(&self, op: OperationId, phase: Phase) -> Option<VmId> {
-        let known = self.operations.get(&op).filter(|known| known.phase == phase);
-        known.map(|known| known.target)
+    /// The lane an operation has, if it is in that phase.
+    fn owned(&self, op: OperationId, phase: Phase) -> Option<VmId> {
+        let vmid = *self.lane_of.get(&op)?;
+        let owner = self.lanes.get(&vmid)?.owner.as_ref()?;
+        (owner.job.op == op && owner.phase == phase).then_some(vmid)
     }
 
     /// Takes an operation out of its lanes and lets the next ones start.
-    fn leave(&mut self, op: OperationId, now: UnixSeconds, effects: &mut Vec<Effect>) {
-        let Some(Known { target, source, .. }) = self.operations.remove(&op) else { return };
-        let touched = [Some(target), source.map(|source| source.vmid)];
+    fn leave(&mut self, op: OperationId, vmid: VmId, now: UnixSeconds, effects: &mut Vec<Effect>) {
+        self.lane_of.remove(&op);
+        let owner = self.lanes.get_mut(&vmid).and_then(|lane| lane.owner.take());
+        let source = owner.and_then(|owner| owner.job.source).map(|source| source.vmid);
+        if let Some(lane) = source.and_then(|source| self.lanes.get_mut(&source)) {
+            lane.readers.remove(&op);
+        }
+        let touched = [Some(vmid), source];
         for vmid in touched.into_iter().flatten() {
-            if let Entry::Occupied(mut lane) = self.lanes.entry(vmid) {
-                lane.get_mut().owner.take_if(|owner| *owner == op);
-                lane.get_mut().readers.remove(&op);
-                if lane.get().is_idle() {
-                    lane.remove();
-                }
-            }
+            self.drop_if_idle(vmid);
         }
         self.start_what_can(touched.into_iter().flatten(), now, effects);
     }
 
     fn skip_queue(&mut self, vmid: VmId, effects: &mut Vec<Effect>) {
         let Some(lane) = self.lanes.get_mut(&vmid) else { return };
-        for op in lane.queue.drain(..) {
-            self.operations.remove(&op);
-            effects.push(Effect::Skip(op));
+        for job in lane.queue.drain(..) {
+            self.lane_of.remove(&job.op);
+            effects.push(Effect::Skip(job.op));
         }
         self.blocked.retain(|(_, blocked)| *blocked != vmid);
         self.drop_if_idle(vmid);
     }
 
     fn drop_if_idle(&mut self, vmid: VmId) {
-        if self.lanes.get(&vmid).is_some_and(Lane::is_idle) {
-            self.lanes.remove(&vmid);
+        if let Entry::Occupied(lane) = self.lanes.entry(vmid)
+            && lane.get().is_idle()
+        {
+            lane.remove();
         }
     }
 
@@ -309,27 +301,24 @@ impl LaneTable {
 
     /// Starts the first that waits in a lane, if everything it needs is free.
     fn start_head(&mut self, vmid: VmId, now: UnixSeconds) -> Option<OperationId> {
-        let lane = self.lanes.get(&vmid)?;
-        let op = *lane.queue.front()?;
-        let known = self.operations.get(&op)?;
-        if !self.can_start(known, lane) {
+        if !self.can_start(self.lanes.get(&vmid)?) {
             return None;
         }
-        let known = self.operations.get_mut(&op)?;
-        (known.phase, known.since) = (Phase::Running, now);
-        let source = known.source;
         let lane = self.lanes.get_mut(&vmid)?;
-        lane.queue.pop_front();
-        lane.owner = Some(op);
+        let job = lane.queue.pop_front()?;
+        let (op, source) = (job.op, job.source);
+        lane.owner = Some(Owner { job, phase: Phase::Running, since: now });
         self.read_from(source, op);
         Some(op)
     }
 
-    fn can_start(&self, known: &Known, lane: &Lane) -> bool {
-        lane.owner.is_none()
-            && lane.readers.is_empty()
-            && known.storage.as_ref().is_none_or(|storage| self.has_room(storage))
-            && known.source.is_none_or(|source| self.can_read(source, lane.ticket))
+    /// Whether the head of this lane has everything it needs.
+    fn can_start(&self, lane: &Lane) -> bool {
+        let needs = |job: &Job| {
+            job.storage.as_ref().is_none_or(|storage| self.has_room(storage))
+                && job.source.is_none_or(|source| self.can_read(source, lane.ticket))
+        };
+        lane.owner.is_none() && lane.readers.is_empty() && lane.queue.front().is_some_and(needs)
     }
 
     fn can_read(&self, source: Source, ticket: Ticket) -> bool {
@@ -348,8 +337,9 @@ impl LaneTable {
     }
 
     fn has_room(&self, storage: &StorageName) -> bool {
-        let running = self.operations.values().filter(|known| {
-            known.phase == Phase::Running && known.storage.as_ref() == Some(storage)
+        let owners = self.lanes.values().filter_map(|lane| lane.owner.as_ref());
+        let running = owners.filter(|owner| {
+            owner.phase == Phase::Running && owner.job.storage.as_ref() == Some(storage)
         });
         running.count() < self.limits.allocating_per_storage
     }
