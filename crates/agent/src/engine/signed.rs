@@ -18,6 +18,7 @@ use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::{OpEvent, Operation, Request, Upid};
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
+use evenkeel_core::sign::{Expected, Found};
 use tokio::time::Instant;
 
 use super::approvals::note_refusal;
@@ -27,6 +28,7 @@ use super::execute::{Told, follow, send, started};
 use super::gate::signed::{SignedOrder, clear_protection, clear_signed};
 use super::gate::{Act, Cleared};
 use super::report::{End, OpReport};
+use super::sameness::found;
 use super::settle::{load, settle, why};
 use super::{Hands, Progress, pending};
 use crate::journal::{Kept, Record, Subject};
@@ -109,7 +111,7 @@ async fn act(
         Act::Destroy(destroy) => {
             let destroy = *destroy;
             drop(permit);
-            prepare_and_destroy(hands, op, &cleared, destroy, turn).await?
+            prepare_and_destroy(hands, op, &cleared, (order, destroy), turn).await?
         }
         Act::SetConfig(_)
         | Act::Resize { .. }
@@ -135,7 +137,7 @@ async fn prepare_and_destroy(
     hands: &Hands,
     op: OperationId,
     cleared: &Cleared,
-    destroy: Destroy,
+    (order, destroy): (&SignedOrder, Destroy),
     turn: &mut Turn,
 ) -> Result<End, Fatal> {
     let guest = cleared.guest();
@@ -156,7 +158,8 @@ async fn prepare_and_destroy(
         !waits && fresh.power == Power::Stopped
     };
     let fresh = match seen(hands, cleared, ready).await {
-        Ok(fresh) => fresh,
+        Ok(fresh) if has_digest(&fresh, &order.item.expected) => fresh,
+        Ok(_) => return abandon(hands, op, "its configuration was changed meanwhile").await,
         Err(why) => return abandon(hands, op, &why).await,
     };
     if destroy.unprotect {
@@ -176,18 +179,45 @@ async fn prepare_and_destroy(
         }
     }
     let bare = |fresh: &Guest| ready(fresh) && !Destroy::of(fresh).unprotect;
-    if let Err(why) = seen(hands, cleared, bare).await {
-        return abandon(hands, op, &why).await;
-    }
+    let last = match seen(hands, cleared, bare).await {
+        Ok(last) if same_but_protection(&fresh, &last) => last,
+        Ok(_) => return abandon(hands, op, "its configuration was changed meanwhile").await,
+        Err(why) => return abandon(hands, op, &why).await,
+    };
     let Some(permit) = turn.take().await else {
         return abandon(hands, op, "the agent goes down").await;
     };
+    // A container that was made again looks the same; only the task list tells.
+    if let Found::Unproven { why } = found(hands, &last, &order.anchor).await? {
+        return abandon(hands, op, &why).await;
+    }
     if !first {
         begin_next(hands, op, Request::Act).await?;
     }
     let answer = send(hands, cleared).await;
     drop(permit);
     Ok(follow(hands, op, answer).await?.0)
+}
+
+/// Whether its file is still the one that was signed for.
+fn has_digest(fresh: &Guest, signed: &Expected) -> bool {
+    let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
+    match signed {
+        Expected::Guest { digest: signed, .. } => digest.as_ref() == Some(signed),
+        Expected::Free => false,
+    }
+}
+
+/// Whether nothing differs but the protection, which was taken off in between.
+fn same_but_protection(before: &Guest, after: &Guest) -> bool {
+    let texts = |guest: &Guest| {
+        let config = guest.config.as_ref().ok()?;
+        let fields = config.fields.iter().filter(|field| field.key.key().name != "protection");
+        let texts =
+            fields.filter_map(|field| Some((field.key, field.current.as_ref()?.text.clone())));
+        Some((texts.collect::<Vec<_>>(), config.unknown.clone()))
+    };
+    texts(before).is_some_and(|before| texts(after) == Some(before))
 }
 
 fn unprotect(fresh: &Guest) -> Option<ConfigChange> {

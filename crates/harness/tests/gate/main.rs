@@ -6,6 +6,7 @@ mod asked;
 mod claims;
 mod crash;
 mod lane;
+mod meanwhile;
 mod rotation;
 mod support;
 mod time;

@@ -148,54 +148,6 @@ async fn n18_an_old_item_signed_afresh_is_worth_nothing_for_a_guest_that_changed
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
-/// Somebody changes what the guest is made of while it goes down: the act is not sent.
-#[tokio::test(start_paused = true)]
-async fn p18_what_is_changed_between_two_requests_of_a_destroy_stops_it() {
-    let rig = rig().await;
-    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
-    let other: GuestId = "lxc/102".parse().unwrap();
-    let mut sent = 0;
-    rig.live(async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let evenkeel_agent::engine::Submitted::Accepted(op) = accepted else {
-            panic!("{accepted:?}");
-        };
-        let world = rig.node.clone();
-        let human = async {
-            while count(&rig, "lxc/102", "POST stop") == 0 {
-                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-            }
-            let net = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:99:99:99,type=veth".to_owned();
-            let set = BTreeMap::from([("net0".to_owned(), Some(net))]);
-            world.with(|sim| sim.happen(Event::Edit { guest: other, set }));
-            std::future::pending::<()>().await;
-        };
-        let agent = async {
-            loop {
-                if let evenkeel_agent::engine::Event::Op(report) = engine.work().await?
-                    && report.op == op
-                {
-                    return Ok::<_, evenkeel_agent::engine::Fatal>(report.end);
-                }
-            }
-        };
-        let end = tokio::select! {
-            end = agent => end?,
-            () = human => unreachable!("a person who waits for ever"),
-        };
-        assert!(matches!(end, End::Failed { .. }), "{end:?}");
-        sent = count(&rig, "lxc/102", "DELETE 102");
-        Ok(())
-    })
-    .await
-    .unwrap()
-    .unwrap();
-    assert_eq!(sent, 0);
-    assert!(exists(&rig, "lxc/102"));
-}
-
 /// The snapshot a person signed for is gone, and another has its name.
 #[tokio::test(start_paused = true)]
 async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_are_others() {
