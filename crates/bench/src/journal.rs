@@ -133,16 +133,20 @@ fn runtime() -> tokio::runtime::Runtime {
 /// Seconds for the journal: writers append an operation's two records in turns, each waiting.
 fn journal(path: &Path, writers: u64, each: u64) -> f64 {
     let (handle, writer) = group::spawn(open(path, Limits::default()), Timestamp::now).unwrap();
+    let records = (0..writers).map(|number| {
+        let ops = (0..each / 2).map(move |round| number * 1_000_000 + round);
+        ops.flat_map(move |op| [started(op, 100 + number), succeeded(op)]).collect::<Vec<_>>()
+    });
+    let records: Vec<_> = records.collect();
     let begin = Instant::now();
     runtime().block_on(async {
-        let tasks: Vec<_> = (0..writers)
-            .map(|number| {
+        let tasks: Vec<_> = records
+            .into_iter()
+            .map(|records| {
                 let handle = handle.clone();
                 tokio::spawn(async move {
-                    for round in 0..each / 2 {
-                        let op = number * 1_000_000 + round;
-                        handle.append(started(op, 100 + number)).await.unwrap();
-                        handle.append(succeeded(op)).await.unwrap();
+                    for record in records {
+                        handle.append(record).await.unwrap();
                     }
                 })
             })
@@ -187,15 +191,18 @@ fn bare_group(path: &Path, writers: u64, each: u64, line_bytes: usize) -> f64 {
             }
         }
     });
+    let lines: Vec<Vec<_>> =
+        (0..writers).map(|_| (0..each).map(|_| vec![b'x'; line_bytes]).collect()).collect();
     let begin = Instant::now();
     runtime().block_on(async {
-        let tasks: Vec<_> = (0..writers)
-            .map(|_| {
+        let tasks: Vec<_> = lines
+            .into_iter()
+            .map(|lines| {
                 let sender = sender.clone();
                 tokio::spawn(async move {
-                    for _ in 0..each {
+                    for line in lines {
                         let (answer, answered) = oneshot::channel();
-                        sender.send((vec![b'x'; line_bytes], answer)).await.unwrap();
+                        sender.send((line, answer)).await.unwrap();
                         answered.await.unwrap();
                     }
                 })

@@ -11,6 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
@@ -30,6 +31,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// How long a batch is held open for those that were just answered: a part of what a sync costs on a
 /// fast disk, and nothing beside a call to Proxmox VE.
 const GATHER_MAX: Duration = Duration::from_micros(100);
+
+/// How many are expected back, and until when they are waited for.
+type BackBy = Option<(usize, Instant)>;
 
 /// A cheap way to the journal for everybody who writes to it.
 #[derive(Debug, Clone)]
@@ -123,19 +127,27 @@ impl Requests {
     ) -> Result<(), DiskFailure> {
         let mut answered = 0;
         while let Some(first) = self.received.blocking_recv() {
-            self.gather(answered);
-            answered = self.serve_batch(&mut journal, first, now().into())?;
+            let back_by = Some((answered, Instant::now() + GATHER_MAX));
+            answered = self.serve_batch(&mut journal, first, now().into(), back_by)?;
         }
         Ok(())
     }
 
-    /// Waits a moment for those that were answered last: they often come back at once with their next
-    /// record, and one that comes just after the write has begun waits for two syncs. A lone writer is
-    /// never kept waiting.
-    fn gather(&self, answered: usize) {
-        let begin = Instant::now();
-        while self.received.len() + 1 < answered && begin.elapsed() < GATHER_MAX {
-            thread::yield_now();
+    /// The next request of a batch that has so many already; none closes it. Those that were answered last
+    /// often come back at once with their next record, and one that comes just after the write has begun
+    /// waits for two syncs: so the batch is held open for them a moment. A lone writer is never kept
+    /// waiting.
+    fn next_of_batch(&mut self, taken: usize, back_by: BackBy) -> Option<Request> {
+        loop {
+            match (self.received.try_recv(), back_by) {
+                (Ok(request), _) => return Some(request),
+                (Err(TryRecvError::Empty), Some((expected, moment)))
+                    if taken < expected && Instant::now() < moment =>
+                {
+                    thread::yield_now();
+                }
+                (Err(TryRecvError::Empty | TryRecvError::Disconnected), _) => return None,
+            }
         }
     }
 
@@ -146,7 +158,7 @@ impl Requests {
         mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
         while let Some(first) = self.received.recv().await {
-            self.serve_batch(&mut journal, first, now().into())?;
+            self.serve_batch(&mut journal, first, now().into(), None)?;
         }
         Ok(())
     }
@@ -157,6 +169,7 @@ impl Requests {
         journal: &mut Journal<D>,
         first: Request,
         now: Wall,
+        back_by: BackBy,
     ) -> Result<usize, DiskFailure> {
         journal.notice(now);
         let mut waiting: Vec<(Answer, Head)> = Vec::new();
@@ -174,7 +187,7 @@ impl Requests {
                 Request::Mark(answer) => marks.push(answer),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
-            next = if full { None } else { self.received.try_recv().ok() };
+            next = if full { None } else { self.next_of_batch(waiting.len(), back_by) };
         }
         let committed = journal.commit();
         let answered = waiting.len();

@@ -29,7 +29,8 @@ pub struct OpRecord {
 /// Everything the operation records say, in one value. It is also what a compacted journal stores.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Ledger {
-    operations: BTreeMap<OperationId, Operation>,
+    /// Boxed, so that the map moves only names when it grows and shrinks.
+    operations: BTreeMap<OperationId, Box<Operation>>,
     /// The one operation of a guest that is not closed: replay asks for it with every record.
     open: BTreeMap<VmId, OperationId>,
     keys: BTreeMap<IdempotencyKey, OperationId>,
@@ -78,7 +79,7 @@ pub fn fold<'a>(
 ) -> Result<BTreeMap<OperationId, Operation>, ReplayError> {
     let mut ledger = Ledger::default();
     records.into_iter().try_for_each(|record| ledger.apply(record))?;
-    Ok(ledger.operations)
+    Ok(ledger.operations.into_iter().map(|(id, operation)| (id, *operation)).collect())
 }
 
 impl Ledger {
@@ -94,7 +95,7 @@ impl Ledger {
             if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
                 self.keys.insert(key.clone(), op);
             }
-            self.operations.insert(op, operation);
+            self.operations.insert(op, Box::new(operation));
         }
         let operation = &self.operations[&op];
         trace_origin(&mut self.origins, operation, &record.event);
@@ -109,12 +110,12 @@ impl Ledger {
 
     /// The operation of that name.
     pub fn get(&self, op: OperationId) -> Option<&Operation> {
-        self.operations.get(&op)
+        self.operations.get(&op).map(Box::as_ref)
     }
 
     /// All operations that are not closed, by guest number: recovery looks at each.
     pub fn in_flight(&self) -> impl Iterator<Item = &Operation> {
-        self.open.values().filter_map(|op| self.operations.get(op))
+        self.open.values().filter_map(|op| self.operations.get(op)).map(Box::as_ref)
     }
 
     /// The tasks that other operations have recorded as theirs, as far as they are remembered.
@@ -130,7 +131,7 @@ impl Ledger {
 
     /// The operation that spent a key, if any has.
     pub fn spent_by(&self, key: &IdempotencyKey) -> Option<&Operation> {
-        self.keys.get(key).and_then(|op| self.operations.get(op))
+        self.keys.get(key).and_then(|op| self.operations.get(op)).map(Box::as_ref)
     }
 
     /// What a nonce was spent on, if it was: all that judging its statement again must know.
@@ -148,7 +149,7 @@ impl Ledger {
 
     /// All operations that an operator signed, as far as they are remembered, closed ones too.
     pub fn signed(&self) -> impl Iterator<Item = &Operation> {
-        self.keys.values().filter_map(|op| self.operations.get(op))
+        self.keys.values().filter_map(|op| self.operations.get(op)).map(Box::as_ref)
     }
 
     /// What is proved of a guest's origin. While an operation on it is open, nothing is: its effect
