@@ -1,8 +1,8 @@
 //! `gate`: what a judgement costs, and what a signed destroy costs beyond the calls it cannot do without.
 //!
 //! The floor of the judgement is one plan of that guest. The floor of the destroy is the bare sequence of its calls to
-//! the same simulated node: the guest, its pending view, the task list, DELETE, the task, the number, the quorum. The
-//! journal is a real one, on disk.
+//! the same simulated node: the guest, its pending view and the task list, once to be judged and once directly before
+//! the act; DELETE, the task, the number, the quorum. The journal is a real one, on disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hint::black_box;
@@ -85,6 +85,7 @@ async fn destroys() -> (f64, f64) {
         guest.power = evenkeel_sim::Power::Stopped;
         guest.config.active.remove("protection");
         guest.config.pending.clear();
+        guest.config.active.remove("lock");
     }
     let containers: Vec<GuestId> = simulator
         .world
@@ -176,6 +177,7 @@ async fn bare_destroy(client: &Client, node: &InProcess, guest: GuestId) {
     let before: BTreeSet<_> = tasks(client, &filter).await;
     client.guest_status(guest).await.expect("the guest is there");
     client.pending(guest).await.expect("the guest is there");
+    tasks(client, &filter).await;
     let (token, secret, _) = TOKENS[0];
     let target = format!("/api2/json/nodes/pve1/{guest}?purge=0&destroy-unreferenced-disks=0");
     node.send(Request::new("DELETE", &target).token(&format!("{token}={secret}"))).await;
