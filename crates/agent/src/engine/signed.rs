@@ -35,7 +35,7 @@ use crate::pve::error::Error;
 use crate::pve::name::ConfigKey;
 use crate::pve::wait::Waited;
 use crate::pve::writes::{ConfigChange, Settings, Taken};
-use crate::queue::{Done, Turn};
+use crate::queue::{Done, Permit, Turn};
 
 /// How long a stop or an unprotect may take before recovery's rules decide instead.
 const PREPARATION_MAX: Duration = Duration::from_mins(10);
@@ -141,8 +141,9 @@ async fn prepare_and_destroy(
     let guest = cleared.guest();
     let mut first = true;
     if destroy.stop {
-        let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
+        let permit = match may_send(hands, turn).await {
+            Ok(permit) => permit,
+            Err(why) => return abandon(hands, op, why).await,
         };
         let answer = hands.client.writes(cleared).stop(guest).await.map(Taken::Task);
         drop(permit);
@@ -160,8 +161,9 @@ async fn prepare_and_destroy(
         Err(why) => return abandon(hands, op, &why).await,
     };
     if destroy.unprotect {
-        let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
+        let permit = match may_send(hands, turn).await {
+            Ok(permit) => permit,
+            Err(why) => return abandon(hands, op, why).await,
         };
         if !std::mem::take(&mut first) {
             begin_next(hands, op, Request::Unprotect).await?;
@@ -179,8 +181,9 @@ async fn prepare_and_destroy(
     if let Err(why) = seen(hands, cleared, bare).await {
         return abandon(hands, op, &why).await;
     }
-    let Some(permit) = turn.take().await else {
-        return abandon(hands, op, "the agent goes down").await;
+    let permit = match may_send(hands, turn).await {
+        Ok(permit) => permit,
+        Err(why) => return abandon(hands, op, why).await,
     };
     if !first {
         begin_next(hands, op, Request::Act).await?;
@@ -188,6 +191,14 @@ async fn prepare_and_destroy(
     let answer = send(hands, cleared).await;
     drop(permit);
     Ok(follow(hands, op, answer).await?.0)
+}
+
+/// Leave to send one more request. A freeze that comes between two of them is obeyed: the guest is still there.
+async fn may_send<'a>(hands: &Hands, turn: &'a mut Turn) -> Result<Permit<'a>, &'static str> {
+    let Some(permit) = turn.take().await else {
+        return Err("the agent goes down");
+    };
+    if (hands.frozen)() { Err("this host was frozen meanwhile") } else { Ok(permit) }
 }
 
 fn unprotect(fresh: &Guest) -> Option<ConfigChange> {
@@ -304,7 +315,8 @@ pub(super) async fn give_back_protection(
     let Some(owed) = owed(hands).await?.into_iter().find(|owed| owed.id == op) else {
         return Ok(());
     };
-    let Some(permit) = turn.take().await else {
+    // A frozen host is not changed, not even for the better: a pass after the thaw gives it back.
+    let Ok(permit) = may_send(hands, turn).await else {
         return Ok(());
     };
     let Ok(fresh) = observe_guest(&hands.client, owed.intent.guest).await else {
