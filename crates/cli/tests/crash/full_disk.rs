@@ -10,7 +10,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::campaign::{Outcome, Point};
-use crate::scene::{Applied, Hook, Scene};
+use crate::hook::Hook;
+use crate::scene::{Applied, Scene};
 use crate::trace::{self, Event};
 
 /// Room for the reserve (4 MiB) twice, which a journal wants before it begins, and for ext4's own journal.
@@ -35,7 +36,7 @@ pub(crate) fn can_mount() -> Result<(), String> {
 
 pub(crate) fn points() -> Vec<Point> {
     let point = |name: &str, run: fn() -> Outcome| Point {
-        row: ROW,
+        row: ROW.to_owned(),
         name: name.to_owned(),
         run: Box::new(run),
     };
