@@ -155,7 +155,7 @@ fn sent(events: &[Event]) -> usize {
 /// It must say that the disk is full, that nothing was sent for it, what to do, and end with 1.
 fn expect_told(scene: &mut Scene, applied: &Applied) {
     let Applied { stdout, code, .. } = applied;
-    for word in ["nearly full", "free some space", "nothing was sent"] {
+    for word in ["state/journal is nearly full", "free some space", "nothing was sent"] {
         if !stdout.contains(word) {
             scene.oracle.violation(format!("it does not say {word:?}: {stdout}"));
         }
