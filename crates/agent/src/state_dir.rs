@@ -171,7 +171,7 @@ impl StateDir {
         for record in records_due(self, journal.state()) {
             match journal.append(record, wall(ambient)) {
                 // On a full disk it waits for the next start: the freeze itself needs no record.
-                Ok(_) | Err(AppendError::Full) => {}
+                Ok(_) | Err(AppendError::Full { .. }) => {}
                 Err(AppendError::Failed(failure)) => {
                     return Err(StateError::Journal(failure.into()));
                 }

@@ -125,6 +125,8 @@ pub struct Entry {
 pub(super) struct Reader {
     /// Guest and kind of the operations that are not closed.
     open: BTreeMap<String, (String, String)>,
+    /// What stands, by type and key: what ends it names only the key.
+    standing: BTreeMap<(String, String), Entry>,
 }
 
 impl Reader {
@@ -147,9 +149,12 @@ impl Reader {
                 entry.why = text(&fields, "text");
                 Some(entry)
             }
-            "decision" => Some(decision(&fields, entry)),
-            "pending" => Some(pending(&fields, entry)),
-            "approval" => Some(kept(&fields, Event::Approval, entry)),
+            "decision" => Some(self.told_of_what_stood(&fields, line, decision(&fields, entry))),
+            "pending" => Some(self.told_of_what_stood(&fields, line, pending(&fields, entry))),
+            "approval" => {
+                let entry = kept(&fields, Event::Approval, entry);
+                Some(self.told_of_what_stood(&fields, line, entry))
+            }
             "trust" => Some(trust(&fields, entry)),
             // Transactions only group operations, and those are told.
             _ => None,
@@ -164,6 +169,29 @@ impl Reader {
                 self.open.insert(shown(op), (text(intent, "guest"), text(intent, "kind")));
             }
         }
+    }
+
+    /// Remembers what begins to stand. What ends is told by what it was: its key says nothing to anybody.
+    fn told_of_what_stood(
+        &mut self,
+        fields: &Map<String, Value>,
+        line: &PrintedLine,
+        mut entry: Entry,
+    ) -> Entry {
+        let key = (line.kind.clone(), text(fields, "key"));
+        if let Some(Value::Object(_)) = fields.get("value") {
+            self.standing.insert(key, entry.clone());
+        } else if let (Event::Decision | Event::Pending | Event::Approval, Some(before)) =
+            (entry.event, self.standing.remove(&key))
+        {
+            let pending = entry.event == Event::Pending;
+            let ended = if pending { "waits no longer" } else { "holds no longer" };
+            let why =
+                if before.reason.is_empty() { String::new() } else { format!(": {}", before.why) };
+            entry.why = format!("{ended}{why}");
+            (entry.guest, entry.kind, entry.reason) = (before.guest, before.kind, before.reason);
+        }
+        entry
     }
 
     fn op(&mut self, fields: &Map<String, Value>, mut entry: Entry) -> Option<Entry> {
@@ -280,7 +308,8 @@ fn kept(fields: &Map<String, Value>, event: Event, mut entry: Entry) -> Entry {
                 entry.why = text(fields, "key");
             }
         }
-        Some(_) | None => entry.why = format!("{}: no longer", text(fields, "key")),
+        // Its beginning may be in a segment that is no longer there; then the key is all there is.
+        Some(_) | None => entry.why = format!("no longer: {}", text(fields, "key")),
     }
     entry
 }

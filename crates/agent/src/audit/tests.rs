@@ -115,7 +115,7 @@ fn every_decision_is_told_with_who_what_and_why() {
         ("tail_cut", "", "", "cut"),
         ("note", "", "", "x\\nTASK OK\\u{202e}"),
         ("approval", "", "", "a1"),
-        ("decision", "", "", "d1: no longer"),
+        ("decision", "lxc/102", "unknown_signer", "holds no longer: nobody knows the key"),
     ];
     let expected = expected.map(|(event, guest, reason, why)| {
         (event, guest.to_owned(), reason.to_owned(), why.to_owned())

@@ -14,6 +14,7 @@
 mod approvals;
 mod court;
 mod decisions;
+mod destroy;
 mod error;
 mod execute;
 mod explain;

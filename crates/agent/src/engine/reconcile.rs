@@ -131,8 +131,9 @@ impl Engine {
         self.meanwhile(pending::follow_plan(&hands, &court, plan, actual)).await?
     }
 
-    /// A protection that was taken off for a destroy that came to nothing is given back.
-    async fn restore_protection(&mut self) -> Result<(), Fatal> {
+    /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
+    /// for which nothing is declared makes no passes, and asks for it.
+    pub async fn restore_protection(&mut self) -> Result<(), Fatal> {
         for owed in signed::owed(&self.hands).await? {
             let (op, guest) = (self.hands.new_operation(), owed.intent.guest);
             let (hands, owing) = (self.hands.clone(), owed.id);

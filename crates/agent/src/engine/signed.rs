@@ -9,44 +9,27 @@
 //!
 //! Nothing here is tried again: who wants it again signs again.
 
-use std::time::Duration;
-
-use evenkeel_core::actual::{Config, Guest, Power};
+use evenkeel_core::actual::Guest;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::Outcome;
-use evenkeel_core::operation::{OpEvent, Operation, Request, Upid};
+use evenkeel_core::operation::Operation;
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::{Expected, Found};
-use tokio::time::Instant;
 
 use super::approvals::note_refusal;
 use super::court::Court;
+use super::destroy::Destruction;
 use super::error::Fatal;
 use super::execute::{Told, follow, send, started};
+use super::gate::Act;
 use super::gate::signed::{SignedOrder, clear_protection, clear_signed};
-use super::gate::{Act, Cleared};
 use super::report::{End, OpReport};
-use super::sameness::found;
-use super::settle::{load, settle, why};
+use super::settle::load;
 use super::{Hands, Progress, pending};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::observe_guest;
-use crate::pve::error::Error;
-use crate::pve::name::ConfigKey;
-use crate::pve::wait::Waited;
-use crate::pve::writes::{ConfigChange, Settings, Taken};
 use crate::queue::{Done, Turn};
-
-/// How long a stop or an unprotect may take before recovery's rules decide instead.
-const PREPARATION_MAX: Duration = Duration::from_mins(10);
-
-/// How long the guest may take to show it.
-const SHOWS_WITHIN: Duration = Duration::from_secs(30);
-
-/// The pause between two looks.
-const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// Carries out one approved act.
 pub(super) async fn run(
@@ -111,7 +94,7 @@ async fn act(
         Act::Destroy(destroy) => {
             let destroy = *destroy;
             drop(permit);
-            prepare_and_destroy(hands, op, &cleared, (order, destroy), turn).await?
+            Destruction { hands, op, cleared: &cleared, order }.carry_out(destroy, turn).await?
         }
         Act::SetConfig(_)
         | Act::Resize { .. }
@@ -130,184 +113,6 @@ async fn act(
 
 fn refused(refusal: &Refusal) -> End {
     End::Held { reason: refusal.reason, why: refusal.detail.clone() }
-}
-
-/// The steps of a destroy. `started` has promised the first of them.
-async fn prepare_and_destroy(
-    hands: &Hands,
-    op: OperationId,
-    cleared: &Cleared,
-    (order, destroy): (&SignedOrder, Destroy),
-    turn: &mut Turn,
-) -> Result<End, Fatal> {
-    let guest = cleared.guest();
-    let mut first = true;
-    if destroy.stop {
-        let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
-        };
-        let answer = hands.client.writes(cleared).stop(guest).await.map(Taken::Task);
-        drop(permit);
-        first = false;
-        if let Some(end) = prepared(hands, op, answer).await? {
-            return Ok(end);
-        }
-    }
-    let ready = |fresh: &Guest| {
-        let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
-        !waits && fresh.power == Power::Stopped
-    };
-    let fresh = match seen(hands, cleared, ready).await {
-        Ok(fresh) if has_digest(&fresh, &order.item.expected) => fresh,
-        Ok(_) => return abandon(hands, op, "its configuration was changed meanwhile").await,
-        Err(why) => return abandon(hands, op, &why).await,
-    };
-    if destroy.unprotect {
-        let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
-        };
-        if !std::mem::take(&mut first) {
-            begin_next(hands, op, Request::Unprotect).await?;
-        }
-        let answer = match unprotect(&fresh) {
-            Some(change) => hands.client.writes(cleared).set_config(guest, change).await,
-            None => return abandon(hands, op, "Proxmox gave no digest of its configuration").await,
-        };
-        drop(permit);
-        if let Some(end) = prepared(hands, op, answer).await? {
-            return Ok(end);
-        }
-    }
-    let bare = |fresh: &Guest| ready(fresh) && !Destroy::of(fresh).unprotect;
-    let last = match seen(hands, cleared, bare).await {
-        Ok(last) if same_but_protection(&fresh, &last) => last,
-        Ok(_) => return abandon(hands, op, "its configuration was changed meanwhile").await,
-        Err(why) => return abandon(hands, op, &why).await,
-    };
-    let Some(permit) = turn.take().await else {
-        return abandon(hands, op, "the agent goes down").await;
-    };
-    // A container that was made again looks the same; only the task list tells.
-    if let Found::Unproven { why } = found(hands, &last, &order.anchor).await? {
-        return abandon(hands, op, &why).await;
-    }
-    if !first {
-        begin_next(hands, op, Request::Act).await?;
-    }
-    let answer = send(hands, cleared).await;
-    drop(permit);
-    Ok(follow(hands, op, answer).await?.0)
-}
-
-/// Whether its file is still the one that was signed for.
-fn has_digest(fresh: &Guest, signed: &Expected) -> bool {
-    let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
-    match signed {
-        Expected::Guest { digest: signed, .. } => digest.as_ref() == Some(signed),
-        Expected::Free => false,
-    }
-}
-
-/// Whether nothing differs but the protection, which was taken off in between.
-fn same_but_protection(before: &Guest, after: &Guest) -> bool {
-    let texts = |guest: &Guest| {
-        let config = guest.config.as_ref().ok()?;
-        let fields = config.fields.iter().filter(|field| field.key.key().name != "protection");
-        let texts =
-            fields.filter_map(|field| Some((field.key, field.current.as_ref()?.text.clone())));
-        Some((texts.collect::<Vec<_>>(), config.unknown.clone()))
-    };
-    texts(before).is_some_and(|before| texts(after) == Some(before))
-}
-
-fn unprotect(fresh: &Guest) -> Option<ConfigChange> {
-    let digest = fresh.config.as_ref().ok()?.digest.parse().ok()?;
-    let protection: ConfigKey = "protection".parse().ok()?;
-    let set = Settings::new().set(&protection, "0");
-    Some(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest })
-}
-
-/// Makes the next request durable before it is sent.
-async fn begin_next(hands: &Hands, op: OperationId, request: Request) -> Result<(), Fatal> {
-    let sent_at = hands.node_now();
-    hands.record(op, OpEvent::RequestStarted { request, sent_at }).await
-}
-
-/// Awaits a preparation; an end means that the act must not follow.
-async fn prepared(
-    hands: &Hands,
-    op: OperationId,
-    answer: Result<Taken, Error>,
-) -> Result<Option<End>, Fatal> {
-    match answer {
-        Ok(Taken::Done) => Ok(None),
-        Ok(Taken::Task(upid)) => {
-            hands.record(op, OpEvent::TaskRunning { upid: upid.clone(), found: false }).await?;
-            if has_ended(hands, &upid).await {
-                Ok(None)
-            } else {
-                by_evidence(hands, op).await.map(Some)
-            }
-        }
-        Err(Error::Unknown { .. }) => by_evidence(hands, op).await.map(Some),
-        Err(error @ (Error::NotSent { .. } | Error::Refused(_))) => {
-            abandon(hands, op, &error.to_string()).await.map(Some)
-        }
-    }
-}
-
-/// How it ended does not matter: the guest is looked at before anything follows.
-async fn has_ended(hands: &Hands, upid: &Upid) -> bool {
-    let deadline = Instant::now() + PREPARATION_MAX;
-    while Instant::now() < deadline {
-        if let Ok(Waited::Ended(_)) = hands.client.wait(upid, deadline).await {
-            return true;
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
-    false
-}
-
-/// The guest once it is as it must be, still the same one, and unlocked.
-async fn seen(
-    hands: &Hands,
-    cleared: &Cleared,
-    ready: impl Fn(&Guest) -> bool,
-) -> Result<Guest, String> {
-    let deadline = Instant::now() + SHOWS_WITHIN;
-    loop {
-        let why = match observe_guest(&hands.client, cleared.guest()).await {
-            Ok(fresh) if identity(&fresh).ok() != cleared.identity() => {
-                return Err("another guest has the number now".to_owned());
-            }
-            Ok(fresh) if ready(&fresh) && fresh.lock.is_none() => return Ok(fresh),
-            Ok(_) => "the guest is not stopped and bare: it runs, is locked, protected, or a change waits".to_owned(),
-            Err(error) => error.to_string(),
-        };
-        if Instant::now() >= deadline {
-            return Err(why);
-        }
-        tokio::time::sleep(LOOK_PAUSE).await;
-    }
-}
-
-/// Ends it before the act: nothing of the guest's data was touched.
-async fn abandon(hands: &Hands, op: OperationId, why: &str) -> Result<End, Fatal> {
-    let reason = format!("the act was not sent: {why}");
-    hands.record(op, OpEvent::Failed { reason: reason.clone(), left_volume: None }).await?;
-    Ok(End::Failed { why: reason })
-}
-
-async fn by_evidence(hands: &Hands, op: OperationId) -> Result<End, Fatal> {
-    let settled = settle(hands, op).await?;
-    let reason = settled.map(|settled| {
-        (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
-    });
-    Ok(match reason {
-        Some((true, why)) => End::Unknown { why },
-        Some((false, why)) => End::Failed { why },
-        None => End::Failed { why: "an operator closed it".to_owned() },
-    })
 }
 
 /// The mark that a protection was given back.
@@ -337,6 +142,10 @@ pub(super) async fn give_back_protection(
     let Some(permit) = turn.take().await else {
         return Ok(());
     };
+    // A frozen host is not changed, not even for the better: a pass after the thaw gives it back.
+    if (hands.frozen)() {
+        return Ok(());
+    }
     let Ok(fresh) = observe_guest(&hands.client, owed.intent.guest).await else {
         // The next pass tries again.
         return Ok(());

@@ -17,6 +17,9 @@ pub trait Files {
 
 /// What the one writer needs. Whoever holds such a value holds the lock on the directory.
 pub trait Disk: Files {
+    /// Which directory it is, for a person.
+    fn place(&self) -> String;
+
     /// Writes all of `bytes` at `offset`, creating the file if there is none. After an error any
     /// part may have been written.
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()>;

@@ -113,10 +113,11 @@ pub enum AppendError {
         limit: usize,
     },
     /// The disk is nearly full: only what closes an operation is taken; nothing was written.
-    #[error(
-        "the disk of the journal is nearly full: free some space, nothing new is begun until then"
-    )]
-    Full,
+    #[error("the disk of {place} is nearly full: free some space, nothing new is begun until then")]
+    Full {
+        /// The directory of the journal.
+        place: String,
+    },
     /// Whether it was written is not known: the process must end.
     #[error("the journal has failed; the agent must stop and recover")]
     Failed(#[source] DiskFailure),
@@ -129,7 +130,7 @@ impl AppendError {
     /// Whether the process must end.
     pub fn is_fatal(&self) -> bool {
         match self {
-            Self::Refused(_) | Self::TooLong { .. } | Self::Full => false,
+            Self::Refused(_) | Self::TooLong { .. } | Self::Full { .. } => false,
             Self::Failed(_) | Self::Stopped => true,
         }
     }

@@ -144,7 +144,7 @@ impl<D: Disk> Journal<D> {
             prepared.map_err(|failure| AppendError::Failed(self.poison(failure)))?;
         }
         if self.space.is_low() && record.begins_something() {
-            return Err(AppendError::Full);
+            return Err(AppendError::Full { place: self.disk.place() });
         }
         let (bytes, limit) = (fields.len(), self.limits.line_bytes);
         if bytes > limit {

@@ -125,7 +125,7 @@ impl<D: Disk> Journal<D> {
                 AppendError::Failed(failure) => JournalError::Disk(failure),
                 other @ (AppendError::Refused(_)
                 | AppendError::TooLong { .. }
-                | AppendError::Full
+                | AppendError::Full { .. }
                 | AppendError::Stopped) => unreachable!("a note is always taken: {other}"),
             })?;
             let renamed = self.disk.rename(name, told).and_then(|()| self.disk.sync_directory());

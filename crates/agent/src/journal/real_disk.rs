@@ -128,6 +128,10 @@ impl Files for RealDisk {
 }
 
 impl Disk for RealDisk {
+    fn place(&self) -> String {
+        self.files.path.display().to_string()
+    }
+
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.file(name)?.write_all_at(bytes, offset)
     }

@@ -268,6 +268,10 @@ impl Files for SimulatedDisk {
 }
 
 impl Disk for SimulatedDisk {
+    fn place(&self) -> String {
+        "memory".to_owned()
+    }
+
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut contents, fault) = self.call();
         let offset = usize::try_from(offset).expect("a test writes little");

@@ -29,7 +29,8 @@ fn j11_j13_after_an_error_at_any_call_nothing_acknowledged_is_lost() {
                 // A full disk is survived where there is a reserve, or nothing depends on it.
                 None => assert_eq!((fault, acknowledged), (Fault::NoSpace, records.len())),
                 Some(error) => {
-                    let refused = matches!(error, AppendError::Full) && fault == Fault::NoSpace;
+                    let refused =
+                        matches!(error, AppendError::Full { .. }) && fault == Fault::NoSpace;
                     assert!(error.is_fatal() || refused, "{error}");
                 }
             }
@@ -75,7 +76,7 @@ fn j13_a_nearly_full_disk_begins_nothing_new_and_says_so() {
     disk.limit_space(Some(SMALL.reserve_bytes - 1));
     let before = disk.read("journal-000001.jsonl").unwrap();
     let error = journal.append(started(2, 102, None), now()).unwrap_err();
-    assert!(matches!(error, AppendError::Full) && !error.is_fatal());
+    assert!(matches!(error, AppendError::Full { .. }) && !error.is_fatal());
     assert_eq!(disk.read("journal-000001.jsonl").unwrap(), before);
     assert_eq!(journal.state().ledger().in_flight().count(), 1, "the refused one left no trace");
     journal.append(succeeded(1), now()).unwrap();
@@ -100,7 +101,7 @@ fn j14_j15_operations_in_flight_are_closed_from_the_reserve() {
     assert_eq!(journal.state().ledger().in_flight().count(), 0);
     assert!(!disk.list().unwrap().contains(&"reserve".to_owned()), "it was given back");
     let error = journal.append(started(64, 999, None), now()).unwrap_err();
-    assert!(matches!(error, AppendError::Full));
+    assert!(matches!(error, AppendError::Full { .. }));
     verify::verify(&disk.after_crash(0, 0)).unwrap();
     // When there is space again the reserve is taken again, and work goes on.
     disk.limit_space(Some(4 * limits.reserve_bytes));
@@ -126,7 +127,7 @@ fn after_a_restart_on_a_full_disk_operations_are_closed_from_the_reserve_of_the_
     disk.limit_space(Some(0));
     let mut journal = open(&disk).unwrap();
     let error = journal.append(started(4, 104, None), now()).unwrap_err();
-    assert!(matches!(error, AppendError::Full));
+    assert!(matches!(error, AppendError::Full { .. }));
     for number in 0..4 {
         journal.append(succeeded(number), now()).unwrap();
     }
@@ -142,7 +143,7 @@ fn a_full_disk_still_starts_and_reads() {
     let mut journal = open(&disk).unwrap();
     assert_eq!(journal.state().ledger().in_flight().count(), 1);
     let error = journal.append(started(90, 190, None), now()).unwrap_err();
-    assert!(matches!(error, AppendError::Full));
+    assert!(matches!(error, AppendError::Full { .. }));
 }
 
 #[test]

@@ -63,13 +63,14 @@ fn j13_j15_on_a_full_disk_what_is_in_flight_is_closed_and_nothing_is_begun() {
     assert!(!path.join("reserve").exists(), "it was closed from the reserve");
     println!("all of them are closed, each with two records and two syncs");
     let refused = journal.append(started(5_000, 5_000, None), now()).unwrap_err();
-    assert!(matches!(refused, AppendError::Full) && !refused.is_fatal());
+    assert!(matches!(refused, AppendError::Full { .. }) && !refused.is_fatal());
+    assert!(refused.to_string().contains(&path.display().to_string()), "it names the directory");
     println!("a new one is refused: {refused}");
     drop(journal);
     let mut journal = open(&path);
     assert!(matches!(
         journal.append(started(5_000, 5_000, None), now()).unwrap_err(),
-        AppendError::Full
+        AppendError::Full { .. }
     ));
     // What closes things goes on until the last byte; then the process must end, and says why.
     let fatal = loop {

@@ -24,6 +24,10 @@ impl Files for SlowDisk {
 }
 
 impl Disk for SlowDisk {
+    fn place(&self) -> String {
+        self.disk.place()
+    }
+
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.disk.write_at(name, offset, bytes)
     }

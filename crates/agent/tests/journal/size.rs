@@ -79,6 +79,10 @@ fn j22_start_up_reads_two_segments_however_long_the_history_is() {
 }
 
 impl Disk for Counting {
+    fn place(&self) -> String {
+        self.disk.place()
+    }
+
     fn write_at(&mut self, name: &str, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.disk.write_at(name, offset, bytes)
     }

@@ -13,7 +13,7 @@ use crate::scene::Scene;
 /// One place where something goes wrong.
 pub(crate) struct Point {
     /// The row of the table it belongs to.
-    pub(crate) row: &'static str,
+    pub(crate) row: String,
     /// What tells it from others of its row.
     pub(crate) name: String,
     pub(crate) run: Box<dyn FnOnce() -> Outcome + Send>,
@@ -26,11 +26,14 @@ pub(crate) struct Outcome {
     pub(crate) strikes: u32,
     pub(crate) restarts: u32,
     pub(crate) violations: Vec<String>,
+    /// What was struck, and how it ended.
+    pub(crate) end: Option<(&'static str, &'static str)>,
 }
 
 impl Outcome {
     pub(crate) fn of(mut scene: Scene, strikes: u32) -> Self {
-        Self { strikes, restarts: scene.restarts, violations: scene.violations() }
+        let (restarts, violations) = (scene.restarts, scene.violations());
+        Self { strikes, restarts, violations, end: None }
     }
 }
 
@@ -46,9 +49,11 @@ struct Sums {
 }
 
 /// What came of all points.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Table {
-    rows: BTreeMap<&'static str, Sums>,
+    rows: BTreeMap<String, Sums>,
+    /// How what was struck ended, where a point tells.
+    ends: BTreeMap<&'static str, BTreeMap<&'static str, u32>>,
     /// Each with the point it belongs to.
     pub(crate) violations: Vec<String>,
     took: Duration,
@@ -58,8 +63,7 @@ pub(crate) struct Table {
 pub(crate) fn run(points: Vec<Point>, parallel: usize) -> Table {
     let begun = Instant::now();
     let waiting = Mutex::new(VecDeque::from(points));
-    let table =
-        Mutex::new(Table { rows: BTreeMap::new(), violations: Vec::new(), took: Duration::ZERO });
+    let table = Mutex::new(Table::default());
     std::thread::scope(|scope| {
         for _ in 0..parallel {
             scope.spawn(|| {
@@ -71,7 +75,7 @@ pub(crate) fn run(points: Vec<Point>, parallel: usize) -> Table {
                         violations: vec!["the point itself failed; see above".to_owned()],
                         ..Outcome::default()
                     });
-                    table.lock().unwrap().add(row, &name, &outcome, begun.elapsed());
+                    table.lock().unwrap().add(&row, &name, &outcome, begun.elapsed());
                 }
             });
         }
@@ -82,9 +86,12 @@ pub(crate) fn run(points: Vec<Point>, parallel: usize) -> Table {
 }
 
 impl Table {
-    fn add(&mut self, row: &'static str, name: &str, outcome: &Outcome, took: Duration) {
-        let Outcome { strikes, restarts, violations } = outcome;
-        let sums = self.rows.entry(row).or_default();
+    fn add(&mut self, row: &str, name: &str, outcome: &Outcome, took: Duration) {
+        let Outcome { strikes, restarts, violations, end } = outcome;
+        if let Some((what, how)) = end {
+            *self.ends.entry(what).or_default().entry(how).or_default() += 1;
+        }
+        let sums = self.rows.entry(row.to_owned()).or_default();
         sums.points += 1;
         sums.reached += u32::from(*strikes > 0);
         sums.strikes += strikes;
@@ -110,7 +117,7 @@ impl Table {
             let [points, reached, strikes, restarts, violations, longest] = cells;
             writeln!(
                 text,
-                "{row:<52} {points:>7} {reached:>8} {strikes:>8} {restarts:>9} {violations:>11} {longest:>8}"
+                "{row:<64} {points:>7} {reached:>8} {strikes:>8} {restarts:>9} {violations:>11} {longest:>8}"
             )
             .unwrap();
         };
@@ -127,6 +134,11 @@ impl Table {
             all.longest = all.longest.max(sums.longest);
         }
         line("all", cells(&all));
+        for (what, ends) in &self.ends {
+            let told: Vec<String> =
+                ends.iter().map(|(how, count)| format!("{count} {how}")).collect();
+            writeln!(text, "{what}: {}", told.join(", ")).unwrap();
+        }
         writeln!(text, "took {} s", self.took.as_secs()).unwrap();
         text
     }

@@ -10,7 +10,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::campaign::{Outcome, Point};
-use crate::scene::{Applied, Hook, Scene};
+use crate::hook::Hook;
+use crate::scene::{Applied, Scene};
 use crate::trace::{self, Event};
 
 /// Room for the reserve (4 MiB) twice, which a journal wants before it begins, and for ext4's own journal.
@@ -35,7 +36,7 @@ pub(crate) fn can_mount() -> Result<(), String> {
 
 pub(crate) fn points() -> Vec<Point> {
     let point = |name: &str, run: fn() -> Outcome| Point {
-        row: ROW,
+        row: ROW.to_owned(),
         name: name.to_owned(),
         run: Box::new(run),
     };
@@ -154,7 +155,7 @@ fn sent(events: &[Event]) -> usize {
 /// It must say that the disk is full, that nothing was sent for it, what to do, and end with 1.
 fn expect_told(scene: &mut Scene, applied: &Applied) {
     let Applied { stdout, code, .. } = applied;
-    for word in ["nearly full", "free some space", "nothing was sent"] {
+    for word in ["state/journal is nearly full", "free some space", "nothing was sent"] {
         if !stdout.contains(word) {
             scene.oracle.violation(format!("it does not say {word:?}: {stdout}"));
         }

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use crate::campaign::{Outcome, Point};
+use crate::hook::{Aim, Hook};
 use crate::oracle::CHANGES;
-use crate::scene::{Aim, Applied, Hook, SEGMENT, Scene};
+use crate::scene::{Applied, SEGMENT, Scene};
 use crate::trace::Event;
 
 /// How late the node takes a change while its client is killed: long enough that no answer comes before.
@@ -63,11 +64,11 @@ pub(crate) fn before_sync(nth: usize, unsynced: Unsynced) -> Point {
         let mut scene = Scene::new();
         let applied = scene.apply(&Hook::KillBefore(writer("fdatasync", nth)));
         if applied.code.is_none() {
-            lose(&scene.journal(), &applied, unsynced);
+            lose(&scene.journal(), &applied.events, unsynced);
         }
         finish(scene, &applied)
     };
-    Point { row, name: format!("{nth}"), run: Box::new(run) }
+    Point { row: row.to_owned(), name: format!("{nth}"), run: Box::new(run) }
 }
 
 /// The process dies when a sync is over and nobody has heard of it.
@@ -77,7 +78,7 @@ pub(crate) fn after_sync(nth: usize) -> Point {
         let applied = scene.apply(&Hook::KillAfter(writer("fdatasync", nth)));
         finish(scene, &applied)
     };
-    Point { row: "killed after fdatasync", name: format!("{nth}"), run: Box::new(run) }
+    Point { row: "killed after fdatasync".to_owned(), name: format!("{nth}"), run: Box::new(run) }
 }
 
 /// What the opening thread calls while it makes the state directory and a journal in it.
@@ -92,7 +93,7 @@ pub(crate) fn making(call: &'static str, nth: usize, side: Side) -> Point {
         finish(scene, &applied)
     };
     let name = format!("{side:?} {call} {nth}");
-    Point { row: "killed while the journal is made", name, run: Box::new(run) }
+    Point { row: "killed while the journal is made".to_owned(), name, run: Box::new(run) }
 }
 
 /// What the opening thread calls while it opens a journal with a torn tail: the tail is copied, cut, what is unproven
@@ -123,7 +124,7 @@ pub(crate) fn reopening(call: &'static str, nth: usize, side: Side) -> Point {
         outcome
     };
     let name = format!("{side:?} {call} {nth}");
-    Point { row: "killed while the journal is opened again", name, run: Box::new(run) }
+    Point { row: "killed while the journal is opened again".to_owned(), name, run: Box::new(run) }
 }
 
 /// A scene that was killed in the middle, its last write torn.
@@ -131,7 +132,7 @@ pub(crate) fn torn_scene() -> Scene {
     let mut scene = Scene::new();
     let applied = scene.apply(&Hook::KillBefore(writer("fdatasync", MIDDLE)));
     assert_eq!(applied.code, None, "there are more syncs than {MIDDLE}");
-    lose(&scene.journal(), &applied, Unsynced::Torn);
+    lose(&scene.journal(), &applied.events, Unsynced::Torn);
     scene
 }
 
@@ -142,7 +143,11 @@ pub(crate) fn answer_outstanding(nth: usize) -> Point {
         let applied = scene.apply(&Hook::KillOnRequest { nth });
         finish(scene, &applied)
     };
-    Point { row: "killed with an answer outstanding", name: format!("{nth}"), run: Box::new(run) }
+    Point {
+        row: "killed with an answer outstanding".to_owned(),
+        name: format!("{nth}"),
+        run: Box::new(run),
+    }
 }
 
 /// The process dies in the middle, and then in every recovery from it.
@@ -164,7 +169,7 @@ pub(crate) fn recoveries() -> Point {
         Outcome::of(scene, strikes)
     };
     let name = format!("{RECOVERIES_KILLED} times");
-    Point { row: "killed in recovery, in a row", name, run: Box::new(run) }
+    Point { row: "killed in recovery, in a row".to_owned(), name, run: Box::new(run) }
 }
 
 /// A call of the journal's own thread in a new journal. The thread that makes the journal makes each call once.
@@ -199,9 +204,9 @@ fn finish(mut scene: Scene, applied: &Applied) -> Outcome {
 }
 
 /// Does to the segment's last bytes what a loss of power may do.
-fn lose(journal: &Path, applied: &Applied, unsynced: Unsynced) {
+pub(crate) fn lose(journal: &Path, events: &[Event], unsynced: Unsynced) {
     let mut last = None;
-    for event in &applied.events {
+    for event in events {
         match event {
             Event::Wrote { path, offset, bytes } if path.ends_with(SEGMENT) => {
                 last = Some((*offset, bytes.len() as u64));

@@ -1,5 +1,6 @@
-//! `evenkeel apply` on the real binary against crashes and failing disks, seen from outside: killed at every sync,
-//! refused by the disk at every call, out of space on a file system of its own.
+//! The real binary against crashes and failing disks, seen from outside. `evenkeel apply`: killed at every sync, refused
+//! by the disk at every call, out of space on a file system of its own. `evenkeel run`: killed and refused at every call
+//! and every request of a signed act.
 //!
 //! A sample runs with the other tests. `scripts/crash-loop` runs everything. Faults are injected with `strace`; where
 //! that is not possible the sample says so and passes.
@@ -11,16 +12,25 @@
 
 mod campaign;
 mod full_disk;
+mod hook;
+mod host;
 mod killed;
+mod node;
 mod oracle;
 mod refused;
 mod scene;
+mod signed;
+mod toll;
 mod trace;
+mod verdict;
 
 use campaign::{Point, run};
+use hook::{Hook, can_inject};
+use host::can_attach;
 use killed::{Side, Unsynced, opener, writer};
 use refused::End;
-use scene::{Hook, Scene, can_inject};
+use scene::Scene;
+use signed::{Act, Place};
 use trace::Event;
 
 /// The run may sync a few times more than the one that was counted: operations share syncs as they happen to meet.
@@ -57,6 +67,53 @@ fn a_sample_of_crashes_and_disk_errors_loses_nothing_and_sends_nothing_twice() {
 }
 
 #[test]
+fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
+    if let Err(why) = can_inject().and_then(|()| can_attach()) {
+        eprintln!("skipped: strace cannot strike a running agent here ({why})");
+        return;
+    }
+    let lost = |nth| Place::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Lost };
+    let torn = |nth| Place::BeforeCall { call: "fdatasync", nth, unsynced: Unsynced::Torn };
+    let after = |nth| Place::AfterCall { call: "fdatasync", nth };
+    let refused = |nth| Place::Refused { call: "fdatasync", nth };
+    let request = |nth, side| Place::Request { nth, side };
+    // None of these waits for the minute after which a request that never arrived counts as lost.
+    let points: Vec<Point> = [
+        (Act::DestroyContainer, lost(1)),
+        (Act::DestroyContainer, request(3, Side::Before)),
+        (Act::DestroyContainer, lost(7)),
+        (Act::DestroyMachine, after(3)),
+        (Act::DestroyMachine, refused(7)),
+        (Act::Rollback, torn(1)),
+        (Act::Rollback, after(4)),
+        (Act::Rotation, lost(1)),
+        (Act::Rotation, after(1)),
+        (Act::Recovery, refused(1)),
+    ]
+    .map(|(act, place)| signed::point(act, place))
+    .into();
+    let count = points.len();
+    let table = run(points, count);
+    eprintln!("{}", table.render());
+    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
+    assert_eq!(table.unreached(), 0, "every place of the sample is one a run comes to");
+}
+
+/// The crash falls between the unprotect and the destroy. It is settled by the rules of a lost answer, which takes a
+/// minute.
+#[test]
+fn protection_is_given_back_after_a_crash_though_nothing_is_declared() {
+    if let Err(why) = can_inject().and_then(|()| can_attach()) {
+        eprintln!("skipped: strace cannot strike a running agent here ({why})");
+        return;
+    }
+    let place = Place::BeforeCall { call: "fdatasync", nth: 5, unsynced: Unsynced::Lost };
+    let table = run(vec![signed::point(Act::DestroyMachine, place)], 1);
+    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
+    assert_eq!(table.unreached(), 0);
+}
+
+#[test]
 fn a_new_state_directory_is_on_disk_before_anything_is_sent() {
     if let Err(why) = can_inject() {
         eprintln!("skipped: strace cannot be used here ({why})");
@@ -83,26 +140,42 @@ fn the_whole_loop() {
     let parallel =
         std::env::var("EVENKEEL_CRASH_PARALLEL").map_or(24, |text| text.parse().unwrap());
     let chosen = |name| part == "all" || part == name;
+    if chosen("signed") {
+        can_attach().expect("strace must be able to attach to an agent that runs");
+    }
+    let mut points = Vec::new();
+    if chosen("kill") {
+        points.extend(killed::points(undisturbed_syncs() + MORE_SYNCS));
+    }
+    if chosen("refuse") {
+        points.extend(refused::points(undisturbed_syncs() + MORE_SYNCS));
+    }
+    if chosen("full") {
+        points.extend(full_disk_points());
+    }
+    if chosen("signed") {
+        points.extend(signed::points());
+    }
+    let only = std::env::var("EVENKEEL_CRASH_ONLY").unwrap_or_default();
+    points.retain(|point| format!("{}, {}", point.row, point.name).contains(&only));
+    assert!(
+        !points.is_empty(),
+        "there is no part {part:?} with {only:?}: all, kill, refuse, full or signed"
+    );
+    let table = run(points, parallel);
+    eprintln!("\n{}", table.render());
+    assert!(table.violations.is_empty(), "{} violations", table.violations.len());
+}
+
+/// How often an `apply` that nobody strikes syncs its journal.
+fn undisturbed_syncs() -> usize {
     let mut scene = Scene::new();
     let applied = scene.apply(&Hook::None);
     assert_eq!(applied.code, Some(0), "{}", applied.stderr);
     assert_eq!(scene.violations(), Vec::<String>::new());
     let (syncs, _) = trace::counts(&applied.log, "fdatasync");
     eprintln!("an undisturbed run: {} operations, {syncs} syncs of the journal\n", oracle::CHANGES);
-    let mut points = Vec::new();
-    if chosen("kill") {
-        points.extend(killed::points(syncs + MORE_SYNCS));
-    }
-    if chosen("refuse") {
-        points.extend(refused::points(syncs + MORE_SYNCS));
-    }
-    if chosen("full") {
-        points.extend(full_disk_points());
-    }
-    assert!(!points.is_empty(), "there is no part {part:?}: all, kill, refuse or full");
-    let table = run(points, parallel);
-    eprintln!("\n{}", table.render());
-    assert!(table.violations.is_empty(), "{} violations", table.violations.len());
+    syncs
 }
 
 /// None where no file system can be mounted, which is said.

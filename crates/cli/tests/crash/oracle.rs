@@ -34,6 +34,8 @@ pub(crate) struct Oracle {
 #[derive(Debug)]
 struct Op {
     kind: String,
+    /// The kind of request it has promised last: its own kind, or a preparation's.
+    promised: String,
     sent: bool,
     closed: bool,
 }
@@ -89,9 +91,20 @@ impl Oracle {
         };
         match (state, text("guest"), text("kind")) {
             ("started", Some(guest), Some(kind)) => {
-                self.ops.entry(op.clone()).or_insert(Op { kind, sent: false, closed: false });
+                let promised = promised(record, &kind);
+                let known = Op { kind, promised, sent: false, closed: false };
+                self.ops.entry(op.clone()).or_insert(known);
                 self.newest.insert(guest, op);
             }
+            ("started", None, None) => match self.ops.get_mut(&op) {
+                Some(known) => {
+                    let promised = promised(record, &known.kind);
+                    // A start may write the same promise once more, after its request has left.
+                    known.sent &= known.promised == promised;
+                    known.promised = promised;
+                }
+                None => self.violation(format!("{op} goes on and was never started")),
+            },
             ("succeeded" | "failed", _, _) => match self.ops.get_mut(&op) {
                 Some(known) => known.closed = true,
                 None => self.violation(format!("{op} is closed and was never started")),
@@ -102,16 +115,17 @@ impl Oracle {
 
     /// The rule of rules (invariant 5), and at most once (invariant 4).
     fn left(&mut self, method: &str, target: &str) {
-        *self.sent.entry((method.to_owned(), target.to_owned())).or_default() += 1;
+        let path = target.split('?').next().unwrap_or(target);
+        *self.sent.entry((method.to_owned(), path.to_owned())).or_default() += 1;
         let request = format!("{method} {target}");
-        let Some((guest, kind)) = meaning(target) else {
+        let Some((guest, kind)) = meaning(method, target) else {
             return self.violation(format!("{request} is none of ours"));
         };
         let newest = self.newest.get(&guest);
         let wrong = match newest.and_then(|op| Some((op, self.ops.get_mut(op)?))) {
             None => Some("before any `started` of its guest was on disk".to_owned()),
-            Some((op, known)) if known.kind != kind => {
-                Some(format!("under {op}, a {}", known.kind))
+            Some((op, known)) if known.promised != kind => {
+                Some(format!("under {op}, which promised a {}", known.promised))
             }
             Some((op, known)) if known.sent => Some(format!("as a second request of {op}")),
             Some((op, known)) if known.closed => Some(format!("although {op} is closed")),
@@ -127,20 +141,8 @@ impl Oracle {
 
     /// Every line is whole and in its chain, and every operation is closed.
     pub(crate) fn check_journal(&mut self, directory: &Path) {
-        let mut states: BTreeMap<String, String> = BTreeMap::new();
-        let files = match ReadOnlyDirectory::open(directory) {
-            Ok(files) => files,
-            Err(error) => return self.violation(format!("the journal cannot be read: {error}")),
-        };
-        if let Err(error) = verify::verify(&files) {
-            return self.violation(format!("the journal is damaged: {error}"));
-        }
-        let text = std::fs::read_to_string(directory.join(SEGMENT)).unwrap();
-        for record in text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()) {
-            if let (Some(op), Some(state)) = (record["op"].as_str(), record["state"].as_str()) {
-                states.insert(op.to_owned(), state.to_owned());
-            }
-        }
+        let Some(records) = self.verified_records(directory) else { return };
+        let states = last_states(&records);
         for (op, state) in &states {
             if state != "succeeded" && state != "failed" {
                 self.violation(format!("{op} ends as {state}"));
@@ -152,21 +154,31 @@ impl Oracle {
         }
     }
 
+    /// The records of a journal in which every line is whole and in its chain; of any other there are none.
+    pub(crate) fn verified_records(&mut self, directory: &Path) -> Option<Vec<Value>> {
+        let files = match ReadOnlyDirectory::open(directory) {
+            Ok(files) => files,
+            Err(error) => {
+                self.violation(format!("the journal cannot be read: {error}"));
+                return None;
+            }
+        };
+        if let Err(error) = verify::verify(&files) {
+            self.violation(format!("the journal is damaged: {error}"));
+            return None;
+        }
+        let text = std::fs::read_to_string(directory.join(SEGMENT)).unwrap();
+        Some(text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect())
+    }
+
     /// Nothing arrived that was not seen to leave, and every change was carried out exactly once.
     pub(crate) fn check_requests(&mut self, requests: &[Record], complete: bool) {
+        self.check_arrived(requests);
         let mut executed: BTreeMap<(&str, &str, &[String]), usize> = BTreeMap::new();
-        let mut arrived: BTreeMap<(String, String), usize> = BTreeMap::new();
         for request in requests.iter().filter(|request| request.mutating) {
-            let key = (request.method.clone(), request.path.clone());
-            *arrived.entry(key).or_default() += 1;
             if request.executed_ms.is_some() {
                 let change = (&*request.method, &*request.path, &*request.params);
                 *executed.entry(change).or_default() += 1;
-            }
-        }
-        for (request, count) in &arrived {
-            if !self.blind && self.sent.get(request).copied().unwrap_or(0) < *count {
-                self.violation(format!("{request:?} arrived and was not seen to leave"));
             }
         }
         for (change, count) in executed.iter().filter(|(_, count)| **count > 1) {
@@ -176,19 +188,57 @@ impl Oracle {
             self.violation(format!("{} changes were carried out, not {CHANGES}", executed.len()));
         }
     }
+
+    /// Nothing arrived that was not seen to leave.
+    pub(crate) fn check_arrived(&mut self, requests: &[Record]) {
+        let mut arrived: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for request in requests.iter().filter(|request| request.mutating) {
+            *arrived.entry((request.method.clone(), request.path.clone())).or_default() += 1;
+        }
+        for (request, count) in &arrived {
+            if !self.blind && self.sent.get(request).copied().unwrap_or(0) < *count {
+                self.violation(format!("{request:?} arrived and was not seen to leave"));
+            }
+        }
+    }
+}
+
+/// The state each operation of a journal is in.
+pub(crate) fn last_states(records: &[Value]) -> BTreeMap<String, String> {
+    let mut states = BTreeMap::new();
+    for record in records {
+        if let (Some(op), Some(state)) = (record["op"].as_str(), record["state"].as_str()) {
+            states.insert(op.to_owned(), state.to_owned());
+        }
+    }
+    states
+}
+
+/// The kind of request a `started` promises, for an operation of this kind.
+fn promised(record: &Value, kind: &str) -> String {
+    match record["request"].as_str() {
+        Some("stop") => "stop",
+        Some("unprotect") => "set_config",
+        _ => kind,
+    }
+    .to_owned()
 }
 
 /// The guest a path names, and the kind of operation that sends it.
-fn meaning(target: &str) -> Option<(String, &'static str)> {
-    let (_, rest) = target.strip_prefix("/api2/json/nodes/")?.split_once('/')?;
+fn meaning(method: &str, target: &str) -> Option<(String, &'static str)> {
+    let path = target.split('?').next()?;
+    let (_, rest) = path.strip_prefix("/api2/json/nodes/")?.split_once('/')?;
     let mut parts = rest.splitn(3, '/');
     let guest = format!("{}/{}", parts.next()?, parts.next()?);
-    let kind = match parts.next()? {
-        "config" => "set_config",
-        "resize" => "resize",
-        "status/start" => "start",
-        "status/shutdown" => "shutdown",
-        _ => return None,
+    let kind = match (method, parts.next()) {
+        ("DELETE", None) => "destroy",
+        (_, Some("config")) => "set_config",
+        (_, Some("resize")) => "resize",
+        (_, Some("status/start")) => "start",
+        (_, Some("status/shutdown")) => "shutdown",
+        (_, Some("status/stop")) => "stop",
+        (_, Some(act)) if act.starts_with("snapshot/") && act.ends_with("/rollback") => "rollback",
+        (_, _) => return None,
     };
     Some((guest, kind))
 }

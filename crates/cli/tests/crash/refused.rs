@@ -4,8 +4,9 @@
 //! ENOSPC of a write is what the reserve is for: it is given back and the work goes on.
 
 use crate::campaign::{Outcome, Point};
+use crate::hook::{Aim, Hook};
 use crate::killed::{MAKING, REOPENING, opener, torn_scene, writer};
-use crate::scene::{Aim, Applied, Hook, Scene};
+use crate::scene::{Applied, Scene};
 use crate::trace::Event;
 
 /// How it must end.
@@ -57,7 +58,11 @@ pub(crate) fn working(aim: Aim, error: &'static str, for_ever: bool, end: End) -
         judge(scene, &applied, error, end)
     };
     let more = if for_ever { " and all after it" } else { "" };
-    Point { row, name: format!("{error} at {} {}{more}", aim.call, aim.nth), run: Box::new(run) }
+    Point {
+        row: row.to_owned(),
+        name: format!("{error} at {} {}{more}", aim.call, aim.nth),
+        run: Box::new(run),
+    }
 }
 
 /// The disk refuses a call while a journal with a torn tail is opened again.
@@ -75,7 +80,7 @@ pub(crate) fn reopening(call: &'static str, nth: usize, error: &'static str) -> 
         judge(scene, &applied, error, end)
     };
     let name = format!("{error} at {call} {nth}");
-    Point { row: "refused while the journal is opened again", name, run: Box::new(run) }
+    Point { row: "refused while the journal is opened again".to_owned(), name, run: Box::new(run) }
 }
 
 fn judge(mut scene: Scene, applied: &Applied, error: &str, end: End) -> Outcome {

@@ -56,6 +56,17 @@ pub(crate) fn counts(log: &str, call: &str) -> (usize, usize) {
     (writing.len(), opening.len())
 }
 
+/// How often the thread that made a call most often did. strace counts for each thread.
+pub(crate) fn most_by_one_thread(log: &str, call: &str) -> usize {
+    let begins = format!("{call}(");
+    let mut made: BTreeMap<&str, usize> = BTreeMap::new();
+    for line in log.lines() {
+        let Some((thread, told)) = line.split_once(' ') else { continue };
+        *made.entry(thread).or_default() += usize::from(told.trim_start().starts_with(&begins));
+    }
+    made.into_values().max().unwrap_or(0)
+}
+
 /// The request a call begins to send, if it asks for a change.
 fn sent(told: &str) -> Option<Event> {
     let text = told.strip_prefix("writev(").or_else(|| told.strip_prefix("sendto("))?;

@@ -62,7 +62,7 @@ fn a_frozen_host_sends_nothing_until_it_is_thawed_and_the_audit_tells_who_did_it
         .collect();
     let all = ["frozen", "decision", "thawed", "thawed", "decision", "started", "succeeded"];
     assert_eq!(told, all, "the freeze, what it held, its end, and what ran then");
-    assert_eq!(entries(&node.desk, &["--guest", "lxc/100"]).len(), 3);
+    assert_eq!(entries(&node.desk, &["--guest", "lxc/100"]).len(), 4, "also what holds no longer");
     assert_eq!(entries(&node.desk, &["--guest", "101"]).len(), 0);
     assert_eq!(entries(&node.desk, &["--since", "1h"]).len(), all.len());
     assert_eq!(entries(&node.desk, &["--since", "2099-01-01"]).len(), 0);

@@ -113,3 +113,49 @@ async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after
     println!("{polls} crash points: {before} before it was begun, {adopted} after");
     assert!(polls > 10 && before > 0 && adopted > 0);
 }
+
+/// A freeze that comes after the stop of a signed destroy: the act is not sent, and nothing is changed until the thaw,
+/// which gives back a protection that was taken off.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_between_the_requests_of_a_signed_destroy_is_obeyed() {
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    for (last, protected_then) in [("POST stop", true), ("PUT config", false)] {
+        let rig = rig().await;
+        let guest: GuestId = "lxc/102".parse().unwrap();
+        let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
+        rig.node.with(|sim| {
+            sim.happen(evenkeel_sim::Event::Power { guest, running: true });
+            sim.happen(evenkeel_sim::Event::Edit { guest, set });
+            // So late that the freeze comes between a request and the next.
+            sim.inject(evenkeel_sim::Effect::Latency { ms: 20 }.on("lxc/102"));
+        });
+        let end = rig
+            .live(async |engine| {
+                pass(engine, &absent).await?;
+                let approval = anna().approve(&item(engine).await, 7, now(&rig));
+                let accepted = engine.submit_approval(approval.as_bytes()).await?;
+                let frozen = async {
+                    while writes(&rig, "lxc/102").last().map(String::as_str) != Some(last) {
+                        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                    }
+                    rig.frozen.store(true, std::sync::atomic::Ordering::Relaxed);
+                    std::future::pending::<()>().await;
+                };
+                tokio::select! {
+                    report = ended(engine, accepted) => Ok(report.end),
+                    () = frozen => unreachable!("it waits for ever"),
+                }
+            })
+            .await
+            .unwrap()
+            .unwrap();
+        assert!(end.words().contains("this host was frozen meanwhile"), "{end:?}");
+        afterwards(&rig, &desired("")).await;
+        assert_eq!(writes(&rig, "lxc/102").last().map(String::as_str), Some(last));
+        assert_eq!(protected(&rig, "lxc/102"), protected_then);
+        rig.frozen.store(false, std::sync::atomic::Ordering::Relaxed);
+        afterwards(&rig, &desired("")).await;
+        assert!(protected(&rig, "lxc/102"), "{:?}", writes(&rig, "lxc/102"));
+        assert_eq!(count(&rig, "lxc/102", "DELETE 102"), 0);
+    }
+}

@@ -1,0 +1,260 @@
+//! The steps of a signed destroy: [stop] -> [unprotect] -> the act.
+//!
+//! Called by `signed` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
+//! last look, with the turn in hand: the host not frozen, the guest unlocked, by both legs of identity still the same,
+//! and its configuration the one that was signed for. Whatever is not so ends it: the act is not sent. What somebody
+//! does between that look and the DELETE, which takes no digest, cannot be seen.
+
+use std::time::Duration;
+
+use evenkeel_core::actual::{Config, Guest, Power};
+use evenkeel_core::id::OperationId;
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{OpEvent, Request, Upid};
+use evenkeel_core::plan::Destroy;
+use evenkeel_core::sign::{Expected, Found};
+use tokio::time::Instant;
+
+use super::Hands;
+use super::error::Fatal;
+use super::execute::{follow, send};
+use super::gate::Cleared;
+use super::gate::signed::SignedOrder;
+use super::report::End;
+use super::sameness::found;
+use super::settle::{settle, why};
+use crate::observe::observe_guest;
+use crate::pve::error::Error;
+use crate::pve::name::ConfigKey;
+use crate::pve::wait::Waited;
+use crate::pve::writes::{ConfigChange, Settings, Taken};
+use crate::queue::{Permit, Turn};
+
+/// How long a stop or an unprotect may take before recovery's rules decide instead.
+const PREPARATION_MAX: Duration = Duration::from_mins(10);
+
+/// How long the guest may take to show it.
+const SHOWS_WITHIN: Duration = Duration::from_secs(30);
+
+/// The pause between two looks.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
+/// One destroy under way.
+pub(super) struct Destruction<'a> {
+    pub(super) hands: &'a Hands,
+    pub(super) op: OperationId,
+    pub(super) cleared: &'a Cleared,
+    pub(super) order: &'a SignedOrder,
+}
+
+impl Destruction<'_> {
+    /// Takes the steps. `started` has promised the first of them.
+    pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<End, Fatal> {
+        let (guest, writes) = (self.cleared.guest(), self.hands.client.writes(self.cleared));
+        let mut is_first = true;
+        if steps.stop {
+            let (permit, _) = match self.leave(turn, |_| true, None).await? {
+                Ok(leave) => leave,
+                Err(why) => return self.abandon(&why).await,
+            };
+            let answer = writes.stop(guest).await.map(Taken::Task);
+            drop(permit);
+            is_first = false;
+            if let Some(end) = self.prepared(answer, is_down).await? {
+                return Ok(end);
+            }
+        }
+        let mut protected = None;
+        if steps.unprotect {
+            let (permit, fresh) = match self.leave(turn, is_down, None).await? {
+                Ok(leave) => leave,
+                Err(why) => return self.abandon(&why).await,
+            };
+            let Some(change) = unprotect(&fresh) else {
+                return self.abandon("Proxmox gave no digest of its configuration").await;
+            };
+            if !std::mem::take(&mut is_first) {
+                self.begin_next(Request::Unprotect).await?;
+            }
+            let answer = writes.set_config(guest, change).await;
+            drop(permit);
+            protected = Some(fresh);
+            if let Some(end) = self.prepared(answer, is_bare).await? {
+                return Ok(end);
+            }
+        }
+        let (permit, _) = match self.leave(turn, is_bare, protected.as_ref()).await? {
+            Ok(leave) => leave,
+            Err(why) => return self.abandon(&why).await,
+        };
+        if !is_first {
+            self.begin_next(Request::Act).await?;
+        }
+        let answer = send(self.hands, self.cleared).await;
+        drop(permit);
+        Ok(follow(self.hands, self.op, answer).await?.0)
+    }
+
+    /// Leave to send one more request, upon a last look; or in words why it must not be sent. The configuration must
+    /// be the one that was signed for, but for the protection if we took it off since `protected` was read.
+    async fn leave<'t>(
+        &self,
+        turn: &'t mut Turn,
+        is_ready: fn(&Guest) -> bool,
+        protected: Option<&Guest>,
+    ) -> Result<Result<(Permit<'t>, Guest), String>, Fatal> {
+        let no = |why: &str| Ok(Err(why.to_owned()));
+        let Some(permit) = turn.take().await else {
+            return no("the agent goes down");
+        };
+        if (self.hands.frozen)() {
+            return no("this host was frozen meanwhile");
+        }
+        let fresh = match observe_guest(&self.hands.client, self.cleared.guest()).await {
+            Ok(fresh) => fresh,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        match found(self.hands, &fresh, &self.order.anchor).await? {
+            Found::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
+            Found::Guest { .. } | Found::Free => return no(ANOTHER),
+            Found::Unproven { why } => return Ok(Err(why)),
+        }
+        let is_unchanged = match protected {
+            Some(before) => same_but_protection(before, &fresh),
+            None => has_digest(&fresh, &self.order.item.expected),
+        };
+        if !is_unchanged {
+            return no("its configuration was changed meanwhile");
+        }
+        if fresh.lock.is_some() || !is_ready(&fresh) {
+            return no(NOT_READY);
+        }
+        Ok(Ok((permit, fresh)))
+    }
+
+    /// Makes the next request durable before it is sent.
+    async fn begin_next(&self, request: Request) -> Result<(), Fatal> {
+        let sent_at = self.hands.node_now();
+        self.hands.record(self.op, OpEvent::RequestStarted { request, sent_at }).await
+    }
+
+    /// Awaits a preparation and what it shall bring about; an end means that nothing must follow.
+    async fn prepared(
+        &self,
+        answer: Result<Taken, Error>,
+        is_ready: fn(&Guest) -> bool,
+    ) -> Result<Option<End>, Fatal> {
+        match answer {
+            Ok(Taken::Done) => {}
+            Ok(Taken::Task(upid)) => {
+                let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
+                self.hands.record(self.op, running).await?;
+                if !self.has_ended(&upid).await {
+                    return self.by_evidence().await.map(Some);
+                }
+            }
+            Err(Error::Unknown { .. }) => return self.by_evidence().await.map(Some),
+            Err(error @ (Error::NotSent { .. } | Error::Refused(_))) => {
+                return self.abandon(&error.to_string()).await.map(Some);
+            }
+        }
+        match self.until(is_ready).await {
+            Ok(()) => Ok(None),
+            Err(why) => self.abandon(&why).await.map(Some),
+        }
+    }
+
+    /// How it ended does not matter: the guest is looked at before anything follows.
+    async fn has_ended(&self, upid: &Upid) -> bool {
+        let deadline = Instant::now() + PREPARATION_MAX;
+        while Instant::now() < deadline {
+            if let Ok(Waited::Ended(_)) = self.hands.client.wait(upid, deadline).await {
+                return true;
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        false
+    }
+
+    /// Waits until the guest is as it must be, still the same one, and unlocked.
+    async fn until(&self, is_ready: fn(&Guest) -> bool) -> Result<(), String> {
+        let deadline = Instant::now() + SHOWS_WITHIN;
+        loop {
+            let why = match observe_guest(&self.hands.client, self.cleared.guest()).await {
+                Ok(fresh) if identity(&fresh).ok() != self.cleared.identity() => {
+                    return Err(ANOTHER.to_owned());
+                }
+                Ok(fresh) if is_ready(&fresh) && fresh.lock.is_none() => return Ok(()),
+                Ok(_) => NOT_READY.to_owned(),
+                Err(error) => error.to_string(),
+            };
+            if Instant::now() >= deadline {
+                return Err(why);
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    /// Ends it before the act: nothing of the guest's data was touched.
+    async fn abandon(&self, why: &str) -> Result<End, Fatal> {
+        let reason = format!("the act was not sent: {why}");
+        let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None };
+        self.hands.record(self.op, failed).await?;
+        Ok(End::Failed { why: reason })
+    }
+
+    async fn by_evidence(&self) -> Result<End, Fatal> {
+        let settled = settle(self.hands, self.op).await?;
+        let reason = settled.map(|settled| {
+            (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
+        });
+        Ok(match reason {
+            Some((true, why)) => End::Unknown { why },
+            Some((false, why)) => End::Failed { why },
+            None => End::Failed { why: "an operator closed it".to_owned() },
+        })
+    }
+}
+
+const ANOTHER: &str = "another guest has the number now";
+const NOT_READY: &str =
+    "the guest is not stopped and bare: it runs, is locked, protected, or a change waits";
+
+/// Stopped, with nothing that waits for a restart.
+fn is_down(fresh: &Guest) -> bool {
+    let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
+    !waits && fresh.power == Power::Stopped
+}
+
+/// And without protection.
+fn is_bare(fresh: &Guest) -> bool {
+    is_down(fresh) && !Destroy::of(fresh).unprotect
+}
+
+/// Whether its file is still the one that was signed for.
+fn has_digest(fresh: &Guest, signed: &Expected) -> bool {
+    let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
+    match signed {
+        Expected::Guest { digest: signed, .. } => digest.as_ref() == Some(signed),
+        Expected::Free => false,
+    }
+}
+
+/// Whether nothing differs but the protection, which was taken off in between.
+fn same_but_protection(before: &Guest, after: &Guest) -> bool {
+    let texts = |guest: &Guest| {
+        let config = guest.config.as_ref().ok()?;
+        let fields = config.fields.iter().filter(|field| field.key.key().name != "protection");
+        let texts =
+            fields.filter_map(|field| Some((field.key, field.current.as_ref()?.text.clone())));
+        Some((texts.collect::<Vec<_>>(), config.unknown.clone()))
+    };
+    texts(before).is_some_and(|before| texts(after) == Some(before))
+}
+
+fn unprotect(fresh: &Guest) -> Option<ConfigChange> {
+    let digest = fresh.config.as_ref().ok()?.digest.parse().ok()?;
+    let protection: ConfigKey = "protection".parse().ok()?;
+    let set = Settings::new().set(&protection, "0");
+    Some(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest })
+}
