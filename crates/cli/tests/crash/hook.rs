@@ -21,6 +21,13 @@ pub(crate) struct Aim {
     pub(crate) segment_only: bool,
 }
 
+/// Something a process can run out of.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Resource {
+    Descriptors,
+    Mebibytes,
+}
+
 /// What is done to a run.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Hook {
@@ -36,12 +43,17 @@ pub(crate) enum Hook {
     KillInFlight { count: usize },
     /// The call fails, or it and all after it.
     Refuse { aim: Aim, for_ever: bool, error: &'static str },
+    /// It may have no more than so much of something.
+    Starve { resource: Resource, limit: u64 },
 }
 
 impl Hook {
     pub(crate) fn aim(&self) -> Option<Aim> {
         match self {
-            Self::None | Self::KillOnRequest { .. } | Self::KillInFlight { .. } => None,
+            Self::None
+            | Self::KillOnRequest { .. }
+            | Self::KillInFlight { .. }
+            | Self::Starve { .. } => None,
             Self::KillBefore(aim) | Self::KillAfter(aim) | Self::Refuse { aim, .. } => Some(*aim),
         }
     }
@@ -54,7 +66,10 @@ impl Hook {
         command.args(["-f", "-y", "-e", "signal=none", "-s", "1000000", "-o"]);
         command.arg(log).arg("-e").arg(format!("trace={CALLS}"));
         let strike = match self {
-            Self::None | Self::KillOnRequest { .. } | Self::KillInFlight { .. } => String::new(),
+            Self::None
+            | Self::KillOnRequest { .. }
+            | Self::KillInFlight { .. }
+            | Self::Starve { .. } => String::new(),
             Self::KillBefore(_) => "signal=KILL".to_owned(),
             Self::KillAfter(_) => format!("delay_exit={HOLD_MICROSECONDS}"),
             Self::Refuse { error, .. } => format!("error={error}"),
@@ -69,10 +84,20 @@ impl Hook {
         command
     }
 
+    /// What stands between `strace` and the program.
+    pub(crate) fn wrapper(&self) -> Vec<String> {
+        let Self::Starve { resource, limit } = self else { return Vec::new() };
+        let limit = match resource {
+            Resource::Descriptors => format!("--nofile={limit}"),
+            Resource::Mebibytes => format!("--as={}", limit << 20),
+        };
+        vec!["prlimit".to_owned(), limit]
+    }
+
     /// Whether the log shows what the hook waits for.
     pub(crate) fn is_due(&self, log: &str) -> bool {
         match self {
-            Self::None | Self::KillBefore(_) | Self::Refuse { .. } => false,
+            Self::None | Self::KillBefore(_) | Self::Refuse { .. } | Self::Starve { .. } => false,
             Self::KillAfter(_) => log.contains("(DELAYED)"),
             Self::KillOnRequest { nth } => {
                 let sent = |event: &&Event| matches!(event, Event::Sent { .. });

@@ -20,12 +20,13 @@ mod oracle;
 mod refused;
 mod scene;
 mod signed;
+mod starved;
 mod toll;
 mod trace;
 mod verdict;
 
 use campaign::{Point, run};
-use hook::{Hook, can_inject};
+use hook::{Hook, Resource, can_inject};
 use host::can_attach;
 use killed::{Side, Unsynced, opener, writer};
 use refused::End;
@@ -99,6 +100,20 @@ fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
     assert_eq!(table.unreached(), 0, "every place of the sample is one a run comes to");
 }
 
+#[test]
+fn n15_without_descriptors_or_memory_it_fails_closed_and_the_next_run_gets_it_done() {
+    if let Err(why) = can_inject() {
+        eprintln!("skipped: strace cannot be used here ({why})");
+        return;
+    }
+    let mut points = vec![starved::point(Resource::Mebibytes, 16)];
+    points.extend([3, 8, 12].map(|limit| starved::point(Resource::Descriptors, limit)));
+    let table = run(points, 4);
+    eprintln!("{}", table.render());
+    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
+    assert_eq!(table.unreached(), 0, "each of these is too little");
+}
+
 /// The crash falls between the unprotect and the destroy. It is settled by the rules of a lost answer, which takes a
 /// minute.
 #[test]
@@ -156,11 +171,14 @@ fn the_whole_loop() {
     if chosen("signed") {
         points.extend(signed::points());
     }
+    if chosen("starve") {
+        points.extend(starved::points());
+    }
     let only = std::env::var("EVENKEEL_CRASH_ONLY").unwrap_or_default();
     points.retain(|point| format!("{}, {}", point.row, point.name).contains(&only));
     assert!(
         !points.is_empty(),
-        "there is no part {part:?} with {only:?}: all, kill, refuse, full or signed"
+        "there is no part {part:?} with {only:?}: all, kill, refuse, full, signed or starve"
     );
     let table = run(points, parallel);
     eprintln!("\n{}", table.render());

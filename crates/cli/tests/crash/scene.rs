@@ -185,6 +185,7 @@ impl Scene {
             command.arg("--seccomp-bpf");
         }
         command
+            .args(hook.wrapper())
             .arg(env!("CARGO_BIN_EXE_evenkeel"))
             .args(["apply", "-y", "--state"])
             .arg(&self.state);
