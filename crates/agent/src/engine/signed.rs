@@ -7,7 +7,8 @@
 //!                                    and a protection that was taken off is given back
 //! ```
 //!
-//! Nothing here is tried again: who wants it again signs again.
+//! Nothing here is tried again: who wants it again signs again. Between two requests minutes may pass, so each leaves
+//! upon a last look with the turn in hand: not frozen, unlocked, and by both legs of identity still the same guest.
 
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::{OpEvent, Operation, Request, Upid};
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
+use evenkeel_core::sign::Found;
 use tokio::time::Instant;
 
 use super::approvals::note_refusal;
@@ -27,6 +29,7 @@ use super::execute::{Told, follow, send, started};
 use super::gate::signed::{SignedOrder, clear_protection, clear_signed};
 use super::gate::{Act, Cleared};
 use super::report::{End, OpReport};
+use super::sameness::{Anchor, found};
 use super::settle::{load, settle, why};
 use super::{Hands, Progress, pending};
 use crate::journal::{Kept, Record, Subject};
@@ -45,6 +48,12 @@ const SHOWS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The pause between two looks.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
+
+/// Why a step is not taken.
+const GOES_DOWN: &str = "the agent goes down";
+const ANOTHER: &str = "another guest has the number now";
+const NOT_READY: &str =
+    "the guest is not stopped and bare: it runs, is locked, protected, or a change waits";
 
 /// Carries out one approved act.
 pub(super) async fn run(
@@ -109,7 +118,7 @@ async fn act(
         Act::Destroy(destroy) => {
             let destroy = *destroy;
             drop(permit);
-            prepare_and_destroy(hands, op, &cleared, destroy, turn).await?
+            prepare_and_destroy(hands, op, (&cleared, &order.anchor), destroy, turn).await?
         }
         Act::SetConfig(_)
         | Act::Resize { .. }
@@ -134,7 +143,7 @@ fn refused(refusal: &Refusal) -> End {
 async fn prepare_and_destroy(
     hands: &Hands,
     op: OperationId,
-    cleared: &Cleared,
+    (cleared, since): (&Cleared, &Anchor),
     destroy: Destroy,
     turn: &mut Turn,
 ) -> Result<End, Fatal> {
@@ -142,8 +151,11 @@ async fn prepare_and_destroy(
     let mut first = true;
     if destroy.stop {
         let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
+            return abandon(hands, op, GOES_DOWN).await;
         };
+        if let Err(why) = last_look(hands, cleared, since, |_| true).await? {
+            return abandon(hands, op, &why).await;
+        }
         let answer = hands.client.writes(cleared).stop(guest).await.map(Taken::Task);
         drop(permit);
         first = false;
@@ -151,43 +163,81 @@ async fn prepare_and_destroy(
             return Ok(end);
         }
     }
-    let ready = |fresh: &Guest| {
-        let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
-        !waits && fresh.power == Power::Stopped
-    };
-    let fresh = match seen(hands, cleared, ready).await {
-        Ok(fresh) => fresh,
-        Err(why) => return abandon(hands, op, &why).await,
-    };
     if destroy.unprotect {
+        if let Err(why) = seen(hands, cleared, ready).await {
+            return abandon(hands, op, &why).await;
+        }
         let Some(permit) = turn.take().await else {
-            return abandon(hands, op, "the agent goes down").await;
+            return abandon(hands, op, GOES_DOWN).await;
+        };
+        let change = match last_look(hands, cleared, since, ready).await? {
+            Ok(fresh) => unprotect(&fresh),
+            Err(why) => return abandon(hands, op, &why).await,
+        };
+        let Some(change) = change else {
+            return abandon(hands, op, "Proxmox gave no digest of its configuration").await;
         };
         if !std::mem::take(&mut first) {
             begin_next(hands, op, Request::Unprotect).await?;
         }
-        let answer = match unprotect(&fresh) {
-            Some(change) => hands.client.writes(cleared).set_config(guest, change).await,
-            None => return abandon(hands, op, "Proxmox gave no digest of its configuration").await,
-        };
+        let answer = hands.client.writes(cleared).set_config(guest, change).await;
         drop(permit);
         if let Some(end) = prepared(hands, op, answer).await? {
             return Ok(end);
         }
     }
-    let bare = |fresh: &Guest| ready(fresh) && !Destroy::of(fresh).unprotect;
     if let Err(why) = seen(hands, cleared, bare).await {
         return abandon(hands, op, &why).await;
     }
     let Some(permit) = turn.take().await else {
-        return abandon(hands, op, "the agent goes down").await;
+        return abandon(hands, op, GOES_DOWN).await;
     };
+    if let Err(why) = last_look(hands, cleared, since, bare).await? {
+        return abandon(hands, op, &why).await;
+    }
     if !first {
         begin_next(hands, op, Request::Act).await?;
     }
     let answer = send(hands, cleared).await;
     drop(permit);
     Ok(follow(hands, op, answer).await?.0)
+}
+
+/// Down, with nothing that waits for a restart.
+fn ready(fresh: &Guest) -> bool {
+    let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
+    !waits && fresh.power == Power::Stopped
+}
+
+/// And without protection.
+fn bare(fresh: &Guest) -> bool {
+    ready(fresh) && !Destroy::of(fresh).unprotect
+}
+
+/// The guest directly before a request leaves; in words why it must not. Who froze the host or took the number since
+/// the last request is heard here.
+async fn last_look(
+    hands: &Hands,
+    cleared: &Cleared,
+    since: &Anchor,
+    ready: impl Fn(&Guest) -> bool,
+) -> Result<Result<Guest, String>, Fatal> {
+    if (hands.frozen)() {
+        return Ok(Err("this host was frozen meanwhile".to_owned()));
+    }
+    let fresh = match observe_guest(&hands.client, cleared.guest()).await {
+        Ok(fresh) => fresh,
+        Err(error) => return Ok(Err(error.to_string())),
+    };
+    match found(hands, &fresh, since).await? {
+        Found::Guest { identity, .. } if Some(identity) == cleared.identity() => {}
+        Found::Guest { .. } | Found::Free => return Ok(Err(ANOTHER.to_owned())),
+        Found::Unproven { why } => return Ok(Err(why)),
+    }
+    if fresh.lock.is_some() || !ready(&fresh) {
+        return Ok(Err(NOT_READY.to_owned()));
+    }
+    Ok(Ok(fresh))
 }
 
 fn unprotect(fresh: &Guest) -> Option<ConfigChange> {
@@ -238,20 +288,20 @@ async fn has_ended(hands: &Hands, upid: &Upid) -> bool {
     false
 }
 
-/// The guest once it is as it must be, still the same one, and unlocked.
+/// Waits until the guest is as it must be, still the same one, and unlocked.
 async fn seen(
     hands: &Hands,
     cleared: &Cleared,
     ready: impl Fn(&Guest) -> bool,
-) -> Result<Guest, String> {
+) -> Result<(), String> {
     let deadline = Instant::now() + SHOWS_WITHIN;
     loop {
         let why = match observe_guest(&hands.client, cleared.guest()).await {
             Ok(fresh) if identity(&fresh).ok() != cleared.identity() => {
-                return Err("another guest has the number now".to_owned());
+                return Err(ANOTHER.to_owned());
             }
-            Ok(fresh) if ready(&fresh) && fresh.lock.is_none() => return Ok(fresh),
-            Ok(_) => "the guest is not stopped and bare: it runs, is locked, protected, or a change waits".to_owned(),
+            Ok(fresh) if ready(&fresh) && fresh.lock.is_none() => return Ok(()),
+            Ok(_) => NOT_READY.to_owned(),
             Err(error) => error.to_string(),
         };
         if Instant::now() >= deadline {
@@ -307,6 +357,10 @@ pub(super) async fn give_back_protection(
     let Some(permit) = turn.take().await else {
         return Ok(());
     };
+    // Of a host that is frozen nothing is changed, not even for the better.
+    if (hands.frozen)() {
+        return Ok(());
+    }
     let Ok(fresh) = observe_guest(&hands.client, owed.intent.guest).await else {
         // The next pass tries again.
         return Ok(());

@@ -1,6 +1,7 @@
 //! What the node does not say for certain is no reason to act, and what cannot be recorded is not done.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use evenkeel_agent::engine::End;
 use evenkeel_agent::journal::Fault;
@@ -227,4 +228,102 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
         assert_eq!(reason, expected);
         assert_eq!(writes(&rig, "lxc/102"), Vec::<String>::new());
     }
+}
+
+/// What happens to a signed destroy of lxc/102, which runs and is protected, if something happens once its stop has
+/// left: how it ended.
+async fn after_its_stop(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> End {
+    let other: GuestId = "lxc/102".parse().unwrap();
+    let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
+    rig.node.with(|sim| sim.happen(Event::Edit { guest: other, set }));
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    let life = rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let human = async {
+            while count(rig, "lxc/102", "POST stop") == 0 {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            happens(rig).await;
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            report = ended(engine, accepted) => Ok(report.end),
+            () = human => unreachable!("a person who waits for ever"),
+        }
+    });
+    life.await.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_host_that_is_frozen_between_two_requests_of_a_destroy_sends_no_more() {
+    let rig = rig().await;
+    let end = after_its_stop(&rig, async |rig| rig.frozen.store(true, Ordering::Relaxed)).await;
+    assert!(matches!(end, End::Failed { .. }), "{end:?}");
+    assert_eq!(writes(&rig, "lxc/102")[1..], ["POST stop"], "nothing after the stop");
+    assert!(exists(&rig, "lxc/102") && protected(&rig, "lxc/102"));
+}
+
+/// Frozen after the protection was taken off: it is given back, but not before the host is thawed.
+#[tokio::test(start_paused = true)]
+async fn a_protection_is_not_given_back_while_the_host_is_frozen() {
+    let rig = rig().await;
+    // Somebody must be able to step in between.
+    rig.node.with(|sim| sim.inject(Effect::Latency { ms: 20 }.on("/lxc/102/pending")));
+    let end = after_its_stop(&rig, async |rig| {
+        while count(rig, "lxc/102", "PUT config") == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        rig.frozen.store(true, Ordering::Relaxed);
+    })
+    .await;
+    assert!(matches!(end, End::Failed { .. }), "{end:?}");
+    assert_eq!(count(&rig, "lxc/102", "DELETE 102"), 0);
+    assert_eq!(count(&rig, "lxc/102", "PUT config"), 1, "frozen");
+    afterwards(&rig, &desired("")).await;
+    assert_eq!(count(&rig, "lxc/102", "PUT config"), 1, "frozen through passes and a restart");
+    rig.frozen.store(false, Ordering::Relaxed);
+    afterwards(&rig, &desired("")).await;
+    assert!(protected(&rig, "lxc/102"));
+}
+
+/// Somebody destroys the container while it goes down for us, and makes one that looks the same.
+#[tokio::test(start_paused = true)]
+async fn p15_a_container_made_again_between_two_requests_of_a_destroy_is_another() {
+    let rig = rig().await;
+    let other: GuestId = "lxc/102".parse().unwrap();
+    let end = after_its_stop(&rig, async |rig| {
+        // The agent's next look takes its time.
+        let slow = Effect::Latency { ms: 30_000 };
+        rig.node.with(|sim| sim.inject(slow.on("/lxc/102/status/current")));
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        let copy = rig.node.with(|sim| sim.world.guest(other).unwrap().clone());
+        let set = BTreeMap::from([("protection".to_owned(), None)]);
+        rig.node.with(|sim| {
+            sim.happen(Event::Power { guest: other, running: false });
+            sim.happen(Event::Edit { guest: other, set });
+        });
+        let (name, secret, _) = evenkeel_sim::TOKENS[2];
+        let path = "/api2/json/nodes/pve1/lxc/102";
+        let request =
+            evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
+        rig.node.send(request).await;
+        while exists(rig, "lxc/102") {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        rig.node.with(|sim| {
+            sim.world.put_guest(other, copy.config, evenkeel_sim::Power::Stopped);
+        });
+    })
+    .await;
+    assert!(matches!(end, End::Failed { .. }), "{end:?}");
+    let ours = rig.node.with(|sim| {
+        let ours = |record: &&evenkeel_sim::Record| {
+            record.method == "DELETE" && record.user.as_deref() == Some(evenkeel_sim::TOKENS[0].0)
+        };
+        sim.records().iter().filter(ours).count()
+    });
+    assert_eq!(ours, 0, "nothing was destroyed for the one that was signed for");
+    assert!(exists(&rig, "lxc/102"));
 }
