@@ -306,8 +306,7 @@ async fn p15_a_container_made_again_between_two_requests_of_a_destroy_is_another
         });
         let (name, secret, _) = evenkeel_sim::TOKENS[2];
         let path = "/api2/json/nodes/pve1/lxc/102";
-        let request =
-            evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
+        let request = evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
         rig.node.send(request).await;
         while exists(rig, "lxc/102") {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
