@@ -284,7 +284,7 @@ async fn request(
     if let Some((id, _)) = known.iter().find(|(_, (item, _))| wanted.is(item, version)) {
         return Ok(Ok(*id));
     }
-    pending::raise(hands, court, &wanted, &guest, RaisedBy::Request).await
+    pending::raise(hands, court, &wanted, RaisedBy::Request).await
 }
 
 /// Every parameter spelled out: an operator signs no default.
