@@ -19,17 +19,17 @@ use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::{OpEvent, Operation, Request, Upid};
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::Found;
+use evenkeel_core::sign::{Expected, Found};
 use tokio::time::Instant;
 
 use super::approvals::note_refusal;
 use super::court::Court;
 use super::error::Fatal;
 use super::execute::{Told, follow, send, started};
-use super::gate::signed::{SignedOrder, clear_protection, clear_signed};
+use super::gate::signed::{Held, SignedOrder, clear_protection, clear_signed};
 use super::gate::{Act, Cleared};
 use super::report::{End, OpReport};
-use super::sameness::{Anchor, found};
+use super::sameness::found;
 use super::settle::{load, settle, why};
 use super::{Hands, Progress, pending};
 use crate::journal::{Kept, Record, Subject};
@@ -107,18 +107,19 @@ async fn act(
             return Ok((refused(&refusal), false));
         }
     };
-    if let Err(error) = hands.begin(started(hands, op, &held.cleared)).await? {
+    let Held { cleared, authority } = held;
+    if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
         return Ok((End::Failed { why: format!("{error}; nothing was sent") }, false));
     }
-    // The decision is on disk: from here on the signers may change.
-    let cleared = held.cleared;
+    // The decision is on disk: from here on the signers may change, and others are judged.
+    drop(authority);
     pending::end(hands, order.id).await?;
     hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let end = match cleared.act() {
         Act::Destroy(destroy) => {
             let destroy = *destroy;
             drop(permit);
-            prepare_and_destroy(hands, op, (&cleared, &order.anchor), destroy, turn).await?
+            prepare_and_destroy(hands, op, (&cleared, order), destroy, turn).await?
         }
         Act::SetConfig(_)
         | Act::Resize { .. }
@@ -143,7 +144,7 @@ fn refused(refusal: &Refusal) -> End {
 async fn prepare_and_destroy(
     hands: &Hands,
     op: OperationId,
-    (cleared, since): (&Cleared, &Anchor),
+    (cleared, order): (&Cleared, &SignedOrder),
     destroy: Destroy,
     turn: &mut Turn,
 ) -> Result<End, Fatal> {
@@ -153,7 +154,7 @@ async fn prepare_and_destroy(
         let Some(permit) = turn.take().await else {
             return abandon(hands, op, GOES_DOWN).await;
         };
-        if let Err(why) = last_look(hands, cleared, since, |_| true).await? {
+        if let Err(why) = last_look(hands, cleared, order, first, |_| true).await? {
             return abandon(hands, op, &why).await;
         }
         let answer = hands.client.writes(cleared).stop(guest).await.map(Taken::Task);
@@ -170,7 +171,7 @@ async fn prepare_and_destroy(
         let Some(permit) = turn.take().await else {
             return abandon(hands, op, GOES_DOWN).await;
         };
-        let change = match last_look(hands, cleared, since, ready).await? {
+        let change = match last_look(hands, cleared, order, first, ready).await? {
             Ok(fresh) => unprotect(&fresh),
             Err(why) => return abandon(hands, op, &why).await,
         };
@@ -192,7 +193,7 @@ async fn prepare_and_destroy(
     let Some(permit) = turn.take().await else {
         return abandon(hands, op, GOES_DOWN).await;
     };
-    if let Err(why) = last_look(hands, cleared, since, bare).await? {
+    if let Err(why) = last_look(hands, cleared, order, first, bare).await? {
         return abandon(hands, op, &why).await;
     }
     if !first {
@@ -215,11 +216,13 @@ fn bare(fresh: &Guest) -> bool {
 }
 
 /// The guest directly before a request leaves; in words why it must not. Who froze the host or took the number since
-/// the last request is heard here.
+/// the last request is heard here. Before the first request nothing of ours has changed the guest, so its configuration
+/// is the one that was signed for; after it only who it is counts.
 async fn last_look(
     hands: &Hands,
     cleared: &Cleared,
-    since: &Anchor,
+    order: &SignedOrder,
+    first: bool,
     ready: impl Fn(&Guest) -> bool,
 ) -> Result<Result<Guest, String>, Fatal> {
     if (hands.frozen)() {
@@ -229,7 +232,10 @@ async fn last_look(
         Ok(fresh) => fresh,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    match found(hands, &fresh, since).await? {
+    match found(hands, &fresh, &order.anchor).await? {
+        found @ Found::Guest { .. } if first && !is_expected(&order.item.expected, &found) => {
+            return Ok(Err("it was changed after it was signed".to_owned()));
+        }
         Found::Guest { identity, .. } if Some(identity) == cleared.identity() => {}
         Found::Guest { .. } | Found::Free => return Ok(Err(ANOTHER.to_owned())),
         Found::Unproven { why } => return Ok(Err(why)),
@@ -238,6 +244,15 @@ async fn last_look(
         return Ok(Err(NOT_READY.to_owned()));
     }
     Ok(Ok(fresh))
+}
+
+fn is_expected(expected: &Expected, found: &Found) -> bool {
+    match (expected, found) {
+        (Expected::Guest { identity, digest }, Found::Guest { identity: live, digest: now }) => {
+            (identity, digest) == (live, now)
+        }
+        (Expected::Guest { .. } | Expected::Free, _) => false,
+    }
 }
 
 fn unprotect(fresh: &Guest) -> Option<ConfigChange> {

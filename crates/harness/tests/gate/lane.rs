@@ -125,6 +125,41 @@ async fn g23_the_hosts_own_budget_stops_even_what_is_signed() {
     assert_eq!(held_after(&rig, async |_| {}).await, ReasonCode::Budget);
 }
 
+/// Two lanes judge at the same time, and there is room for one.
+#[tokio::test(start_paused = true)]
+async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
+    let mut rig = rig().await;
+    rig.court.as_mut().unwrap().policy.destructive_per_day = 1;
+    let both = desired(
+        "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
+    );
+    rig.live(async |engine| {
+        pass(engine, &both).await?;
+        let items = engine.pending().await?;
+        assert_eq!(items.len(), 2);
+        for (nonce, (item, _)) in (7..).zip(items.values()) {
+            let approval = anna().approve(item, nonce, now(&rig));
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        }
+        let mut held = 0;
+        for _ in 0..2 {
+            if let evenkeel_agent::engine::Event::Op(report) = engine.work().await?
+                && let End::Held { reason, .. } = report.end
+            {
+                assert_eq!(reason, ReasonCode::Budget);
+                held += 1;
+            }
+        }
+        assert_eq!(held, 1);
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert!(exists(&rig, "lxc/100") || exists(&rig, "qemu/101"), "one of them is still there");
+}
+
 #[tokio::test(start_paused = true)]
 async fn g26_an_item_that_ended_is_not_executed_later() {
     let rig = rig().await;
