@@ -99,7 +99,7 @@ impl Run {
         }
         match self.dice.below(8) {
             0 | 1 => {
-                let guest = *self.dice.pick(&self.guests);
+                let guest = self.some_guest();
                 self.reuse(guest);
             }
             2 => self.change_signers(commands),
@@ -153,10 +153,11 @@ impl Run {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let Some(office) = &mut self.office else { return };
         let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, twist);
+        self.signed_guest = Some(item.guest);
         self.note(|| {
             format!("somebody signs {} of {} ({twist:?}) as {paper}", item.op, item.guest)
         });
-        if self.dice.percent(85) {
+        if self.dice.percent(75) {
             for _ in 0..*self.dice.pick(&[1, 1, 1, 3]) {
                 self.hand_in(commands, paper);
             }
@@ -176,7 +177,9 @@ impl Run {
     fn hand_in_old(&mut self, commands: &UnboundedSender<Command>) {
         let made = self.office.as_ref().map_or(0, |office| office.papers.len() as u64);
         for _ in 0..self.dice.between(1, 4).min(made) {
-            let paper = usize::try_from(self.dice.below(made)).unwrap_or(0);
+            // Mostly one of the last: most things change soon.
+            let oldest = if self.dice.percent(60) { made.saturating_sub(6) } else { 0 };
+            let paper = usize::try_from(self.dice.between(oldest, made - 1)).unwrap_or(0);
             self.hand_in(commands, paper);
         }
     }
@@ -226,8 +229,14 @@ impl Run {
         self.rig.ambient.set_off(ahead_s);
     }
 
+    /// Any guest; rather the one that somebody signed for.
+    fn some_guest(&mut self) -> GuestId {
+        let any = *self.dice.pick(&self.guests);
+        self.signed_guest.filter(|_| self.dice.percent(60)).unwrap_or(any)
+    }
+
     fn work_on_the_node(&mut self) {
-        let guest = *self.dice.pick(&self.guests);
+        let guest = self.some_guest();
         match self.dice.below(10) {
             0 | 1 => self.reuse(guest),
             2..=8 => {

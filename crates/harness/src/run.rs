@@ -66,6 +66,8 @@ pub(crate) struct Run {
     pub(crate) first_files: Vec<(GuestId, Config)>,
     /// Who may sign, if the host trusts anybody.
     pub(crate) office: Option<Office>,
+    /// Whom somebody signed for last.
+    pub(crate) signed_guest: Option<GuestId>,
     /// Papers of it that the agent took, or refused for good.
     pub(crate) accepted: BTreeSet<usize>,
     /// A call of the disk that goes wrong.
@@ -143,6 +145,7 @@ impl Run {
             guests: first_files.iter().map(|(guest, _)| *guest).collect(),
             first_files,
             office: None,
+            signed_guest: None,
             accepted: BTreeSet::new(),
             armed: None,
             is_full: false,

@@ -56,7 +56,7 @@ impl Weather {
             3 => (None, Some(format!("/{guest}/status/current"))),
             4 => (None, Some("/content".to_owned())),
             5 => (Some("PUT".to_owned()), None),
-            6 => (Some("POST".to_owned()), None),
+            6 => (Some((*dice.pick(&["POST", "DELETE"])).to_owned()), None),
             _ => (Some((*dice.pick(&["PUT", "POST"])).to_owned()), Some(format!("/{guest}/"))),
         };
         // A task is known by its UPID alone.
@@ -184,7 +184,7 @@ impl Weather {
     ) -> String {
         let base = format!("/api2/json/nodes/pve1/{guest}");
         let name = format!("s{}", dice.below(3));
-        let request = match dice.below(8) {
+        let request = match dice.below(10) {
             0 | 1 => {
                 let path = format!("{base}/snapshot");
                 Request::new("POST", &path).form(&[("snapname", &name)])
@@ -211,6 +211,7 @@ impl Weather {
             }
             _ => {
                 let found = node.with(|sim| {
+                    sim.happen(Event::Power { guest, running: false });
                     let found = sim.world.guest(guest)?.clone();
                     Some((found, sim.records().len()))
                 });
