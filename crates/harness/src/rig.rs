@@ -118,6 +118,7 @@ impl Rig {
             authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
             policy: Policy::default(),
+            docket: Arc::default(),
         });
         self
     }

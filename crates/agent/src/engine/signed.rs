@@ -107,12 +107,12 @@ async fn act(
             return Ok((refused(&refusal), false));
         }
     };
-    let Held { cleared, authority } = held;
+    let Held { cleared, authority, docket } = held;
     if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
         return Ok((End::Failed { why: format!("{error}; nothing was sent") }, false));
     }
     // The decision is on disk: from here on the signers may change, and others are judged.
-    drop(authority);
+    drop((authority, docket));
     pending::end(hands, order.id).await?;
     hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let end = match cleared.act() {

@@ -17,7 +17,7 @@ use evenkeel_core::sign::{
     self, Approved, Decision, Envelope, PendingId, PendingItem, Statement, authorise,
 };
 use serde_json::{Value, json};
-use tokio::sync::RwLockWriteGuard;
+use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use super::{Act, Cleared};
 use crate::authority::Authority;
@@ -45,7 +45,8 @@ pub(in crate::engine) struct SignedOrder {
 /// What the gate let through, with the signers it was judged by held fast; nobody else is judged meanwhile.
 pub(in crate::engine) struct Held<'c> {
     pub(in crate::engine) cleared: Cleared,
-    pub(in crate::engine) authority: RwLockWriteGuard<'c, Authority>,
+    pub(in crate::engine) authority: RwLockReadGuard<'c, Authority>,
+    pub(in crate::engine) docket: MutexGuard<'c, ()>,
 }
 
 /// Judges a signed act now.
@@ -72,8 +73,8 @@ pub(in crate::engine) async fn clear_signed<'c>(
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
     let found = found(hands, &fresh, &order.anchor).await?;
-    // To write, although nothing is: lanes that judge side by side would each find room for one more act.
-    let authority = court.authority.write().await;
+    let docket = court.docket.lock().await;
+    let authority = court.authority.read().await;
     let Some(signers) = authority.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
     };
@@ -104,7 +105,7 @@ pub(in crate::engine) async fn clear_signed<'c>(
         return Ok(Err(refusal));
     }
     match cleared(order, &fresh, &approved) {
-        Ok(cleared) => Ok(Ok(Held { cleared, authority })),
+        Ok(cleared) => Ok(Ok(Held { cleared, authority, docket })),
         Err(refusal) => Ok(Err(refusal)),
     }
 }
