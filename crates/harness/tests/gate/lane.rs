@@ -66,6 +66,35 @@ async fn g14_p15_a_container_made_again_with_the_same_configuration_is_another()
     assert_eq!(reason, ReasonCode::IdentityUnproven);
 }
 
+/// The number is taken by one that looks the same, and an item is raised for it: the old signature is not for that one.
+#[tokio::test(start_paused = true)]
+async fn p15_an_approval_is_not_for_an_item_that_was_raised_after_it() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.node.with(|sim| sim.happen(Event::Power { guest: guest(), running: false }));
+    let reason = rig
+        .live(async |engine| {
+            pass(engine, &absent).await?;
+            let approval = anna().approve(&item(engine).await, 7, now(&rig));
+            let copy = rig.node.with(|sim| sim.world.guest(guest()).unwrap().clone());
+            foreign(&rig, "DELETE", "lxc/100", &[]).await;
+            pass(engine, &absent).await?;
+            assert!(engine.pending().await?.is_empty(), "nobody is there to be destroyed");
+            rig.node.with(|sim| sim.world.put_guest(guest(), copy.config, copy.power));
+            rig.node.with(evenkeel_sim::Simulator::clear_records);
+            pass(engine, &absent).await?;
+            assert_eq!(engine.pending().await?.len(), 1, "the new one waits");
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
+            Ok(refusal.reason)
+        })
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(reason, ReasonCode::Stale);
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn p14_a_task_list_that_forgot_proves_nothing() {
     let rig = rig().await;
