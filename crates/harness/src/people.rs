@@ -252,6 +252,10 @@ impl Run {
     }
 
     fn reuse(&mut self, guest: GuestId) {
+        // A number that is free is taken by nobody here.
+        if self.rig.node.with(|sim| sim.world.guest(guest).is_none()) {
+            return;
+        }
         self.note(|| format!("another guest takes the number of {guest}"));
         self.rig.node.with(|sim| sim.happen(Event::Reuse { guest }));
         self.oracle.reborn(guest);

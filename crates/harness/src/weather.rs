@@ -262,6 +262,7 @@ impl Weather {
                     clear_volumes(&mut sim.world, copy.id);
                     sim.world.put_guest(copy.id, copy.config.clone(), Power::Stopped);
                     oracle.reborn(copy.id);
+                    oracle.tell(sim.now_ms(), || format!("{} is there again", copy.id));
                 }
                 works
             });

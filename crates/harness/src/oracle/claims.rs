@@ -297,7 +297,8 @@ impl Inner {
         }
         let meant = self.claims.items.get(&claim.item).copied().flatten();
         if meant.is_some_and(|meant| !read.births.contains(&meant)) {
-            return Err("(12) another guest has the number than was signed for".to_owned());
+            let (was, is) = (meant.unwrap_or(0), read.births);
+            return Err(format!("(12) guest {was} of the number was signed for, {is:?} has it"));
         }
         if op.stage == "act" && !self.claims.acted.insert(op.nonce.clone()) {
             return Err("(4) this nonce led to an act before".to_owned());
