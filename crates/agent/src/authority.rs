@@ -74,10 +74,21 @@ impl Authority {
         host: HostBinding,
         state: &State,
     ) -> Result<Self, AuthorityError> {
+        match trust_file.map(file::read).transpose()?.flatten() {
+            Some((path, first)) => Self::on(first, path, host, state),
+            // A chain nobody stands on must be readable all the same, or it is damage.
+            None => Chain::read(state).map(|_| Self::nobody(host)),
+        }
+    }
+
+    /// The same on a first link that was read already; `path` is where, for people.
+    pub fn on(
+        first: Trust,
+        path: String,
+        host: HostBinding,
+        state: &State,
+    ) -> Result<Self, AuthorityError> {
         let chain = Chain::read(state)?;
-        let Some((path, first)) = trust_file.map(file::read).transpose()?.flatten() else {
-            return Ok(Self::nobody(host));
-        };
         let owed = match chain.base() {
             Some(base) if base.head != first.head() => {
                 let newest = chain.newest().unwrap_or(base.version);

@@ -133,6 +133,7 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
         seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
         policy,
+        docket: Arc::default(),
     };
     let hands = Hands {
         client: client.clone(),

@@ -13,6 +13,7 @@ pub(crate) enum Call {
     Status(GuestId),
     Pending(GuestId),
     Content,
+    Tasks,
     OtherRead,
     Write,
 }
@@ -37,32 +38,76 @@ pub(crate) fn read_call(target: &str) -> Call {
         Some(guest) if path.ends_with("/status/current") => Call::Status(guest),
         Some(guest) if path.ends_with("/pending") => Call::Pending(guest),
         _ if path.ends_with("/content") => Call::Content,
+        None if path.ends_with("/tasks") => Call::Tasks,
         Some(_) | None => Call::OtherRead,
+    }
+}
+
+/// What only a signature allows.
+pub(crate) fn needs_signature(write: &Write) -> bool {
+    let lifts = write.params.get("protection").is_some_and(|on| on != "1");
+    let deletes = write.params.get("delete").is_some_and(|list| list.contains("protection"));
+    match write.kind {
+        ActionKind::SetConfig => lifts || deletes,
+        ActionKind::Destroy
+        | ActionKind::Rollback
+        | ActionKind::DeleteSnapshot
+        | ActionKind::DeleteVolume => true,
+        // Whether these are declared is asked elsewhere; `write_of` knows no others.
+        ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => false,
     }
 }
 
 /// The kinds this engine may send, by method and path; none for everything else.
 pub(crate) fn write_of(request: &Request) -> Option<Write> {
     let target = request.target();
-    let guest = guest_of(&target)?;
-    let (_, call) = target.rsplit_once(&format!("/{guest}/"))?;
-    let kind = match (request.method().as_str(), call) {
-        ("PUT" | "POST", "config") => ActionKind::SetConfig,
-        ("PUT", "resize") => ActionKind::Resize,
-        ("POST", "status/start") => ActionKind::Start,
-        ("POST", "status/shutdown") => ActionKind::Shutdown,
-        ("POST", "status/stop") => ActionKind::Stop,
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let guest = guest_of(path)?;
+    let (_, call) = path.split_once(&format!("/{guest}"))?;
+    let words: Vec<&str> = call.split('/').skip(1).collect();
+    let body = request.body();
+    let mut params = pairs(body.as_deref().unwrap_or(query));
+    let mut kind = match (request.method().as_str(), words.as_slice()) {
+        ("PUT" | "POST", ["config"]) => ActionKind::SetConfig,
+        ("PUT", ["resize"]) => ActionKind::Resize,
+        ("POST", ["status", "start"]) => ActionKind::Start,
+        ("POST", ["status", "shutdown"]) => ActionKind::Shutdown,
+        ("POST", ["status", "stop"]) => ActionKind::Stop,
+        ("DELETE", []) => ActionKind::Destroy,
+        ("POST", ["snapshot", name, "rollback"]) => {
+            params.insert("snapname".to_owned(), decoded(name));
+            ActionKind::Rollback
+        }
+        ("DELETE", ["snapshot", name]) => {
+            params.insert("snapname".to_owned(), decoded(name));
+            ActionKind::DeleteSnapshot
+        }
         _ => return None,
     };
-    let body = request.body()?;
-    let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-    let pairs = body.split('&').filter_map(|pair| pair.split_once('='));
-    let params: BTreeMap<String, String> =
-        pairs.map(|(key, value)| (text(key), text(value))).collect();
-    let destroys = |key: &str| matches!(key, "skiplock" | "force");
-    let takes = params.get("delete").is_some_and(|list| list.contains("unused"));
-    if takes || params.keys().any(|key| destroys(key)) {
-        return None;
+    if params.get("delete").is_some_and(|list| list.contains("unused")) {
+        kind = ActionKind::DeleteVolume;
     }
-    Some(Write { guest, kind, params })
+    let forces = |key: &str| matches!(key, "skiplock" | "force");
+    (!params.keys().any(|key| forces(key))).then_some(Write { guest, kind, params })
+}
+
+fn pairs(text: &str) -> BTreeMap<String, String> {
+    let pairs = text.split('&').filter_map(|pair| pair.split_once('='));
+    pairs.map(|(key, value)| (decoded(key), decoded(value))).collect()
+}
+
+fn decoded(part: &str) -> String {
+    percent_decode_str(part).decode_utf8_lossy().into_owned()
 }

@@ -1,16 +1,19 @@
 //! The agent's daemon in a run: takes commands, drives the engine, and puts what it is told on a desk for the run
 //! to see.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, PassError};
+use evenkeel_agent::authority::Authority;
+use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, PassError, Submitted};
 use evenkeel_agent::journal::Record;
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::id::OperationId;
+use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
+use evenkeel_core::sign::Trust;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::rig::Rig;
@@ -22,6 +25,10 @@ pub(crate) enum Command {
     Pass,
     /// An operator closes an operation of unknown outcome.
     Resolve(OperationId),
+    /// Somebody hands in an envelope; the number is the run's.
+    Deliver(usize, Arc<str>),
+    /// Somebody asks for an act that nobody declared.
+    Ask(ActionKind, GuestId, BTreeMap<String, String>),
     /// SIGTERM, with so much time.
     ShutDown(Duration),
 }
@@ -39,6 +46,12 @@ struct Papers {
     unknown: BTreeSet<OperationId>,
     reports: Vec<OpReport>,
     sleep_first: Duration,
+    /// Root's trust file, if the host has one.
+    founders: Option<Trust>,
+    /// What was said to each envelope.
+    answers: Vec<(usize, Submitted)>,
+    /// Why the signers could not be read from the journal.
+    trouble: Option<String>,
 }
 
 impl Desk {
@@ -51,6 +64,21 @@ impl Desk {
         (papers.plan, papers.idle) = (None, false);
         papers.unknown.clear();
         papers.reports.clear();
+    }
+
+    /// Root installs a trust file.
+    pub(crate) fn trust(&self, founders: Trust) {
+        self.papers().founders = Some(founders);
+    }
+
+    /// What was said to the envelopes handed in, taken.
+    pub(crate) fn take_answers(&self) -> Vec<(usize, Submitted)> {
+        std::mem::take(&mut self.papers().answers)
+    }
+
+    /// Why a life could not read its signers, taken.
+    pub(crate) fn take_trouble(&self) -> Option<String> {
+        self.papers().trouble.take()
     }
 
     /// The next life begins only after a while.
@@ -85,12 +113,21 @@ impl Desk {
     ) -> Result<(), Fatal> {
         let first = std::mem::take(&mut self.papers().sleep_first);
         tokio::time::sleep(first).await;
+        self.read_signers(engine, rig).await?;
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
                     Some(Command::Pass) => self.pass(engine).await?,
                     Some(Command::Resolve(op)) => resolve(engine, rig, op).await?,
+                    Some(Command::Deliver(number, bytes)) => {
+                        let said = engine.submit_approval(bytes.as_bytes()).await?;
+                        self.papers().answers.push((number, said));
+                    }
+                    Some(Command::Ask(op, guest, params)) => {
+                        // What is refused is not asked for again: whoever wants it looks at what waits.
+                        engine.request(op, guest, params).await?.ok();
+                    }
                     Some(Command::ShutDown(within)) => {
                         engine.shut_down(within).await?;
                         return Ok(());
@@ -103,6 +140,29 @@ impl Desk {
             let mut papers = self.papers();
             (papers.idle, papers.unknown) = (engine.is_idle(), unknown);
         }
+    }
+
+    /// Who may sign, by root's file and the rotations in the journal, as every start reads it.
+    async fn read_signers(&self, engine: &Engine, rig: &Rig) -> Result<(), Fatal> {
+        let (Some(court), Some(founders)) = (&rig.court, self.papers().founders.clone()) else {
+            return Ok(());
+        };
+        let host = court.authority.read().await.host().clone();
+        let (slot, found) = (Arc::new(Mutex::new(None)), "trust.toml".to_owned());
+        let into = Arc::clone(&slot);
+        let read = engine.keep_due(move |state| {
+            let read = Authority::on(founders, found, host, state);
+            *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(read);
+            Vec::new()
+        });
+        read.await?;
+        let read = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match read {
+            Some(Ok(authority)) => *court.authority.write().await = authority,
+            Some(Err(error)) => self.papers().trouble = Some(error.to_string()),
+            None => {}
+        }
+        Ok(())
     }
 
     async fn pass(&self, engine: &mut Engine) -> Result<(), Fatal> {

@@ -11,6 +11,7 @@ use evenkeel_sim::Guest;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::desk::Command;
+use crate::office::Twist;
 use crate::run::{LifeEnd, Run, Waited, wait};
 use crate::scene::{Wish, loose, second_slot};
 use crate::weather::Weather;
@@ -47,7 +48,8 @@ impl Run {
                 Waited::Elapsed => {}
                 ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
             }
-            self.weather.pass(&self.rig.node);
+            self.weather.pass(&self.rig.node, &self.oracle);
+            self.hear_answers();
             self.tell_progress();
             found = self.desk.take_plan();
             // Somebody else's last act may have changed the guest after it was read.
@@ -64,15 +66,80 @@ impl Run {
         if !self.is_fine() {
             return Waited::Elapsed;
         }
+        if let ended @ (Waited::Killed | Waited::Ended(_)) =
+            self.sign_all(commands, agent.as_mut()).await
+        {
+            return ended;
+        }
+        if !self.is_fine() {
+            return Waited::Elapsed;
+        }
         self.rest(commands, agent).await
+    }
+
+    /// In calm weather every item is signed once: it is done, or the journal tells why not.
+    async fn sign_all<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let mut papers = Vec::new();
+        for (id, item, _) in self.oracle.items() {
+            let now_s = self.oracle.effective_s(&self.rig.ambient);
+            let Some(office) = &mut self.office else { continue };
+            let paper =
+                office.approve(&mut self.dice, &self.oracle, (&id, &item), now_s, Twist::Nothing);
+            papers.push(paper);
+        }
+        self.accepted.clear();
+        let mut rested = 0;
+        for _ in 0..PASSES_MAX {
+            // A lane that is at work takes nothing, and whoever hands in comes again.
+            for paper in papers.iter().copied() {
+                if !self.accepted.contains(&paper) {
+                    self.hand_in(commands, paper);
+                }
+            }
+            let _ = commands.send(Command::Pass);
+            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+            self.tell_progress();
+            self.hear_answers();
+            let plan = self.desk.take_plan();
+            let is_still = plan.is_some_and(|plan| self.is_settled(&plan))
+                && self.desk.is_idle()
+                && self.desk.unknown().is_empty();
+            rested = if is_still { rested + 1 } else { 0 };
+            if rested == 3 {
+                break;
+            }
+        }
+        for (name, guest, state, reason) in self.oracle.open_operations() {
+            self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
+        }
+        let unanswered = papers.into_iter().filter(|paper| {
+            let office = self.office.as_ref();
+            office.is_some_and(|office| !self.oracle.is_answered(&office.papers[*paper]))
+        });
+        for paper in unanswered.collect::<Vec<_>>() {
+            self.oracle.broke(format!("(13) nobody knows what became of paper {paper}"));
+        }
+        for owed in self.rig.node.with(|sim| self.oracle.owed_protection(&sim.world)) {
+            self.oracle.broke(owed);
+        }
+        Waited::Elapsed
     }
 
     fn heal(&mut self) {
         Weather::heal(&self.rig.node, &self.guests);
+        self.weather.let_rest();
         self.rig.wire.set_down(false);
         self.rig.wire.panic_once(Panics::Never);
         self.make_room();
         self.freeze(false);
+        self.set_clock_right();
     }
 
     /// Nothing left that could run, but for a new disk beside one that hangs on nothing on its storage, and what
@@ -134,14 +201,17 @@ impl Run {
                     wrong.extend(differs(wish, found).map(told));
                 }
             }
-            for found in sim.world.guests.values() {
+            // A rollback detaches what came after its snapshot.
+            let rolled_back = |guest: &&Guest| self.oracle.was_rolled_back(guest.id);
+            for found in sim.world.guests.values().filter(|guest| !rolled_back(guest)) {
                 let foreign = self.weather.foreign_loose.get(&found.id.vmid.get()).copied();
                 let loose = loose(&sim.world, found.id);
                 if loose.len() > 1 + foreign.unwrap_or(0) {
                     wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
                 }
                 let spare = found.config.active.keys().filter(|key| key.starts_with("unused"));
-                if spare.count() > 0 {
+                let theirs = self.weather.detached.contains(&found.id.vmid.get());
+                if spare.count() > 0 && !theirs {
                     wrong.push(format!("{} was given a second volume", found.id));
                 }
             }

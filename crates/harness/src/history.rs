@@ -1,10 +1,12 @@
 //! The journal as the oracle reads it: lines on a disk, nothing of the agent's own memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_agent::journal::{Files, SimulatedDisk};
+use evenkeel_agent::journal::{ExactBytes, Files, SimulatedDisk};
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
+use evenkeel_core::sign::{Envelope, PendingItem};
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 /// The state of an operation whose last line went with a segment that nobody read in time.
@@ -16,6 +18,18 @@ pub(crate) struct History {
     pub(crate) ops: BTreeMap<String, Op>,
     /// The end of every synced line, by number: what must never be lost again.
     pub(crate) sums: BTreeMap<u64, String>,
+    /// What waits for a signature, by its name: the item, and its envelope as an operator gets it.
+    pub(crate) items: BTreeMap<String, (PendingItem, Vec<u8>)>,
+    /// The accepted rotations, in the order of their lines.
+    pub(crate) rotations: Vec<Accepted>,
+    /// Refusals that were written down, by what was refused.
+    pub(crate) refusals: BTreeSet<String>,
+    /// The latest moment any line has, in seconds: what a start takes for its mark of time.
+    pub(crate) high_s: u64,
+    /// Lines that went with a segment before anybody read them: what counts lines is not exact any more.
+    pub(crate) has_gap: bool,
+    /// The bytes on the disk when it was last read, as a number of calls.
+    read_at_call: Option<u64>,
     last: u64,
     /// The newest segment read so far; those before it are closed and read.
     newest: String,
@@ -30,19 +44,55 @@ pub(crate) struct Op {
     pub(crate) state: String,
     pub(crate) reason: String,
     pub(crate) started: u64,
-    /// Whether its request has left.
+    /// Whether its request has left; of a signed operation with several, the one it promised last.
     pub(crate) sent: bool,
+    /// The request it promised last: `stop`, `unprotect` or `act`.
+    pub(crate) stage: String,
+    /// Of signed operations, else empty: the nonce, and the hash of the statement.
+    pub(crate) nonce: String,
+    pub(crate) payload: String,
+    /// When it began by the agent's clock and by the node's, in seconds.
+    pub(crate) at_s: u64,
+    pub(crate) node_s: u64,
+    /// The mark of time before its line, in seconds.
+    pub(crate) mark_s: u64,
+    /// How many rotations were on disk when it began.
+    pub(crate) rotations: usize,
+}
+
+/// A rotation as its line tells it.
+#[derive(Debug, Clone)]
+pub(crate) struct Accepted {
+    pub(crate) version: String,
+    pub(crate) payload: Vec<u8>,
+    /// The time it was judged by: a clock in doubt stops no rotation, or nobody could set it right.
+    pub(crate) judged_s: u64,
+    /// The mark of time before its line.
+    pub(crate) mark_s: u64,
 }
 
 impl Op {
+    pub(crate) fn is_signed(&self) -> bool {
+        !self.nonce.is_empty()
+    }
+
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.state.as_str(), "succeeded" | "failed" | CLOSED_UNREAD)
     }
 }
 
 impl History {
+    /// Another disk takes the place of the last one.
+    pub(crate) fn moves(&mut self) {
+        self.read_at_call = None;
+    }
+
     /// Reads what a crash now would leave that loses everything it can.
     pub(crate) fn read(&mut self, disk: &SimulatedDisk) -> Result<(), String> {
+        if self.read_at_call == Some(disk.calls()) {
+            return Ok(());
+        }
+        self.read_at_call = Some(disk.calls());
         let image = disk.after_crash(0, usize::MAX);
         let mut names = image.list().map_err(|error| error.to_string())?;
         let is_segment = |name: &str| {
@@ -73,7 +123,10 @@ impl History {
         let line: Value = serde_json::from_str(text).ok()?;
         let sum = line["sum"].as_str()?.to_owned();
         let unread = seq > self.last + 1;
+        self.has_gap |= unread;
         self.last = seq;
+        let at_s = line["at"].as_str().and_then(|at| at.parse::<Timestamp>().ok());
+        let at_s = at_s.and_then(|at| u64::try_from(at.as_second()).ok()).unwrap_or(0);
         self.sums.insert(seq, sum);
         if line["type"] == "snapshot" && unread {
             // Segments were dropped meanwhile; what the snapshot does not hold is closed.
@@ -82,22 +135,65 @@ impl History {
                     CLOSED_UNREAD.clone_into(&mut op.state);
                 }
             }
+            self.items.retain(|id, _| text.contains(id.as_str()));
         }
-        if line["type"] == "op" {
-            self.take_op(seq, &line);
+        let key = line["key"].as_str().unwrap_or_default().to_owned();
+        match line["type"].as_str() {
+            Some("op") => self.take_op(seq, at_s, &line),
+            Some("pending") => self.take_item(key, &line["value"]),
+            Some("trust") => {
+                let envelope = envelope(&line["value"])?;
+                let payload = envelope.0.payload().to_vec();
+                let judged_s = line["value"]["now"].as_u64().unwrap_or(0);
+                let mark_s = self.high_s;
+                self.rotations.push(Accepted { version: key, payload, judged_s, mark_s });
+            }
+            Some("decision") => {
+                self.refusals.extend(key.strip_prefix("approval ").map(str::to_owned));
+            }
+            _ => {}
         }
+        self.high_s = self.high_s.max(at_s);
         Some(())
     }
 
-    fn take_op(&mut self, seq: u64, line: &Value) {
+    fn take_item(&mut self, id: String, value: &Value) {
+        self.items.remove(&id);
+        if let Some((envelope, bytes)) = envelope(value)
+            && let Ok(item) = PendingItem::parse(envelope.payload())
+        {
+            self.items.insert(id, (item, bytes));
+        }
+    }
+
+    fn take_op(&mut self, seq: u64, at_s: u64, line: &Value) {
         let text = |field: &str| line[field].as_str().unwrap_or_default().to_owned();
         let (name, state, reason) = (text("op"), text("state"), text("reason"));
+        let stage = text("request");
         if let (Ok(guest), Ok(kind)) = (text("guest").parse(), text("kind").parse()) {
             let params = line["params"].as_object().cloned().unwrap_or_default();
-            let op = Op { guest, kind, params, state, reason, started: seq, sent: false };
+            let op = Op {
+                guest,
+                kind,
+                params,
+                state,
+                reason,
+                started: seq,
+                sent: false,
+                stage,
+                nonce: text("key"),
+                payload: text("payload"),
+                at_s,
+                node_s: line["node_time"].as_u64().unwrap_or(0),
+                mark_s: self.high_s,
+                rotations: self.rotations.len(),
+            };
             self.ops.insert(name, op);
         } else if let Some(op) = self.ops.get_mut(&name) {
             (op.state, op.reason) = (state, reason);
+            if !stage.is_empty() {
+                (op.stage, op.sent) = (stage, false);
+            }
         }
     }
 
@@ -105,4 +201,10 @@ impl History {
     pub(crate) fn open(&self) -> impl Iterator<Item = (&String, &Op)> {
         self.ops.iter().filter(|(_, op)| op.is_open())
     }
+}
+
+/// The envelope a kept value holds, and its bytes.
+fn envelope(value: &Value) -> Option<(Envelope, Vec<u8>)> {
+    let bytes: ExactBytes = serde_json::from_value(value["envelope"].clone()).ok()?;
+    Some((Envelope::parse(&bytes.0).ok()?, bytes.0))
 }

@@ -5,6 +5,8 @@
 //! gets it ([`Oracle::answered`]); the run shows it the disk around every crash. It must never be asked by the
 //! agent, nor change anything.
 
+mod claims;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -16,7 +18,10 @@ use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::InProcess;
 use serde_json::Value;
 
-use crate::call::{Call, Write, guest_of, read_call, write_of};
+use claims::Claims;
+pub(crate) use claims::{Claim, NewSigners, Rules};
+
+use crate::call::{Call, Write, guest_of, needs_signature, read_call, write_of};
 use crate::history::{CLOSED_UNREAD, History};
 use crate::scene::loose;
 
@@ -32,6 +37,8 @@ struct Inner {
     broken: Vec<String>,
     disk: SimulatedDisk,
     history: History,
+    /// What people really signed.
+    claims: Claims,
     /// Requests of the agent that changed something and may still be worked on.
     under_way: Vec<UnderWay>,
     /// Those whose outcome the living agent does not know yet.
@@ -41,6 +48,8 @@ struct Inner {
     /// Several: a pass reads beside the lanes.
     pending: BTreeMap<GuestId, VecDeque<Told>>,
     listed_ms: Option<u64>,
+    /// The last readings of the task list.
+    tasks: VecDeque<Told>,
     /// The volumes that hung on nothing when volumes were last listed.
     listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
     frozen_since_ms: Option<u64>,
@@ -63,11 +72,15 @@ struct UnderWay {
     record: usize,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Default)]
 struct Told {
     asked_ms: u64,
     answered_ms: u64,
     locked: bool,
+    /// Of the configuration.
+    digest: String,
+    /// Which guest had the number when it was asked, and when it was answered.
+    births: [u64; 2],
 }
 
 /// A request whose answer is awaited.
@@ -76,6 +89,8 @@ pub(crate) struct Ticket {
     number: u64,
     sent_ms: u64,
     call: Call,
+    /// Which guest had the number it is about.
+    birth: u64,
 }
 
 impl Oracle {
@@ -120,7 +135,8 @@ impl Oracle {
     pub(crate) fn born(&self, disk: &SimulatedDisk) {
         let mut inner = self.inner();
         inner.disk = disk.clone();
-        (inner.status, inner.pending, inner.listed_ms) = Default::default();
+        inner.history.moves();
+        (inner.status, inner.pending, inner.listed_ms, inner.tasks) = Default::default();
         inner.awaited.clear();
         inner.failed_ms = None;
     }
@@ -186,6 +202,7 @@ impl Oracle {
         let (now_ms, record) = node.with(|sim| (sim.now_ms(), sim.records().len()));
         let mut inner = self.inner();
         inner.look_at_disk(now_ms);
+        inner.read_disk();
         let target = request.target();
         inner.trace_of(&[&now_ms.to_string(), request.method().as_str(), &target]);
         inner.trace_of(&[&request.body().unwrap_or_default()]);
@@ -206,7 +223,8 @@ impl Oracle {
             inner.awaited.insert(number);
             Call::Write
         };
-        Ticket { number, sent_ms: now_ms, call }
+        let birth = guest_of(&target).map_or(0, |guest| inner.claims.birth(guest));
+        Ticket { number, sent_ms: now_ms, call, birth }
     }
 
     pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
@@ -222,10 +240,19 @@ impl Oracle {
         inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let locked = body["data"]["lock"].is_string();
-        let told = Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked };
+        let mut told =
+            Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked, ..Told::default() };
         match ticket.call {
             Call::Status(guest) => drop(inner.status.insert(guest, told)),
+            Call::Tasks => {
+                inner.tasks.push_back(told);
+                let over = inner.tasks.len().saturating_sub(READINGS_KEPT);
+                inner.tasks.drain(..over);
+            }
             Call::Pending(guest) => {
+                told.digest = digest_in(&body);
+                told.births = [ticket.birth, inner.claims.birth(guest)];
+                inner.claims.was_read(guest, &told.digest, told.births);
                 let readings = inner.pending.entry(guest).or_default();
                 readings.push_back(told);
                 readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
@@ -251,6 +278,8 @@ impl Inner {
         if let Err(why) = self.history.read(&self.disk) {
             self.broken.push(format!("(6) {why}"));
         }
+        let odd = self.claims.follow(&self.history);
+        self.broken.extend(odd);
     }
 
     fn tell_end(&mut self, now_ms: u64, ticket: &Ticket, end: &str) {
@@ -284,7 +313,7 @@ impl Inner {
             return;
         };
         let found = [
-            self.is_journalled(&write),
+            self.is_journalled(node, now_ms, &write),
             self.is_alone(node, &write),
             self.is_within_the_caps(),
             self.is_fresh(now_ms, &write),
@@ -301,10 +330,11 @@ impl Inner {
     }
 
     /// Invariants 4 and 5: a synced `started` of its own, which it uses up.
-    fn is_journalled(&mut self, write: &Write) -> Option<String> {
+    fn is_journalled(&mut self, node: &InProcess, now_ms: u64, write: &Write) -> Option<String> {
         self.read_disk();
-        let of_guest = self.history.ops.values_mut().filter(|op| op.guest.vmid == write.guest.vmid);
-        let Some(op) = of_guest.max_by_key(|op| op.started) else {
+        let of_guest =
+            self.history.ops.iter_mut().filter(|(_, op)| op.guest.vmid == write.guest.vmid);
+        let Some((name, op)) = of_guest.max_by_key(|(_, op)| op.started) else {
             return Some("(5) no operation on this guest was ever synced".to_owned());
         };
         if op.sent {
@@ -313,6 +343,13 @@ impl Inner {
         op.sent = true;
         if !op.is_open() || op.state != "started" {
             return Some(format!("(5) the newest operation is {}", op.state));
+        }
+        if op.is_signed() {
+            let (name, op) = (name.clone(), op.clone());
+            return self.is_as_signed(node, now_ms, (&name, &op), write).err();
+        }
+        if needs_signature(write) {
+            return Some("(3) nobody signed it".to_owned());
         }
         if (op.guest, op.kind) != (write.guest, write.kind) {
             return Some(format!("(5) the newest operation is a {} of {}", op.kind, op.guest));
@@ -350,16 +387,10 @@ impl Inner {
 
     /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
     fn is_fresh(&self, now_ms: u64, write: &Write) -> Option<String> {
-        let (Some(status), Some(pending)) =
-            (self.status.get(&write.guest), self.pending.get(&write.guest))
-        else {
+        let Some(status) = self.status.get(&write.guest) else {
             return Some("(2) this life never read the guest".to_owned());
         };
-        let directly = |pending: &Told| {
-            let at_once = pending.answered_ms == now_ms || self.listed_ms == Some(now_ms);
-            status.answered_ms == pending.asked_ms && at_once
-        };
-        if !pending.iter().any(directly) {
+        if self.read_directly_before(now_ms, write.guest).is_none() {
             return Some("(2) the guest was not read directly before".to_owned());
         }
         if status.locked {
@@ -369,6 +400,20 @@ impl Inner {
             return Some("(2) the host was frozen".to_owned());
         }
         None
+    }
+
+    /// The reading of a guest that a request leaves upon: nothing but the volumes or the tasks was read after it.
+    fn read_directly_before(&self, now_ms: u64, guest: GuestId) -> Option<&Told> {
+        let (status, pending) = (self.status.get(&guest)?, self.pending.get(&guest)?);
+        let directly = |pending: &&Told| {
+            let then =
+                |tasks: &Told| tasks.asked_ms == pending.answered_ms && tasks.answered_ms == now_ms;
+            let at_once = pending.answered_ms == now_ms
+                || self.listed_ms == Some(now_ms)
+                || self.tasks.iter().any(then);
+            status.answered_ms == pending.asked_ms && at_once
+        };
+        pending.iter().rev().find(directly)
     }
 
     /// Nothing is allocated beside a volume that may be what an earlier write left.
@@ -387,6 +432,9 @@ impl Inner {
 
     /// Invariant 8.
     fn is_declared(&self, write: &Write) -> Option<String> {
+        if self.is_undeclared_by_right(write) {
+            return None;
+        }
         let Some(keys) = self.declared.get(&write.guest) else {
             return Some("(8) the guest was never declared".to_owned());
         };
@@ -402,9 +450,17 @@ impl Inner {
     }
 }
 
+/// The digest in an answer to `pending`.
+fn digest_in(body: &Value) -> String {
+    let rows = body["data"].as_array().into_iter().flatten();
+    let digest = rows.filter(|row| row["key"] == "digest").find_map(|row| row["value"].as_str());
+    digest.unwrap_or_default().to_owned()
+}
+
 /// Invariant 9: calls that take a digest carry one.
 fn has_a_digest(write: &Write) -> Option<String> {
-    let takes_one = matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize);
+    let takes_one =
+        matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize | ActionKind::DeleteVolume);
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
     (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
 }

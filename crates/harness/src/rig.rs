@@ -3,7 +3,7 @@
 //! The whole agent is one future: dropping it at any await point is the crash. What survives is the disk and the
 //! node.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
@@ -103,19 +103,22 @@ impl Rig {
         }
     }
 
+    /// The host of every rig, as statements name it.
+    pub fn host() -> HostBinding {
+        let key = host_key().key.fingerprint();
+        HostBinding { id: "rig".parse().expect("rig is a host id"), key }
+    }
+
     /// The same with these signers, and a host key of its own.
     #[must_use]
     pub fn judged_by(mut self, signers: Vec<Signer>) -> Self {
-        let host = Operator::new("host", 200);
-        let binding = HostBinding {
-            id: "rig".parse().expect("rig is a host id"),
-            key: host.key.fingerprint(),
-        };
+        let (host, binding) = (host_key(), Self::host());
         let trust = Trust::genesis(TrustVersion(1), signers).expect("signers in a test are good");
         self.court = Some(Court {
             authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
             policy: Policy::default(),
+            docket: Arc::default(),
         });
         self
     }
@@ -134,11 +137,17 @@ impl Rig {
     }
 }
 
-/// A clock that follows tokio's, and random bits that follow a seed.
+fn host_key() -> Operator {
+    Operator::new("host", 200)
+}
+
+/// A clock that follows tokio's, or as somebody sets it, and random bits that follow a seed.
 #[derive(Debug)]
 pub struct Seeded {
     began: Instant,
     base: Timestamp,
+    /// How far the clock was set ahead of the true time, or back.
+    off_s: AtomicI64,
     state: Mutex<u64>,
 }
 
@@ -147,7 +156,18 @@ impl Seeded {
     pub fn new(unix: u64, seed: u64) -> Self {
         let base = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
         let base = base.unwrap_or(Timestamp::UNIX_EPOCH);
-        Self { began: Instant::now(), base, state: Mutex::new(seed) }
+        Self { began: Instant::now(), base, off_s: AtomicI64::new(0), state: Mutex::new(seed) }
+    }
+
+    /// Sets the clock so many seconds ahead of the true time, or behind it.
+    pub fn set_off(&self, by_s: i64) {
+        self.off_s.store(by_s, Ordering::Relaxed);
+    }
+
+    /// The true time, whatever the clock says.
+    pub fn true_now(&self) -> Timestamp {
+        let since = SignedDuration::try_from(self.began.elapsed()).unwrap_or(SignedDuration::ZERO);
+        self.base.saturating_add(since).unwrap_or(self.base)
     }
 
     /// The next random number (splitmix64).
@@ -163,8 +183,8 @@ impl Seeded {
 
 impl Ambient for Seeded {
     fn now(&self) -> Timestamp {
-        let since = SignedDuration::try_from(self.began.elapsed()).unwrap_or(SignedDuration::ZERO);
-        self.base.saturating_add(since).unwrap_or(self.base)
+        let off = SignedDuration::from_secs(self.off_s.load(Ordering::Relaxed));
+        self.true_now().saturating_add(off).unwrap_or(self.base)
     }
 
     fn random(&self) -> u128 {

@@ -2,10 +2,11 @@
 //! watches. At the end everything is healed, and the node must come to what is wanted and then to rest.
 //!
 //! ```text
-//!   life ── steps: time · pass · wish · weather · disk ── crash, fatal end or shutdown ──> disk after it ──> life …
+//!   life ── steps: time · pass · wish · weather · people · disk ── crash, fatal end or shutdown ──> disk after it ──> life …
 //!                                                                                    └──> (steps over) end.rs
 //! ```
 
+use std::collections::BTreeSet;
 use std::pin::{Pin, pin};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -15,15 +16,20 @@ use std::time::Duration;
 use evenkeel_agent::engine::Fatal;
 use evenkeel_agent::journal::{Fault, JournalError, Limits};
 use evenkeel_core::id::GuestId;
+use evenkeel_sim::Config;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::desk::{Command, Desk};
 use crate::dice::Dice;
+use crate::office::Office;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
 use crate::scene::{self, Wishes};
 use crate::weather::Weather;
 use crate::wire::Panics;
+
+/// The share of steps in which people ask, sign, forge, or work on the node.
+const PEOPLE_PERCENT: u64 = 30;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
@@ -40,6 +46,8 @@ pub struct Outcome {
     pub lives: u64,
     /// Operations an operator had to close.
     pub resolved: u64,
+    /// Signed acts that were carried out or tried.
+    pub acts: u64,
     /// What happened, line by line, if it was to be told.
     pub story: Vec<String>,
 }
@@ -54,6 +62,14 @@ pub(crate) struct Run {
     pub(crate) weather: Weather,
     /// The guests the node began with.
     pub(crate) guests: Vec<GuestId>,
+    /// Their files.
+    pub(crate) first_files: Vec<(GuestId, Config)>,
+    /// Who may sign, if the host trusts anybody.
+    pub(crate) office: Option<Office>,
+    /// Whom somebody signed for last.
+    pub(crate) signed_guest: Option<GuestId>,
+    /// Papers of it that the agent took, or refused for good.
+    pub(crate) accepted: BTreeSet<usize>,
     /// A call of the disk that goes wrong.
     armed: Option<(u64, Fault)>,
     /// Whether the disk has little space left.
@@ -97,6 +113,7 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> Outcome {
             writes: run.oracle.writes(),
             lives: run.lives,
             resolved: run.resolved,
+            acts: run.oracle.acts(),
             story: run.oracle.story(),
         }
     })
@@ -114,21 +131,32 @@ impl Run {
             reserve_bytes: 16 << 10,
             ..Limits::default()
         };
-        let guests = rig.node.with(|sim| sim.world.guests.values().map(|g| g.id).collect());
-        Self {
+        let first_files: Vec<(GuestId, Config)> = rig.node.with(|sim| {
+            sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()
+        });
+        let has_signers = dice.percent(85);
+        let mut run = Self {
             dice,
             rig,
             oracle,
             desk: Desk::default(),
             wishes: Wishes::default(),
             weather: Weather::default(),
-            guests,
+            guests: first_files.iter().map(|(guest, _)| *guest).collect(),
+            first_files,
+            office: None,
+            signed_guest: None,
+            accepted: BTreeSet::new(),
             armed: None,
             is_full: false,
             steps_left: steps,
             lives: 0,
             resolved: 0,
+        };
+        if has_signers {
+            run.appoint();
         }
+        run
     }
 
     async fn go(&mut self) {
@@ -192,8 +220,12 @@ impl Run {
         commands: &UnboundedSender<Command>,
         agent: Pin<&mut F>,
     ) -> Waited {
-        self.weather.pass(&self.rig.node);
+        self.weather.pass(&self.rig.node, &self.oracle);
         self.tell_progress();
+        self.hear_answers();
+        if self.office.is_some() && self.dice.percent(PEOPLE_PERCENT) {
+            return self.people(commands, agent).await;
+        }
         match self.dice.below(100) {
             0..=21 => self.tell(commands, Command::Pass),
             22..=35 => {
@@ -257,7 +289,7 @@ impl Run {
         self.oracle.tell(now_ms, line);
     }
 
-    fn tell(&mut self, commands: &UnboundedSender<Command>, command: Command) {
+    pub(crate) fn tell(&mut self, commands: &UnboundedSender<Command>, command: Command) {
         self.note(|| format!("command {command:?}"));
         // An agent that has gone hears nothing; the next life gets its own commands.
         let _ = commands.send(command);
@@ -345,6 +377,7 @@ impl Run {
     /// What the crash leaves of the disk, checked before the next life begins on it.
     fn after_death(&mut self) {
         self.tell_progress();
+        self.hear_answers();
         self.note(|| "the agent is dead".to_owned());
         self.oracle.remember_synced();
         let power_is_lost =

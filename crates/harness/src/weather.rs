@@ -2,12 +2,16 @@
 //!
 //! Bounded by what the design counts on: whatever PVE makes of a request, it has begun within a minute.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{Effect, Event, Fault, InProcess, Outcome, Request, Simulator, TOKENS, Ticket};
+use evenkeel_sim::{
+    Config, Effect, Event, Fault, Guest, InProcess, Outcome, Power, Request, Simulator, TOKENS,
+    Ticket, World,
+};
 
 use crate::dice::Dice;
+use crate::oracle::Oracle;
 use crate::scene::second_slot;
 
 /// A request may be delayed by so much, and then wait ten seconds for a file lock and five for its task.
@@ -22,6 +26,12 @@ pub(crate) struct Weather {
     requests: Vec<Ticket>,
     /// Volumes that other people left attached to nothing, by guest number.
     pub(crate) foreign_loose: BTreeMap<u32, usize>,
+    /// Guests from whom other people took a volume, which the file then lists as unused.
+    pub(crate) detached: BTreeSet<u32>,
+    /// Guests that somebody destroys, to make the very same again: the file, and the number of the request.
+    rebirths: Vec<(Guest, usize)>,
+    /// Numbers that another guest took, to be told to the oracle.
+    pub(crate) reborn: Vec<GuestId>,
 }
 
 impl Weather {
@@ -46,7 +56,7 @@ impl Weather {
             3 => (None, Some(format!("/{guest}/status/current"))),
             4 => (None, Some("/content".to_owned())),
             5 => (Some("PUT".to_owned()), None),
-            6 => (Some("POST".to_owned()), None),
+            6 => (Some((*dice.pick(&["POST", "DELETE"])).to_owned()), None),
             _ => (Some((*dice.pick(&["PUT", "POST"])).to_owned()), Some(format!("/{guest}/"))),
         };
         // A task is known by its UPID alone.
@@ -81,6 +91,9 @@ impl Weather {
             _ => return self.foreign_request(dice, node, guest),
         };
         let told = format!("{event:?}");
+        if let Event::Reuse { guest } | Event::Destroy { guest } = &event {
+            self.reborn.push(*guest);
+        }
         node.with(|sim| sim.happen(event));
         told
     }
@@ -161,8 +174,110 @@ impl Weather {
         )
     }
 
+    /// Somebody prepares what can be lost: snapshots, detached volumes, protections, a guest made again.
+    pub(crate) fn stranger(
+        &mut self,
+        dice: &mut Dice,
+        node: &InProcess,
+        guest: GuestId,
+        oracle: &Oracle,
+    ) -> String {
+        let base = format!("/api2/json/nodes/pve1/{guest}");
+        let name = format!("s{}", dice.below(3));
+        let request = match dice.below(10) {
+            0 | 1 => {
+                let path = format!("{base}/snapshot");
+                Request::new("POST", &path).form(&[("snapname", &name)])
+            }
+            2 => Request::new("DELETE", &format!("{base}/snapshot/{name}")),
+            3 => {
+                self.detached.insert(guest.vmid.get());
+                let method = if guest.kind == GuestKind::Qemu { "POST" } else { "PUT" };
+                let slot = *dice.pick(&["mp0", "mp1", "scsi1"]);
+                Request::new(method, &format!("{base}/config")).form(&[("delete", slot)])
+            }
+            4 | 5 => {
+                let on = dice.percent(70).then(|| "1".to_owned());
+                let set = BTreeMap::from([("protection".to_owned(), on)]);
+                let told = format!("somebody edits {guest}: {set:?}");
+                oracle.protection_is_theirs(guest);
+                node.with(|sim| sim.happen(Event::Edit { guest, set }));
+                return told;
+            }
+            6 => {
+                let running = dice.percent(30);
+                node.with(|sim| sim.happen(Event::Power { guest, running }));
+                return format!("{guest} runs now: {running}");
+            }
+            _ => {
+                let found = node.with(|sim| {
+                    sim.happen(Event::Power { guest, running: false });
+                    let found = sim.world.guest(guest)?.clone();
+                    Some((found, sim.records().len()))
+                });
+                self.rebirths.extend(found);
+                Request::new("DELETE", &base)
+            }
+        };
+        let (token, secret, _) = TOKENS[2];
+        let request = request.token(&format!("{token}={secret}"));
+        let told = format!("somebody else sends {} {}", request.method, request.target);
+        self.requests.push(node.with(|sim| sim.submit(sim.now_ms(), request)));
+        told
+    }
+
+    /// New guests take the numbers that are free.
+    pub(crate) fn recreate(
+        node: &InProcess,
+        files: &[(GuestId, Config)],
+        oracle: &Oracle,
+    ) -> String {
+        let mut made = Vec::new();
+        node.with(|sim| {
+            for (guest, file) in files {
+                if !sim.world.guests.contains_key(&guest.vmid.get()) {
+                    clear_volumes(&mut sim.world, *guest);
+                    sim.world.put_guest(*guest, file.clone(), Power::Stopped);
+                    sim.happen(Event::Reuse { guest: *guest });
+                    oracle.reborn(*guest);
+                    made.push(*guest);
+                }
+            }
+        });
+        format!("new guests take free numbers: {made:?}")
+    }
+
+    /// Whoever was destroyed to be made again is there again, and looks the same.
+    fn bring_back(&mut self, node: &InProcess, oracle: &Oracle) {
+        let mut waiting = std::mem::take(&mut self.rebirths);
+        node.with(|sim| {
+            waiting.retain(|(copy, record)| {
+                let sent = sim.records().get(*record).cloned();
+                let works = sent.as_ref().is_some_and(|sent| {
+                    sent.ended_ms.is_none()
+                        || sent.upid.as_ref().is_some_and(|upid| sim.is_running(upid))
+                });
+                let forked = sent.is_some_and(|sent| sent.upid.is_some());
+                if !works && forked && !sim.world.guests.contains_key(&copy.id.vmid.get()) {
+                    clear_volumes(&mut sim.world, copy.id);
+                    sim.world.put_guest(copy.id, copy.config.clone(), Power::Stopped);
+                    oracle.reborn(copy.id);
+                    oracle.tell(sim.now_ms(), || format!("{} is there again", copy.id));
+                }
+                works
+            });
+        });
+        self.rebirths = waiting;
+    }
+
     /// Takes the answers nobody waits for.
-    pub(crate) fn pass(&mut self, node: &InProcess) {
+    pub(crate) fn pass(&mut self, node: &InProcess, oracle: &Oracle) {
+        for guest in std::mem::take(&mut self.reborn) {
+            oracle.reborn(guest);
+        }
+        if !self.rebirths.is_empty() {
+            self.bring_back(node, oracle);
+        }
         if self.requests.is_empty() {
             return;
         }
@@ -175,6 +290,11 @@ impl Weather {
         });
     }
 
+    /// Nobody is made again any more.
+    pub(crate) fn let_rest(&mut self) {
+        self.rebirths.clear();
+    }
+
     /// Everything is well again.
     pub(crate) fn heal(node: &InProcess, guests: &[GuestId]) {
         node.with(|sim| {
@@ -185,5 +305,14 @@ impl Weather {
                 sim.happen(Event::IgnoreShutdown { guest, ignores: false });
             }
         });
+    }
+}
+
+/// A new guest has new volumes: whatever its number left behind is gone.
+fn clear_volumes(world: &mut World, guest: GuestId) {
+    for storage in world.storages.values_mut() {
+        storage
+            .volumes
+            .retain(|_, volume| volume.vmid != Some(guest.vmid) || volume.content == "backup");
     }
 }

@@ -65,6 +65,30 @@ async fn an_answer_lost_after_execution_is_a_success_by_what_the_guest_shows() {
     assert_eq!(states(&rig), ["started", "succeeded"]);
 }
 
+/// The clock of this host is a day wrong when it starts again: waits are the node's, and the lane opens in time.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_wrong_at_a_restart_does_not_lengthen_the_wait_for_a_lost_answer() {
+    for off_s in [-90_000, 90_000] {
+        let rig = rig(3);
+        let wanted = desired(
+            "guest.100 = { kind = \"lxc\", mp1 = { storage = \"tank\", size = \"1GiB\", mp = \"/srv\" } }",
+        );
+        let life = rig.live(async |engine| pass(engine, &wanted).await);
+        assert!(until(&rig, executed, life).await.is_none());
+        rig.ambient.set_off(off_s);
+        let recovered = rig.live(async |engine| {
+            while engine.is_settling() {
+                engine.work().await?;
+            }
+            Ok(())
+        });
+        let recovered = tokio::time::timeout(Duration::from_mins(5), recovered).await;
+        recovered.unwrap().unwrap().unwrap();
+        assert_eq!(states(&rig), ["started", "succeeded"], "{off_s} s off");
+        assert_eq!(writes(&rig).len(), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn of_two_matching_tasks_none_is_adopted_and_the_lane_stays_shut_while_one_runs() {
     let rig = rig(3);

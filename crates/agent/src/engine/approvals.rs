@@ -228,7 +228,8 @@ fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
     }
 }
 
-/// The item a statement approves: exactly this act on exactly this guest.
+/// The item a statement approves: exactly this act on exactly this guest, and raised before it was signed. A guest that
+/// is made again and looks the same gets an item that says the same; who signed for the former one has not seen it.
 fn approved_item(
     statement: &Statement,
     items: BTreeMap<PendingId, (PendingItem, Waiting)>,
@@ -237,7 +238,11 @@ fn approved_item(
     for (id, (item, waiting)) in items {
         let same_act = item.op == statement.op && item.guest == statement.guest;
         if same_act && item.params == statement.params && item.expected == statement.expected {
-            return Ok((id, item, waiting.anchor));
+            if statement.window.not_before() >= item.raised_at {
+                return Ok((id, item, waiting.anchor));
+            }
+            let why = "it was signed before what waits here was raised; look at it and sign again";
+            return Err(Refusal::new(ReasonCode::Stale, why));
         }
         near |= same_act;
     }
@@ -284,7 +289,7 @@ async fn request(
     if let Some((id, _)) = known.iter().find(|(_, (item, _))| wanted.is(item, version)) {
         return Ok(Ok(*id));
     }
-    pending::raise(hands, court, &wanted, &guest, RaisedBy::Request).await
+    pending::raise(hands, court, &wanted, RaisedBy::Request).await
 }
 
 /// Every parameter spelled out: an operator signs no default.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use evenkeel_core::id::{HostId, IdError, NodeName};
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{HostBinding, PendingItem};
-use tokio::sync::RwLock;
+use tokio::sync::{Mutex, RwLock};
 
 use crate::authority::{Authority, AuthorityError};
 use crate::config::AgentConfig;
@@ -28,6 +28,8 @@ pub struct Court {
     pub seal: Seal,
     /// Root's limits.
     pub policy: Policy,
+    /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act.
+    pub docket: Arc<Mutex<()>>,
 }
 
 /// Puts the host key's signature around an item; the answer is the envelope.
@@ -75,6 +77,7 @@ impl Court {
             authority: Arc::new(RwLock::new(authority)),
             seal: Arc::new(move |item| key.sign_pending(item)),
             policy: config.policy,
+            docket: Arc::default(),
         })
     }
 

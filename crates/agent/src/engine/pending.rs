@@ -22,7 +22,7 @@ use super::court::Court;
 use super::error::Fatal;
 use super::sameness::{Anchor, anchor};
 use crate::journal::{ExactBytes, Kept, Record, State, Subject};
-use crate::observe::observe_snapshots;
+use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
 
 /// The shape of a kept item.
@@ -123,11 +123,9 @@ pub(super) async fn follow_plan(
     let new =
         wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
     for wanted in new.take(max(court).saturating_sub(left)) {
-        if let Some(guest) = actual.guests.get(&wanted.guest.vmid) {
-            // What cannot be raised now is tried again by the next pass; the action stays held meanwhile.
-            if let Err(refusal) = raise(hands, court, wanted, guest, RaisedBy::Plan).await? {
-                tracing::warn!(guest = %wanted.guest, op = %wanted.op, %refusal, "cannot raise it for approval");
-            }
+        // What cannot be raised now is tried again by the next pass; the action stays held meanwhile.
+        if let Err(refusal) = raise(hands, court, wanted, RaisedBy::Plan).await? {
+            tracing::warn!(guest = %wanted.guest, op = %wanted.op, %refusal, "cannot raise it for approval");
         }
     }
     Ok(())
@@ -156,7 +154,6 @@ pub(super) async fn raise(
     hands: &Hands,
     court: &Court,
     wanted: &Wanted,
-    guest: &Guest,
     from: RaisedBy,
 ) -> Result<Result<PendingId, Refusal>, Fatal> {
     let known = hands.journal.read(|state, _| waiting(state).len()).await;
@@ -164,19 +161,30 @@ pub(super) async fn raise(
         let why = format!("{} items wait already", max(court));
         return Ok(Err(Refusal::new(ReasonCode::Budget, why)));
     }
-    let anchor = match anchor(hands).await {
+    let unproven = |why: String| Ok(Err(Refusal::new(ReasonCode::IdentityUnproven, why)));
+    let anchor = match anchor(hands, wanted.guest.vmid).await {
         Ok(anchor) => anchor,
-        Err(why) => return Ok(Err(Refusal::new(ReasonCode::IdentityUnproven, why))),
+        Err(why) => return unproven(why),
     };
+    // Whoever was read before the task list may have been replaced since.
+    let guest = match observe_guest(&hands.client, wanted.guest).await {
+        Ok(guest) => guest,
+        Err(error) => return unproven(error.to_string()),
+    };
+    let now = Wanted::of(wanted.op, wanted.params.clone(), &guest);
+    if now.as_ref() != Ok(wanted) {
+        let why = "the guest changed while it was put down";
+        return Ok(Err(Refusal::new(ReasonCode::Stale, why)));
+    }
     let snapshots = observe_snapshots(&hands.client, guest.id).await.ok();
     let item = PendingItem {
         op: wanted.op,
         host: court.host().await,
         guest: wanted.guest,
-        guest_name: name_of(guest),
+        guest_name: name_of(&guest),
         expected: wanted.expected.clone(),
         params: wanted.params.clone(),
-        losses: losses(wanted.op, &wanted.params, guest, snapshots.as_deref()),
+        losses: losses(wanted.op, &wanted.params, &guest, snapshots.as_deref()),
         last_backup: last_backup(hands, guest.id).await,
         raised_at: hands.reading().await?.now,
         trust_version: version(court).await,

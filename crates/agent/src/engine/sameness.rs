@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Hands;
 use super::error::Fatal;
+use crate::pve::wire::TaskEntry;
 use crate::pve::{TaskFilter, TaskSource};
 
 /// The node's task list when an item was raised: what must still be in it for the list to prove anything.
@@ -45,10 +46,18 @@ const REPLACING: [&str; 12] = [
     "vztemplate",
 ];
 
-/// Where the task list stands now.
-pub(super) async fn anchor(hands: &Hands) -> Result<Anchor, String> {
-    let tasks = tasks(hands).await?;
-    let task = tasks.into_iter().max_by_key(|upid| (upid.started_at(), upid.clone()));
+/// Where the task list stands now. The guest must be read after it: what replaces it from here on is in the list, and
+/// what is at it already, in words, lets nobody tell which guest an item would be about.
+pub(super) async fn anchor(hands: &Hands, vmid: VmId) -> Result<Anchor, String> {
+    let listed = listed(hands).await?;
+    let at_it =
+        |entry: &&TaskEntry| entry.exit_status().is_none() && is_replacing(&entry.upid, vmid);
+    if let Some(entry) = listed.iter().find(at_it) {
+        let (kind, user) = (entry.upid.task_type(), entry.upid.user());
+        return Err(format!("{user} runs {kind} on it"));
+    }
+    let task = listed.into_iter().map(|entry| entry.upid);
+    let task = task.max_by_key(|upid| (upid.started_at(), upid.clone()));
     Ok(Anchor { at: hands.node_now(), task })
 }
 
@@ -89,16 +98,22 @@ pub(super) async fn found(hands: &Hands, guest: &Guest, since: &Anchor) -> Resul
 fn replaces(task: &Upid, vmid: VmId, since: &Anchor) -> bool {
     task.started_at() >= since.at.minus(1)
         && since.task.as_ref() != Some(task)
-        && REPLACING.contains(&task.task_type())
-        && task.task_id().parse() == Ok(vmid)
+        && is_replacing(task, vmid)
+}
+
+fn is_replacing(task: &Upid, vmid: VmId) -> bool {
+    REPLACING.contains(&task.task_type()) && task.task_id().parse() == Ok(vmid)
 }
 
 async fn tasks(hands: &Hands) -> Result<Vec<Upid>, String> {
+    Ok(listed(hands).await?.into_iter().map(|entry| entry.upid).collect())
+}
+
+async fn listed(hands: &Hands) -> Result<Vec<TaskEntry>, String> {
     let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
     let listed = hands.client.tasks(&filter).await;
-    let listed = listed.map_err(|error| format!("the task list cannot be read: {error}"))?;
-    Ok(listed.into_iter().map(|entry| entry.upid).collect())
+    listed.map_err(|error| format!("the task list cannot be read: {error}"))
 }
 
 async fn our_tasks(hands: &Hands) -> Result<BTreeSet<Upid>, Fatal> {

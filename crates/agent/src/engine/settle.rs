@@ -23,6 +23,10 @@ use crate::pve::task::ExitStatus;
 /// cheap question in this time and nothing else.
 const TASK_WAIT: Duration = Duration::from_mins(1);
 
+/// The longest pause between two looks: more than the minute in which Proxmox begins what it took. Only a clock that is
+/// wrong makes it longer, and then the node is asked again instead.
+const WAIT_MAX: Duration = Duration::from_secs(90);
+
 /// How an operation stands when there is nothing more to learn now.
 #[derive(Debug)]
 pub(super) struct Settled {
@@ -41,6 +45,11 @@ pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Sett
         let Some((operation, details)) = load(hands, op).await? else {
             return Ok(None);
         };
+        // What is waited for is reckoned by the node's clock, and ours may say anything: the node is asked first. What
+        // it answers does not matter, only that its time is known then.
+        if hands.client.node_clock().is_none() {
+            let _ = hands.client.version().await;
+        }
         let decision = decide(&operation, &sight.evidence, hands.node_now());
         match &decision {
             Decision::Look(question) => {
@@ -133,7 +142,7 @@ async fn wait(hands: &Hands, operation: &Operation, not_before: UnixSeconds, rea
     let (op, guest) = (operation.id, operation.intent.guest);
     hands.tell(Progress::Waiting { op, guest, why: reason.to_string() });
     let seconds = not_before.0.saturating_sub(hands.node_now().0).max(1);
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    tokio::time::sleep(Duration::from_secs(seconds).min(WAIT_MAX)).await;
 }
 
 fn adopted(hands: &Hands, operation: &Operation, upid: &Upid) {

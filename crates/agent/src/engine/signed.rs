@@ -23,7 +23,7 @@ use super::destroy::Destruction;
 use super::error::Fatal;
 use super::execute::{Told, follow, send, started};
 use super::gate::Act;
-use super::gate::signed::{SignedOrder, clear_protection, clear_signed};
+use super::gate::signed::{Held, SignedOrder, clear_protection, clear_signed};
 use super::report::{End, OpReport};
 use super::settle::load;
 use super::{Hands, Progress, pending};
@@ -83,11 +83,12 @@ async fn act(
             return Ok((refused(&refusal), false));
         }
     };
-    if let Err(error) = hands.begin(started(hands, op, &held.cleared)).await? {
+    let Held { cleared, authority, docket } = held;
+    if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
         return Ok((End::Failed { why: format!("{error}; nothing was sent") }, false));
     }
-    // The decision is on disk: from here on the signers may change.
-    let cleared = held.cleared;
+    // The decision is on disk: from here on the signers may change, and others are judged.
+    drop((authority, docket));
     pending::end(hands, order.id).await?;
     hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let end = match cleared.act() {

@@ -118,7 +118,8 @@ impl PendingItem {
         Ok(item)
     }
 
-    /// The statement that approves it.
+    /// The statement that approves it. It is valid from when the item was raised at the earliest, by the host's own
+    /// clock: so the host can tell it from one that was made for an earlier item.
     pub fn statement(&self, nonce: Nonce, window: Window, reason: &str) -> Statement {
         Statement {
             op: self.op,
@@ -127,7 +128,7 @@ impl PendingItem {
             expected: self.expected.clone(),
             params: self.params.clone(),
             nonce,
-            window,
+            window: window.not_before_at_least(self.raised_at),
             trust_version: self.trust_version,
             reason: reason.to_owned(),
         }

@@ -138,6 +138,13 @@ impl Window {
         Ok(Self { not_before, expires_at })
     }
 
+    /// The same, beginning not before a moment; unchanged if it has ended by then.
+    #[must_use]
+    pub fn not_before_at_least(self, moment: UnixSeconds) -> Self {
+        let not_before = self.not_before.max(moment);
+        if not_before < self.expires_at { Self { not_before, ..self } } else { self }
+    }
+
     /// Its first second.
     pub fn not_before(self) -> UnixSeconds {
         self.not_before

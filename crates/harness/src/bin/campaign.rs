@@ -21,11 +21,12 @@ fn main() -> ExitCode {
     let only_first = args.iter().any(|arg| arg == "--first");
     let told = args.iter().any(|arg| arg == "--story");
     let began = Instant::now();
-    let (mut writes, mut lives, mut resolved, mut bad) = (0, 0, 0, 0);
+    let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
     for seed in from..to {
         let outcome = evenkeel_harness::run_told(seed, steps, told);
         outcome.story.iter().for_each(|line| println!("{line}"));
         writes += outcome.writes;
+        acts += outcome.acts;
         lives += outcome.lives;
         resolved += outcome.resolved;
         if let Some(first) = outcome.broken.first() {
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "{} seeds of {steps} steps: {bad} broken; {lives} lives, {writes} requests that change something, \
-         {resolved} operations closed by hand; {seconds:.1} s",
+         {acts} signed acts, {resolved} operations closed by hand; {seconds:.1} s",
         to - from
     );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -62,6 +62,31 @@ async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
     assert_eq!(sent.iter().filter(|write| *write == "POST rollback").count(), 1, "{sent:?}");
 }
 
+/// Which guest the item would be about nobody can tell: this one is on its way out.
+#[tokio::test(start_paused = true)]
+async fn p15_nothing_is_asked_for_while_somebody_else_destroys_the_guest() {
+    let rig = rig().await;
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    rig.node.with(|sim| {
+        (sim.timings.short_ms, sim.timings.copy_ms) = (60_000, 60_000);
+        sim.happen(evenkeel_sim::Event::Power { guest, running: false });
+    });
+    let (name, secret, _) = evenkeel_sim::TOKENS[2];
+    let path = "/api2/json/nodes/pve1/lxc/100";
+    let request = evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
+    rig.node.send(request).await;
+    rig.live(async |engine| {
+        tokio::time::sleep(std::time::Duration::from_secs(10)).await;
+        let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await?;
+        assert_eq!(asked.unwrap_err().reason, ReasonCode::IdentityUnproven);
+        assert!(engine.pending().await?.is_empty());
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_is_not_there_is_not_asked_for() {
     let rig = rig().await;

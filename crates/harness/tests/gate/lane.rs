@@ -66,6 +66,35 @@ async fn g14_p15_a_container_made_again_with_the_same_configuration_is_another()
     assert_eq!(reason, ReasonCode::IdentityUnproven);
 }
 
+/// The number is taken by one that looks the same, and an item is raised for it: the old signature is not for that one.
+#[tokio::test(start_paused = true)]
+async fn p15_an_approval_is_not_for_an_item_that_was_raised_after_it() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.node.with(|sim| sim.happen(Event::Power { guest: guest(), running: false }));
+    let reason = rig
+        .live(async |engine| {
+            pass(engine, &absent).await?;
+            let approval = anna().approve(&item(engine).await, 7, now(&rig));
+            let copy = rig.node.with(|sim| sim.world.guest(guest()).unwrap().clone());
+            foreign(&rig, "DELETE", "lxc/100", &[]).await;
+            pass(engine, &absent).await?;
+            assert!(engine.pending().await?.is_empty(), "nobody is there to be destroyed");
+            rig.node.with(|sim| sim.world.put_guest(guest(), copy.config, copy.power));
+            rig.node.with(evenkeel_sim::Simulator::clear_records);
+            pass(engine, &absent).await?;
+            assert_eq!(engine.pending().await?.len(), 1, "the new one waits");
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
+            Ok(refusal.reason)
+        })
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(reason, ReasonCode::Stale);
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn p14_a_task_list_that_forgot_proves_nothing() {
     let rig = rig().await;
@@ -123,6 +152,41 @@ async fn g23_the_hosts_own_budget_stops_even_what_is_signed() {
     let mut rig = rig().await;
     rig.court.as_mut().unwrap().policy.destructive_per_day = 0;
     assert_eq!(held_after(&rig, async |_| {}).await, ReasonCode::Budget);
+}
+
+/// Two lanes judge at the same time, and there is room for one.
+#[tokio::test(start_paused = true)]
+async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
+    let mut rig = rig().await;
+    rig.court.as_mut().unwrap().policy.destructive_per_day = 1;
+    let both = desired(
+        "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
+    );
+    rig.live(async |engine| {
+        pass(engine, &both).await?;
+        let items = engine.pending().await?;
+        assert_eq!(items.len(), 2);
+        for (nonce, (item, _)) in (7..).zip(items.values()) {
+            let approval = anna().approve(item, nonce, now(&rig));
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+        }
+        let mut held = 0;
+        for _ in 0..2 {
+            if let evenkeel_agent::engine::Event::Op(report) = engine.work().await?
+                && let End::Held { reason, .. } = report.end
+            {
+                assert_eq!(reason, ReasonCode::Budget);
+                held += 1;
+            }
+        }
+        assert_eq!(held, 1);
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+    assert!(exists(&rig, "lxc/100") || exists(&rig, "qemu/101"), "one of them is still there");
 }
 
 #[tokio::test(start_paused = true)]

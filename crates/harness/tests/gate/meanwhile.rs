@@ -2,6 +2,7 @@
 //! stops it: the act is not sent, and the protection is given back.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_agent::engine::End;
@@ -107,5 +108,22 @@ async fn p15_a_container_made_again_while_it_goes_down_is_another() {
 async fn until_gone(rig: &Rig) {
     while exists(rig, RUNNING) {
         tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Nothing is changed until the thaw, which gives back a protection that was taken off.
+#[tokio::test(start_paused = true)]
+async fn a_freeze_between_two_requests_of_a_destroy_is_obeyed() {
+    for (sent, protected_then) in [(STOP, true), (UNPROTECT, false)] {
+        let freeze = async |rig: &Rig| rig.frozen.store(true, Ordering::Relaxed);
+        let (rig, end) = once_sent(sent, freeze).await;
+        assert!(end.words().contains("this host was frozen meanwhile"), "{end:?}");
+        afterwards(&rig, &desired("")).await;
+        assert_eq!(writes(&rig, RUNNING).last().map(String::as_str), Some(sent));
+        assert_eq!(protected(&rig, RUNNING), protected_then);
+        rig.frozen.store(false, Ordering::Relaxed);
+        afterwards(&rig, &desired("")).await;
+        assert_it_was_left(&rig, &end);
+        assert!(protected(&rig, RUNNING), "{:?}", writes(&rig, RUNNING));
     }
 }

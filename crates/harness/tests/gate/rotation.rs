@@ -189,6 +189,31 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
+/// Somebody whose key was stolen must not wait for what the thief set off.
+#[tokio::test(start_paused = true)]
+async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    rig.node.with(|sim| (sim.timings.short_ms, sim.timings.copy_ms) = (600_000, 600_000));
+    rig.live(async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let minute = std::time::Duration::from_mins(1);
+        let under_way = tokio::time::timeout(minute, engine.work()).await;
+        assert!(under_way.is_err() && count(&rig, "lxc/100", "DELETE 100") == 1, "{under_way:?}");
+        let envelope = to_bob(&rig, sign::Authority::Recovery, &vault()).await;
+        let rotated = engine.submit_approval(envelope.as_bytes());
+        let rotated = tokio::time::timeout(minute, rotated).await.unwrap()?;
+        assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
+        ended(engine, accepted).await;
+        Ok(())
+    })
+    .await
+    .unwrap()
+    .unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
     let rig = rig().await;

@@ -4,7 +4,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 
 use super::{Site, exists, unlocked};
 use crate::config::{Config, Section, SnapshotSection, stored_description};
-use crate::storage::split_volid;
+use crate::storage::{split_volid, stored_name};
 use crate::world::{Power, World, is_disk_key};
 
 /// Whether every disk of the guest lies where snapshots work.
@@ -136,11 +136,34 @@ pub(super) fn rolled_back(
     for volid in newer {
         config.add_unused(&volid);
     }
+    shrink_back(site.world, guest);
     if start || had_state {
         super::power::begin_start(site, guest)?;
         return super::power::started(site, guest);
     }
     Ok(())
+}
+
+/// A volume has the size again that it had when the snapshot was taken, as its file says.
+fn shrink_back(world: &mut World, guest: GuestId) {
+    let Some(record) = world.guest(guest) else { return };
+    let is_disk = |(key, _): &(&String, &String)| is_disk_key(guest.kind, key);
+    let values: Vec<String> =
+        record.config.active.iter().filter(is_disk).map(|(_, value)| value.clone()).collect();
+    for value in values {
+        let mut parts = value.split(',');
+        let volid = parts.next().unwrap_or_default();
+        let size = parts.find_map(|part| part.strip_prefix("size="));
+        let (Some((storage, name)), Some(size)) =
+            (split_volid(volid), size.and_then(crate::property::parse_size))
+        else {
+            continue;
+        };
+        let volumes = world.storages.get_mut(storage).map(|storage| &mut storage.volumes);
+        if let Some(volume) = volumes.and_then(|volumes| volumes.get_mut(stored_name(name))) {
+            volume.size_bytes = size;
+        }
+    }
 }
 
 pub(super) fn begin_delete(site: &mut Site<'_>, guest: GuestId, name: &str) -> Result<(), String> {

@@ -1,8 +1,8 @@
 //! The gate for what an operator signed: everything is judged again inside the lane, on a fresh read.
 //!
 //! Nothing is remembered from the moment the approval came in: not the signature, not the signers, not the guest. The
-//! signers are held fast until the caller has made the decision durable, so no rotation slips in between
-//! (invariants 3, 4, 12).
+//! signers are held fast until the caller has made the decision durable, so no rotation slips in between, and no second
+//! act that would be judged by the same budget (invariants 3, 4, 12).
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use evenkeel_core::sign::{
     self, Approved, Decision, Envelope, PendingId, PendingItem, Statement, authorise,
 };
 use serde_json::{Value, json};
-use tokio::sync::RwLockReadGuard;
+use tokio::sync::{MutexGuard, RwLockReadGuard};
 
 use super::{Act, Cleared};
 use crate::authority::Authority;
@@ -42,10 +42,11 @@ pub(in crate::engine) struct SignedOrder {
     pub(in crate::engine) anchor: Anchor,
 }
 
-/// What the gate let through, with the signers it was judged by held fast.
+/// What the gate let through, with the signers it was judged by held fast; nobody else is judged meanwhile.
 pub(in crate::engine) struct Held<'c> {
     pub(in crate::engine) cleared: Cleared,
-    pub(in crate::engine) _authority: RwLockReadGuard<'c, Authority>,
+    pub(in crate::engine) authority: RwLockReadGuard<'c, Authority>,
+    pub(in crate::engine) docket: MutexGuard<'c, ()>,
 }
 
 /// Judges a signed act now.
@@ -72,6 +73,7 @@ pub(in crate::engine) async fn clear_signed<'c>(
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
     let found = found(hands, &fresh, &order.anchor).await?;
+    let docket = court.docket.lock().await;
     let authority = court.authority.read().await;
     let Some(signers) = authority.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
@@ -103,7 +105,7 @@ pub(in crate::engine) async fn clear_signed<'c>(
         return Ok(Err(refusal));
     }
     match cleared(order, &fresh, &approved) {
-        Ok(cleared) => Ok(Ok(Held { cleared, _authority: authority })),
+        Ok(cleared) => Ok(Ok(Held { cleared, authority, docket })),
         Err(refusal) => Ok(Err(refusal)),
     }
 }

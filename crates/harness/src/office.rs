@@ -1,0 +1,385 @@
+//! The operators' office of a run: who holds which key, and every paper that ever left it.
+//!
+//! What is signed here is real: the oracle is told of each statement before anybody can hand it in. A paper that is
+//! [`Paper::hopeless`] must be refused whenever and however often it comes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::{
+    self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem, Role,
+    Rotation, Signer, Statement, Trust, TrustVersion, Window,
+};
+
+use crate::dice::Dice;
+use crate::operator::Operator;
+use crate::oracle::{Claim, NewSigners, Oracle};
+
+/// Something that can be handed in.
+#[derive(Debug, Clone)]
+pub(crate) struct Paper {
+    pub(crate) bytes: Arc<str>,
+    /// Whatever happens, it must be refused.
+    pub(crate) hopeless: bool,
+    /// The statement in it.
+    pub(crate) payload: Vec<u8>,
+}
+
+/// Who holds which key.
+#[derive(Debug)]
+pub(crate) struct Office {
+    operational: Vec<Operator>,
+    recovery: Vec<Operator>,
+    stranger: Operator,
+    host: HostBinding,
+    /// The longest life this host's policy gives a statement.
+    life_max_s: u64,
+    /// Everything that was ever made, in order.
+    pub(crate) papers: Vec<Paper>,
+    nonces: Vec<u128>,
+}
+
+/// What is wrong about a statement that a real operator signs: a mistake, or a hub that misled them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Twist {
+    Nothing,
+    OtherHost,
+    OtherHostKey,
+    Expired,
+    NotYet,
+    TooLong,
+    OtherParam,
+    MoreParams,
+    OtherGuest,
+    OtherDigest,
+    OldTrust,
+    NextTrust,
+    NonceAgain,
+}
+
+impl Twist {
+    pub(crate) const ALL: [Self; 12] = [
+        Self::OtherHost,
+        Self::OtherHostKey,
+        Self::Expired,
+        Self::NotYet,
+        Self::TooLong,
+        Self::OtherParam,
+        Self::MoreParams,
+        Self::OtherGuest,
+        Self::OtherDigest,
+        Self::OldTrust,
+        Self::NextTrust,
+        Self::NonceAgain,
+    ];
+
+    /// Whether nothing that may happen later makes it good.
+    fn is_hopeless(self) -> bool {
+        match self {
+            Self::OtherHost | Self::OtherHostKey | Self::TooLong => true,
+            // A clock that is set back a little makes it good again: the oracle asks when it began.
+            Self::Nothing
+            | Self::Expired
+            | Self::NotYet
+            | Self::OtherParam
+            | Self::MoreParams
+            | Self::OtherGuest
+            | Self::OtherDigest
+            | Self::OldTrust
+            | Self::NextTrust
+            | Self::NonceAgain => false,
+        }
+    }
+}
+
+impl Office {
+    /// An office for a host that begins with two operators and one recovery key.
+    pub(crate) fn new(host: HostBinding, life_max_s: u64) -> Self {
+        let operational =
+            [("anna", 1), ("bob", 3), ("carl", 4)].map(|(name, seed)| Operator::new(name, seed));
+        let recovery = [("vault", 2), ("safe", 6)].map(|(name, seed)| Operator::new(name, seed));
+        Self {
+            operational: operational.into(),
+            recovery: recovery.into(),
+            stranger: Operator::new("mallory", 66),
+            host,
+            life_max_s,
+            papers: Vec::new(),
+            nonces: Vec::new(),
+        }
+    }
+
+    /// The signers in root's trust file.
+    pub(crate) fn founders(&self) -> Vec<Signer> {
+        let mut signers: Vec<Signer> =
+            self.operational[..2].iter().map(|by| by.signer(Role::Operational)).collect();
+        signers.push(self.recovery[0].signer(Role::Recovery));
+        signers
+    }
+
+    /// Approves an item, rightly or with a twist. The answer is the paper's number.
+    pub(crate) fn approve(
+        &mut self,
+        dice: &mut Dice,
+        oracle: &Oracle,
+        (id, item): (&str, &PendingItem),
+        now_s: u64,
+        twist: Twist,
+    ) -> usize {
+        let plain = self.statement(dice, item, now_s, twist);
+        let (statement, payload) = self.twisted(dice, plain, twist);
+        let by = dice.pick(&self.operational);
+        oracle.signed(&payload, self.claim(&statement, by, id));
+        let bytes = by.seal(Namespace::Op, &payload);
+        self.keep(bytes, twist.is_hopeless(), payload)
+    }
+
+    fn statement(
+        &mut self,
+        dice: &mut Dice,
+        item: &PendingItem,
+        now_s: u64,
+        twist: Twist,
+    ) -> Statement {
+        let again = self.nonces.last().copied().filter(|_| twist == Twist::NonceAgain);
+        let nonce = again.unwrap_or_else(|| u128::from(dice.any()) << 64 | u128::from(dice.any()));
+        self.nonces.push(nonce);
+        let nonce = Nonce::from_random(nonce.to_be_bytes()).expect("chance is not all zero");
+        let life_s = (*dice.pick(&[120, 600, 3_600, self.life_max_s])).min(self.life_max_s);
+        let (from_s, life_s) = match twist {
+            Twist::Expired => (now_s.saturating_sub(life_s + 1), life_s),
+            Twist::NotYet => (now_s + dice.between(60, 7_200), life_s),
+            Twist::TooLong => (now_s, self.life_max_s + 1),
+            Twist::Nothing
+            | Twist::OtherHost
+            | Twist::OtherHostKey
+            | Twist::OtherParam
+            | Twist::MoreParams
+            | Twist::OtherGuest
+            | Twist::OtherDigest
+            | Twist::OldTrust
+            | Twist::NextTrust
+            | Twist::NonceAgain => (now_s.saturating_sub(dice.below(60)), life_s),
+        };
+        item.statement(nonce, window(from_s, life_s), "no longer needed")
+    }
+
+    /// The statement with its twist, in bytes; without, if no tool would write it so.
+    fn twisted(&self, dice: &mut Dice, plain: Statement, twist: Twist) -> (Statement, Vec<u8>) {
+        let mut statement = plain.clone();
+        self.twist(dice, &mut statement, twist);
+        if let Ok(bytes) = statement.to_bytes() {
+            return (statement, bytes);
+        }
+        let bytes = plain.to_bytes().expect("an item's own statement reads back");
+        (plain, bytes)
+    }
+
+    fn twist(&self, dice: &mut Dice, statement: &mut Statement, twist: Twist) {
+        match twist {
+            Twist::Nothing | Twist::Expired | Twist::NotYet | Twist::TooLong => {}
+            Twist::NonceAgain => {}
+            Twist::OtherHost => statement.host.id = "other".parse().expect("a host id"),
+            Twist::OtherHostKey => statement.host.key = self.stranger.key.fingerprint(),
+            Twist::OtherParam => {
+                if let Some(value) = statement.params.values_mut().next_back() {
+                    let other = if value == "1" { "0" } else { "1" };
+                    other.clone_into(value);
+                }
+            }
+            Twist::MoreParams => {
+                let name = *dice.pick(&["purge", "destroy-unreferenced-disks", "delete", "start"]);
+                statement.params.insert(name.to_owned(), "1".to_owned());
+            }
+            Twist::OtherGuest => {
+                let vmid = 100 + dice.below(6);
+                let kind = statement.guest.kind;
+                statement.guest = format!("{kind}/{vmid}").parse().expect("a guest");
+            }
+            Twist::OtherDigest => {
+                if let Expected::Guest { digest, .. } = &mut statement.expected {
+                    let text: String = digest.to_string().chars().rev().collect();
+                    *digest = text.parse().expect("a digest read backwards is one");
+                }
+            }
+            Twist::OldTrust => {
+                statement.trust_version = TrustVersion(statement.trust_version.0.saturating_sub(1));
+            }
+            Twist::NextTrust => {
+                statement.trust_version = TrustVersion(statement.trust_version.0 + 1);
+            }
+        }
+    }
+
+    fn claim(&self, statement: &Statement, by: &Operator, item: &str) -> Claim {
+        let digest = match &statement.expected {
+            Expected::Guest { digest, .. } => digest.to_string(),
+            Expected::Free => String::new(),
+        };
+        Claim {
+            op: statement.op,
+            guest: statement.guest,
+            params: statement.params.clone(),
+            digest,
+            nonce: statement.nonce.to_string(),
+            not_before_s: statement.window.not_before().0,
+            expires_s: statement.window.expires_at().0,
+            trust_version: statement.trust_version.0,
+            is_for_this_host: statement.host == self.host,
+            by: by.key.fingerprint().to_string(),
+            item: item.to_owned(),
+        }
+    }
+
+    /// What somebody without the right to sign makes of an item; the answer is the paper's number.
+    pub(crate) fn forge(
+        &mut self,
+        dice: &mut Dice,
+        (item, sealed): (&PendingItem, &[u8]),
+        now_s: u64,
+    ) -> usize {
+        let statement = self.statement(dice, item, now_s, Twist::Nothing);
+        let payload = statement.to_bytes().expect("an item's own statement reads back");
+        let operator = dice.pick(&self.operational);
+        let bytes = match dice.below(8) {
+            0 => self.stranger.seal(Namespace::Op, &payload),
+            1 => self.recovery[0].seal(Namespace::Op, &payload),
+            2 => operator.seal(*dice.pick(&[Namespace::Pending, Namespace::Rotate]), &payload),
+            // The host's own signature around its item.
+            3 => String::from_utf8_lossy(sealed).into_owned(),
+            4 => operator.seal(Namespace::Op, sealed),
+            5 => self.tampered(dice, statement, operator),
+            6 => {
+                let armours =
+                    [&self.stranger, operator].map(|by| by.armour(Namespace::Op, &payload));
+                let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+                Envelope::seal(&payload, &armours).expect("two signatures are not too many")
+            }
+            _ => (*dice.pick(&["", "{}", "[]", "{\"payload\":\"\",\"signatures\":[]}"])).to_owned(),
+        };
+        self.keep(bytes, true, payload)
+    }
+
+    /// Another statement under a signature that was made for this one.
+    fn tampered(&self, dice: &mut Dice, mut statement: Statement, by: &Operator) -> String {
+        let signed = statement.to_bytes().expect("an item's own statement reads back");
+        let armour = by.armour(Namespace::Op, &signed);
+        let twist = *dice.pick(&[Twist::Nothing, Twist::OtherParam, Twist::OtherGuest]);
+        "tampered with".clone_into(&mut statement.reason);
+        let (_, payload) = self.twisted(dice, statement, twist);
+        Envelope::seal(&payload, &[&armour]).expect("a statement is not too long")
+    }
+
+    /// A rotation that follows these signers, by whoever may make one.
+    pub(crate) fn rotate(
+        &mut self,
+        dice: &mut Dice,
+        oracle: &Oracle,
+        trust: &Trust,
+        now_s: u64,
+    ) -> usize {
+        let recovers = dice.percent(30);
+        let authority = if recovers { sign::Authority::Recovery } else { sign::Authority::Planned };
+        let mut operational: Vec<&Operator> =
+            self.operational.iter().filter(|_| dice.percent(60)).collect();
+        if operational.is_empty() {
+            operational.push(dice.pick(&self.operational));
+        }
+        let mut signers: Vec<Signer> =
+            operational.iter().map(|by| by.signer(Role::Operational)).collect();
+        let keeps = |signer: &&Signer| signer.role == Role::Recovery;
+        signers.extend(trust.signers().filter(keeps).cloned());
+        let rotation = self.rotation(trust, authority, signers, now_s);
+        let payload = rotation.to_bytes().expect("a rotation reads back");
+        let role = authority.role();
+        let may = |by: &&Operator| {
+            trust.signers().any(|signer| signer.key == by.key && signer.role == role)
+        };
+        let by = self.operational.iter().chain(&self.recovery).find(may);
+        let is_new = |by: &&Operator| !trust.signers().any(|signer| signer.key == by.key);
+        let fresh = operational.iter().copied().filter(is_new);
+        let armours =
+            by.into_iter().chain(fresh).map(|by| by.armour(authority.namespace(), &payload));
+        let armours: Vec<String> = armours.collect();
+        let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+        let bytes = Envelope::seal(&payload, &armours).expect("few signatures are not too many");
+        let operational: BTreeSet<String> =
+            operational.iter().map(|by| by.key.fingerprint().to_string()).collect();
+        let (not_before_s, expires_s) =
+            (rotation.window.not_before().0, rotation.window.expires_at().0);
+        let version = rotation.version.0;
+        oracle.rotation_signed(
+            &payload,
+            NewSigners { version, operational, not_before_s, expires_s },
+        );
+        self.keep(bytes, false, payload)
+    }
+
+    /// A rotation that may not be.
+    pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &Trust, now_s: u64) -> usize {
+        let mut signers = vec![self.stranger.signer(Role::Operational)];
+        signers.extend(trust.signers().filter(|signer| signer.role == Role::Recovery).cloned());
+        let (planned, recovery) = (sign::Authority::Planned, sign::Authority::Recovery);
+        let is_enrolled = |by: &&Operator| trust.signers().any(|signer| signer.key == by.key);
+        let operator = self.operational.iter().find(is_enrolled).unwrap_or(&self.stranger);
+        let vault = self.recovery.iter().find(is_enrolled).unwrap_or(&self.stranger);
+        let (authority, by) = match dice.below(6) {
+            0 => (planned, vec![&self.stranger]),
+            1 => (planned, vec![vault, &self.stranger]),
+            2 => (recovery, vec![operator, &self.stranger]),
+            // The new key did not sign.
+            3 => (planned, vec![operator]),
+            // A planned rotation that takes the recovery key away.
+            4 => {
+                signers.retain(|signer| signer.role == Role::Operational);
+                signers.push(self.recovery[1].signer(Role::Recovery));
+                (planned, vec![operator, &self.stranger, &self.recovery[1]])
+            }
+            _ => (recovery, vec![vault, &self.stranger]),
+        };
+        let mut rotation = self.rotation(trust, authority, signers, now_s);
+        if (authority, by.len()) == (recovery, 2) && by[0].key == vault.key {
+            // Everybody signed who must, but it is for elsewhere, or out of order.
+            match dice.below(3) {
+                0 => rotation.host.id = "other".parse().expect("a host id"),
+                1 => rotation.version = TrustVersion(rotation.version.0 + 1),
+                _ => rotation.window = window(1_000, 3_600),
+            }
+        }
+        let payload = rotation.to_bytes().expect("a rotation reads back");
+        let armours: Vec<String> =
+            by.iter().map(|by| by.armour(authority.namespace(), &payload)).collect();
+        let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+        let bytes = Envelope::seal(&payload, &armours).expect("few signatures are not too many");
+        self.keep(bytes, true, payload)
+    }
+
+    fn rotation(
+        &self,
+        trust: &Trust,
+        authority: sign::Authority,
+        signers: Vec<Signer>,
+        now_s: u64,
+    ) -> Rotation {
+        Rotation {
+            authority,
+            host: self.host.clone(),
+            version: TrustVersion(trust.version().0 + 1),
+            previous: trust.head(),
+            signers,
+            clock: ClockChange::Keep,
+            window: window(now_s, 3_600),
+            reason: "other people now".to_owned(),
+        }
+    }
+
+    fn keep(&mut self, bytes: String, hopeless: bool, payload: Vec<u8>) -> usize {
+        self.papers.push(Paper { bytes: bytes.into(), hopeless, payload });
+        self.papers.len() - 1
+    }
+}
+
+fn window(from_s: u64, life_s: u64) -> Window {
+    Window::new(UnixSeconds(from_s), UnixSeconds(from_s + life_s)).expect("a life is not empty")
+}

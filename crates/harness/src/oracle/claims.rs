@@ -1,0 +1,432 @@
+//! What the oracle knows of signatures: what people really signed, who was enrolled, which guest was meant.
+//!
+//! Told by the run when an operator signs, and by the journal's synced lines when something begins. A request that
+//! only a signature allows is held against that, and against nothing the agent remembers. The rules:
+//!
+//! ```text
+//!   (3)  somebody enrolled signed exactly this act, for this host, in its window, under these signers
+//!   (4)  a nonce leads to one act, ever; a preparation leaves once
+//!   (12) the guest that was read before the request is the one the item was raised for. What takes its number after
+//!        that reading is out of reach: a destroy, a rollback and the removal of a snapshot take no digest
+//!   (16) the clock is neither behind the journal's latest line nor a day ahead of all it ever showed
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use evenkeel_agent::ambient::Ambient as _;
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
+use evenkeel_sim::{InProcess, World};
+use serde_json::{Map, Value};
+
+use super::{Inner, Oracle};
+use crate::call::Write;
+use crate::history::{History, Op};
+use crate::office::Paper;
+use crate::rig::Seeded;
+
+const DAY_S: u64 = 86_400;
+
+/// A clock this far behind the mark of time is in doubt.
+const BEHIND_MAX_S: u64 = 600;
+
+/// One statement that somebody signed with a key of their own.
+#[derive(Debug, Clone)]
+pub(crate) struct Claim {
+    pub(crate) op: ActionKind,
+    pub(crate) guest: GuestId,
+    pub(crate) params: BTreeMap<String, String>,
+    pub(crate) digest: String,
+    pub(crate) nonce: String,
+    pub(crate) not_before_s: u64,
+    pub(crate) expires_s: u64,
+    pub(crate) trust_version: u64,
+    pub(crate) is_for_this_host: bool,
+    /// The fingerprint of the key.
+    pub(crate) by: String,
+    /// The item it was made from.
+    pub(crate) item: String,
+}
+
+/// A list of signers that somebody with the right to do so signed.
+#[derive(Debug, Clone)]
+pub(crate) struct NewSigners {
+    pub(crate) version: u64,
+    /// The fingerprints of its operational keys.
+    pub(crate) operational: BTreeSet<String>,
+    pub(crate) not_before_s: u64,
+    pub(crate) expires_s: u64,
+}
+
+/// What a host with signers is bound by.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    /// The fingerprints of the operational keys it begins with.
+    pub(crate) operational: BTreeSet<String>,
+    pub(crate) statement_life_s: u64,
+    pub(crate) acts_per_day: u64,
+    /// The machine's clock, as whoever sets it knows it.
+    pub(crate) clock: Arc<Seeded>,
+}
+
+/// Everything people signed.
+#[derive(Debug, Default)]
+pub(super) struct Claims {
+    rules: Option<Rules>,
+    signed: BTreeMap<String, Claim>,
+    lists: BTreeMap<String, NewSigners>,
+    /// The operational keys after each rotation on disk; the first are those it began with.
+    enrolled: Vec<BTreeSet<String>>,
+    /// How many guests each number had before the one it has.
+    births: BTreeMap<u32, u64>,
+    /// Which of them showed a digest.
+    digests: BTreeMap<(u32, String), u64>,
+    /// Which of them an item was raised for.
+    items: BTreeMap<String, Option<u64>>,
+    /// Operations whose first request has left.
+    begun: BTreeSet<String>,
+    /// Nonces whose act has left.
+    acted: BTreeSet<String>,
+    /// Guests whose protection was taken off on the way to a destroy.
+    unprotected: BTreeMap<u32, Debt>,
+    /// The latest time the agent can have believed.
+    mark_max_s: u64,
+    /// When the clock was last set, by the true time.
+    clock_set_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+struct Debt {
+    op: String,
+    birth: u64,
+    outline: BTreeSet<String>,
+}
+
+impl Oracle {
+    /// The host has signers from now on.
+    pub(crate) fn enrol(&self, rules: Rules) {
+        let claims = &mut self.inner().claims;
+        claims.enrolled = vec![rules.operational.clone()];
+        claims.mark_max_s = seconds(&rules.clock);
+        claims.rules = Some(rules);
+    }
+
+    /// Somebody signs; the bytes are the statement.
+    pub(crate) fn signed(&self, statement: &[u8], claim: Claim) {
+        self.inner().claims.signed.insert(PayloadHash::of(statement).to_string(), claim);
+    }
+
+    /// Somebody with the right to do so signs a list of signers.
+    pub(crate) fn rotation_signed(&self, payload: &[u8], list: NewSigners) {
+        self.inner().claims.lists.insert(PayloadHash::of(payload).to_string(), list);
+    }
+
+    /// The machine's clock is about to be set.
+    pub(crate) fn clock_is_set(&self) {
+        let claims = &mut self.inner().claims;
+        claims.believe_the_clock();
+        if let Some(rules) = &claims.rules {
+            claims.clock_set_ms = rules.clock.true_now().as_millisecond();
+        }
+    }
+
+    /// The latest moment of the journal and of the clock: what an operator's tool shows as the host's time.
+    pub(crate) fn effective_s(&self, clock: &Seeded) -> u64 {
+        let mut inner = self.inner();
+        inner.read_disk();
+        inner.history.high_s.max(seconds(clock))
+    }
+
+    /// Another guest has the number.
+    pub(crate) fn reborn(&self, guest: GuestId) {
+        *self.inner().claims.births.entry(guest.vmid.get()).or_default() += 1;
+    }
+
+    /// Somebody else decides about a guest's protection.
+    pub(crate) fn protection_is_theirs(&self, guest: GuestId) {
+        self.inner().claims.unprotected.remove(&guest.vmid.get());
+    }
+
+    /// What waits for a signature, by the journal: its name, the item, its envelope.
+    pub(crate) fn items(&self) -> Vec<(String, PendingItem, Vec<u8>)> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let items = inner.history.items.iter();
+        items.map(|(id, (item, bytes))| (id.clone(), item.clone(), bytes.clone())).collect()
+    }
+
+    /// How many signed acts have left.
+    pub(crate) fn acts(&self) -> u64 {
+        self.inner().claims.acted.len() as u64
+    }
+
+    /// Whether the journal tells what became of a paper: an operation, or a refusal of the envelope or the statement.
+    pub(crate) fn is_answered(&self, paper: &Paper) -> bool {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let payload = PayloadHash::of(&paper.payload).to_string();
+        let envelope = PayloadHash::of(paper.bytes.as_bytes()).to_string();
+        let History { ops, refusals, has_gap, .. } = &inner.history;
+        let refused = refusals.contains(&payload) || refusals.contains(&envelope);
+        *has_gap || refused || ops.values().any(|op| op.payload == payload)
+    }
+
+    /// Whether any rollback of the guest left.
+    pub(crate) fn was_rolled_back(&self, guest: GuestId) -> bool {
+        let rolled = |op: &Op| op.guest == guest && op.kind == ActionKind::Rollback;
+        self.inner().history.ops.values().any(rolled)
+    }
+
+    /// Guests that are still there and still lack the protection a destroy took off.
+    pub(crate) fn owed_protection(&self, world: &World) -> Vec<String> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let owed = inner.claims.unprotected.iter().filter(|(vmid, debt)| {
+            let Some(op) = inner.history.ops.get(&debt.op) else { return false };
+            let found = world.guests.get(vmid).filter(|found| found.id == op.guest);
+            let is_it = inner.claims.birth(op.guest) == debt.birth
+                && outline(world, op.guest) == debt.outline;
+            let on = |found: &&evenkeel_sim::Guest| {
+                found.config.active.get("protection").is_some_and(|on| on == "1")
+            };
+            is_it && op.state == "failed" && found.is_some_and(|found| !on(&found))
+        });
+        owed.map(|(vmid, debt)| format!("{} took the protection off {vmid} and kept it", debt.op))
+            .collect()
+    }
+}
+
+impl Claims {
+    pub(super) fn birth(&self, guest: GuestId) -> u64 {
+        self.births.get(&guest.vmid.get()).copied().unwrap_or(0)
+    }
+
+    /// The agent was told a digest. Who changed in between may be either.
+    pub(super) fn was_read(&mut self, guest: GuestId, digest: &str, births: [u64; 2]) {
+        if births[0] == births[1] {
+            self.digests.insert((guest.vmid.get(), digest.to_owned()), births[1]);
+        }
+    }
+
+    /// Takes in what lines tell: items are raised, signers change. What is wrong about that.
+    pub(super) fn follow(&mut self, history: &History) -> Vec<String> {
+        let mut odd = Vec::new();
+        self.mark_max_s = self.mark_max_s.max(history.high_s);
+        for (id, (item, _)) in &history.items {
+            if !self.items.contains_key(id) {
+                let birth = match &item.expected {
+                    Expected::Free => None,
+                    Expected::Guest { digest, .. } => {
+                        let read = (item.guest.vmid.get(), digest.to_string());
+                        self.digests.get(&read).copied()
+                    }
+                };
+                self.items.insert(id.clone(), birth);
+            }
+        }
+        let Some(rules) = &self.rules else { return odd };
+        for accepted in history.rotations.iter().skip(self.enrolled.len() - 1) {
+            let mut keys = rules.operational.clone();
+            match self.lists.get(&PayloadHash::of(&accepted.payload).to_string()) {
+                None => odd.push(format!("(3) nobody signed the rotation to {}", accepted.version)),
+                Some(list) => {
+                    let next = self.enrolled.len() as u64 + 1;
+                    let is_next = list.version == next || history.has_gap;
+                    if accepted.version != list.version.to_string() || !is_next {
+                        odd.push(format!("the rotation {} does not follow", accepted.version));
+                    }
+                    let in_time = (list.not_before_s..list.expires_s).contains(&accepted.judged_s);
+                    if !in_time || accepted.judged_s < accepted.mark_s {
+                        odd.push(format!("(3) the rotation {} is out of time", accepted.version));
+                    }
+                    keys.clone_from(&list.operational);
+                }
+            }
+            self.enrolled.push(keys);
+        }
+        odd
+    }
+
+    /// What the clock shows may become the mark of time, if it is no leap.
+    fn believe_the_clock(&mut self) {
+        if let Some(rules) = &self.rules {
+            let wall_s = seconds(&rules.clock);
+            if wall_s <= self.mark_max_s + DAY_S {
+                self.mark_max_s = self.mark_max_s.max(wall_s);
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Whether a request belongs to a signed act, or gives back what one took.
+    pub(super) fn is_undeclared_by_right(&self, write: &Write) -> bool {
+        let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
+        let newest = of_guest.max_by_key(|op| op.started);
+        let own = ["digest", "background_delay"];
+        let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
+        let protects = write.params.get("protection").is_some_and(|on| on == "1")
+            && keys.all(|key| key == "protection");
+        let owes = self.claims.unprotected.contains_key(&write.guest.vmid.get());
+        newest.is_some_and(Op::is_signed) || (protects && owes)
+    }
+
+    /// Everything that must be true of a request of a signed operation.
+    pub(super) fn is_as_signed(
+        &mut self,
+        node: &InProcess,
+        now_ms: u64,
+        (name, op): (&str, &Op),
+        write: &Write,
+    ) -> Result<(), String> {
+        is_promised(op, write)?;
+        let Some(rules) = self.claims.rules.clone() else {
+            return Err("(3) this host has no signers".to_owned());
+        };
+        let Some(claim) = self.claims.signed.get(&op.payload).cloned() else {
+            return Err("(3) nobody signed this statement".to_owned());
+        };
+        let read = self.read_directly_before(now_ms, write.guest).cloned().unwrap_or_default();
+        if self.claims.begun.insert(name.to_owned()) {
+            self.may_begin(op, &claim, &rules)?;
+            if read.digest != claim.digest {
+                return Err("(3) the guest was changed after it was signed".to_owned());
+            }
+        }
+        let meant = self.claims.items.get(&claim.item).copied().flatten();
+        if meant.is_some_and(|meant| !read.births.contains(&meant)) {
+            let (was, is) = (meant.unwrap_or(0), read.births);
+            return Err(format!("(12) guest {was} of the number was signed for, {is:?} has it"));
+        }
+        if op.stage == "act" && !self.claims.acted.insert(op.nonce.clone()) {
+            return Err("(4) this nonce led to an act before".to_owned());
+        }
+        if op.stage == "unprotect" {
+            let birth = self.claims.birth(op.guest);
+            let outline = node.with(|sim| outline(&sim.world, op.guest));
+            let debt = Debt { op: name.to_owned(), birth, outline };
+            self.claims.unprotected.insert(op.guest.vmid.get(), debt);
+        } else if op.kind == ActionKind::SetConfig {
+            self.claims.unprotected.remove(&op.guest.vmid.get());
+        }
+        Ok(())
+    }
+
+    /// The signature, the signers, the time and the budget at the moment an operation began.
+    fn may_begin(&mut self, op: &Op, claim: &Claim, rules: &Rules) -> Result<(), String> {
+        let told = (op.kind, op.guest, op.nonce.as_str(), texts(&op.params));
+        if told != (claim.op, claim.guest, claim.nonce.as_str(), claim.params.clone()) {
+            return Err("(3) another act was signed".to_owned());
+        }
+        if !claim.is_for_this_host {
+            return Err("(3) it was signed for another host".to_owned());
+        }
+        if claim.expires_s - claim.not_before_s > rules.statement_life_s {
+            return Err("(3) it lives longer than this host allows".to_owned());
+        }
+        let wall_s = seconds(&rules.clock);
+        // Set in this very moment, the clock was another when the operation began.
+        let is_same = self.claims.clock_set_ms != rules.clock.true_now().as_millisecond();
+        if is_same && !(claim.not_before_s..claim.expires_s).contains(&op.at_s) {
+            return Err("(3) it began outside its window".to_owned());
+        }
+        if op.at_s < op.mark_s || is_same && wall_s + BEHIND_MAX_S < op.mark_s {
+            return Err("(16) time ran back".to_owned());
+        }
+        if is_same && wall_s > self.claims.mark_max_s + DAY_S {
+            return Err("(16) it began by a clock that leapt".to_owned());
+        }
+        // Lines that nobody read may have been rotations or acts.
+        if self.history.has_gap {
+            return Ok(());
+        }
+        if claim.trust_version != op.rotations as u64 + 1 {
+            return Err("(3) a rotation had voided it".to_owned());
+        }
+        if !self.claims.enrolled.get(op.rotations).is_some_and(|keys| keys.contains(&claim.by)) {
+            return Err("(3) its key was not enrolled as operational".to_owned());
+        }
+        let recent = |other: &&Op| {
+            let is_before = other.started < op.started;
+            other.is_signed() && is_before && other.node_s + DAY_S > op.node_s
+        };
+        let begun = self.history.ops.values().filter(recent).count() as u64;
+        if begun >= rules.acts_per_day {
+            return Err(format!("(3) {begun} acts are over this host's budget"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a request is the one its operation promised last.
+fn is_promised(op: &Op, write: &Write) -> Result<(), String> {
+    let other = |what: &str| Err(format!("(3) {what} was not what its `started` promised"));
+    let signed = |name: &str| op.params.get(name).and_then(Value::as_str).unwrap_or_default();
+    let sent = |name: &str| write.params.get(name).map(String::as_str).unwrap_or_default();
+    if op.guest != write.guest {
+        return other("the guest");
+    }
+    match op.stage.as_str() {
+        "stop" if write.kind == ActionKind::Stop && signed("stop") == "1" => return Ok(()),
+        "unprotect" if write.kind == ActionKind::SetConfig && signed("unprotect") == "1" => {
+            let own = ["protection", "digest", "background_delay"];
+            let only = write.params.keys().all(|key| own.contains(&key.as_str()));
+            return if only && sent("protection") == "0" { Ok(()) } else { other("the write") };
+        }
+        "act" if write.kind == op.kind => {}
+        _ => return other("the request"),
+    }
+    let same = |names: &[&str]| names.iter().all(|name| signed(name) == sent(name));
+    let is_same = match op.kind {
+        ActionKind::Destroy => same(&["purge", "destroy-unreferenced-disks"]),
+        ActionKind::Rollback => same(&["snapname"]) && matches!(sent("start"), "" | "0"),
+        ActionKind::DeleteSnapshot => same(&["snapname"]),
+        ActionKind::DeleteVolume => sent("delete") == signed("slot"),
+        ActionKind::SetConfig => {
+            let own = ["digest", "background_delay"];
+            let both = op.params.keys().chain(write.params.keys());
+            both.filter(|key| !own.contains(&key.as_str())).all(|key| signed(key) == sent(key))
+        }
+        ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => false,
+    };
+    if is_same { Ok(()) } else { other("a parameter") }
+}
+
+/// What makes a guest this guest, by its file: its volumes, its addresses, what was made at its creation.
+fn outline(world: &World, guest: GuestId) -> BTreeSet<String> {
+    let Some(found) = world.guest(guest) else { return BTreeSet::new() };
+    let of_it = |(key, value): (&String, &String)| {
+        let name = key.trim_end_matches(|digit: char| digit.is_ascii_digit());
+        match name {
+            "rootfs" | "mp" | "scsi" | "virtio" | "sata" | "ide" => {
+                value.split(',').next().map(str::to_owned)
+            }
+            "net" | "smbios" | "vmgenid" | "meta" | "ostype" => Some(value.clone()),
+            _ => None,
+        }
+    };
+    found.config.active.iter().filter_map(of_it).collect()
+}
+
+fn texts(params: &Map<String, Value>) -> BTreeMap<String, String> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    params.iter().map(|(key, value)| (key.clone(), text(value))).collect()
+}
+
+fn seconds(clock: &Seeded) -> u64 {
+    u64::try_from(clock.now().as_second()).unwrap_or(0)
+}

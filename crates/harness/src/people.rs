@@ -1,0 +1,286 @@
+//! The people around the host in a run: operators who ask and sign, a hub that withholds, repeats and forges, whoever
+//! sets the clock, and whoever works on the node besides.
+//!
+//! They know everything, the agent's mind included; only the oracle must not. Called by `run` for a share of its steps.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::engine::Submitted;
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{Role, Signer, Trust, TrustVersion};
+use evenkeel_sim::Event;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::desk::Command;
+use crate::office::{Office, Twist};
+use crate::oracle::Rules;
+use crate::rig::Rig;
+use crate::run::{LifeEnd, Run, Waited, wait};
+use crate::weather::Weather;
+
+/// Seconds by which somebody sets the clock wrong: a little, past what is forgiven, past a day, by years.
+const WRONG_BY_S: [i64; 10] =
+    [5, -5, 500, -700, 3_000, -7_200, 80_000, 100_000, -90_000, 600_000_000];
+
+impl Run {
+    /// Gives the host signers and a policy of its own, and opens their office.
+    pub(crate) fn appoint(&mut self) {
+        let host = Rig::host();
+        let life_s = *self.dice.pick(&[3_600, 86_400]);
+        let acts_per_day = *self.dice.pick(&[2, 10, 1_000]);
+        let office = Office::new(host, life_s);
+        let founders = office.founders();
+        let trust = Trust::genesis(TrustVersion(1), founders.clone());
+        self.desk.trust(trust.expect("the founders are good signers"));
+        let is_operational = |signer: &&Signer| signer.role == Role::Operational;
+        let operational = founders.iter().filter(is_operational);
+        self.oracle.enrol(Rules {
+            operational: operational.map(|signer| signer.key.fingerprint().to_string()).collect(),
+            statement_life_s: life_s,
+            acts_per_day,
+            clock: Arc::clone(&self.rig.ambient),
+        });
+        self.rig = self.rig.clone().judged_by(founders);
+        if let Some(court) = &mut self.rig.court {
+            court.policy.statement_life_s = life_s;
+            court.policy.destructive_per_day = acts_per_day;
+        }
+        self.office = Some(office);
+    }
+
+    /// One thing that people do.
+    pub(crate) async fn people<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        agent: Pin<&mut F>,
+    ) -> Waited {
+        match self.dice.below(100) {
+            0..=17 => self.ask(commands),
+            18..=47 => {
+                self.sign_something(commands, Twist::Nothing);
+                if self.dice.percent(40) {
+                    return self.race(commands, agent).await;
+                }
+            }
+            48..=57 => self.hand_in_old(commands),
+            58..=67 => self.forge(commands),
+            68..=75 => {
+                let twist = *self.dice.pick(&Twist::ALL);
+                self.sign_something(commands, twist);
+            }
+            76..=80 => self.change_signers(commands),
+            81..=86 => self.set_clock(),
+            _ => self.work_on_the_node(),
+        }
+        Waited::Elapsed
+    }
+
+    /// Something happens a moment after an approval was handed in: before it is judged, while it is, or after.
+    async fn race<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let ms = *self.dice.pick(&[0, 1, 2, 5, 20, 100, 1_000, 4_000]);
+        let waited = if self.dice.percent(50) {
+            let polls = self.dice.below(60);
+            wait(agent.as_mut(), Duration::from_millis(ms), &mut Some(polls)).await
+        } else {
+            wait(agent.as_mut(), Duration::from_millis(ms), &mut None).await
+        };
+        // Being out of polls is no crash here: the agent goes on at the next step.
+        if let ended @ Waited::Ended(_) = waited {
+            return ended;
+        }
+        match self.dice.below(8) {
+            0 | 1 => {
+                let guest = self.some_guest();
+                self.reuse(guest);
+            }
+            2 => self.change_signers(commands),
+            3 => self.freeze(true),
+            4 => self.set_clock(),
+            5 => self.hand_in_old(commands),
+            6 => self.sign_something(commands, Twist::Nothing),
+            _ => self.work_on_the_node(),
+        }
+        Waited::Elapsed
+    }
+
+    /// Somebody wants something done that no file declares.
+    fn ask(&mut self, commands: &UnboundedSender<Command>) {
+        let guest = *self.dice.pick(&self.guests);
+        let dice = &mut self.dice;
+        let (op, name, value) = self.rig.node.with(|sim| {
+            let config = sim.world.guest(guest).map(|found| &found.config);
+            let snapshots = config.map_or(&[][..], |config| &config.snapshots[..]);
+            let names: Vec<&str> = snapshots.iter().map(|point| point.name.as_str()).collect();
+            let keys = config.into_iter().flat_map(|config| config.active.keys());
+            let unused: Vec<&String> = keys.filter(|key| key.starts_with("unused")).collect();
+            let (op, name, value) = match dice.below(10) {
+                0..=2 if !names.is_empty() => {
+                    (ActionKind::Rollback, "snapname", *dice.pick(&names))
+                }
+                3..=5 if !names.is_empty() => {
+                    (ActionKind::DeleteSnapshot, "snapname", *dice.pick(&names))
+                }
+                6 | 7 if !unused.is_empty() => {
+                    (ActionKind::DeleteVolume, "slot", dice.pick(&unused).as_str())
+                }
+                8 => (ActionKind::SetConfig, "protection", "0"),
+                // A word that makes nothing benign.
+                9 => (ActionKind::Destroy, "scratch", "true"),
+                _ => (ActionKind::Destroy, "purge", "0"),
+            };
+            (op, name.to_owned(), value.to_owned())
+        });
+        let params = BTreeMap::from([(name, value)]);
+        self.tell(commands, Command::Ask(op, guest, params));
+    }
+
+    /// An operator signs one of the items, and mostly hands it in at once.
+    fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
+        let items = self.oracle.items();
+        if items.is_empty() {
+            return self.tell(commands, Command::Pass);
+        }
+        let (id, item, _) = self.dice.pick(&items);
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let Some(office) = &mut self.office else { return };
+        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, twist);
+        self.signed_guest = Some(item.guest);
+        self.note(|| {
+            format!("somebody signs {} of {} ({twist:?}) as {paper}", item.op, item.guest)
+        });
+        if self.dice.percent(75) {
+            for _ in 0..*self.dice.pick(&[1, 1, 1, 3]) {
+                self.hand_in(commands, paper);
+            }
+        }
+    }
+
+    fn forge(&mut self, commands: &UnboundedSender<Command>) {
+        let items = self.oracle.items();
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let Some(office) = self.office.as_mut().filter(|_| !items.is_empty()) else { return };
+        let (_, item, sealed) = self.dice.pick(&items);
+        let paper = office.forge(&mut self.dice, (item, sealed), now_s);
+        self.hand_in(commands, paper);
+    }
+
+    /// Whatever was ever made comes again, or for the first time, in any order.
+    fn hand_in_old(&mut self, commands: &UnboundedSender<Command>) {
+        let made = self.office.as_ref().map_or(0, |office| office.papers.len() as u64);
+        for _ in 0..self.dice.between(1, 4).min(made) {
+            // Mostly one of the last: most things change soon.
+            let oldest = if self.dice.percent(60) { made.saturating_sub(6) } else { 0 };
+            let paper = usize::try_from(self.dice.between(oldest, made - 1)).unwrap_or(0);
+            self.hand_in(commands, paper);
+        }
+    }
+
+    pub(crate) fn hand_in(&mut self, commands: &UnboundedSender<Command>, paper: usize) {
+        let Some(bytes) = self.office.as_ref().map(|office| office.papers[paper].bytes.clone())
+        else {
+            return;
+        };
+        self.note(|| format!("paper {paper} is handed in"));
+        let _ = commands.send(Command::Deliver(paper, bytes));
+    }
+
+    fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let court = self.rig.court.as_ref();
+        let trust = court.and_then(|court| court.authority.try_read().ok()?.trust().cloned());
+        let (Some(office), Some(trust)) = (&mut self.office, trust) else { return };
+        let paper = if self.dice.percent(60) {
+            office.rotate(&mut self.dice, &self.oracle, &trust, now_s)
+        } else {
+            office.usurp(&mut self.dice, &trust, now_s)
+        };
+        if self.dice.percent(80) {
+            self.hand_in(commands, paper);
+        }
+    }
+
+    /// Somebody sets the clock wrong, or right again: not behind what the host has seen, or nothing would be done.
+    fn set_clock(&mut self) {
+        self.oracle.clock_is_set();
+        if self.dice.percent(50) {
+            return self.set_clock_right();
+        }
+        let by_s = *self.dice.pick(&WRONG_BY_S);
+        self.note(|| format!("the clock is set off by {by_s} s"));
+        self.rig.ambient.set_off(by_s);
+    }
+
+    pub(crate) fn set_clock_right(&mut self) {
+        self.oracle.clock_is_set();
+        self.rig.ambient.set_off(0);
+        let true_s = self.rig.ambient.true_now().as_second();
+        let seen_s = self.oracle.effective_s(&self.rig.ambient);
+        let ahead_s = i64::try_from(seen_s).unwrap_or(0) - true_s;
+        self.note(|| format!("the clock is set right, {ahead_s} s ahead"));
+        self.rig.ambient.set_off(ahead_s);
+    }
+
+    /// Any guest; rather the one that somebody signed for.
+    fn some_guest(&mut self) -> GuestId {
+        let any = *self.dice.pick(&self.guests);
+        self.signed_guest.filter(|_| self.dice.percent(60)).unwrap_or(any)
+    }
+
+    fn work_on_the_node(&mut self) {
+        let guest = self.some_guest();
+        match self.dice.below(10) {
+            0 | 1 => self.reuse(guest),
+            2..=8 => {
+                let told =
+                    self.weather.stranger(&mut self.dice, &self.rig.node, guest, &self.oracle);
+                self.note(|| told);
+            }
+            _ => {
+                let told = Weather::recreate(&self.rig.node, &self.first_files, &self.oracle);
+                self.note(|| told);
+            }
+        }
+    }
+
+    fn reuse(&mut self, guest: GuestId) {
+        // A number that is free is taken by nobody here.
+        if self.rig.node.with(|sim| sim.world.guest(guest).is_none()) {
+            return;
+        }
+        self.note(|| format!("another guest takes the number of {guest}"));
+        self.rig.node.with(|sim| sim.happen(Event::Reuse { guest }));
+        self.oracle.reborn(guest);
+    }
+
+    /// What the agent said to the papers: a hopeless one is refused, whenever it comes.
+    pub(crate) fn hear_answers(&mut self) {
+        if let Some(trouble) = self.desk.take_trouble() {
+            self.oracle.broke(format!("the signers cannot be read from the journal: {trouble}"));
+        }
+        for (paper, said) in self.desk.take_answers() {
+            self.note(|| format!("paper {paper}: {said:?}"));
+            // Nothing is written down of a lane that was at work.
+            if !matches!(&said, Submitted::Refused(refusal) if refusal.reason == ReasonCode::Busy) {
+                self.accepted.insert(paper);
+            }
+            let hopeless = self.office.as_ref().is_some_and(|office| office.papers[paper].hopeless);
+            match said {
+                Submitted::Refused(_) => {}
+                Submitted::Accepted(_) | Submitted::Replay { .. } | Submitted::Rotated(_) => {
+                    if hopeless {
+                        self.oracle.broke(format!("(3) a forged paper was taken: {said:?}"));
+                    }
+                }
+            }
+        }
+    }
+}
