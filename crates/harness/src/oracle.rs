@@ -136,6 +136,7 @@ impl Oracle {
         let mut inner = self.inner();
         inner.disk = disk.clone();
         inner.history.moves();
+        inner.read_disk();
         (inner.status, inner.pending, inner.listed_ms, inner.tasks) = Default::default();
         inner.awaited.clear();
         inner.failed_ms = None;

@@ -217,6 +217,7 @@ impl Run {
         let by_s = *self.dice.pick(&WRONG_BY_S);
         self.note(|| format!("the clock is set off by {by_s} s"));
         self.rig.ambient.set_off(by_s);
+        self.oracle.clock_is_set();
     }
 
     pub(crate) fn set_clock_right(&mut self) {

@@ -8,7 +8,8 @@
 //!   (4)  a nonce leads to one act, ever; a preparation leaves once
 //!   (12) the guest that was read before the request is the one the item was raised for. What takes its number after
 //!        that reading is out of reach: a destroy, a rollback and the removal of a snapshot take no digest
-//!   (16) the clock is neither behind the journal's latest line nor a day ahead of all it ever showed
+//!   (16) the clock is neither behind the journal's latest line nor a day ahead of all it ever showed, and no line is
+//!        dated by a leap
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -123,10 +124,12 @@ impl Oracle {
         self.inner().claims.lists.insert(PayloadHash::of(payload).to_string(), list);
     }
 
-    /// The machine's clock is about to be set.
+    /// The machine's clock is about to be set, or has just been.
     pub(crate) fn clock_is_set(&self) {
-        let claims = &mut self.inner().claims;
-        claims.believe_the_clock();
+        let mut inner = self.inner();
+        let has_no_line = inner.history.high_s == 0;
+        let claims = &mut inner.claims;
+        claims.believe_the_clock(has_no_line);
         if let Some(rules) = &claims.rules {
             claims.clock_set_ms = rules.clock.true_now().as_millisecond();
         }
@@ -213,7 +216,10 @@ impl Claims {
     /// Takes in what lines tell: items are raised, signers change. What is wrong about that.
     pub(super) fn follow(&mut self, history: &History) -> Vec<String> {
         let mut odd = Vec::new();
-        self.mark_max_s = self.mark_max_s.max(history.high_s);
+        self.believe_the_clock(history.high_s == 0);
+        if self.rules.is_some() && history.high_s > self.mark_max_s {
+            odd.push("(16) a line is dated by a clock that leapt".to_owned());
+        }
         for (id, (item, _)) in &history.items {
             if !self.items.contains_key(id) {
                 let birth = match &item.expected {
@@ -249,11 +255,11 @@ impl Claims {
         odd
     }
 
-    /// What the clock shows may become the mark of time, if it is no leap.
-    fn believe_the_clock(&mut self) {
+    /// What the clock shows may become the mark of time, if it is no leap. A host without a line begins with its clock.
+    fn believe_the_clock(&mut self, has_no_line: bool) {
         if let Some(rules) = &self.rules {
             let wall_s = seconds(&rules.clock);
-            if wall_s <= self.mark_max_s + DAY_S {
+            if has_no_line || wall_s <= self.mark_max_s + DAY_S {
                 self.mark_max_s = self.mark_max_s.max(wall_s);
             }
         }
