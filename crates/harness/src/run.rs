@@ -16,7 +16,7 @@ use std::time::Duration;
 use evenkeel_agent::engine::Fatal;
 use evenkeel_agent::journal::{Fault, JournalError, Limits};
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::Config;
+use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::desk::{Command, Desk};
@@ -249,7 +249,15 @@ impl Run {
                 self.rig.wire.set_down(down);
             }
             63 => {
-                let here = *self.dice.pick(&[Panics::BeforeSending, Panics::AfterAnswer]);
+                let places = [Panics::BeforeSending, Panics::AfterAnswer, Panics::AfterSecondTry];
+                let here = *self.dice.pick(&places);
+                if here == Panics::AfterSecondTry {
+                    let guest = *self.dice.pick(&self.guests);
+                    let event =
+                        Event::HoldFileLock { guest, ms: self.dice.between(11_000, 25_000) };
+                    self.rig.node.with(|sim| sim.happen(event));
+                    self.tell(commands, Command::Pass);
+                }
                 self.rig.wire.panic_once(here);
             }
             64 => {

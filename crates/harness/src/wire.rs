@@ -5,8 +5,8 @@
 //! answer before the agent does.
 
 use std::panic::resume_unwind;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::pve::error::{NotSent, Unknown};
@@ -27,6 +27,8 @@ pub struct Wire {
     token: String,
     down: Arc<AtomicBool>,
     panics: Arc<AtomicU8>,
+    /// The path of the last change that was refused.
+    refused: Arc<Mutex<Option<String>>>,
     oracle: Option<Oracle>,
 }
 
@@ -39,13 +41,15 @@ pub enum Panics {
     BeforeSending = 1,
     /// After the node has answered.
     AfterAnswer = 2,
+    /// After the node has answered a second try: the first was refused.
+    AfterSecondTry = 3,
 }
 
 impl Wire {
     /// A wire that shows `user@realm!id=secret` with every request.
     pub fn new(node: InProcess, token: String) -> Self {
-        let (down, panics) = (Arc::default(), Arc::default());
-        Self { node, token, down, panics, oracle: None }
+        let (down, panics, refused) = (Arc::default(), Arc::default(), Arc::default());
+        Self { node, token, down, panics, refused, oracle: None }
     }
 
     /// The same wire, watched.
@@ -89,7 +93,22 @@ impl Wire {
         }
         tokio::task::yield_now().await;
         self.panic_if(&request, Panics::AfterAnswer);
+        if self.is_second_try(&request, &outcome) {
+            self.panic_if(&request, Panics::AfterSecondTry);
+        }
         outcome
+    }
+
+    /// Whether the last change that was refused went the same way.
+    fn is_second_try(&self, request: &Request, outcome: &Outcome) -> bool {
+        if request.is_read() {
+            return false;
+        }
+        let refused = matches!(outcome, Outcome::Answered(answer) if answer.status >= 400);
+        let now = refused.then(|| request.target());
+        let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *last, now);
+        before.is_some_and(|before| before == request.target())
     }
 
     async fn deliver(&self, request: &Request) -> Outcome {
