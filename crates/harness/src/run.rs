@@ -234,7 +234,8 @@ impl Run {
                 self.rig.node.with(|sim| sim.inject(fault));
             }
             36..=45 => {
-                let told = self.weather.event(&mut self.dice, &self.rig.node, &self.guests);
+                let (dice, node) = (&mut self.dice, &self.rig.node);
+                let told = self.weather.event(dice, node, &self.guests, &self.oracle);
                 self.note(|| told);
             }
             46..=57 => self.change_wishes(),

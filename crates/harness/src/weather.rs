@@ -30,8 +30,6 @@ pub(crate) struct Weather {
     pub(crate) detached: BTreeSet<u32>,
     /// Guests that somebody destroys, to make the very same again: the file, and the number of the request.
     rebirths: Vec<(Guest, usize)>,
-    /// Numbers that another guest took, to be told to the oracle.
-    pub(crate) reborn: Vec<GuestId>,
 }
 
 impl Weather {
@@ -72,6 +70,7 @@ impl Weather {
         dice: &mut Dice,
         node: &InProcess,
         guests: &[GuestId],
+        oracle: &Oracle,
     ) -> String {
         let guest = *dice.pick(guests);
         let event = match dice.below(20) {
@@ -92,7 +91,7 @@ impl Weather {
         };
         let told = format!("{event:?}");
         if let Event::Reuse { guest } | Event::Destroy { guest } = &event {
-            self.reborn.push(*guest);
+            oracle.reborn(*guest);
         }
         node.with(|sim| sim.happen(event));
         told
@@ -272,9 +271,6 @@ impl Weather {
 
     /// Takes the answers nobody waits for.
     pub(crate) fn pass(&mut self, node: &InProcess, oracle: &Oracle) {
-        for guest in std::mem::take(&mut self.reborn) {
-            oracle.reborn(guest);
-        }
         if !self.rebirths.is_empty() {
             self.bring_back(node, oracle);
         }
