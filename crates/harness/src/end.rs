@@ -19,12 +19,12 @@ use crate::wire::Panics;
 
 /// Passes after which a healthy node must be as declared: a lost answer costs two minutes, an ignored shutdown six,
 /// a fact that does not follow another two, and what failed is tried again.
-const PASSES_MAX: u32 = 60;
+const PASSES_MAX: u32 = 90;
 
 /// The pause between them.
 const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 
-/// After so many passes somebody closes by hand what evidence could not close.
+/// Every so many passes somebody closes by hand what evidence could not close.
 const OPERATOR_COMES: u32 = 25;
 
 /// A day of rest, one pass every hour.
@@ -58,7 +58,7 @@ impl Run {
             if settled && self.desk.is_idle() && self.desk.unknown().is_empty() {
                 break;
             }
-            if pass == OPERATOR_COMES {
+            if pass % OPERATOR_COMES == OPERATOR_COMES - 1 {
                 self.resolve(commands);
             }
         }

@@ -44,7 +44,7 @@ struct Inner {
     /// Those whose outcome the living agent does not know yet.
     awaited: BTreeSet<u64>,
     /// What the living agent was last told of each guest.
-    status: BTreeMap<GuestId, Told>,
+    status: BTreeMap<GuestId, VecDeque<Told>>,
     /// Several: a pass reads beside the lanes.
     pending: BTreeMap<GuestId, VecDeque<Told>>,
     listed_ms: Option<u64>,
@@ -244,19 +244,13 @@ impl Oracle {
         let mut told =
             Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked, ..Told::default() };
         match ticket.call {
-            Call::Status(guest) => drop(inner.status.insert(guest, told)),
-            Call::Tasks => {
-                inner.tasks.push_back(told);
-                let over = inner.tasks.len().saturating_sub(READINGS_KEPT);
-                inner.tasks.drain(..over);
-            }
+            Call::Status(guest) => keep(inner.status.entry(guest).or_default(), told),
+            Call::Tasks => keep(&mut inner.tasks, told),
             Call::Pending(guest) => {
                 told.digest = digest_in(&body);
                 told.births = [ticket.birth, inner.claims.birth(guest)];
                 inner.claims.was_read(guest, &told.digest, told.births);
-                let readings = inner.pending.entry(guest).or_default();
-                readings.push_back(told);
-                readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
+                keep(inner.pending.entry(guest).or_default(), told);
             }
             Call::Content => {
                 inner.listed_ms = Some(now_ms);
@@ -388,33 +382,41 @@ impl Inner {
 
     /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
     fn is_fresh(&self, now_ms: u64, write: &Write) -> Option<String> {
-        let Some(status) = self.status.get(&write.guest) else {
+        if !self.status.contains_key(&write.guest) {
             return Some("(2) this life never read the guest".to_owned());
-        };
-        if self.read_directly_before(now_ms, write.guest).is_none() {
+        }
+        let readings = self.readings_directly_before(now_ms, write.guest);
+        if readings.is_empty() {
             return Some("(2) the guest was not read directly before".to_owned());
         }
-        if status.locked {
+        if readings.iter().all(|(status, _)| status.locked) {
             return Some("(9) the guest was read as locked".to_owned());
         }
-        if self.frozen_since_ms.is_some_and(|since| since < status.asked_ms) {
-            return Some("(2) the host was frozen".to_owned());
-        }
-        None
+        let was_frozen = |asked_ms| self.frozen_since_ms.is_some_and(|since| since < asked_ms);
+        let was_frozen = readings.iter().all(|(status, _)| was_frozen(status.asked_ms));
+        was_frozen.then(|| "(2) the host was frozen".to_owned())
     }
 
-    /// The reading of a guest that a request leaves upon: nothing but the volumes or the tasks was read after it.
-    fn read_directly_before(&self, now_ms: u64, guest: GuestId) -> Option<&Told> {
-        let (status, pending) = (self.status.get(&guest)?, self.pending.get(&guest)?);
-        let directly = |pending: &&Told| {
+    /// The readings of a guest that a request can have left upon, status and configuration: nothing but the volumes or
+    /// the tasks was read after it. Several, where others read the guest in the same moment.
+    fn readings_directly_before(&self, now_ms: u64, guest: GuestId) -> Vec<(&Told, &Told)> {
+        let (Some(status), Some(pending)) = (self.status.get(&guest), self.pending.get(&guest))
+        else {
+            return Vec::new();
+        };
+        let is_last = |pending: &&Told| {
             let then =
                 |tasks: &Told| tasks.asked_ms == pending.answered_ms && tasks.answered_ms == now_ms;
-            let at_once = pending.answered_ms == now_ms
+            pending.answered_ms == now_ms
                 || self.listed_ms == Some(now_ms)
-                || self.tasks.iter().any(then);
-            status.answered_ms == pending.asked_ms && at_once
+                || self.tasks.iter().any(then)
         };
-        pending.iter().rev().find(directly)
+        let last = pending.iter().filter(is_last);
+        let both = last.flat_map(|pending| {
+            let of_it = status.iter().filter(|told| told.answered_ms == pending.asked_ms);
+            of_it.map(move |status| (status, pending))
+        });
+        both.collect()
     }
 
     /// Nothing is allocated beside a volume that may be what an earlier write left.
@@ -464,4 +466,10 @@ fn has_a_digest(write: &Write) -> Option<String> {
         matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize | ActionKind::DeleteVolume);
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
     (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
+}
+
+/// Keeps the newest readings.
+fn keep(readings: &mut VecDeque<Told>, told: Told) {
+    readings.push_back(told);
+    readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
 }

@@ -22,7 +22,7 @@ use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, World};
 use serde_json::{Map, Value};
 
-use super::{Inner, Oracle};
+use super::{Inner, Oracle, Told};
 use crate::call::Write;
 use crate::history::{History, Op};
 use crate::office::Paper;
@@ -294,17 +294,22 @@ impl Inner {
         let Some(claim) = self.claims.signed.get(&op.payload).cloned() else {
             return Err("(3) nobody signed this statement".to_owned());
         };
-        let read = self.read_directly_before(now_ms, write.guest).cloned().unwrap_or_default();
         if self.claims.begun.insert(name.to_owned()) {
             self.may_begin(op, &claim, &rules)?;
-            if read.digest != claim.digest {
-                return Err("(3) the guest was changed after it was signed".to_owned());
-            }
         }
+        // Of what an operation sends, only taking off a protection changes the file.
+        let is_untouched = !self.claims.unprotected.values().any(|debt| debt.op == name);
         let meant = self.claims.items.get(&claim.item).copied().flatten();
-        if meant.is_some_and(|meant| !read.births.contains(&meant)) {
-            let (was, is) = (meant.unwrap_or(0), read.births);
-            return Err(format!("(12) guest {was} of the number was signed for, {is:?} has it"));
+        let readings = self.readings_directly_before(now_ms, write.guest);
+        let mut readings = readings.into_iter().map(|(_, pending)| pending);
+        let is_meant = |read: &&Told| meant.is_none_or(|meant| read.births.contains(&meant));
+        if !readings.clone().any(|read| is_meant(&read)) {
+            return Err(format!(
+                "(12) another guest has the number than was signed for: {meant:?}"
+            ));
+        }
+        if is_untouched && !readings.any(|read| is_meant(&read) && read.digest == claim.digest) {
+            return Err("(3) the guest was changed after it was signed".to_owned());
         }
         if op.stage == "act" && !self.claims.acted.insert(op.nonce.clone()) {
             return Err("(4) this nonce led to an act before".to_owned());
