@@ -1,4 +1,4 @@
-//! The steps of a signed destroy: [stop] -> [unprotect] -> the act.
+//! The steps of a signed destroy: a stop and an unprotect where they are needed, then the act.
 //!
 //! Called by `signed` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
 //! last look, with the turn in hand: the host not frozen, the guest unlocked, by both legs of identity still the same,
