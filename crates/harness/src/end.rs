@@ -15,7 +15,7 @@ use crate::office::Twist;
 use crate::run::{LifeEnd, Run, Waited, wait};
 use crate::scene::{Wish, loose, second_slot};
 use crate::weather::Weather;
-use crate::wire::Panics;
+use crate::wire::{Panics, Twin};
 
 /// Passes after which a healthy node must be as declared: a lost answer costs two minutes, an ignored shutdown six,
 /// a fact that does not follow another two, and what failed is tried again.
@@ -129,6 +129,9 @@ impl Run {
         for owed in self.rig.node.with(|sim| self.oracle.owed_protection(&sim.world)) {
             self.oracle.broke(owed);
         }
+        for belied in self.rig.node.with(|sim| self.oracle.belied(sim)) {
+            self.oracle.broke(belied);
+        }
         Waited::Elapsed
     }
 
@@ -137,6 +140,7 @@ impl Run {
         self.weather.let_rest();
         self.rig.wire.set_down(false);
         self.rig.wire.panic_once(Panics::Never);
+        self.rig.wire.twin_once(Twin::Never);
         self.make_room();
         self.freeze(false);
         self.set_clock_right();

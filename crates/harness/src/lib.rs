@@ -22,4 +22,4 @@ pub use operator::{Operator, statement};
 pub use oracle::Oracle;
 pub use rig::{Rig, Seeded};
 pub use run::{Outcome, run, run_told};
-pub use wire::{Panics, Wire};
+pub use wire::{Panics, Twin, Wire};

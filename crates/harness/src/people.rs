@@ -22,6 +22,7 @@ use crate::oracle::Rules;
 use crate::rig::Rig;
 use crate::run::{LifeEnd, Run, Waited, wait};
 use crate::weather::Weather;
+use crate::wire::Twin;
 
 /// Seconds by which somebody sets the clock wrong: a little, past what is forgiven, past a day, by years.
 const WRONG_BY_S: [i64; 10] =
@@ -157,6 +158,9 @@ impl Run {
         self.note(|| {
             format!("somebody signs {} of {} ({twist:?}) as {paper}", item.op, item.guest)
         });
+        if self.dice.percent(10) {
+            self.rig.wire.twin_once(*self.dice.pick(&[Twin::First, Twin::Second]));
+        }
         if self.dice.percent(75) {
             for _ in 0..*self.dice.pick(&[1, 1, 1, 3]) {
                 self.hand_in(commands, paper);

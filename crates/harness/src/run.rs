@@ -26,7 +26,7 @@ use crate::oracle::Oracle;
 use crate::rig::Rig;
 use crate::scene::{self, Wishes};
 use crate::weather::Weather;
-use crate::wire::Panics;
+use crate::wire::{Panics, Twin};
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
 const PEOPLE_PERCENT: u64 = 30;
@@ -306,6 +306,12 @@ impl Run {
 
     /// Somebody with our token does what we are about to do, and our own answer is lost.
     fn mischief(&mut self, commands: &UnboundedSender<Command>) {
+        if self.dice.percent(50) {
+            let twin = *self.dice.pick(&[Twin::First, Twin::Second]);
+            self.note(|| format!("somebody sends what we send: {twin:?}"));
+            self.rig.wire.twin_once(twin);
+            return self.tell(commands, Command::Pass);
+        }
         let guest = *self.dice.pick(&self.guests);
         let wanted = self.wishes.0.get(&guest).and_then(|wish| wish.run);
         let told = self.weather.twin(&mut self.dice, &self.rig.node, guest, wanted);

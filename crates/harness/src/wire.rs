@@ -27,6 +27,7 @@ pub struct Wire {
     token: String,
     down: Arc<AtomicBool>,
     panics: Arc<AtomicU8>,
+    twin: Arc<AtomicU8>,
     /// The path of the last change that was refused.
     refused: Arc<Mutex<Option<String>>>,
     oracle: Option<Oracle>,
@@ -45,11 +46,22 @@ pub enum Panics {
     AfterSecondTry = 3,
 }
 
+/// Whether somebody with our token sends the next change too, so that our answer is lost among theirs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Twin {
+    /// Nobody does.
+    Never = 0,
+    /// Directly before us.
+    First = 1,
+    /// Directly after us.
+    Second = 2,
+}
+
 impl Wire {
     /// A wire that shows `user@realm!id=secret` with every request.
     pub fn new(node: InProcess, token: String) -> Self {
-        let (down, panics, refused) = (Arc::default(), Arc::default(), Arc::default());
-        Self { node, token, down, panics, refused, oracle: None }
+        let (down, panics, twin) = (Arc::default(), Arc::default(), Arc::default());
+        Self { node, token, down, panics, twin, refused: Arc::default(), oracle: None }
     }
 
     /// The same wire, watched.
@@ -67,6 +79,11 @@ impl Wire {
     /// Makes the next operation that sends something panic.
     pub fn panic_once(&self, panics: Panics) {
         self.panics.store(panics as u8, Ordering::Relaxed);
+    }
+
+    /// Somebody sends the next change too.
+    pub fn twin_once(&self, twin: Twin) {
+        self.twin.store(twin as u8, Ordering::Relaxed);
     }
 
     fn panic_if(&self, request: &Request, here: Panics) {
@@ -118,7 +135,27 @@ impl Wire {
             carried.body = body.into_bytes();
             carried = carried.header("Content-Type", "application/x-www-form-urlencoded");
         }
-        match tokio::time::timeout(ANSWER_TIMEOUT, self.node.send(carried)).await {
+        let mut lost = false;
+        if !request.is_read() {
+            let twin = self.twin.swap(Twin::Never as u8, Ordering::Relaxed);
+            lost = twin != Twin::Never as u8;
+            let (node, theirs) = (self.node.clone(), carried.clone());
+            let after = Duration::from_millis(if twin == Twin::First as u8 { 0 } else { 3 });
+            if lost {
+                tokio::spawn(async move {
+                    tokio::time::sleep(after).await;
+                    node.send(theirs).await
+                });
+                // Theirs gets its turn.
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+        let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.node.send(carried)).await;
+        if lost {
+            let detail = "the answer was lost".to_owned();
+            return Outcome::Unknown(Unknown::ConnectionLost { detail });
+        }
+        match answered {
             Err(_) => Outcome::Unknown(Unknown::Timeout { after: ANSWER_TIMEOUT }),
             Ok(evenkeel_sim::Outcome::Reply(reply)) => Outcome::Answered(self.answer(reply)),
             Ok(evenkeel_sim::Outcome::Dropped | evenkeel_sim::Outcome::Wait { .. }) => {

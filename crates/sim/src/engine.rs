@@ -305,6 +305,12 @@ impl Simulator {
         self.tasks.all.iter().any(|task| task.is_running() && task.upid.to_string() == upid)
     }
 
+    /// How a task ended, while the node remembers it.
+    pub fn exit_of(&self, upid: &str) -> Option<&str> {
+        let task = self.tasks.all.iter().find(|task| task.upid.to_string() == upid)?;
+        task.exit.as_deref()
+    }
+
     /// The stage of the newest task of a type, for tests that wait for one.
     pub fn is_task_running(&self, kind: &str) -> bool {
         self.tasks.all.iter().any(|task| task.upid.kind == kind && task.stage != Stage::Ended)

@@ -19,7 +19,7 @@ use evenkeel_agent::ambient::Ambient as _;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
-use evenkeel_sim::{InProcess, World};
+use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};
 
 use super::{Inner, Oracle, Told};
@@ -90,6 +90,8 @@ pub(super) struct Claims {
     begun: BTreeSet<String>,
     /// Nonces whose act has left.
     acted: BTreeSet<String>,
+    /// The node's record of each operation's act.
+    records: BTreeMap<String, usize>,
     /// Guests whose protection was taken off on the way to a destroy.
     unprotected: BTreeMap<u32, Debt>,
     /// The latest time the agent can have believed.
@@ -180,6 +182,24 @@ impl Oracle {
     pub(crate) fn was_rolled_back(&self, guest: GuestId) -> bool {
         let rolled = |op: &Op| op.guest == guest && op.kind == ActionKind::Rollback;
         self.inner().history.ops.values().any(rolled)
+    }
+
+    /// Rollbacks that the journal calls done although their own task went wrong: somebody else's was taken for it. Of
+    /// other acts the guest itself tells whether they are done.
+    pub(crate) fn belied(&self, sim: &Simulator) -> Vec<String> {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let belied = inner.claims.records.iter().filter(|(name, record)| {
+            let op = inner.history.ops.get(*name);
+            let done =
+                op.is_some_and(|op| op.kind == ActionKind::Rollback && op.state == "succeeded");
+            let upid = sim.records().get(**record).and_then(|record| record.upid.as_deref());
+            let exit = upid.and_then(|upid| sim.exit_of(upid));
+            done && exit.is_some_and(|exit| exit != "OK" && !exit.starts_with("WARNINGS"))
+        });
+        belied
+            .map(|(name, _)| format!("(13) {name} is succeeded, yet its own task failed"))
+            .collect()
     }
 
     /// Guests that are still there and still lack the protection a destroy took off.
@@ -313,6 +333,10 @@ impl Inner {
         }
         if op.stage == "act" && !self.claims.acted.insert(op.nonce.clone()) {
             return Err("(4) this nonce led to an act before".to_owned());
+        }
+        if op.stage == "act" {
+            let record = node.with(|sim| sim.records().len());
+            self.claims.records.insert(name.to_owned(), record);
         }
         if op.stage == "unprotect" {
             let birth = self.claims.birth(op.guest);
