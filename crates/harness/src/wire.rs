@@ -135,21 +135,7 @@ impl Wire {
             carried.body = body.into_bytes();
             carried = carried.header("Content-Type", "application/x-www-form-urlencoded");
         }
-        let mut lost = false;
-        if !request.is_read() {
-            let twin = self.twin.swap(Twin::Never as u8, Ordering::Relaxed);
-            lost = twin != Twin::Never as u8;
-            let (node, theirs) = (self.node.clone(), carried.clone());
-            let after = Duration::from_millis(if twin == Twin::First as u8 { 0 } else { 3 });
-            if lost {
-                tokio::spawn(async move {
-                    tokio::time::sleep(after).await;
-                    node.send(theirs).await
-                });
-                // Theirs gets its turn.
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
+        let lost = !request.is_read() && self.is_twinned(&carried).await;
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.node.send(carried)).await;
         if lost {
             let detail = "the answer was lost".to_owned();
@@ -163,6 +149,23 @@ impl Wire {
                 Outcome::Unknown(Unknown::ConnectionLost { detail })
             }
         }
+    }
+
+    /// Lets somebody send the same, if that was wanted.
+    async fn is_twinned(&self, ours: &evenkeel_sim::Request) -> bool {
+        let twin = self.twin.swap(Twin::Never as u8, Ordering::Relaxed);
+        if twin == Twin::Never as u8 {
+            return false;
+        }
+        let (node, theirs) = (self.node.clone(), ours.clone());
+        let after = Duration::from_millis(if twin == Twin::First as u8 { 0 } else { 3 });
+        tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            node.send(theirs).await
+        });
+        // Theirs gets its turn.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        true
     }
 
     fn answer(&self, reply: evenkeel_sim::Reply) -> Answer {
