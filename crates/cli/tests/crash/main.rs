@@ -60,11 +60,7 @@ fn a_sample_of_crashes_and_disk_errors_loses_nothing_and_sends_nothing_twice() {
         refused::reopening("fdatasync", 2, "EIO"),
     ];
     points.extend(full_disk_points());
-    let count = points.len();
-    let table = run(points, count);
-    eprintln!("{}", table.render());
-    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
-    assert_eq!(table.unreached(), 0, "every place of the sample is one a run comes to");
+    assert_harmless(points);
 }
 
 #[test]
@@ -93,11 +89,7 @@ fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
     ]
     .map(|(act, place)| signed::point(act, place))
     .into();
-    let count = points.len();
-    let table = run(points, count);
-    eprintln!("{}", table.render());
-    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
-    assert_eq!(table.unreached(), 0, "every place of the sample is one a run comes to");
+    assert_harmless(points);
 }
 
 #[test]
@@ -108,10 +100,7 @@ fn n15_without_descriptors_or_memory_it_fails_closed_and_the_next_run_gets_it_do
     }
     let mut points = vec![starved::point(Resource::Mebibytes, 16)];
     points.extend([3, 8, 12].map(|limit| starved::point(Resource::Descriptors, limit)));
-    let table = run(points, 4);
-    eprintln!("{}", table.render());
-    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
-    assert_eq!(table.unreached(), 0, "each of these is too little");
+    assert_harmless(points);
 }
 
 /// The crash falls between the unprotect and the destroy. It is settled by the rules of a lost answer, which takes a
@@ -123,9 +112,7 @@ fn protection_is_given_back_after_a_crash_though_nothing_is_declared() {
         return;
     }
     let place = Place::BeforeCall { call: "fdatasync", nth: 5, unsynced: Unsynced::Lost };
-    let table = run(vec![signed::point(Act::DestroyMachine, place)], 1);
-    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
-    assert_eq!(table.unreached(), 0);
+    assert_harmless(vec![signed::point(Act::DestroyMachine, place)]);
 }
 
 #[test]
@@ -145,6 +132,15 @@ fn a_new_state_directory_is_on_disk_before_anything_is_sent() {
         let synced = applied.events[..sent].contains(&Event::Synced { path });
         assert!(synced, "{} is not synced", directory.display());
     }
+}
+
+/// Runs all of them at once. A run comes to every place of a sample, and nothing is wrong after it.
+fn assert_harmless(points: Vec<Point>) {
+    let count = points.len();
+    let table = run(points, count);
+    eprintln!("{}", table.render());
+    assert!(table.violations.is_empty(), "{}", table.violations.join("\n"));
+    assert_eq!(table.unreached(), 0, "every place of the sample is one a run comes to");
 }
 
 #[test]
