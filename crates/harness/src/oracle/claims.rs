@@ -94,6 +94,8 @@ pub(super) struct Claims {
     records: BTreeMap<String, usize>,
     /// Guests whose protection was taken off on the way to a destroy.
     unprotected: BTreeMap<u32, Debt>,
+    /// The same, also when somebody else has decided about the protection since: the agent may not know.
+    ever_unprotected: BTreeSet<u32>,
     /// The latest time the agent can have believed.
     mark_max_s: u64,
     /// When the clock was last set, by the true time.
@@ -295,7 +297,7 @@ impl Inner {
         let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
-        let owes = self.claims.unprotected.contains_key(&write.guest.vmid.get());
+        let owes = self.claims.ever_unprotected.contains(&write.guest.vmid.get());
         newest.is_some_and(Op::is_signed) || (protects && owes)
     }
 
@@ -343,6 +345,7 @@ impl Inner {
             let outline = node.with(|sim| outline(&sim.world, op.guest));
             let debt = Debt { op: name.to_owned(), birth, outline };
             self.claims.unprotected.insert(op.guest.vmid.get(), debt);
+            self.claims.ever_unprotected.insert(op.guest.vmid.get());
         } else if op.kind == ActionKind::SetConfig {
             self.claims.unprotected.remove(&op.guest.vmid.get());
         }
