@@ -15,7 +15,7 @@ use crate::support::*;
 async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_first_ones_result() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new(), "nothing without a signature");
         let item = item(engine).await;
@@ -32,9 +32,7 @@ async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_fir
         assert!(engine.pending().await?.is_empty());
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     let deletes =
         writes(&rig, "lxc/100").iter().filter(|write| write.starts_with("DELETE")).count();
     assert_eq!(deletes, 1, "{:?}", writes(&rig, "lxc/100"));
@@ -44,7 +42,7 @@ async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_fir
 async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let item = item(engine).await;
         let stranger = Operator::new("mallory", 66);
@@ -76,9 +74,7 @@ async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
         }
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
@@ -86,7 +82,7 @@ async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
 async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let item = item(engine).await;
         let approval = anna().approve(&item, 7, now(&rig));
@@ -103,9 +99,7 @@ async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() 
         );
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
     assert!(exists(&rig, "lxc/100"));
 }
@@ -114,7 +108,7 @@ async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() 
 async fn t03_sixty_four_deliveries_at_once_are_one_act() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let item = item(engine).await;
         let approval = anna().approve(&item, 7, now(&rig));
@@ -127,9 +121,7 @@ async fn t03_sixty_four_deliveries_at_once_are_one_act() {
         ended(engine, first).await;
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     let deletes =
         writes(&rig, "lxc/100").iter().filter(|write| write.starts_with("DELETE")).count();
     assert_eq!(deletes, 1);
@@ -142,7 +134,7 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
     let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
     rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let item = item(engine).await;
         assert_eq!(item.params["stop"], "1");
@@ -153,9 +145,7 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     let sent = writes(&rig, "lxc/102");
     assert_eq!(sent[sent.len() - 3..], ["POST stop", "PUT config", "DELETE 102"], "{sent:?}");
 }

@@ -44,7 +44,7 @@ async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
     let rig = rig().await;
     foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
     foreign(&rig, "PUT", "lxc/102/config", &[("description", "after it")]).await;
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::Rollback, "lxc/102", &[("snapname", "before")]).await;
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
@@ -54,9 +54,7 @@ async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(snapshots(&rig, "lxc/102"), 0);
     let sent = writes(&rig, "lxc/102");
     assert_eq!(sent.iter().filter(|write| *write == "POST rollback").count(), 1, "{sent:?}");
@@ -75,22 +73,20 @@ async fn p15_nothing_is_asked_for_while_somebody_else_destroys_the_guest() {
     let path = "/api2/json/nodes/pve1/lxc/100";
     let request = evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
     rig.node.send(request).await;
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         tokio::time::sleep(std::time::Duration::from_secs(10)).await;
         let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await?;
         assert_eq!(asked.unwrap_err().reason, ReasonCode::IdentityUnproven);
         assert!(engine.pending().await?.is_empty());
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_that_is_not_there_is_not_asked_for() {
     let rig = rig().await;
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         for name in ["gone", "current", ""] {
             let given = params(&[("snapname", name)]);
             let asked =
@@ -99,9 +95,7 @@ async fn a_snapshot_that_is_not_there_is_not_asked_for() {
         }
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -110,7 +104,7 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
     let guest = "lxc/100".parse().unwrap();
     rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Power { guest, running: false }));
     foreign(&rig, "PUT", "lxc/100/config", &[("delete", "mp0")]).await;
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::DeleteVolume, "lxc/100", &[("slot", "unused0")]).await;
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
@@ -120,9 +114,7 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
         assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     let storage = rig.node.with(|sim| {
         sim.records().iter().any(|record| record.mutating && record.path.contains("/storage/"))
     });
@@ -136,7 +128,7 @@ async fn a_protection_is_taken_off_by_signature_alone() {
     let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
     rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
     let open = desired("guest.100 = { kind = \"lxc\", protection = false }");
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &open).await?;
         assert!(protected(&rig, "lxc/100"));
         let item = item(engine).await;
@@ -146,16 +138,14 @@ async fn a_protection_is_taken_off_by_signature_alone() {
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert!(!protected(&rig, "lxc/100"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_has_no_executor_or_needs_no_signature_is_not_asked_for() {
     let rig = rig().await;
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         for (op, given, reason) in [
             (ActionKind::WipeStorage, vec![], ReasonCode::NotExecutable),
             (ActionKind::Decommission, vec![], ReasonCode::NotExecutable),
@@ -167,8 +157,6 @@ async fn what_has_no_executor_or_needs_no_signature_is_not_asked_for() {
         }
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert!(rig.live(async |engine| engine.pending().await).await.unwrap().unwrap().is_empty());
 }

@@ -23,7 +23,7 @@ fn edited(rig: &evenkeel_harness::Rig, key: &str, value: Option<&str>) {
 async fn g12_g13_g17_a_tag_set_spelt_otherwise_or_removed_changes_nothing() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         for tags in [
             Some("evenkeel-scratch"),
             Some("Evenkeel-Scratch"),
@@ -38,9 +38,7 @@ async fn g12_g13_g17_a_tag_set_spelt_otherwise_or_removed_changes_nothing() {
         }
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +54,7 @@ async fn g11_g27_a_claim_in_a_file_or_a_request_is_refused_and_raises_nothing() 
         sources.add("guests.toml", text);
         assert!(evenkeel_core::desired::load(&sources).is_err(), "{claim} is no word of a file");
     }
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         for claim in claims {
             let (key, value) = claim.split_once('=').unwrap();
             let given = BTreeMap::from([(key.to_owned(), value.to_owned())]);
@@ -66,9 +64,7 @@ async fn g11_g27_a_claim_in_a_file_or_a_request_is_refused_and_raises_nothing() 
         assert!(engine.pending().await?.is_empty());
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
@@ -94,13 +90,11 @@ async fn g21_n03_journal_lines_and_control_characters_in_a_guest_stay_one_value_
     .unwrap();
     assert_eq!(old, [forged.trim_end_matches('\n')], "{records} records");
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         assert_eq!(item(engine).await.op, ActionKind::Destroy);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), ["PUT config"], "nothing became ours by it");
 }

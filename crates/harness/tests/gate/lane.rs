@@ -162,7 +162,7 @@ async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
     let both = desired(
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
     );
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &both).await?;
         let items = engine.pending().await?;
         assert_eq!(items.len(), 2);
@@ -183,9 +183,7 @@ async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
         assert_eq!(held, 1);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert!(exists(&rig, "lxc/100") || exists(&rig, "qemu/101"), "one of them is still there");
 }
 
@@ -218,7 +216,7 @@ async fn g25_a_flood_of_items_is_bounded_and_at_rest_nothing_is_written() {
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }\n\
          guest.102 = { kind = \"lxc\", state = \"absent\" }\nguest.103 = { kind = \"qemu\", state = \"absent\" }",
     );
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &all).await?;
         assert_eq!(engine.pending().await?.len(), 2);
         let calls = rig.disk.calls();
@@ -228,7 +226,5 @@ async fn g25_a_flood_of_items_is_bounded_and_at_rest_nothing_is_written() {
         assert_eq!(rig.disk.calls(), calls, "the journal rests");
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }

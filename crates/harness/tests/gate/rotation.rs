@@ -134,7 +134,7 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
             .unwrap();
         let rig = restarted(rig).await;
         assert_eq!(version(&rig).await, TrustVersion(2), "{authority:?}");
-        rig.live(async |engine| {
+        live(&rig, async |engine| {
             assert_eq!(refused(engine, &old).await, ReasonCode::KeyRevoked);
             pass(engine, &absent).await?;
             let items = engine.pending().await?;
@@ -151,9 +151,7 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
             ended(engine, accepted).await;
             Ok(())
         })
-        .await
-        .unwrap()
-        .unwrap();
+        .await;
         assert!(!exists(&rig, "lxc/100"), "{authority:?}");
     }
 }
@@ -163,7 +161,7 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
 async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
@@ -183,9 +181,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
         assert_eq!(reason, ReasonCode::KeyRevoked);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
@@ -195,7 +191,7 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.node.with(|sim| (sim.timings.short_ms, sim.timings.copy_ms) = (600_000, 600_000));
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
@@ -209,16 +205,14 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
         ended(engine, accepted).await;
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let outstanding = anna().approve(&item(engine).await, 7, now(&rig));
         let planned = sign::Authority::Planned;
@@ -240,9 +234,7 @@ async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
         ended(engine, accepted).await;
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert!(!exists(&rig, "lxc/100"), "what was outstanding is still worth something");
 }
 
@@ -266,7 +258,7 @@ async fn t23_a_rotation_survives_a_crash_at_every_step() {
         if done.is_some() {
             assert_eq!(version, TrustVersion(2), "what was answered holds");
         }
-        rig.live(async |engine| {
+        live(&rig, async |engine| {
             let by_anna = anna().approve(&raised, 7, now(&rig));
             let mut by_bob = statement(&raised, 8, now(&rig));
             by_bob.trust_version = TrustVersion(2);
@@ -281,9 +273,7 @@ async fn t23_a_rotation_survives_a_crash_at_every_step() {
             }
             Ok(())
         })
-        .await
-        .unwrap()
-        .unwrap();
+        .await;
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
         if done.is_some() {
             break;

@@ -35,6 +35,14 @@ pub(crate) async fn rig() -> Rig {
     rig
 }
 
+/// One life of the agent, which goes well.
+pub(crate) async fn live<T>(
+    rig: &Rig,
+    life: impl AsyncFnOnce(&mut Engine) -> Result<T, Fatal>,
+) -> T {
+    rig.live(life).await.unwrap().unwrap()
+}
+
 pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<(), Fatal> {
     let pass = match engine.pass(desired).await {
         Ok(pass) => pass,

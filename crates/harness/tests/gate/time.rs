@@ -77,7 +77,7 @@ async fn t08_an_approval_that_expires_while_its_task_runs_is_done_once() {
     let mut short = statement(&item, 7, now(&rig));
     short.window = Window::new(now(&rig), now(&rig).plus(60)).unwrap();
     let (approval, began) = (anna().sign(&short), now(&rig));
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let report = ended(engine, accepted).await;
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
@@ -86,9 +86,7 @@ async fn t08_an_approval_that_expires_while_its_task_runs_is_done_once() {
         assert_eq!(again, Submitted::Replay { op: report.op, result: OpResult::Succeeded });
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(count(&rig, "lxc/100", "DELETE 100"), 1);
 }
 
@@ -109,14 +107,12 @@ async fn t09_t10_a_clock_in_doubt_holds_what_is_signed_until_it_is_right_again()
         }
     }
     let approval = anna().approve(&item, 9, now(&rig));
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         assert_eq!(ended(engine, accepted).await.end, End::Succeeded { warning: None });
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,7 +66,7 @@ async fn n08_without_quorum_a_write_fails_and_is_made_when_there_is_one_again() 
     let rig = rig().await;
     let declared = desired("guest.100 = { kind = \"lxc\", description = \"ours\" }");
     rig.node.with(|sim| sim.happen(Event::Quorum { quorate: false }));
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &declared).await?;
         let tried = writes(&rig, "lxc/100").len();
         assert!(tried <= 1, "it is not hammered: {tried}");
@@ -76,9 +76,7 @@ async fn n08_without_quorum_a_write_fails_and_is_made_when_there_is_one_again() 
         assert_eq!(writes(&rig, "lxc/100").len(), tried + 1);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     let written = rig.node.with(|sim| {
         let found = sim.world.guests.values().find(|other| other.id == guest()).unwrap();
         found.config.active.get("description").cloned()
@@ -127,7 +125,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
 async fn n18_an_old_item_signed_afresh_is_worth_nothing_for_a_guest_that_changed() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    rig.live(async |engine| {
+    live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let old = item(engine).await;
         let set = BTreeMap::from([("description".to_owned(), Some("precious".to_owned()))]);
@@ -142,9 +140,7 @@ async fn n18_an_old_item_signed_afresh_is_worth_nothing_for_a_guest_that_changed
         assert_eq!(refusal.reason, ReasonCode::Stale);
         Ok(())
     })
-    .await
-    .unwrap()
-    .unwrap();
+    .await;
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
 
