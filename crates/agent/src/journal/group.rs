@@ -8,10 +8,8 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::Disk;
@@ -27,13 +25,6 @@ const QUEUE_MAX: usize = 1_024;
 
 /// A batch is closed at this size, so that the first in it does not wait for a long write.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-
-/// How long a batch is held open for those that were just answered: a part of what a sync costs on a
-/// fast disk, and nothing beside a call to Proxmox VE.
-const GATHER_MAX: Duration = Duration::from_micros(100);
-
-/// How many are expected back, and until when they are waited for.
-type BackBy = Option<(usize, Instant)>;
 
 /// A cheap way to the journal for everybody who writes to it.
 #[derive(Debug, Clone)]
@@ -125,30 +116,10 @@ impl Requests {
         mut journal: Journal<D>,
         mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
-        let mut answered = 0;
         while let Some(first) = self.received.blocking_recv() {
-            let back_by = Some((answered, Instant::now() + GATHER_MAX));
-            answered = self.serve_batch(&mut journal, first, now().into(), back_by)?;
+            self.serve_batch(&mut journal, first, now().into())?;
         }
         Ok(())
-    }
-
-    /// The next request of a batch that has so many already; none closes it. Those that were answered last
-    /// often come back at once with their next record, and one that comes just after the write has begun
-    /// waits for two syncs: so the batch is held open for them a moment. A lone writer is never kept
-    /// waiting.
-    fn next_of_batch(&mut self, taken: usize, back_by: BackBy) -> Option<Request> {
-        loop {
-            match (self.received.try_recv(), back_by) {
-                (Ok(request), _) => return Some(request),
-                (Err(TryRecvError::Empty), Some((expected, moment)))
-                    if taken < expected && Instant::now() < moment =>
-                {
-                    thread::yield_now();
-                }
-                (Err(TryRecvError::Empty | TryRecvError::Disconnected), _) => return None,
-            }
-        }
     }
 
     /// The same on the caller's task, for a disk that does not block.
@@ -158,19 +129,18 @@ impl Requests {
         mut now: impl FnMut() -> W,
     ) -> Result<(), DiskFailure> {
         while let Some(first) = self.received.recv().await {
-            self.serve_batch(&mut journal, first, now().into(), None)?;
+            self.serve_batch(&mut journal, first, now().into())?;
         }
         Ok(())
     }
 
-    /// Takes everything that waits, writes it, syncs once and answers. Says how many it answered.
+    /// Takes everything that waits, writes it, syncs once and answers.
     fn serve_batch<D: Disk>(
         &mut self,
         journal: &mut Journal<D>,
         first: Request,
         now: Wall,
-        back_by: BackBy,
-    ) -> Result<usize, DiskFailure> {
+    ) -> Result<(), DiskFailure> {
         journal.notice(now);
         let mut waiting: Vec<(Answer, Head)> = Vec::new();
         let mut questions = Vec::new();
@@ -187,10 +157,9 @@ impl Requests {
                 Request::Mark(answer) => marks.push(answer),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
-            next = if full { None } else { self.next_of_batch(waiting.len(), back_by) };
+            next = if full { None } else { self.received.try_recv().ok() };
         }
         let committed = journal.commit();
-        let answered = waiting.len();
         if let Err(failure) = &committed {
             // Before anybody can notice that there is no answer. The first failure is the one that counts.
             let _ = self.failure.set(failure.clone());
@@ -206,6 +175,6 @@ impl Requests {
         for answer in marks {
             let _ = answer.send(journal.clock_mark());
         }
-        Ok(answered)
+        Ok(())
     }
 }
