@@ -16,7 +16,6 @@ use evenkeel_core::lane::{Job, Refusal as LaneRefusal};
 use evenkeel_core::operation::Provenance;
 use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::registry;
 use evenkeel_core::sign::{
     Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PayloadHash,
     PendingId, PendingItem, Statement, TrustVersion, authorise, statement_of,
@@ -26,7 +25,7 @@ use serde_json::json;
 
 use super::court::Court;
 use super::error::Fatal;
-use super::gate::signed::SignedOrder;
+use super::gate::signed::{SignedOrder, detached_volume};
 use super::pending::{self, RaisedBy, Waiting, Wanted, waiting};
 use super::report::{End, OpReport};
 use super::{Engine, Hands, signed};
@@ -342,18 +341,12 @@ async fn filled(
     }
     if op == ActionKind::DeleteVolume {
         let slot = params.get("slot").cloned().unwrap_or_default();
-        let volume = volume_in(guest, &slot).ok_or_else(|| {
+        let volume = detached_volume(guest, &slot).ok_or_else(|| {
             Refusal::new(ReasonCode::Payload, format!("`{slot}` holds no detached volume"))
         })?;
         params.insert("volume".to_owned(), volume);
     }
     Ok(params)
-}
-
-fn volume_in(guest: &evenkeel_core::actual::Guest, slot: &str) -> Option<String> {
-    let key = registry::find(guest.id.kind, slot).filter(|_| slot.starts_with("unused"))?;
-    let reading = guest.config.as_ref().ok()?.field(key)?.current.as_ref()?;
-    reading.value.as_property()?.volume()?.volid()
 }
 
 /// Refusals that are written down in an hour. A flood of forged approvals must not fill the disk; the log has all of

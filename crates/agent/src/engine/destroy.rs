@@ -19,15 +19,14 @@ use super::Hands;
 use super::error::Fatal;
 use super::execute::{follow, send};
 use super::gate::Cleared;
-use super::gate::signed::SignedOrder;
+use super::gate::signed::{SignedOrder, protection};
 use super::report::End;
 use super::sameness::found;
 use super::settle::{settle, why};
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
-use crate::pve::name::ConfigKey;
 use crate::pve::wait::Waited;
-use crate::pve::writes::{ConfigChange, Settings, Taken};
+use crate::pve::writes::Taken;
 use crate::queue::{Permit, Turn};
 
 /// How long a stop or an unprotect may take before recovery's rules decide instead.
@@ -70,7 +69,7 @@ impl Destruction<'_> {
                 Ok(leave) => leave,
                 Err(why) => return self.abandon(&why).await,
             };
-            let Some(change) = unprotect(&fresh) else {
+            let Some(change) = protection(&fresh, "0") else {
                 return self.abandon("Proxmox gave no digest of its configuration").await;
             };
             if !std::mem::take(&mut is_first) {
@@ -250,11 +249,4 @@ fn same_but_protection(before: &Guest, after: &Guest) -> bool {
         Some((texts.collect::<Vec<_>>(), config.unknown.clone()))
     };
     texts(before).is_some_and(|before| texts(after) == Some(before))
-}
-
-fn unprotect(fresh: &Guest) -> Option<ConfigChange> {
-    let digest = fresh.config.as_ref().ok()?.digest.parse().ok()?;
-    let protection: ConfigKey = "protection".parse().ok()?;
-    let set = Settings::new().set(&protection, "0");
-    Some(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest })
 }

@@ -204,17 +204,18 @@ fn digest(fresh: &Guest) -> Result<ConfigDigest, Refusal> {
     config.digest.parse().map_err(|error| payload(format!("{error}")))
 }
 
+/// The volume that hangs on a guest in this slot, detached.
+pub(in crate::engine) fn detached_volume(guest: &Guest, slot: &str) -> Option<String> {
+    let key = registry::find(guest.id.kind, slot).filter(|_| slot.starts_with("unused"))?;
+    let reading = guest.config.as_ref().ok()?.field(key)?.current.as_ref()?;
+    reading.value.as_property()?.volume()?.volid()
+}
+
 /// `PUT delete=unusedN`, and only while that slot holds the volume that was signed away.
 fn delete_volume(item: &PendingItem, fresh: &Guest) -> Result<Act, Refusal> {
     let (slot, volume) = (item.params.get("slot"), item.params.get("volume"));
-    let held = slot.and_then(|slot| {
-        let key = registry::find(fresh.id.kind, slot)?;
-        let config = fresh.config.as_ref().ok()?;
-        let reading = config.field(key)?.current.as_ref()?;
-        reading.value.as_property()?.volume()?.volid()
-    });
-    let is_detached = slot.is_some_and(|slot| slot.starts_with("unused"));
-    if !is_detached || held.is_none() || held.as_ref() != volume {
+    let held = slot.and_then(|slot| detached_volume(fresh, slot));
+    if held.is_none() || held.as_ref() != volume {
         let why = "the slot does not hold the volume that was signed away, detached";
         return Err(Refusal::new(ReasonCode::Stale, why));
     }
@@ -244,6 +245,13 @@ fn change(item: &PendingItem, fresh: &Guest) -> Result<ConfigChange, Refusal> {
     Ok(change)
 }
 
+/// The write that sets a guest's protection and nothing else; none without a digest.
+pub(in crate::engine) fn protection(fresh: &Guest, to: &str) -> Option<ConfigChange> {
+    let set = Settings::new().set(&"protection".parse::<ConfigKey>().ok()?, to);
+    let digest = digest(fresh).ok()?;
+    Some(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest })
+}
+
 /// Gives a guest back the protection an operation took off and could not use.
 pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Option<Cleared> {
     let live = identity(fresh).ok()?;
@@ -251,11 +259,10 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
     if !is_it || fresh.lock.is_some() || Destroy::of(fresh).unprotect {
         return None;
     }
-    let digest = digest(fresh).ok()?;
-    let protection: ConfigKey = "protection".parse().ok()?;
-    let set = Settings::new().set(&protection, "1");
-    let mut params: BTreeMap<String, String> = [("protection".to_owned(), "1".to_owned())].into();
-    params.insert("digest".to_owned(), digest.as_str().to_owned());
+    let change = protection(fresh, "1")?;
+    let digest = change.digest.as_str().to_owned();
+    let params = [("digest", digest), ("protection", "1".to_owned())];
+    let params = params.map(|(name, text)| (name.to_owned(), text)).into();
     Some(Cleared {
         guest: owed.intent.guest,
         kind: ActionKind::SetConfig,
@@ -263,7 +270,7 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
         reasons: vec![format!("protection unset -> 1 (taken off by {})", owed.id)],
         decision: json!({ "reason": ReasonCode::Allowed, "class": "benign", "why": "" }),
         repeat: Repeat::Convergent,
-        act: Act::SetConfig(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest }),
+        act: Act::SetConfig(change),
         identity: Some(live),
         before: BTreeMap::new(),
         volumes_before: None,
