@@ -15,6 +15,7 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request, UnixSeconds};
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
@@ -22,8 +23,10 @@ use tokio::sync::{mpsc, oneshot};
 use crate::Row;
 use crate::measure::median;
 
-/// Runs of each row; the median is printed.
-const RUNS: usize = 5;
+/// Runs of each row of appends; the median is printed. One takes a moment, and the disk has its whims.
+const RUNS: usize = 15;
+/// Runs of the replay.
+const REPLAYS: usize = 5;
 /// How long one run lasts, roughly.
 const APPENDS_PER_WRITER: [(u64, u64); 4] = [(1, 1_500), (16, 600), (64, 400), (256, 200)];
 /// Twice the records of this number are replayed: a start and an end for each operation.
@@ -75,7 +78,7 @@ fn started(number: u64, vmid: u64) -> Record {
         object(json!({ "cores": "4", "digest": "2f0c1f9f" })),
         object(json!({ "cores": "2" })),
         "cores 2 -> 4".to_owned(),
-        Value::Null,
+        Map::new(),
     );
     let event = OpEvent::Started(Box::new(intent));
     Record::op_started(OpRecord { op: op(number), event }, details)
@@ -236,8 +239,8 @@ struct BareLine {
     unprotects: Option<bool>,
     id_was_free: Option<bool>,
     reason: Option<String>,
-    params: Option<Map<String, Value>>,
-    before: Option<Map<String, Value>>,
+    params: Option<Box<RawValue>>,
+    before: Option<Box<RawValue>>,
     prev: Option<String>,
     sum: Option<String>,
 }
@@ -256,7 +259,7 @@ fn replay(scratch: &Path) -> Row {
     }
     drop(journal);
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for _ in 0..RUNS {
+    for _ in 0..REPLAYS {
         let begin = Instant::now();
         drop(open(&path, limits));
         ours.push(begin.elapsed().as_secs_f64());

@@ -2,7 +2,6 @@
 //!
 //! A test wants things to go well that a script does besides; where they do not, it fails with a word.
 
-use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -102,7 +101,7 @@ pub async fn until<T>(
     mut so: impl FnMut(&Simulator) -> bool,
     life: impl Future<Output = T>,
 ) -> Option<T> {
-    let mut life = pin!(life);
+    let mut life = Box::pin(life);
     std::future::poll_fn(|context| {
         if let Poll::Ready(end) = life.as_mut().poll(context) {
             return Poll::Ready(Some(end));
@@ -114,7 +113,7 @@ pub async fn until<T>(
 
 /// Lets the agent be polled so often, and kills it then. None if it was killed.
 pub async fn polls<T>(mut left: u32, life: impl Future<Output = T>) -> Option<T> {
-    let mut life = pin!(life);
+    let mut life = Box::pin(life);
     std::future::poll_fn(|context| {
         if left == 0 {
             return Poll::Ready(None);

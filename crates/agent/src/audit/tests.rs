@@ -23,7 +23,7 @@ fn open(disk: &SimulatedDisk, limits: Limits) -> Journal<SimulatedDisk> {
     Journal::open(disk.clone(), stamp, limits, now()).unwrap()
 }
 
-fn started(number: u64, guest: &str, decision: Value) -> Record {
+fn started(number: u64, guest: &str, decision: &Value) -> Record {
     let intent = Intent {
         guest: guest.parse().unwrap(),
         kind: ActionKind::Destroy,
@@ -40,6 +40,7 @@ fn started(number: u64, guest: &str, decision: Value) -> Record {
         volumes_before: None,
         identity: None,
     };
+    let decision = decision.as_object().cloned().unwrap_or_default();
     let details = Details::new(Map::new(), Map::new(), "destroy it".to_owned(), decision);
     let event = OpEvent::Started(Box::new(intent));
     Record::op_started(OpRecord { op: op(number), event }, details)
@@ -76,13 +77,13 @@ fn journal(disk: &SimulatedDisk, limits: Limits) {
         Record::Note(Note { what: what.to_owned(), text: text.to_owned() })
     };
     let records = [
-        started(1, "lxc/101", signed()),
+        started(1, "lxc/101", &signed()),
         event(1, OpEvent::Succeeded { identity: None, warning: None }),
         Record::Kept(Kept::put(Subject::Decision, "d1", 1, refused)),
-        started(2, "qemu/101", json!({ "reason": "allowed" })),
+        started(2, "qemu/101", &json!({ "reason": "allowed" })),
         event(2, unknown),
         event(2, OpEvent::Resolved { outcome: Resolution::Failed }),
-        started(3, "lxc/103", Value::Null),
+        started(3, "lxc/103", &Value::Null),
         event(3, failed),
         note("tail_cut", "cut"),
         note("hub_claim_ignored", "x\nTASK OK\u{202e}"),
@@ -161,7 +162,7 @@ fn an_operation_that_began_in_a_lost_segment_is_still_told_with_its_guest() {
     let disk = SimulatedDisk::default();
     let tiny = Limits { segment_bytes: 600, archive_segments: 1, ..Limits::default() };
     let mut journal = open(&disk, tiny);
-    journal.append(started(1, "lxc/101", signed()), now()).unwrap();
+    journal.append(started(1, "lxc/101", &signed()), now()).unwrap();
     for _ in 0..40 {
         let note = Note { what: "x".to_owned(), text: "y".repeat(100) };
         journal.append(Record::Note(note), now()).unwrap();

@@ -75,7 +75,7 @@ pub struct Cleared {
     /// Every parameter, as the journal keeps it.
     params: BTreeMap<String, String>,
     reasons: Vec<String>,
-    decision: Value,
+    decision: Map<String, Value>,
     repeat: Repeat,
     act: Act,
     identity: Option<IdentityHash>,
@@ -182,7 +182,7 @@ impl Cleared {
             kind: ActionKind::Start,
             params: BTreeMap::new(),
             reasons: Vec::new(),
-            decision: Value::Null,
+            decision: Map::new(),
             repeat: Repeat::Convergent,
             act: Act::Start,
             identity: None,
@@ -190,6 +190,15 @@ impl Cleared {
             volumes_before: None,
         }
     }
+}
+
+/// What the journal says of an action that needs nobody's signature.
+fn allowed(class: &str, why: &str) -> Map<String, Value> {
+    object([("reason", json!(ReasonCode::Allowed)), ("class", json!(class)), ("why", json!(why))])
+}
+
+fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 /// Judges one action now.
@@ -224,13 +233,13 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         | Step::Create
         | Step::Destroy(_) => None,
     };
-    let (class, why) = (action.class.to_string(), &action.why);
+    let class = action.class.to_string();
     Ok(Cleared {
         guest,
         kind: action.step.kind(),
         params: action.step.params(),
         reasons: action.reasons(),
-        decision: json!({ "reason": ReasonCode::Allowed, "class": class, "why": why }),
+        decision: allowed(&class, &action.why),
         repeat: Repeat::Convergent,
         act,
         identity: identity(&fresh).ok(),

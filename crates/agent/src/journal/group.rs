@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::disk::Disk;
 use super::error::{AppendError, DiskFailure};
 use super::line::Head;
-use super::record::{Encoded, Record};
+use super::record::{Line, Record};
 use super::state::State;
 use super::{Journal, Wall};
 
@@ -40,9 +40,10 @@ impl JournalHandle {
     /// Resolves when the record is on disk, or was refused. Dropping the future before it resolves
     /// leaves open whether the record was written.
     pub async fn append(&self, record: Record) -> Result<Head, AppendError> {
+        let place = self.requests.reserve().await.map_err(|_| self.stopped())?;
         let (answer, answered) = oneshot::channel();
-        let request = Request::Append { encoded: Box::new(Encoded::new(record)), answer };
-        self.requests.send(request).await.map_err(|_| self.stopped())?;
+        let line = Line::of(&record);
+        place.send(Request::Append { record, line, answer });
         answered.await.map_err(|_| self.stopped())?
     }
 
@@ -76,8 +77,12 @@ impl JournalHandle {
 type Question = Box<dyn FnOnce(&State, Head) + Send>;
 type Answer = oneshot::Sender<Result<Head, AppendError>>;
 
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most are this one, and a box would be made and dropped for each"
+)]
 enum Request {
-    Append { encoded: Box<Encoded>, answer: Answer },
+    Append { record: Record, line: Line, answer: Answer },
     Read(Question),
     Mark(oneshot::Sender<Timestamp>),
 }
@@ -142,17 +147,22 @@ impl Requests {
         now: Wall,
     ) -> Result<(), DiskFailure> {
         journal.notice(now);
+        // Given back at the end: nobody should wait for that.
+        let mut spent = Vec::new();
         let mut waiting: Vec<(Answer, Head)> = Vec::new();
         let mut questions = Vec::new();
         let mut marks = Vec::new();
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                Request::Append { encoded, answer } => match journal.stage_encoded(*encoded, now) {
-                    Ok(head) => waiting.push((answer, head)),
-                    // A waiter that has gone misses no answer, here and below.
-                    Err(error) => drop(answer.send(Err(error))),
-                },
+                Request::Append { record, line, answer } => {
+                    match journal.stage_line(record, &line, now) {
+                        Ok(head) => waiting.push((answer, head)),
+                        // A waiter that has gone misses no answer, here and below.
+                        Err(error) => drop(answer.send(Err(error))),
+                    }
+                    spent.push(line);
+                }
                 Request::Read(question) => questions.push(question),
                 Request::Mark(answer) => marks.push(answer),
             }

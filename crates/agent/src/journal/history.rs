@@ -12,9 +12,10 @@ use evenkeel_core::operation::{
 };
 use jiff::Timestamp;
 
+use super::details::Details;
 use super::disk::Files;
 use super::error::JournalError;
-use super::record::{Body, Details, OpEntry, Record};
+use super::record::{Body, OpEntry, Record};
 use super::state::State;
 use super::verify::{self, Verified};
 

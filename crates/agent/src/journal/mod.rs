@@ -18,6 +18,7 @@ pub mod history;
 pub mod resolve;
 pub mod verify;
 
+mod details;
 mod disk;
 mod error;
 mod exact;
@@ -37,6 +38,7 @@ use std::io;
 
 use jiff::Timestamp;
 
+pub use details::Details;
 pub use disk::{Disk, Files};
 pub use error::{AppendError, Damage, DiskFailure, JournalError, Problem};
 pub use exact::{ExactBytes, NotExactBytes};
@@ -45,13 +47,13 @@ pub use line::{Head, Seq, Sum};
 pub use mark::{Wall, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
-pub use record::{Details, Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
+pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
 pub use redact::MASK;
 pub use simulated_disk::{Fault, SimulatedDisk};
 pub use state::State;
 
 use line::Envelope;
-use record::Encoded;
+use record::Line;
 use segment::Header;
 use space::Space;
 
@@ -126,15 +128,16 @@ impl<D: Disk> Journal<D> {
     /// Folds a record into the state and puts its line into the batch. It is not durable, and must
     /// not be acted upon, before [`Self::commit`]. On an error that is not fatal nothing happened.
     pub fn stage(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
-        self.stage_encoded(Encoded::new(record), now)
+        let line = Line::of(&record);
+        self.stage_line(record, &line, now)
     }
 
-    fn stage_encoded(
+    fn stage_line(
         &mut self,
-        encoded: Encoded,
+        record: Record,
+        line: &Line,
         now: impl Into<Wall>,
     ) -> Result<Head, AppendError> {
-        let Encoded { record, kind, fields } = encoded;
         if let Some(failure) = &self.poisoned {
             return Err(AppendError::Failed(failure.clone()));
         }
@@ -146,7 +149,7 @@ impl<D: Disk> Journal<D> {
         if self.space.is_low() && record.begins_something() {
             return Err(AppendError::Full { place: self.disk.place() });
         }
-        let (bytes, limit) = (fields.len(), self.limits.line_bytes);
+        let (bytes, limit) = (line.fields.len(), self.limits.line_bytes);
         if bytes > limit {
             return Err(AppendError::TooLong { bytes, limit });
         }
@@ -160,9 +163,9 @@ impl<D: Disk> Journal<D> {
             seq: self.head.seq.next(),
             at: self.clock_mark,
             durable: self.durable,
-            kind,
+            kind: line.kind,
         };
-        let sum = write_line(&mut self.staged, &envelope, &fields, &self.head.sum);
+        let sum = write_line(&mut self.staged, &envelope, &line.fields, &self.head.sum);
         self.head = Head { seq: envelope.seq, sum };
         Ok(self.head)
     }

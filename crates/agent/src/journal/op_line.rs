@@ -15,9 +15,9 @@ use evenkeel_core::operation::{
 use evenkeel_core::sign::PayloadHash;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
 
-use super::record::{Details, NotUnderstood, OpEntry};
+use super::details::{Details, Object};
+use super::record::{NotUnderstood, OpEntry};
 
 /// The five spellings of an operation's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,9 +84,9 @@ optional_fields! {
     warning: String,
     left_volume: VolumeId,
     reason: String,
-    params: Map<String, Value>,
-    before: Map<String, Value>,
-    decision: Value,
+    params: Object,
+    before: Object,
+    decision: Object,
 }
 
 /// An operation's event on its way to a line.
@@ -184,7 +184,7 @@ fn put_details<M: SerializeMap>(line: &mut Fields<M>, details: &Details) -> Resu
     line.put_some("reason", Some(reason).filter(|reason| !reason.is_empty()))?;
     line.put_some("params", Some(params).filter(|params| !params.is_empty()))?;
     line.put_some("before", Some(before).filter(|before| !before.is_empty()))?;
-    line.put_some("decision", Some(decision).filter(|decision| !decision.is_null()))
+    line.put_some("decision", Some(decision).filter(|decision| !decision.is_empty()))
 }
 
 /// The fields of a line while it is written.

@@ -1,13 +1,14 @@
 //! What a record says: an operation's event, a kept value, or a note.
 //!
 //! Engine, gate and recovery build these; the journal writes them and folds them into its state.
-//! Everything that could hold a secret is redacted here, at construction, and nowhere else.
+//! Everything that could hold a secret is redacted at construction, here or in [`Details`].
 
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
+use super::details::Details;
 use super::op_line::{OpLine, WrittenOp};
 use super::redact;
 use super::state::State;
@@ -93,55 +94,6 @@ pub struct OpEntry {
     pub record: OpRecord,
     /// What only `started` carries; empty elsewhere.
     pub details: Details,
-}
-
-/// What a `started` record tells beyond what the state machine needs. Recovery compares the world
-/// with the parameters; a person reads the rest.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Details {
-    pub(super) params: Map<String, Value>,
-    pub(super) before: Map<String, Value>,
-    pub(super) reason: String,
-    pub(super) decision: Value,
-}
-
-impl Details {
-    /// Parameters of the request, the values they replace, why, and the gate's decision. Secrets
-    /// are masked here.
-    pub fn new(
-        params: Map<String, Value>,
-        before: Map<String, Value>,
-        reason: String,
-        decision: Value,
-    ) -> Self {
-        Self {
-            params: redact::redacted(params),
-            before: redact::redacted(before),
-            reason: redact::redacted_text(reason),
-            decision: redact::redacted_value(decision),
-        }
-    }
-
-    /// Every parameter of the request, secrets masked.
-    pub fn params(&self) -> &Map<String, Value> {
-        &self.params
-    }
-
-    /// The values that were there before, secrets masked.
-    pub fn before(&self) -> &Map<String, Value> {
-        &self.before
-    }
-
-    /// Why it was done.
-    pub fn reason(&self) -> &str {
-        &self.reason
-    }
-
-    /// What the gate decided.
-    pub fn decision(&self) -> &Value {
-        &self.decision
-    }
 }
 
 /// The subjects of kept values. Each is a map from key to the newest value.
@@ -266,11 +218,10 @@ pub enum NotUnderstood {
     },
 }
 
-/// A record with its line's `type` and fields, `{…}`. Whoever hands a record in makes this on its own
-/// time, so that the one writer need not.
+/// A record's `type` and fields, `{…}`. Whoever hands a record in makes this on its own time, so that
+/// the one writer need not.
 #[derive(Debug)]
-pub(super) struct Encoded {
-    pub(super) record: Record,
+pub(super) struct Line {
     pub(super) kind: &'static str,
     pub(super) fields: Vec<u8>,
 }
@@ -278,11 +229,11 @@ pub(super) struct Encoded {
 /// Room for the fields of most records, so that they are not moved while they are written.
 const FIELDS_BYTES: usize = 512;
 
-impl Encoded {
-    pub(super) fn new(record: Record) -> Self {
+impl Line {
+    pub(super) fn of(record: &Record) -> Self {
         let mut fields = Vec::with_capacity(FIELDS_BYTES);
-        let kind = encode(&record, &mut fields);
-        Self { record, kind, fields }
+        let kind = encode(record, &mut fields);
+        Self { kind, fields }
     }
 }
 

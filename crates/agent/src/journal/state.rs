@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{Ledger, OpEvent, Operation, ReplayError};
+use evenkeel_core::operation::{Ledger, OpEvent, ReplayError};
 use serde::{Deserialize, Serialize};
 
-use super::record::{Details, Kept, OpEntry, Record, Subject, Versioned};
+use super::details::Details;
+use super::record::{Kept, OpEntry, Record, Subject, Versioned};
 
 /// Closed operations are forgotten in rounds of this many: each round looks at all that are known,
 /// and so costs little per record while memory follows what is live.
@@ -71,11 +72,11 @@ impl State {
     }
 
     fn apply_op(&mut self, OpEntry { record, details }: OpEntry) -> Result<(), ReplayError> {
-        self.ledger.apply(&record)?;
+        let open = self.ledger.apply(&record)?.is_in_flight();
         if let OpEvent::Started(_) = record.event {
             self.details.insert(record.op, details);
         }
-        if !self.ledger.get(record.op).is_some_and(Operation::is_in_flight) {
+        if !open {
             self.details.remove(&record.op);
             self.closed += 1;
             if self.closed >= FORGET_EVERY {

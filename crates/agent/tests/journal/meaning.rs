@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::support::{
-    SMALL, event, failed, identity, intent, note, now, op, open, open_with, run, script, started,
-    succeeded, task_running, unknown,
+    SMALL, event, failed, identity, intent, note, now, object, op, open, open_with, run, script,
+    started, succeeded, task_running, unknown,
 };
 
 /// Every event core knows, in an order it allows, with every optional field there and not there.
@@ -166,12 +166,10 @@ fn j24_time_never_runs_back_across_records_rotation_and_restart() {
 
 #[test]
 fn no_secret_reaches_the_disk() {
-    let Value::Object(params) = json!({
+    let params = object(json!({
         "cipassword": "hunter2", "password": "hunter2", "ssh-public-keys": "ssh-ed25519 AAAA",
-    }) else {
-        unreachable!()
-    };
-    let decision = json!({"statement": {"password": "hunter2"}});
+    }));
+    let decision = object(json!({"statement": {"password": "hunter2"}}));
     let reason = "password=hunter2".to_owned();
     let details = Details::new(params.clone(), params, reason, decision);
     let start = OpEvent::Started(Box::new(intent(101, ActionKind::SetConfig, None)));

@@ -103,12 +103,17 @@ pub(crate) fn event(number: u64, event: OpEvent) -> Record {
     Record::op(OpRecord { op: op(number), event })
 }
 
+pub(crate) fn object(value: Value) -> Map<String, Value> {
+    let Value::Object(fields) = value else { unreachable!() };
+    fields
+}
+
 pub(crate) fn started(number: u64, vmid: u32, key: Option<&str>) -> Record {
     let kind = if key.is_some() { ActionKind::Destroy } else { ActionKind::SetConfig };
-    let Value::Object(params) = json!({ "cores": 4, "digest": "abc" }) else { unreachable!() };
-    let Value::Object(before) = json!({ "cores": 2 }) else { unreachable!() };
-    let details =
-        Details::new(params, before, "cores 2 -> 4".to_owned(), json!({"class": "benign"}));
+    let params = object(json!({ "cores": 4, "digest": "abc" }));
+    let before = object(json!({ "cores": 2 }));
+    let decision = object(json!({ "class": "benign" }));
+    let details = Details::new(params, before, "cores 2 -> 4".to_owned(), decision);
     let event = OpEvent::Started(Box::new(intent(vmid, kind, key)));
     Record::op_started(OpRecord { op: op(number), event }, details)
 }

@@ -128,7 +128,7 @@ fn started_with(number: u64, vmid: u32, reason: &str, first: Request) -> Record 
         volumes_before: None,
         identity: None,
     };
-    let details = Details::new(Map::new(), Map::new(), reason.to_owned(), Value::Null);
+    let details = Details::new(Map::new(), Map::new(), reason.to_owned(), Map::new());
     let event = OpEvent::Started(Box::new(intent));
     Record::op_started(OpRecord { op: op(number), event }, details)
 }

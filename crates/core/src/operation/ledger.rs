@@ -4,6 +4,7 @@
 //! know the same things in the same way. It must never skip a record that does not fit: such a
 //! journal is damaged, and the agent stops (invariant 6).
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -32,11 +33,13 @@ pub struct Ledger {
     /// Boxed, so that the map moves only names when it grows and shrinks.
     operations: BTreeMap<OperationId, Box<Operation>>,
     /// The one operation of a guest that is not closed: replay asks for it with every record.
-    open: BTreeMap<VmId, OperationId>,
-    keys: BTreeMap<IdempotencyKey, OperationId>,
+    open: Open,
+    keys: Keys,
     origins: Origins,
 }
 
+type Open = BTreeMap<VmId, OperationId>;
+type Keys = BTreeMap<IdempotencyKey, OperationId>;
 type Origins = BTreeMap<VmId, Origin>;
 
 /// A record that does not fit the ones before it.
@@ -78,34 +81,36 @@ pub fn fold<'a>(
     records: impl IntoIterator<Item = &'a OpRecord>,
 ) -> Result<BTreeMap<OperationId, Operation>, ReplayError> {
     let mut ledger = Ledger::default();
-    records.into_iter().try_for_each(|record| ledger.apply(record))?;
+    records.into_iter().try_for_each(|record| ledger.apply(record).map(|_| ()))?;
     Ok(ledger.operations.into_iter().map(|(id, operation)| (id, *operation)).collect())
 }
 
 impl Ledger {
-    /// Takes in one more record, or leaves everything as it was.
-    pub fn apply(&mut self, record: &OpRecord) -> Result<(), ReplayError> {
+    /// Takes in one more record, or leaves everything as it was. Tells the operation after it.
+    pub fn apply(&mut self, record: &OpRecord) -> Result<&Operation, ReplayError> {
         let op = record.op;
         let illegal = |source| ReplayError::Illegal { op, source };
-        if let Some(operation) = self.operations.get_mut(&op) {
-            operation.advance(&record.event).map_err(illegal)?;
-        } else {
-            let operation = Operation::begin(op, &record.event).map_err(illegal)?;
-            self.check_room(op, &operation.intent)?;
-            if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
-                self.keys.insert(key.clone(), op);
+        let operation = match self.operations.entry(op) {
+            Entry::Occupied(known) => {
+                let operation = known.into_mut();
+                operation.advance(&record.event).map_err(illegal)?;
+                operation
             }
-            self.operations.insert(op, Box::new(operation));
-        }
-        let operation = &self.operations[&op];
+            Entry::Vacant(place) => {
+                let operation = Operation::begin(op, &record.event).map_err(illegal)?;
+                check_room(&self.open, &self.keys, op, &operation.intent)?;
+                if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
+                    self.keys.insert(key.clone(), op);
+                }
+                self.open.insert(operation.intent.guest.vmid, op);
+                place.insert(Box::new(operation))
+            }
+        };
         trace_origin(&mut self.origins, operation, &record.event);
-        let vmid = operation.intent.guest.vmid;
-        if operation.is_in_flight() {
-            self.open.insert(vmid, op);
-        } else {
-            self.open.remove(&vmid);
+        if !operation.is_in_flight() {
+            self.open.remove(&operation.intent.guest.vmid);
         }
-        Ok(())
+        Ok(operation)
     }
 
     /// The operation of that name.
@@ -168,18 +173,24 @@ impl Ledger {
     pub fn forget_closed(&mut self) {
         self.operations.retain(|_, op| op.is_in_flight() || op.intent.repeat != Repeat::Convergent);
     }
+}
 
-    fn check_room(&self, op: OperationId, intent: &Intent) -> Result<(), ReplayError> {
-        if let Repeat::AtMostOnce { key, .. } = &intent.repeat
-            && let Some(first) = self.keys.get(key)
-        {
-            return Err(ReplayError::KeyReused { op, key: key.clone(), first: *first });
-        }
-        let vmid = intent.guest.vmid;
-        match self.open.get(&vmid) {
-            Some(open) => Err(ReplayError::LaneBusy { op, vmid, open: *open }),
-            None => Ok(()),
-        }
+/// Refuses a start whose key is spent, or on a guest where an operation is not closed.
+fn check_room(
+    open: &Open,
+    keys: &Keys,
+    op: OperationId,
+    intent: &Intent,
+) -> Result<(), ReplayError> {
+    if let Repeat::AtMostOnce { key, .. } = &intent.repeat
+        && let Some(first) = keys.get(key)
+    {
+        return Err(ReplayError::KeyReused { op, key: key.clone(), first: *first });
+    }
+    let vmid = intent.guest.vmid;
+    match open.get(&vmid) {
+        Some(open) => Err(ReplayError::LaneBusy { op, vmid, open: *open }),
+        None => Ok(()),
     }
 }
 

@@ -218,7 +218,7 @@ fn two_open_operations_on_one_guest_number_are_a_damaged_journal() {
     let error = ledger.apply(&record(2, started(other.clone()))).unwrap_err();
     assert_eq!(error, ReplayError::LaneBusy { op: op(2), vmid: guest().vmid, open: op(1) });
     ledger.apply(&record(1, failed())).unwrap();
-    assert_eq!(ledger.apply(&record(2, started(other))), Ok(()));
+    assert!(ledger.apply(&record(2, started(other))).is_ok());
 }
 
 /// A ledger after a create of ours that left identity 1.

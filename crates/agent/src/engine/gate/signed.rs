@@ -122,10 +122,15 @@ fn cleared(order: &SignedOrder, fresh: &Guest, approved: &Approved) -> Result<Cl
         kind: item.op,
         params: item.params.clone(),
         reasons: vec![format!("signed: {reason}")],
-        decision: json!({
-            "reason": ReasonCode::AllowedSigned, "class": "destructive", "signed_by": signed_by,
-            "nonce": nonce, "payload": payload, "pending": order.id, "statement_reason": reason,
-        }),
+        decision: super::object([
+            ("reason", json!(ReasonCode::AllowedSigned)),
+            ("class", json!("destructive")),
+            ("signed_by", json!(signed_by)),
+            ("nonce", json!(nonce)),
+            ("payload", json!(payload)),
+            ("pending", json!(order.id)),
+            ("statement_reason", json!(reason)),
+        ]),
         repeat: Repeat::AtMostOnce {
             key: nonce.idempotency_key(),
             payload: *payload,
@@ -268,7 +273,7 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
         kind: ActionKind::SetConfig,
         params,
         reasons: vec![format!("protection unset -> 1 (taken off by {})", owed.id)],
-        decision: json!({ "reason": ReasonCode::Allowed, "class": "benign", "why": "" }),
+        decision: super::allowed("benign", ""),
         repeat: Repeat::Convergent,
         act: Act::SetConfig(change),
         identity: Some(live),
