@@ -15,6 +15,7 @@ pub mod action_kind;
 pub mod actual;
 pub mod classify;
 pub mod desired;
+pub mod destroy;
 pub mod diagnostic;
 pub mod effect;
 pub mod gate;

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::PRESENT;
 use evenkeel_core::classify::{self, Class, Target, classify};
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::{Job, Refusal as LaneRefusal};
 use evenkeel_core::operation::Provenance;
-use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
     Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PayloadHash,

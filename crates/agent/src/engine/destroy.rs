@@ -7,12 +7,12 @@
 
 use std::time::Duration;
 
-use evenkeel_core::actual::{Config, Guest, Power};
+use evenkeel_core::actual::Guest;
+use evenkeel_core::destroy::{self, Basis, Destroy};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, Request, Upid};
-use evenkeel_core::plan::Destroy;
-use evenkeel_core::sign::{Expected, Found};
+use evenkeel_core::sign::Found;
 use tokio::time::Instant;
 
 use super::Hands;
@@ -52,20 +52,20 @@ impl Destruction<'_> {
         let (guest, writes) = (self.cleared.guest(), self.hands.client.writes(self.cleared));
         let mut is_first = true;
         if steps.stop {
-            let (permit, _) = match self.leave(turn, |_| true, None).await? {
+            let (permit, _) = match self.leave(turn, Request::Stop, None).await? {
                 Ok(leave) => leave,
                 Err(why) => return self.abandon(&why).await,
             };
             let answer = writes.stop(guest).await.map(Taken::Task);
             drop(permit);
             is_first = false;
-            if let Some(end) = self.prepared(answer, is_down).await? {
+            if let Some(end) = self.prepared(answer, Request::Unprotect).await? {
                 return Ok(end);
             }
         }
         let mut protected = None;
         if steps.unprotect {
-            let (permit, fresh) = match self.leave(turn, is_down, None).await? {
+            let (permit, fresh) = match self.leave(turn, Request::Unprotect, None).await? {
                 Ok(leave) => leave,
                 Err(why) => return self.abandon(&why).await,
             };
@@ -78,11 +78,11 @@ impl Destruction<'_> {
             let answer = writes.set_config(guest, change).await;
             drop(permit);
             protected = Some(fresh);
-            if let Some(end) = self.prepared(answer, is_bare).await? {
+            if let Some(end) = self.prepared(answer, Request::Act).await? {
                 return Ok(end);
             }
         }
-        let (permit, _) = match self.leave(turn, is_bare, protected.as_ref()).await? {
+        let (permit, _) = match self.leave(turn, Request::Act, protected.as_ref()).await? {
             Ok(leave) => leave,
             Err(why) => return self.abandon(&why).await,
         };
@@ -99,7 +99,7 @@ impl Destruction<'_> {
     async fn leave<'t>(
         &self,
         turn: &'t mut Turn,
-        is_ready: fn(&Guest) -> bool,
+        request: Request,
         protected: Option<&Guest>,
     ) -> Result<Result<(Permit<'t>, Guest), String>, Fatal> {
         let no = |why: &str| Ok(Err(why.to_owned()));
@@ -118,17 +118,11 @@ impl Destruction<'_> {
             Found::Guest { .. } | Found::Free => return no(ANOTHER),
             Found::Unproven { why } => return Ok(Err(why)),
         }
-        let is_unchanged = match protected {
-            Some(before) => same_but_protection(before, &fresh),
-            None => has_digest(&fresh, &self.order.item.expected),
-        };
-        if !is_unchanged {
-            return no("its configuration was changed meanwhile");
+        let signed = Basis::Signed(&self.order.item.expected);
+        match destroy::hindrance(request, &fresh, protected.map_or(signed, Basis::Unprotected)) {
+            Some(why) => no(why),
+            None => Ok(Ok((permit, fresh))),
         }
-        if fresh.lock.is_some() || !is_ready(&fresh) {
-            return no(NOT_READY);
-        }
-        Ok(Ok((permit, fresh)))
     }
 
     /// Makes the next request durable before it is sent.
@@ -137,11 +131,11 @@ impl Destruction<'_> {
         self.hands.record(self.op, OpEvent::RequestStarted { request, sent_at }).await
     }
 
-    /// Awaits a preparation and what it shall bring about; an end means that nothing must follow.
+    /// Awaits a preparation until the guest is ready for what comes next; an end means that nothing must follow.
     async fn prepared(
         &self,
         answer: Result<Taken, Error>,
-        is_ready: fn(&Guest) -> bool,
+        next: Request,
     ) -> Result<Option<End>, Fatal> {
         match answer {
             Ok(Taken::Done) => {}
@@ -157,7 +151,7 @@ impl Destruction<'_> {
                 return self.abandon(&error.to_string()).await.map(Some);
             }
         }
-        match self.until(is_ready).await {
+        match self.until(next).await {
             Ok(()) => Ok(None),
             Err(why) => self.abandon(&why).await.map(Some),
         }
@@ -175,16 +169,16 @@ impl Destruction<'_> {
         false
     }
 
-    /// Waits until the guest is as it must be, still the same one, and unlocked.
-    async fn until(&self, is_ready: fn(&Guest) -> bool) -> Result<(), String> {
+    /// Waits until the guest, still the same one, is ready for this request.
+    async fn until(&self, next: Request) -> Result<(), String> {
         let deadline = Instant::now() + SHOWS_WITHIN;
         loop {
             let why = match observe_guest(&self.hands.client, self.cleared.guest()).await {
                 Ok(fresh) if identity(&fresh).ok() != self.cleared.identity() => {
                     return Err(ANOTHER.to_owned());
                 }
-                Ok(fresh) if is_ready(&fresh) && fresh.lock.is_none() => return Ok(()),
-                Ok(_) => NOT_READY.to_owned(),
+                Ok(fresh) if destroy::is_ready(next, &fresh) => return Ok(()),
+                Ok(_) => destroy::NOT_READY.to_owned(),
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {
@@ -216,37 +210,3 @@ impl Destruction<'_> {
 }
 
 const ANOTHER: &str = "another guest has the number now";
-const NOT_READY: &str =
-    "the guest is not stopped and bare: it runs, is locked, protected, or a change waits";
-
-/// Stopped, with nothing that waits for a restart.
-fn is_down(fresh: &Guest) -> bool {
-    let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
-    !waits && fresh.power == Power::Stopped
-}
-
-/// And without protection.
-fn is_bare(fresh: &Guest) -> bool {
-    is_down(fresh) && !Destroy::of(fresh).unprotect
-}
-
-/// Whether its file is still the one that was signed for.
-fn has_digest(fresh: &Guest, signed: &Expected) -> bool {
-    let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
-    match signed {
-        Expected::Guest { digest: signed, .. } => digest.as_ref() == Some(signed),
-        Expected::Free => false,
-    }
-}
-
-/// Whether nothing differs but the protection, which was taken off in between.
-fn same_but_protection(before: &Guest, after: &Guest) -> bool {
-    let texts = |guest: &Guest| {
-        let config = guest.config.as_ref().ok()?;
-        let fields = config.fields.iter().filter(|field| field.key.key().name != "protection");
-        let texts =
-            fields.filter_map(|field| Some((field.key, field.current.as_ref()?.text.clone())));
-        Some((texts.collect::<Vec<_>>(), config.unknown.clone()))
-    };
-    texts(before).is_some_and(|before| texts(after) == Some(before))
-}

@@ -16,11 +16,12 @@ use std::sync::Arc;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::desired;
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, IdError};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
-use evenkeel_core::plan::{Action, Destroy, Held, SetConfig, Step};
+use evenkeel_core::plan::{Action, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
 use serde_json::{Map, Value, json};
 

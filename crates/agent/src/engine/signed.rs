@@ -10,11 +10,11 @@
 //! Nothing here is tried again: who wants it again signs again.
 
 use evenkeel_core::actual::Guest;
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::Operation;
-use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::Refusal;
 
 use super::approvals::note_refusal;

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::action_kind::ActionKind;
-use crate::actual::Guest;
 use crate::classify::Class;
+use crate::destroy::Destroy;
 use crate::effect::When;
-use crate::id::{GuestId, GuestKind};
+use crate::id::GuestId;
 use crate::quantity::Bytes;
 use crate::reason::ReasonCode;
 use crate::registry::{Compared, Format, KeyRef, Part, Shape};
@@ -62,51 +62,6 @@ pub enum Step {
     Create,
     /// Remove the guest and its volumes.
     Destroy(Destroy),
-}
-
-/// A destroy with its preparations, everything spelled out: this is what an operator signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destroy {
-    /// The guest's kind; a container's call takes one flag more.
-    pub kind: GuestKind,
-    /// It runs, and is stopped first.
-    pub stop: bool,
-    /// It is protected, and that is taken off first.
-    pub unprotect: bool,
-    /// Backup jobs, replication jobs and HA forget it too. PVE refuses to destroy what HA manages otherwise.
-    pub purge: bool,
-}
-
-impl Destroy {
-    /// What destroying a guest takes, as it is now.
-    pub fn of(guest: &Guest) -> Self {
-        let protected = guest.config.as_ref().is_ok_and(|config| {
-            config.current(guest.id.kind, "protection") == Some(&Value::Bool(true))
-        });
-        Self {
-            kind: guest.id.kind,
-            stop: guest.is_running(),
-            unprotect: protected,
-            purge: guest.ha.is_some(),
-        }
-    }
-
-    /// Every parameter, defaults too. Volumes of that number that no configuration mentions may be a former
-    /// guest's: they are never taken along, nor is a running container killed.
-    pub fn params(self) -> BTreeMap<String, String> {
-        let flag = |on: bool| if on { "1" } else { "0" };
-        let mut params = vec![
-            ("destroy-unreferenced-disks", "0"),
-            ("purge", flag(self.purge)),
-            ("stop", flag(self.stop)),
-            ("unprotect", flag(self.unprotect)),
-        ];
-        match self.kind {
-            GuestKind::Lxc => params.push(("force", "0")),
-            GuestKind::Qemu => {}
-        }
-        params.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
-    }
 }
 
 /// A configuration write.

@@ -21,13 +21,14 @@ mod write;
 
 use std::collections::BTreeMap;
 
-pub use action::{Action, Change, Destroy, Held, How, SetConfig, Step};
+pub use action::{Action, Change, Held, How, SetConfig, Step};
 pub use problem::Problem;
 pub use saved::{SavedAction, SavedPlan, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::classify::{Class, Intent, Target, classify};
 use crate::desired::{self, Desired, Run, Spec, State, Stop};
+use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::operation::Provenance;
 

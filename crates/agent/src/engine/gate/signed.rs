@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{Operation, Repeat};
-use evenkeel_core::plan::Destroy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::registry;
 use evenkeel_core::sign::{
