@@ -147,7 +147,7 @@ impl Requests {
         now: Wall,
     ) -> Result<(), DiskFailure> {
         journal.notice(now);
-        // Given back at the end: nobody should wait for that.
+        // Lines are dropped after the answers: nobody shall wait while memory is given back.
         let mut spent = Vec::new();
         let mut waiting: Vec<(Answer, Head)> = Vec::new();
         let mut questions = Vec::new();
