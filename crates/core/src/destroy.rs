@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::actual::{Config, Guest, Power};
 use crate::id::GuestKind;
-use crate::operation::Request;
+use crate::identity::identity;
+use crate::operation::{Operation, Request};
 use crate::sign::Expected;
-use crate::value::Value;
 
 /// A destroy with its preparations, everything spelled out: this is what an operator signs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +27,10 @@ pub struct Destroy {
 impl Destroy {
     /// What destroying a guest takes, as it is now.
     pub fn of(guest: &Guest) -> Self {
-        let protected = guest.config.as_ref().is_ok_and(|config| {
-            config.current(guest.id.kind, "protection") == Some(&Value::Bool(true))
-        });
         Self {
             kind: guest.id.kind,
             stop: guest.is_running(),
-            unprotect: protected,
+            unprotect: guest.is_protected(),
             purge: guest.ha.is_some(),
         }
     }
@@ -82,9 +79,33 @@ pub fn is_ready(request: Request, fresh: &Guest) -> bool {
     let prepared = match request {
         Request::Stop => true,
         Request::Unprotect => is_down(fresh),
-        Request::Act => is_down(fresh) && !Destroy::of(fresh).unprotect,
+        Request::Act => is_down(fresh) && !fresh.is_protected(),
     };
     prepared && fresh.lock.is_none()
+}
+
+/// What is owed to a guest whose protection an operation took off and could not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owed {
+    /// Its protection.
+    Protection,
+    /// Perhaps, but not now: it is locked, or nobody can tell which guest it is.
+    Later,
+    /// Nothing: it is another guest, or protected again.
+    Nothing,
+}
+
+impl Owed {
+    /// To the guest as it is now.
+    pub fn to(fresh: &Guest, operation: &Operation) -> Self {
+        match identity(fresh) {
+            Err(_) => Self::Later,
+            Ok(live) if Some(live) != operation.intent.identity => Self::Nothing,
+            Ok(_) if fresh.is_protected() => Self::Nothing,
+            Ok(_) if fresh.lock.is_some() => Self::Later,
+            Ok(_) => Self::Protection,
+        }
+    }
 }
 
 /// Stopped, with nothing that waits for a restart.
@@ -192,6 +213,38 @@ mod tests {
             assert!(!leaves(&bare, &signed(&other)));
             assert!(!leaves(&bare, &Expected::Free));
             assert!(!leaves(&unreadable, &signed(DIGEST)));
+        }
+    }
+
+    #[test]
+    fn a_protection_is_owed_to_the_same_guest_alone_and_never_forgotten_for_want_of_proof() {
+        let mine = guest(&[("mp0", "a:b,mp=/x")]);
+        let intent = crate::operation::Intent {
+            guest: mine.id,
+            kind: crate::action_kind::ActionKind::Destroy,
+            repeat: crate::operation::Repeat::Convergent,
+            first: Request::Unprotect,
+            unprotects: true,
+            sent_at: crate::operation::UnixSeconds(1),
+            clone_source: None,
+            id_was_free: false,
+            volumes_before: None,
+            identity: identity(&mine).ok(),
+        };
+        let event = crate::operation::OpEvent::Started(Box::new(intent));
+        let op = crate::id::OperationId::from_parts(1, 1);
+        let operation = Operation::begin(op, &event).unwrap();
+        let locked = Guest { lock: Some("backup".to_owned()), ..mine.clone() };
+        let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..mine.clone() };
+        for (name, guest, owed) in [
+            ("mine", &mine, Owed::Protection),
+            ("locked", &locked, Owed::Later),
+            ("unreadable", &unreadable, Owed::Later),
+            ("an empty answer", &guest(&[]), Owed::Later),
+            ("another", &guest(&[("mp0", "a:c,mp=/x")]), Owed::Nothing),
+            ("protected", &guest(&[("mp0", "a:b,mp=/x"), ("protection", "1")]), Owed::Nothing),
+        ] {
+            assert_eq!(Owed::to(guest, &operation), owed, "{name}");
         }
     }
 

@@ -9,10 +9,8 @@
 //!
 //! Nothing here is tried again: who wants it again signs again.
 
-use evenkeel_core::actual::Guest;
-use evenkeel_core::destroy::Destroy;
+use evenkeel_core::destroy::Owed;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::identity::identity;
 use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::Operation;
 use evenkeel_core::reason::Refusal;
@@ -151,8 +149,13 @@ pub(super) async fn give_back_protection(
         // The next pass tries again.
         return Ok(());
     };
+    match Owed::to(&fresh, &owed) {
+        Owed::Protection => {}
+        Owed::Later => return Ok(()),
+        Owed::Nothing => return note_given_back(hands, op).await,
+    }
     let Some(cleared) = clear_protection(&owed, &fresh) else {
-        return settle_debt(hands, &owed, &fresh).await;
+        return Ok(());
     };
     let restoring = hands.new_operation();
     if hands.begin(started(hands, restoring, &cleared)).await?.is_err() {
@@ -165,16 +168,6 @@ pub(super) async fn give_back_protection(
         note_given_back(hands, op).await?;
     }
     Ok(())
-}
-
-/// Nothing is owed to another guest, nor to one that is protected; a locked one is asked again later.
-async fn settle_debt(hands: &Hands, owed: &Operation, fresh: &Guest) -> Result<(), Fatal> {
-    let is_it = identity(fresh).ok() == owed.intent.identity;
-    if !is_it || Destroy::of(fresh).unprotect {
-        note_given_back(hands, owed.id).await
-    } else {
-        Ok(())
-    }
 }
 
 async fn note_given_back(hands: &Hands, op: OperationId) -> Result<(), Fatal> {

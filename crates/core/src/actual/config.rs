@@ -149,6 +149,11 @@ impl Config {
             || self.fields.iter().any(|field| field.waiting.is_some())
     }
 
+    /// Whether a guest of this kind is protected by it.
+    pub fn is_protected(&self, kind: GuestKind) -> bool {
+        self.current(kind, "protection") == Some(&Value::Bool(true))
+    }
+
     /// Whether a QEMU guest takes a change of this feature while it runs.
     pub fn can_hotplug(&self, feature: &str) -> bool {
         match self.current(GuestKind::Qemu, "hotplug") {

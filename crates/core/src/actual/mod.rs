@@ -78,6 +78,11 @@ impl Guest {
             Power::Stopped | Power::Unknown => false,
         }
     }
+
+    /// Whether PVE refuses to destroy it and its disks.
+    pub fn is_protected(&self) -> bool {
+        self.config.as_ref().is_ok_and(|config| config.is_protected(self.id.kind))
+    }
 }
 
 /// A snapshot of a guest, or its present state as PVE's list of snapshots tells it.

@@ -123,7 +123,7 @@ fn spelled_mac(text: &str) -> Option<&str> {
 /// Whether `protection` makes PVE refuse the write: of any mount point of a container, of the removal of a
 /// machine's drive. The whole write would be refused with it, every pass.
 pub(super) fn is_protected(key: KeyRef, want: Option<&Value>, config: &Config) -> bool {
-    let on = config.current(key.kind(), "protection") == Some(&Value::Bool(true));
+    let on = config.is_protected(key.kind());
     let guarded = match key.key().hazard {
         Hazard::VolumeSlot | Hazard::TpmState => key.kind() == GuestKind::Lxc || want.is_none(),
         Hazard::Safe

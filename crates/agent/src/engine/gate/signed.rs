@@ -257,13 +257,8 @@ pub(in crate::engine) fn protection(fresh: &Guest, to: &str) -> Option<ConfigCha
     Some(ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest })
 }
 
-/// Gives a guest back the protection an operation took off and could not use.
+/// Gives a guest back the protection that is [owed](evenkeel_core::destroy::Owed) to it; none without a digest.
 pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Option<Cleared> {
-    let live = identity(fresh).ok()?;
-    let is_it = owed.intent.identity == Some(live);
-    if !is_it || fresh.lock.is_some() || Destroy::of(fresh).unprotect {
-        return None;
-    }
     let change = protection(fresh, "1")?;
     let digest = change.digest.as_str().to_owned();
     let params = [("digest", digest), ("protection", "1".to_owned())];
@@ -276,7 +271,7 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
         decision: super::allowed("benign", ""),
         repeat: Repeat::Convergent,
         act: Act::SetConfig(change),
-        identity: Some(live),
+        identity: owed.intent.identity,
         before: BTreeMap::new(),
         volumes_before: None,
     })
