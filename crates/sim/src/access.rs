@@ -16,6 +16,9 @@ pub struct Access {
     pub tokens: BTreeMap<String, Token>,
     /// Grants, in no special order.
     pub acl: Vec<Grant>,
+    /// Roles that somebody made, by name; those PVE ships are known without.
+    #[serde(default)]
+    pub roles: BTreeMap<String, BTreeSet<String>>,
     /// Tickets given out, with their user.
     pub tickets: BTreeMap<String, String>,
 }
@@ -80,7 +83,7 @@ impl Identity {
 }
 
 /// Privileges, each with whether it propagates below the path.
-pub(crate) type Privileges = BTreeMap<&'static str, bool>;
+pub(crate) type Privileges = BTreeMap<String, bool>;
 
 impl Access {
     /// Adds or replaces a user.
@@ -103,6 +106,28 @@ impl Access {
             role: role.to_owned(),
             propagate: true,
         });
+    }
+
+    /// Makes or replaces a role, as somebody with the right to do so would.
+    pub fn set_role(&mut self, role: &str, privileges: &[&str]) {
+        let privileges = privileges.iter().map(|name| (*name).to_owned()).collect();
+        self.roles.insert(role.to_owned(), privileges);
+    }
+
+    /// Takes back every role that was granted on exactly this path.
+    pub fn revoke(&mut self, path: &str, holder: &str) {
+        self.acl.retain(|grant| grant.path != path || grant.holder != holder);
+    }
+
+    /// From now on the holder may do on this path, and below it, what it may do there now, without the one privilege:
+    /// a role of its own replaces what it has from above. It means nothing for root@pam, who may do everything.
+    pub fn withhold(&mut self, path: &str, holder: &str, privilege: &str, release: Release) {
+        let mut held: BTreeSet<String> = self.held_by(holder, path, release).into_keys().collect();
+        held.remove(privilege);
+        let role = format!("{holder} on {path}");
+        self.roles.insert(role.clone(), held);
+        self.revoke(path, holder);
+        self.grant(path, holder, &role);
     }
 
     /// The identity behind `user@realm!id=secret`.
@@ -138,7 +163,8 @@ impl Access {
 
     fn held_by(&self, holder: &str, path: &str, release: Release) -> Privileges {
         if holder == "root@pam" {
-            return role("Administrator", release).into_iter().map(|name| (name, true)).collect();
+            let all = self.role("Administrator", release);
+            return all.into_iter().map(|name| (name, true)).collect();
         }
         let mut held = Privileges::new();
         for prefix in prefixes(path) {
@@ -153,13 +179,20 @@ impl Access {
             if !here.is_empty() {
                 held.clear();
                 for grant in here {
-                    held.extend(
-                        role(&grant.role, release).into_iter().map(|n| (n, grant.propagate)),
-                    );
+                    let role = self.role(&grant.role, release);
+                    held.extend(role.into_iter().map(|name| (name, grant.propagate)));
                 }
             }
         }
         held
+    }
+
+    /// The privileges of a role; an unknown one has none.
+    pub(crate) fn role(&self, name: &str, release: Release) -> BTreeSet<String> {
+        match self.roles.get(name) {
+            Some(made) => made.clone(),
+            None => role(name, release).into_iter().map(str::to_owned).collect(),
+        }
     }
 
     /// Whether any of the privileges is held. Asked for every guest of every list, so it looks
@@ -178,8 +211,10 @@ impl Access {
     }
 
     fn holds(&self, holder: &str, path: &str, privilege: &str, release: Release) -> bool {
-        let has =
-            |name: &str| role_parts(name, release).iter().any(|part| part.contains(&privilege));
+        let has = |name: &str| match self.roles.get(name) {
+            Some(made) => made.contains(privilege),
+            None => role_parts(name, release).iter().any(|part| part.contains(&privilege)),
+        };
         if holder == "root@pam" {
             return has("Administrator");
         }
@@ -273,8 +308,8 @@ pub(crate) const ROLES: [&str; 10] = [
     "EvenkeelReader",
 ];
 
-/// The privileges of a role in a release; an unknown role has none.
-pub(crate) fn role(name: &str, release: Release) -> BTreeSet<&'static str> {
+/// The privileges of a role that PVE ships; an unknown role has none.
+fn role(name: &str, release: Release) -> BTreeSet<&'static str> {
     let known = |name: &&str| release >= Release::V8_0 || !name.starts_with("Mapping.");
     role_parts(name, release).into_iter().flatten().copied().filter(known).collect()
 }
@@ -326,7 +361,7 @@ mod tests {
         let mut granted = access.clone();
         granted.grant("/vms", "ops@pve!own", "PVEVMAdmin");
         let own = granted.privileges(&who("own"), "/vms/100", Release::V8_4);
-        assert_eq!(own.keys().copied().collect::<Vec<_>>(), ["VM.Audit"]);
+        assert_eq!(own.into_keys().collect::<Vec<_>>(), ["VM.Audit"]);
     }
 
     #[test]
@@ -334,6 +369,24 @@ mod tests {
         let root = Identity { user: "root@pam".into(), token: Some("full".into()) };
         assert!(!root.is_root());
         assert!(access_of_root(&root));
+    }
+
+    #[test]
+    fn what_is_withheld_on_a_path_is_missing_there_alone_and_can_be_given_back() {
+        let mut access = Access::default();
+        access.add_user("ops@pve", "x");
+        access.grant("/", "ops@pve", "PVEAuditor");
+        access.add_token("ops@pve!all", "s", false);
+        let may = |access: &Access, path: &str, privilege: &str| {
+            let who = access.by_token("ops@pve!all=s", 0).unwrap();
+            access.may(&who, path, &[privilege], Release::V8_4)
+        };
+        access.withhold("/nodes/pve1", "ops@pve", "Sys.Audit", Release::V8_4);
+        assert!(!may(&access, "/nodes/pve1", "Sys.Audit"));
+        assert!(may(&access, "/nodes/pve1", "VM.Audit"));
+        assert!(may(&access, "/", "Sys.Audit"));
+        access.revoke("/nodes/pve1", "ops@pve");
+        assert!(may(&access, "/nodes/pve1", "Sys.Audit"));
     }
 
     fn access_of_root(who: &Identity) -> bool {

@@ -20,6 +20,9 @@ pub(crate) struct Task {
     pub(crate) job: Job,
     /// Which turn of the index it was archived in.
     generation: u32,
+    /// The how many-th to end; `None` while it runs.
+    #[serde(default)]
+    pub(crate) ended: Option<u64>,
     log_is_gone: bool,
     #[serde(default)]
     pub(crate) interrupted: bool,
@@ -98,6 +101,8 @@ pub(crate) struct Tasks {
     next_pid: u32,
     generation: u32,
     index_bytes: usize,
+    #[serde(default)]
+    ended: u64,
 }
 
 /// The index is turned over when it has grown beyond this; the last two turns are searched.
@@ -136,6 +141,7 @@ impl Tasks {
             end_s: None,
             job,
             generation: 0,
+            ended: None,
             log_is_gone: false,
             interrupted: false,
         });
@@ -168,6 +174,8 @@ impl Tasks {
         task.end_s = Some(end_s);
         task.stage = Stage::Ended;
         task.generation = self.generation;
+        self.ended += 1;
+        task.ended = Some(self.ended);
         self.index_bytes += task.upid.to_string().len() + exit.len() + 11;
         if self.index_bytes > INDEX_BYTES {
             self.index_bytes = 0;

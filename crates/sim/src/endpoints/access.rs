@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{Answer, Context};
-use crate::access::{Identity, ROLES, role};
+use crate::access::{Identity, ROLES};
 use crate::reply::{Failure, Success};
 
 /// The paths `/access/permissions` always looks at, beside those of grants.
@@ -39,7 +39,7 @@ pub(super) fn permissions(cx: &Context<'_>) -> Answer {
         if !held.is_empty() || cx.text("path").is_some() {
             let held: Map<String, Value> = held
                 .into_iter()
-                .map(|(name, propagate)| (name.to_owned(), json!(u8::from(propagate))))
+                .map(|(name, propagate)| (name, json!(u8::from(propagate))))
                 .collect();
             all.insert(path.to_owned(), held.into());
         }
@@ -97,7 +97,7 @@ pub(super) fn ticket(cx: &mut Context<'_>) -> Answer {
         let held: Map<String, Value> = held
             .into_keys()
             .filter(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
-            .map(|name| (name.to_owned(), json!(1)))
+            .map(|name| (name, json!(1)))
             .collect();
         cap.insert(name.to_owned(), held.into());
     }
@@ -154,12 +154,14 @@ pub(super) fn token(cx: &Context<'_>) -> Answer {
 }
 
 pub(super) fn roles(cx: &Context<'_>) -> Success {
-    let release = cx.world.release();
-    ROLES
-        .iter()
-        .map(|name| {
-            let privileges: Vec<&str> = role(name, release).into_iter().collect();
-            json!({"roleid": name, "special": 1, "privs": privileges.join(",")})
+    let (release, access) = (cx.world.release(), &cx.world.access);
+    let shipped = ROLES.iter().map(|name| (*name, 1));
+    let made = access.roles.keys().map(|name| (name.as_str(), 0));
+    shipped
+        .chain(made)
+        .map(|(name, special)| {
+            let privileges: Vec<String> = access.role(name, release).into_iter().collect();
+            json!({"roleid": name, "special": special, "privs": privileges.join(",")})
         })
         .collect::<Value>()
         .into()

@@ -18,6 +18,13 @@ fn owns(who: &Identity, upid: &Upid) -> bool {
     upid.user == who.full() || (who.token.is_none() && upid.owner().0 == who.user)
 }
 
+/// Whether somebody without the right to see all finds the task in the node's list: a token its own, a user also those
+/// of their tokens, but these only when they have ended, because a running one is listed under the token's whole name.
+fn lists(who: &Identity, task: &Task) -> bool {
+    let own = task.upid.user == who.full();
+    own || (!task.is_running() && owns(who, &task.upid))
+}
+
 fn entry(task: &Task) -> Value {
     let (user, token) = task.upid.owner();
     let mut entry = json!({
@@ -65,7 +72,7 @@ pub(super) fn list(cx: &Context<'_>) -> Success {
         in_source
             && task.is_visible()
             && cx.tasks.is_listed(task)
-            && (sees_all || owns(cx.who, &task.upid))
+            && (sees_all || lists(cx.who, task))
             && text("vmid", &|vmid| task.upid.id == vmid)
             && text("typefilter", &|kind| task.upid.kind == kind)
             && text("userfilter", &|user| {
@@ -78,7 +85,9 @@ pub(super) fn list(cx: &Context<'_>) -> Success {
                 running || crate::format::split_list(wanted).contains(&category(exit))
             })
     };
-    let fitting: Vec<&Task> = cx.tasks.all.iter().rev().filter(fits).collect();
+    let mut fitting: Vec<&Task> = cx.tasks.all.iter().rev().filter(fits).collect();
+    // The index is written as tasks end and read backwards; the times in it play no part.
+    fitting.sort_by_key(|task| std::cmp::Reverse(task.ended.unwrap_or(u64::MAX)));
     let start = usize::try_from(cx.number("start").unwrap_or(0)).unwrap_or(usize::MAX);
     let limit = usize::try_from(cx.number("limit").unwrap_or(PAGE)).unwrap_or(usize::MAX);
     let total = (!fitting.is_empty()).then_some(fitting.len());
