@@ -9,6 +9,7 @@
 //! Nothing here reads a clock: every entry takes the moment as an argument, so a paused clock gives
 //! the same run every time.
 
+mod others;
 mod request;
 mod schedule;
 
@@ -210,7 +211,10 @@ impl Simulator {
                 let until_ms = self.now_ms + ms;
                 self.locks.insert(guest, Holder::Foreign { until_ms });
             }
-            Event::Quorum { quorate } => self.world.quorate = quorate,
+            Event::Quorum { quorate } => {
+                self.world.quorate = quorate;
+                self.world.clustered = true;
+            }
             Event::Restart => self.restart(),
             Event::NewCertificate => self.certificate += 1,
             Event::Edit { guest, set } => {
@@ -243,37 +247,23 @@ impl Simulator {
                 }
             }
             Event::ForgetTasks => self.tasks.forget(),
+            Event::Clock { step_s } => {
+                self.world.epoch_s = self.world.epoch_s.saturating_add_signed(step_s);
+            }
+            Event::Withhold { holder, path, privilege } => {
+                let release = self.world.release();
+                self.world.access.withhold(&path, &holder, &privilege, release);
+            }
+            Event::Revoke { holder, path } => self.world.access.revoke(&path, &holder),
+            Event::Restore { guest } => self.restore(guest),
+            Event::Recreate { guest } => self.recreate(guest),
+            Event::CloneOver { source, target } => self.clone_over(source, target),
+            Event::Rollback { guest } => self.roll_back(guest),
+            Event::Template { guest } => self.make_template(guest),
+            Event::MigrateAway { guest } => self.migrate_away(guest),
+            Event::MigrateBack { guest } => self.migrate_back(guest),
         }
         self.settle();
-    }
-
-    /// Another guest takes the number: same kind, nothing else in common.
-    fn reuse(&mut self, guest: GuestId) {
-        let Some(old) = self.world.guests.remove(&guest.vmid.get()) else { return };
-        let mut config = old.config;
-        config.snapshots.clear();
-        config.pending.clear();
-        config.pending_delete.clear();
-        let mac = self.world.new_mac();
-        let uuid = self.world.random.uuid();
-        for (key, value) in &mut config.active {
-            match key.as_str() {
-                "hostname" | "name" => "stranger".clone_into(value),
-                "smbios1" => *value = format!("uuid={uuid}"),
-                "vmgenid" => value.clone_from(&uuid),
-                "meta" => {
-                    *value = format!(
-                        "creation-qemu=9.2.0,ctime={}",
-                        self.world.epoch_s + self.now_ms / 1000
-                    );
-                }
-                "net0" => *value = format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
-                _ => {}
-            }
-        }
-        config.active.remove("description");
-        config.active.remove("tags");
-        self.world.put_guest(guest, config, Power::Stopped);
     }
 
     /// Running tasks are interrupted, requests in flight lose their connection.

@@ -123,6 +123,64 @@ pub enum Event {
     },
     /// The node forgets every ended task.
     ForgetTasks,
+    /// The node's clock is set: by so many seconds forward, or back.
+    Clock {
+        /// Seconds; negative is back.
+        step_s: i64,
+    },
+    /// Somebody takes one privilege away on a path and below it.
+    Withhold {
+        /// From a user or a token; a token of another user than root@pam has no more than its user.
+        holder: String,
+        /// `/`, `/nodes/pve1`, `/vms/100`.
+        path: String,
+        /// `Sys.Audit`.
+        privilege: String,
+    },
+    /// Somebody takes back what was granted on exactly this path; what is granted above it holds again.
+    Revoke {
+        /// From whom.
+        holder: String,
+        /// Where.
+        path: String,
+    },
+    /// root@pam restores a guest over itself, from a backup that looks just the same.
+    Restore {
+        /// Which.
+        guest: GuestId,
+    },
+    /// root@pam destroys a guest and makes one that looks just the same under its number.
+    Recreate {
+        /// Which.
+        guest: GuestId,
+    },
+    /// root@pam destroys a guest and clones another to its number.
+    CloneOver {
+        /// What is copied.
+        source: GuestId,
+        /// Whose number the copy gets.
+        target: GuestId,
+    },
+    /// root@pam rolls a guest back to its newest snapshot, if it has one.
+    Rollback {
+        /// Which.
+        guest: GuestId,
+    },
+    /// root@pam makes a template of a stopped guest.
+    Template {
+        /// Which.
+        guest: GuestId,
+    },
+    /// root@pam moves a guest with its volumes to another node of the cluster.
+    MigrateAway {
+        /// Which.
+        guest: GuestId,
+    },
+    /// The guest comes back; the task of that is the other node's.
+    MigrateBack {
+        /// Which.
+        guest: GuestId,
+    },
 }
 
 /// The rules in force.

@@ -68,6 +68,17 @@ pub(crate) enum Job {
         storage: Option<String>,
         format: Option<String>,
     },
+    /// A guest comes from somewhere whole, with its volumes: somebody else's create, restore or clone.
+    Appear {
+        guest: GuestId,
+        config: Box<Config>,
+        /// Whether a guest that has the number goes for it.
+        replaces: bool,
+    },
+    /// The guest goes to another node, with its volumes.
+    Leave {
+        guest: GuestId,
+    },
     Template {
         guest: GuestId,
     },
@@ -187,6 +198,8 @@ impl Job {
             | Self::Create { guest, .. }
             | Self::Restore { guest, .. }
             | Self::Clone { target: guest, .. }
+            | Self::Appear { guest, .. }
+            | Self::Leave { guest }
             | Self::Template { guest }
             | Self::Resize { guest, .. }
             | Self::Move { guest, .. }
@@ -227,6 +240,10 @@ pub(crate) fn begin(site: &mut Site<'_>, job: &Job) -> Result<u64, String> {
         Job::Clone { source, target, .. } => {
             create::begin_clone(site, *source, *target).map(|()| t.copy_ms)
         }
+        Job::Appear { guest, replaces, .. } => {
+            create::begin_appear(site, *guest, *replaces).map(|()| t.create_ms)
+        }
+        Job::Leave { guest } => create::begin_leave(site, *guest).map(|()| t.copy_ms),
         Job::Template { guest } => disks::begin_template(site, *guest).map(|()| t.short_ms),
         Job::Resize { guest, disk, relative, bytes, digest } => {
             disks::begin_resize(site, *guest, disk, *relative, *bytes, digest.as_deref())
@@ -279,6 +296,8 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<(), String> {
             let (storage, format) = (storage.as_deref(), format.as_deref());
             return create::cloned(site, *source, *target, config, *full, storage, format);
         }
+        Job::Appear { guest, config, .. } => create::appeared(site, *guest, config),
+        Job::Leave { guest } => create::left(site, *guest),
         Job::Template { guest } => disks::templated(site, *guest),
         Job::Resize { guest, disk, relative, bytes, .. } => {
             disks::resized(site, *guest, disk, *relative, *bytes);
@@ -306,6 +325,13 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<(), String> {
         Job::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
     }
     Ok(())
+}
+
+/// What a worker takes away again that failed by itself.
+pub(crate) fn failed(world: &mut World, job: &Job) {
+    if let Job::Appear { guest, .. } = job {
+        world.guests.remove(&guest.vmid.get());
+    }
 }
 
 /// What a killed worker leaves behind: config locks stay, a shutdown says why it ended.

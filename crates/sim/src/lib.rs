@@ -53,4 +53,4 @@ pub use state::StateError;
 pub use storage::{Storage, StorageKind, Volume};
 
 pub use tls::{Certificate, CertificateError};
-pub use world::{Guest, Power, World};
+pub use world::{Away, Guest, Power, World};

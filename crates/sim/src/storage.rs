@@ -47,6 +47,9 @@ pub struct Storage {
     pub keep_last: Option<usize>,
     /// Volumes by the part of their id after the colon.
     pub volumes: BTreeMap<String, Volume>,
+    /// How many volumes there ever were.
+    #[serde(default)]
+    births: u64,
 }
 
 /// One volume.
@@ -68,6 +71,10 @@ pub struct Volume {
     pub protected: bool,
     /// The operator's notes on a backup.
     pub notes: Option<String>,
+    /// Which data it holds: no other volume of its storage ever has the same number, whatever its name. A move takes
+    /// it along, a copy gets its own. No request shows it.
+    #[serde(default)]
+    pub birth: u64,
 }
 
 impl Storage {
@@ -80,14 +87,17 @@ impl Storage {
             total_bytes: 270_553_174_016,
             keep_last: None,
             volumes: BTreeMap::new(),
+            births: 0,
         }
     }
 
     /// Puts a file there that no guest owns, such as a template or an image.
     pub fn put_file(&mut self, name: &str, content: &str, format: &str, size_bytes: u64) {
+        self.births += 1;
         self.volumes.insert(
             name.to_owned(),
             Volume {
+                birth: self.births,
                 size_bytes,
                 format: format.to_owned(),
                 content: content.to_owned(),

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::config::Config;
 use crate::random::Random;
-use crate::storage::{Storage, split_volid, stored_name};
+use crate::storage::{Storage, Volume, split_volid, stored_name};
 
 /// Everything one node would keep on its disks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,6 +36,15 @@ pub struct World {
     pub pools: BTreeSet<String>,
     /// Whether the cluster has quorum.
     pub quorate: bool,
+    /// Whether the node is one of a cluster; a node that stands alone has no quorum to lose.
+    #[serde(default)]
+    pub clustered: bool,
+    /// Guests that live on the cluster's other node, by number.
+    #[serde(default)]
+    pub elsewhere: BTreeMap<u32, Away>,
+    /// How many guests there ever were.
+    #[serde(default)]
+    births: u64,
     /// Lines of the cluster log, newest last: seconds, user, message.
     pub(crate) cluster_log: Vec<(u64, String, String)>,
     pub(crate) random: Random,
@@ -53,7 +62,23 @@ pub struct Guest {
     /// A guest that ignores a polite shutdown.
     #[serde(default)]
     pub ignores_shutdown: bool,
+    /// Which guest it really is: no other guest ever has the same number, whatever it is called and looks like. Made
+    /// at creation, restore and clone, kept through everything else. No request shows it.
+    #[serde(default)]
+    pub birth: u64,
 }
+
+/// A guest on another node, with the volumes it took along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Away {
+    /// The guest.
+    pub guest: Guest,
+    /// Its volumes: storage, name, volume.
+    pub(crate) volumes: Vec<(String, String, Volume)>,
+}
+
+/// The name of the cluster's other node.
+pub(crate) const OTHER_NODE: &str = "pve2";
 
 /// Whether a guest runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,6 +125,9 @@ impl World {
             bridges: BTreeSet::from(["vmbr0".to_owned()]),
             pools: BTreeSet::new(),
             quorate: true,
+            clustered: false,
+            elsewhere: BTreeMap::new(),
+            births: 0,
             cluster_log: Vec::new(),
             random: Random::new(seed),
         }
@@ -112,7 +140,20 @@ impl World {
 
     /// Unix seconds at a moment of the simulation.
     pub(crate) fn unix(&self, now_ms: u64) -> u64 {
-        self.epoch_s + now_ms / 1000
+        // A UPID has eight hexadecimal digits for it.
+        (self.epoch_s + now_ms / 1000).min(u64::from(u32::MAX))
+    }
+
+    /// Whether any node of the cluster has a guest of that number.
+    pub(crate) fn is_taken(&self, vmid: u32) -> bool {
+        self.guests.contains_key(&vmid) || self.elsewhere.contains_key(&vmid)
+    }
+
+    /// The birth mark of the guest behind a number, on whichever node it is.
+    pub fn birth(&self, vmid: VmId) -> Option<u64> {
+        let here = self.guests.get(&vmid.get());
+        let away = || self.elsewhere.get(&vmid.get()).map(|away| &away.guest);
+        here.or_else(away).map(|guest| guest.birth)
     }
 
     /// The guest of that kind and number.
@@ -125,7 +166,7 @@ impl World {
         self.guests.get_mut(&id.vmid.get()).filter(|guest| guest.id.kind == id.kind)
     }
 
-    /// Puts a guest there as if it had always existed, its volumes included.
+    /// Puts a new guest there as if it had always existed, its volumes included.
     pub fn put_guest(&mut self, id: GuestId, config: Config, power: Power) {
         let volumes: Vec<String> = config
             .active
@@ -137,7 +178,9 @@ impl World {
         for value in volumes {
             self.ensure_volume(id, &value);
         }
-        self.guests.insert(id.vmid.get(), Guest { id, config, power, ignores_shutdown: false });
+        self.births += 1;
+        let guest = Guest { id, config, power, ignores_shutdown: false, birth: self.births };
+        self.guests.insert(id.vmid.get(), guest);
     }
 
     fn ensure_volume(&mut self, id: GuestId, value: &str) {
@@ -158,13 +201,13 @@ impl World {
     }
 
     /// The volume behind an id.
-    pub(crate) fn volume(&self, volid: &str) -> Option<&crate::storage::Volume> {
+    pub(crate) fn volume(&self, volid: &str) -> Option<&Volume> {
         let (storage, name) = split_volid(volid)?;
         self.storages.get(storage)?.volumes.get(stored_name(name))
     }
 
     /// The same, to change it.
-    pub(crate) fn volume_mut(&mut self, volid: &str) -> Option<&mut crate::storage::Volume> {
+    pub(crate) fn volume_mut(&mut self, volid: &str) -> Option<&mut Volume> {
         let (storage, name) = split_volid(volid)?;
         self.storages.get_mut(storage)?.volumes.get_mut(stored_name(name))
     }
@@ -190,7 +233,7 @@ impl World {
 
     /// The first free number.
     pub(crate) fn next_id(&self) -> u32 {
-        (VmId::MIN..VmId::MAX).find(|id| !self.guests.contains_key(id)).unwrap_or(VmId::MAX)
+        (VmId::MIN..VmId::MAX).find(|id| !self.is_taken(*id)).unwrap_or(VmId::MAX)
     }
 
     /// Notes something in the cluster log.

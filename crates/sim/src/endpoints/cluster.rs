@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, Context, guests};
 use crate::reply::{Failure, Success};
-use crate::world::{Power, World};
+use crate::world::{OTHER_NODE, Power, World};
 
 /// What the statistics daemon saw of one guest; up to ten seconds old.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,12 +33,10 @@ pub(crate) fn broadcast(world: &World) -> BTreeMap<u32, Seen> {
 pub(super) fn next_id(cx: &Context<'_>) -> Answer {
     match cx.text("vmid") {
         None => Ok(json!(cx.world.next_id().to_string()).into()),
-        Some(vmid) => {
-            match vmid.parse::<u32>().ok().filter(|id| cx.world.guests.contains_key(id)) {
-                Some(_) => Err(Failure::param("vmid", format!("VM {vmid} already exists"))),
-                None => Ok(json!(vmid).into()),
-            }
-        }
+        Some(vmid) => match vmid.parse::<u32>().ok().filter(|id| cx.world.is_taken(*id)) {
+            Some(_) => Err(Failure::param("vmid", format!("VM {vmid} already exists"))),
+            None => Ok(json!(vmid).into()),
+        },
     }
 }
 
@@ -72,8 +70,20 @@ pub(super) fn set_options(cx: &mut Context<'_>) -> Success {
 
 pub(super) fn status(cx: &Context<'_>) -> Success {
     let node = &cx.world.node;
-    json!([{"type": "node", "id": format!("node/{node}"), "name": node, "nodeid": 0, "ip": "127.0.0.1", "local": 1, "online": 1, "level": ""}])
-        .into()
+    let one = |name: &str, number: u8, local: bool, online: bool| {
+        json!({"type": "node", "id": format!("node/{name}"), "name": name, "nodeid": number,
+            "ip": format!("127.0.0.{}", number.max(1)), "local": u8::from(local), "online": u8::from(online), "level": ""})
+    };
+    if !cx.world.clustered {
+        return json!([one(node, 0, true, true)]).into();
+    }
+    let quorate = cx.world.quorate;
+    json!([
+        {"type": "cluster", "id": "cluster", "name": "sim", "nodes": 2, "quorate": u8::from(quorate), "version": 2},
+        one(node, 1, true, true),
+        one(OTHER_NODE, 2, false, quorate),
+    ])
+    .into()
 }
 
 pub(super) fn log(cx: &Context<'_>) -> Success {
@@ -98,6 +108,16 @@ pub(super) fn resources(cx: &Context<'_>) -> Success {
         for guest in cx.world.guests.values() {
             if cx.may(&format!("/vms/{}", guest.id.vmid), &["VM.Audit"]) {
                 all.push(guest_resource(cx, guest));
+            }
+        }
+        for away in cx.world.elsewhere.values() {
+            let id = away.guest.id;
+            if cx.may(&format!("/vms/{}", id.vmid), &["VM.Audit"]) {
+                all.push(json!({
+                    "id": id.to_string(), "vmid": id.vmid.get(), "type": id.kind.as_str(), "node": OTHER_NODE,
+                    "status": if away.guest.power.is_running() { "running" } else { "stopped" },
+                    "name": guests::name(&away.guest), "template": u8::from(away.guest.config.is_set("template")),
+                }));
             }
         }
     }

@@ -11,7 +11,7 @@ use crate::property;
 use crate::reply::Failure;
 use crate::request::Param;
 use crate::schema::Schema;
-use crate::world::{Power, is_disk_key, is_net_key};
+use crate::world::{OTHER_NODE, Power, is_disk_key, is_net_key};
 use crate::write::{self, Change, rights};
 
 /// Creating waits only this long for the file lock.
@@ -26,6 +26,10 @@ fn word(kind: GuestKind) -> &'static str {
 
 /// `CT 100 already exists on node 'pve1'`, or nothing.
 fn taken(cx: &Context<'_>, vmid: VmId) -> Option<String> {
+    if let Some(away) = cx.world.elsewhere.get(&vmid.get()) {
+        let kind = away.guest.id.kind;
+        return Some(format!("{} {vmid} already exists on node '{OTHER_NODE}'", word(kind)));
+    }
     let guest = cx.world.guests.get(&vmid.get())?;
     Some(format!("{} {vmid} already exists on node '{}'", word(guest.id.kind), cx.world.node))
 }

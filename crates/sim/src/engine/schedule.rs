@@ -143,7 +143,10 @@ impl Simulator {
         }
         let upid = self.tasks.all[at].upid.to_string();
         match self.faults.on_task(&upid) {
-            Some(Effect::TaskFails { message }) => return self.end_task(at, &message),
+            Some(Effect::TaskFails { message }) => {
+                job::failed(&mut self.world, &self.tasks.all[at].job);
+                return self.end_task(at, &message);
+            }
             Some(Effect::TaskKilled) => return self.end_task(at, "unexpected status"),
             Some(_) | None => {}
         }

@@ -5,8 +5,8 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::{Site, exists, unlocked};
 use crate::config::Config;
 use crate::property::print_size;
-use crate::storage::{split_volid, stored_name};
-use crate::world::{Power, World, is_disk_key};
+use crate::storage::{Volume, split_volid, stored_name};
+use crate::world::{Away, Power, World, is_disk_key};
 use crate::write::disk;
 
 /// The stub with `lock: create` was written by the handler; the worker only checks it is still there.
@@ -275,4 +275,56 @@ pub(super) fn destroyed(site: &mut Site<'_>, guest: GuestId, unreferenced: bool)
         }
     }
     site.world.access.acl.retain(|grant| grant.path != format!("/vms/{}", guest.vmid));
+}
+
+/// Somebody else's guest needs the number: free, or given up by whom it replaces.
+pub(super) fn begin_appear(
+    site: &mut Site<'_>,
+    guest: GuestId,
+    replaces: bool,
+) -> Result<(), String> {
+    if site.world.is_taken(guest.vmid.get()) {
+        if !replaces {
+            return Err(format!("unable to create guest {} - it exists", guest.vmid));
+        }
+        let running = site.world.guest(guest).is_some_and(|found| found.power.is_running());
+        if running {
+            return Err(format!("unable to restore guest {} - it is running", guest.vmid));
+        }
+        unlocked(site.world, guest)?;
+        destroyed(site, guest, true);
+    }
+    site.world.put_guest(guest, Config::of(&[("lock", "create")]), Power::Stopped);
+    Ok(())
+}
+
+/// The file and new volumes under the names it tells; the birth mark is that of the beginning.
+pub(super) fn appeared(site: &mut Site<'_>, guest: GuestId, config: &Config) {
+    let Some(birth) = site.world.guest(guest).map(|stub| stub.birth) else { return };
+    site.world.put_guest(guest, config.clone(), Power::Stopped);
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.birth = birth;
+    }
+}
+
+pub(super) fn begin_leave(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
+    unlocked(site.world, guest)?;
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.config.set_lock(Some("migrate"));
+    }
+    Ok(())
+}
+
+pub(super) fn left(site: &mut Site<'_>, guest: GuestId) {
+    let Some(mut record) = site.world.guests.remove(&guest.vmid.get()) else { return };
+    record.config.set_lock(None);
+    let mut volumes = Vec::new();
+    for (storage, contents) in &mut site.world.storages {
+        let own = |_: &String, volume: &mut Volume| {
+            volume.vmid == Some(guest.vmid) && volume.content != "backup"
+        };
+        let taken = contents.volumes.extract_if(.., own);
+        volumes.extend(taken.map(|(name, volume)| (storage.clone(), name, volume)));
+    }
+    site.world.elsewhere.insert(guest.vmid.get(), Away { guest: record, volumes });
 }

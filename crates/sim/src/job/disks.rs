@@ -95,8 +95,12 @@ pub(super) fn moved(
         record.config.set_lock(None);
     }
     let Some(old) = volume_of(site, guest, key) else { return Ok(()) };
-    let bytes = site.world.volume(&old).map_or(0, |volume| volume.size_bytes);
+    let (bytes, birth) =
+        site.world.volume(&old).map_or((0, 0), |volume| (volume.size_bytes, volume.birth));
     let new = disk::allocate_bytes(site.world, guest, storage, bytes, None, site.now_ms)?;
+    if let Some(volume) = site.world.volume_mut(&new) {
+        volume.birth = birth;
+    }
     if let Some(record) = site.world.guest_mut(guest) {
         if let Some(value) = record.config.active.get_mut(key) {
             *value = value.replacen(&old, &new, 1);

@@ -1,0 +1,161 @@
+//! What other people do to guests behind the client's back, with the tasks that PVE would list for it.
+//!
+//! Called by [`Simulator::happen`]. Whoever is replaced here gets a successor with a birth mark of its own.
+
+use evenkeel_core::id::{GuestId, GuestKind};
+
+use super::Simulator;
+use crate::access::Identity;
+use crate::config::Config;
+use crate::job::Job;
+use crate::task::Stage;
+use crate::world::Power;
+
+/// Somebody who destroys a guest to make another needs so long in between.
+const BETWEEN_MS: u64 = 1_000;
+
+impl Simulator {
+    /// Another guest takes the number, without a task: same kind, nothing else in common.
+    pub(super) fn reuse(&mut self, guest: GuestId) {
+        let Some(old) = self.world.guests.remove(&guest.vmid.get()) else { return };
+        let config = self.strange(plain(old.config));
+        self.world.put_guest(guest, config, Power::Stopped);
+    }
+
+    pub(super) fn restore(&mut self, guest: GuestId) {
+        let Some(config) = self.stopped_copy(guest) else { return };
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzrestore",
+            GuestKind::Qemu => "qmrestore",
+        };
+        let job = Job::Appear { guest, config: Box::new(config), replaces: true };
+        self.fork_as_root(kind, guest, job, 0);
+    }
+
+    pub(super) fn recreate(&mut self, guest: GuestId) {
+        let Some(config) = self.stopped_copy(guest) else { return };
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzcreate",
+            GuestKind::Qemu => "qmcreate",
+        };
+        self.fork_destroy(guest);
+        let job = Job::Appear { guest, config: Box::new(config), replaces: false };
+        self.fork_as_root(kind, guest, job, BETWEEN_MS);
+    }
+
+    /// The task of a clone carries the number of its source.
+    pub(super) fn clone_over(&mut self, source: GuestId, target: GuestId) {
+        let Some(config) = self.stopped_copy(target) else { return };
+        let config = Box::new(self.strange(config));
+        let kind = match target.kind {
+            GuestKind::Lxc => "vzclone",
+            GuestKind::Qemu => "qmclone",
+        };
+        self.fork_destroy(target);
+        let job = Job::Appear { guest: target, config, replaces: false };
+        self.fork_as_root(kind, source, job, BETWEEN_MS);
+    }
+
+    pub(super) fn roll_back(&mut self, guest: GuestId) {
+        let snapshots = self.world.guest(guest).map(|found| &found.config.snapshots);
+        let Some(newest) = snapshots.and_then(|all| all.last()) else { return };
+        let job = Job::Rollback { guest, name: newest.name.clone(), start: false };
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzrollback",
+            GuestKind::Qemu => "qmrollback",
+        };
+        self.fork_as_root(kind, guest, job, 0);
+    }
+
+    pub(super) fn make_template(&mut self, guest: GuestId) {
+        let found = self.world.guest(guest);
+        if found.is_none_or(|found| found.power.is_running() || found.config.is_set("template")) {
+            return;
+        }
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vztemplate",
+            GuestKind::Qemu => "qmtemplate",
+        };
+        self.fork_as_root(kind, guest, Job::Template { guest }, 0);
+    }
+
+    pub(super) fn migrate_away(&mut self, guest: GuestId) {
+        self.world.clustered = true;
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzmigrate",
+            GuestKind::Qemu => "qmigrate",
+        };
+        self.fork_as_root(kind, guest, Job::Leave { guest }, 0);
+    }
+
+    pub(super) fn migrate_back(&mut self, guest: GuestId) {
+        if self.world.guests.contains_key(&guest.vmid.get()) {
+            return;
+        }
+        let Some(away) = self.world.elsewhere.remove(&guest.vmid.get()) else { return };
+        for (storage, name, volume) in away.volumes {
+            if let Some(storage) = self.world.storages.get_mut(&storage) {
+                storage.volumes.insert(name, volume);
+            }
+        }
+        self.world.guests.insert(guest.vmid.get(), away.guest);
+    }
+
+    /// Stops the guest, as somebody does who is about to replace it, and gives what its successor looks like.
+    fn stopped_copy(&mut self, guest: GuestId) -> Option<Config> {
+        let found = self.world.guest_mut(guest)?;
+        found.power = Power::Stopped;
+        Some(plain(found.config.clone()))
+    }
+
+    fn fork_destroy(&mut self, guest: GuestId) {
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzdestroy",
+            GuestKind::Qemu => "qmdestroy",
+        };
+        let job = Job::Destroy { guest, purge: true, unreferenced: true, force: true };
+        self.fork_as_root(kind, guest, job, 0);
+    }
+
+    /// Forks a task of root@pam, at once or so much later.
+    fn fork_as_root(&mut self, kind: &str, about: GuestId, job: Job, after_ms: u64) {
+        let who = Identity { user: "root@pam".to_owned(), token: None };
+        let at_ms = self.now_ms + after_ms;
+        let now = (at_ms, self.world.unix(at_ms));
+        let (node, id) = (&self.world.node, about.vmid.to_string());
+        self.tasks.fork(node, kind, &id, &who, job, now);
+        if let Some(task) = self.tasks.all.last_mut().filter(|_| after_ms > 0) {
+            task.stage = Stage::Unforked { at_ms };
+        }
+    }
+
+    /// The file of a guest that has nothing in common with this one but its shape.
+    fn strange(&mut self, mut config: Config) -> Config {
+        let mac = self.world.new_mac();
+        let uuid = self.world.random.uuid();
+        let now_s = self.unix_s();
+        for (key, value) in &mut config.active {
+            match key.as_str() {
+                "hostname" | "name" => "stranger".clone_into(value),
+                "smbios1" => *value = format!("uuid={uuid}"),
+                "vmgenid" => value.clone_from(&uuid),
+                "meta" => *value = format!("creation-qemu=9.2.0,ctime={now_s}"),
+                "net0" => *value = format!("name=eth0,bridge=vmbr0,hwaddr={mac},type=veth"),
+                _ => {}
+            }
+        }
+        config.active.remove("description");
+        config.active.remove("tags");
+        config
+    }
+}
+
+/// A file without snapshots, locks and what waits for a restart.
+fn plain(mut config: Config) -> Config {
+    config.snapshots.clear();
+    config.pending.clear();
+    config.pending_delete.clear();
+    config.active.remove("parent");
+    config.set_lock(None);
+    config
+}
