@@ -61,6 +61,7 @@ mod tests {
                 clone_source: None,
                 id_was_free: false,
                 volumes_before: None,
+                identity_after: None,
                 identity: None,
             };
             let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None };

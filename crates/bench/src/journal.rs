@@ -72,6 +72,7 @@ fn started(number: u64, vmid: u64) -> Record {
         clone_source: None,
         id_was_free: false,
         volumes_before: None,
+        identity_after: None,
         identity: None,
     };
     let details = Details::new(

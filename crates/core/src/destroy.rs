@@ -53,6 +53,15 @@ impl Destroy {
     }
 }
 
+/// Whether a stop would change the guest: Proxmox then applies everything that waits for a restart.
+pub fn stop_changes(fresh: &Guest) -> bool {
+    fresh.config.as_ref().map_or(true, Config::anything_waits)
+}
+
+/// What is said of a guest that a stop would change.
+pub const STOP_CHANGES: &str = "changes wait for a restart, and stopping the guest would apply them: it would no longer be the one \
+     that was signed for; nothing was sent; restart or revert them, then sign the item that waits then";
+
 /// What a guest's configuration must equal when a request leaves.
 #[derive(Debug, Clone, Copy)]
 pub enum Basis<'a> {
@@ -110,8 +119,7 @@ impl Owed {
 
 /// Stopped, with nothing that waits for a restart.
 fn is_down(fresh: &Guest) -> bool {
-    let waits = fresh.config.as_ref().map_or(true, Config::anything_waits);
-    !waits && fresh.power == Power::Stopped
+    !stop_changes(fresh) && fresh.power == Power::Stopped
 }
 
 fn is_unchanged(fresh: &Guest, basis: Basis<'_>) -> bool {
@@ -229,6 +237,7 @@ mod tests {
             clone_source: None,
             id_was_free: false,
             volumes_before: None,
+            identity_after: None,
             identity: identity(&mine).ok(),
         };
         let event = crate::operation::OpEvent::Started(Box::new(intent));

@@ -6,7 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::actual::{Config, Guest};
+use crate::actual::{Config, Field, Guest, Reading};
 use crate::id::GuestKind;
 use crate::operation::IdentityHash;
 use crate::registry::{self, Hazard};
@@ -25,20 +25,32 @@ pub enum Unproven {
 
 /// The identity of a guest, from what is in effect.
 pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
+    identity_by(guest, |field| field.current.as_ref())
+}
+
+/// The identity it has once everything that waits is applied, as Proxmox does at a start and after a stop.
+pub fn identity_after_restart(guest: &Guest) -> Result<IdentityHash, Unproven> {
+    identity_by(guest, Field::after_restart)
+}
+
+/// Which of a key's two values counts.
+type Side = fn(&Field) -> Option<&Reading>;
+
+fn identity_by(guest: &Guest, side: Side) -> Result<IdentityHash, Unproven> {
     let config = guest.config.as_ref().map_err(|error| Unproven::Unreadable(error.to_string()))?;
-    let mut marks = volumes(config);
-    marks.extend(addresses(config));
-    marks.extend(unread(config));
+    let mut marks = volumes(config, side);
+    marks.extend(addresses(config, side));
+    marks.extend(unread(config, side));
     if marks.is_empty() {
         return Err(Unproven::Featureless);
     }
     marks.sort();
     let made = match guest.id.kind {
-        GuestKind::Lxc => vec![named(config, guest.id.kind, "ostype")],
+        GuestKind::Lxc => vec![named(config, side, guest.id.kind, "ostype")],
         GuestKind::Qemu => vec![
-            uuid(config),
-            named(config, guest.id.kind, "vmgenid"),
-            named(config, guest.id.kind, "meta"),
+            uuid(config, side),
+            named(config, side, guest.id.kind, "vmgenid"),
+            named(config, side, guest.id.kind, "meta"),
         ],
     };
     let mut hasher = Sha256::new();
@@ -56,8 +68,8 @@ pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
 type Mark = (&'static str, String);
 
 /// Volumes that hold data: not CD-ROMs, not cloud-init, not what is detached.
-fn volumes(config: &Config) -> Vec<Mark> {
-    current_properties(config)
+fn volumes(config: &Config, side: Side) -> Vec<Mark> {
+    properties(config, side)
         .filter(|(hazard, property)| *hazard != Hazard::UnusedVolume && !property.is_cdrom())
         .filter_map(|(_, property)| match property.volume()? {
             Volume::Existing { storage, name } => Some(("volume", format!("{storage}:{name}"))),
@@ -69,8 +81,8 @@ fn volumes(config: &Config) -> Vec<Mark> {
         .collect()
 }
 
-fn addresses(config: &Config) -> Vec<Mark> {
-    current_properties(config)
+fn addresses(config: &Config, side: Side) -> Vec<Mark> {
+    properties(config, side)
         .filter_map(|(_, property)| property.get("hwaddr").or_else(|| property.get("macaddr")))
         .filter_map(
             |mac| if let Value::Text(mac) = mac { Some(("mac", mac.to_string())) } else { None },
@@ -80,9 +92,9 @@ fn addresses(config: &Config) -> Vec<Mark> {
 
 /// A slot or a card whose text cannot be read still tells one guest from another: leaving it out would
 /// let what it holds change unseen.
-fn unread(config: &Config) -> impl Iterator<Item = Mark> {
-    config.fields.iter().filter_map(|field| {
-        let Value::Odd(text) = &field.current.as_ref()?.value else {
+fn unread(config: &Config, side: Side) -> impl Iterator<Item = Mark> {
+    config.fields.iter().filter_map(move |field| {
+        let Value::Odd(text) = &side(field)?.value else {
             return None;
         };
         let key = field.key.key();
@@ -92,21 +104,26 @@ fn unread(config: &Config) -> impl Iterator<Item = Mark> {
     })
 }
 
-fn current_properties(config: &Config) -> impl Iterator<Item = (Hazard, &Property)> {
-    config.fields.iter().filter_map(|field| {
-        let property = field.current.as_ref()?.value.as_property()?;
+fn properties(config: &Config, side: Side) -> impl Iterator<Item = (Hazard, &Property)> {
+    config.fields.iter().filter_map(move |field| {
+        let property = side(field)?.value.as_property()?;
         Some((field.key.key().hazard, property))
     })
 }
 
-fn named(config: &Config, kind: GuestKind, name: &'static str) -> Mark {
+fn value<'c>(config: &'c Config, side: Side, kind: GuestKind, name: &str) -> Option<&'c Value> {
+    let field = config.field(registry::find(kind, name)?)?;
+    side(field).map(|reading| &reading.value)
+}
+
+fn named(config: &Config, side: Side, kind: GuestKind, name: &'static str) -> Mark {
     let key = registry::find(kind, name).expect("the marks of creation are in the registry").key();
-    let text = config.current(kind, name).map(|value| print::pve(&key.format, value));
+    let text = value(config, side, kind, name).map(|value| print::pve(&key.format, value));
     (name, text.unwrap_or_default())
 }
 
-fn uuid(config: &Config) -> Mark {
-    let uuid = config.current(GuestKind::Qemu, "smbios1").and_then(Value::as_property);
+fn uuid(config: &Config, side: Side) -> Mark {
+    let uuid = value(config, side, GuestKind::Qemu, "smbios1").and_then(Value::as_property);
     match uuid.and_then(|smbios| smbios.get("uuid")) {
         Some(Value::Text(uuid)) => ("uuid", uuid.to_ascii_lowercase()),
         Some(_) | None => ("uuid", String::new()),

@@ -21,6 +21,7 @@ pub mod effect;
 pub mod gate;
 pub mod id;
 pub mod identity;
+pub mod identity_proof;
 pub mod import;
 pub mod lane;
 pub mod loss;

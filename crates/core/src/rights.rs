@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::desired::{Desired, Spec, State};
-use crate::id::GuestKind;
+use crate::id::{GuestKind, NodeName};
 use crate::registry::{Declared, Hazard};
 use crate::release::Release;
 use crate::value::Value;
@@ -14,11 +14,30 @@ use crate::value::Value;
 /// Privileges by the path they are needed on.
 pub type Rights = BTreeMap<&'static str, BTreeSet<&'static str>>;
 
+/// The right to see what others did, and how the cluster stands.
+pub const AUDIT: &str = "Sys.Audit";
+
+/// Why the task list proves nothing, and what to grant.
+pub fn lacks_tasks(node: &NodeName) -> String {
+    format!(
+        "the token lacks {AUDIT} on /nodes/{node}, and Proxmox hides other people's tasks from it: whether somebody \
+         replaced the guest cannot be told; grant it a role with {AUDIT} there, such as PVEAuditor"
+    )
+}
+
+/// Why the end of a destroy could not be proven, and what to grant.
+pub fn lacks_quorum() -> String {
+    format!(
+        "the token lacks {AUDIT} on /, so quorum cannot be read and nobody could tell afterwards that the guest is \
+         gone; grant it a role with {AUDIT} there, such as PVEAuditor"
+    )
+}
+
 /// What reading a node takes.
 pub fn to_read() -> Rights {
     BTreeMap::from([
         // Task lists, quorum and the datacenter's options.
-        ("/", BTreeSet::from(["Sys.Audit"])),
+        ("/", BTreeSet::from([AUDIT])),
         ("/storage", BTreeSet::from(["Datastore.Audit"])),
         ("/vms", BTreeSet::from(["VM.Audit"])),
     ])

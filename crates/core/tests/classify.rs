@@ -257,6 +257,7 @@ fn promise(guest: GuestId, kind: ActionKind, identity: Option<IdentityHash>) -> 
         clone_source: None,
         id_was_free: kind.brings_forth(),
         volumes_before: None,
+        identity_after: None,
         identity,
     }
 }

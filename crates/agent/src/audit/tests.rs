@@ -38,6 +38,7 @@ fn started(number: u64, guest: &str, decision: &Value) -> Record {
         clone_source: None,
         id_was_free: false,
         volumes_before: None,
+        identity_after: None,
         identity: None,
     };
     let decision = decision.as_object().cloned().unwrap_or_default();

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{GuestPlan, Plan};
-use evenkeel_core::reason::ReasonCode;
 use jiff::Timestamp;
 
 use super::status::{
@@ -100,10 +99,8 @@ fn guest_status(planned: &GuestPlan) -> GuestStatus {
         let what = action.reasons().join(", ");
         Some(HeldStatus { code: held.reason(), why: format!("{what}: {held}") })
     });
-    let busy = planned.busy.as_ref().map(|busy| {
-        let why = format!("busy with {} since {}", busy.op, busy.since);
-        HeldStatus { code: ReasonCode::Busy, why }
-    });
+    let busy =
+        planned.busy.as_ref().map(|busy| HeldStatus { code: busy.reason(), why: busy.to_string() });
     let runs = planned.actions.iter().filter(|action| action.held.is_none());
     GuestStatus {
         guest: planned.guest,

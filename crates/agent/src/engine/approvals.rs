@@ -13,6 +13,7 @@ use evenkeel_core::actual::PRESENT;
 use evenkeel_core::classify::{self, Class, Target, classify};
 use evenkeel_core::destroy::Destroy;
 use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::lane::{Job, Refusal as LaneRefusal};
 use evenkeel_core::operation::Provenance;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -192,7 +193,7 @@ impl Engine {
             Decision::Refused(refusal) => return refused(refusal),
         }
         match approved_item(&statement, items) {
-            Ok((id, item, anchor)) => Ok(Ok(SignedOrder { envelope, statement, id, item, anchor })),
+            Ok((id, item, mark)) => Ok(Ok(SignedOrder { envelope, statement, id, item, mark })),
             Err(refusal) => refused(refusal),
         }
     }
@@ -232,7 +233,7 @@ fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
 fn approved_item(
     statement: &Statement,
     items: BTreeMap<PendingId, (PendingItem, Waiting)>,
-) -> Result<(PendingId, PendingItem, super::sameness::Anchor), Refusal> {
+) -> Result<(PendingId, PendingItem, TaskListMark), Refusal> {
     let mut near = false;
     for (id, (item, waiting)) in items {
         let same_act = item.op == statement.op && item.guest == statement.guest;

@@ -1,9 +1,11 @@
 //! The steps of a signed destroy: a stop and an unprotect where they are needed, then the act.
 //!
 //! Called by `signed` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
-//! last look, with the turn in hand: the host not frozen, the guest unlocked, by both legs of identity still the same,
-//! and its configuration the one that was signed for. Whatever is not so ends it: the act is not sent. What somebody
-//! does between that look and the DELETE, which takes no digest, cannot be seen.
+//! last look, with the turn in hand: the guest unlocked, by both legs of identity still the same, its configuration the
+//! one that was signed for, the host not frozen, and the approval still good: its key trusted, its time not over. The
+//! signers are held fast until the request has left, so that none is sent after the rotation that voids it. Whatever is
+//! not so ends it: the act is not sent. What somebody does between that look and the DELETE, which takes no digest,
+//! cannot be seen.
 
 use std::time::Duration;
 
@@ -12,17 +14,23 @@ use evenkeel_core::destroy::{self, Basis, Destroy};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, Request, Upid};
-use evenkeel_core::sign::Found;
+use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::{Found, still_allowed};
+use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
 use super::Hands;
+use super::court::Court;
 use super::error::Fatal;
 use super::execute::{follow, send};
 use super::gate::Cleared;
 use super::gate::signed::{SignedOrder, protection};
+use super::identity_proof::prove_identity;
 use super::report::End;
-use super::sameness::found;
 use super::settle::{settle, why};
+use super::world::Sent;
+use crate::authority::Authority;
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
 use crate::pve::wait::Waited;
@@ -41,23 +49,32 @@ const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// One destroy under way.
 pub(super) struct Destruction<'a> {
     pub(super) hands: &'a Hands,
+    pub(super) court: &'a Court,
     pub(super) op: OperationId,
     pub(super) cleared: &'a Cleared,
     pub(super) order: &'a SignedOrder,
 }
 
-impl Destruction<'_> {
+/// Leave to send one request: while it is held, the turn is ours and the signers stay as they were judged.
+struct Leave<'t> {
+    permit: Permit<'t>,
+    signers: RwLockReadGuard<'t, Authority>,
+    /// The guest as it was at the last look.
+    fresh: Guest,
+}
+
+impl<'a> Destruction<'a> {
     /// Takes the steps. `started` has promised the first of them.
     pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<End, Fatal> {
         let (guest, writes) = (self.cleared.guest(), self.hands.client.writes(self.cleared));
         let mut is_first = true;
         if steps.stop {
-            let (permit, _) = match self.leave(turn, Request::Stop, None).await? {
+            let leave = match self.leave(turn, Request::Stop, None).await? {
                 Ok(leave) => leave,
                 Err(why) => return self.abandon(&why).await,
             };
             let answer = writes.stop(guest).await.map(Taken::Task);
-            drop(permit);
+            drop(leave);
             is_first = false;
             if let Some(end) = self.prepared(answer, Request::Unprotect).await? {
                 return Ok(end);
@@ -65,24 +82,24 @@ impl Destruction<'_> {
         }
         let mut protected = None;
         if steps.unprotect {
-            let (permit, fresh) = match self.leave(turn, Request::Unprotect, None).await? {
+            let leave = match self.leave(turn, Request::Unprotect, None).await? {
                 Ok(leave) => leave,
                 Err(why) => return self.abandon(&why).await,
             };
-            let Some(change) = protection(&fresh, "0") else {
+            let Some(change) = protection(&leave.fresh, "0") else {
                 return self.abandon("Proxmox gave no digest of its configuration").await;
             };
             if !std::mem::take(&mut is_first) {
                 self.begin_next(Request::Unprotect).await?;
             }
             let answer = writes.set_config(guest, change).await;
-            drop(permit);
-            protected = Some(fresh);
+            protected = Some(leave.fresh);
+            drop((leave.permit, leave.signers));
             if let Some(end) = self.prepared(answer, Request::Act).await? {
                 return Ok(end);
             }
         }
-        let (permit, _) = match self.leave(turn, Request::Act, protected.as_ref()).await? {
+        let leave = match self.leave(turn, Request::Act, protected.as_ref()).await? {
             Ok(leave) => leave,
             Err(why) => return self.abandon(&why).await,
         };
@@ -90,7 +107,7 @@ impl Destruction<'_> {
             self.begin_next(Request::Act).await?;
         }
         let answer = send(self.hands, self.cleared).await;
-        drop(permit);
+        drop(leave);
         Ok(follow(self.hands, self.op, answer).await?.0)
     }
 
@@ -101,28 +118,44 @@ impl Destruction<'_> {
         turn: &'t mut Turn,
         request: Request,
         protected: Option<&Guest>,
-    ) -> Result<Result<(Permit<'t>, Guest), String>, Fatal> {
+    ) -> Result<Result<Leave<'t>, String>, Fatal>
+    where
+        'a: 't,
+    {
         let no = |why: &str| Ok(Err(why.to_owned()));
         let Some(permit) = turn.take().await else {
             return no("the agent goes down");
         };
-        if (self.hands.frozen)() {
-            return no("this host was frozen meanwhile");
-        }
         let fresh = match observe_guest(&self.hands.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
             Err(error) => return Ok(Err(error.to_string())),
         };
-        match found(self.hands, &fresh, &self.order.anchor).await? {
+        match prove_identity(self.hands, &fresh, &self.order.mark).await? {
             Found::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
             Found::Guest { .. } | Found::Free => return no(ANOTHER),
-            Found::Unproven { why } => return Ok(Err(why)),
+            Found::Unproven(refusal) => return Ok(Err(refusal.detail)),
         }
         let signed = Basis::Signed(&self.order.item.expected);
-        match destroy::hindrance(request, &fresh, protected.map_or(signed, Basis::Unprotected)) {
-            Some(why) => no(why),
-            None => Ok(Ok((permit, fresh))),
+        let basis = protected.map_or(signed, Basis::Unprotected);
+        if let Some(why) = destroy::hindrance(request, &fresh, basis) {
+            return no(why);
         }
+        let signers = self.court.authority.read().await;
+        let reading = self.hands.reading().await?;
+        if let Err(refusal) = self.still_allowed(&signers, &reading) {
+            return Ok(Err(format!("its approval no longer holds: {refusal}")));
+        }
+        if (self.hands.frozen)() {
+            return no("this host was frozen meanwhile");
+        }
+        Ok(Ok(Leave { permit, signers, fresh }))
+    }
+
+    /// Whether the approval is still good now.
+    fn still_allowed(&self, signers: &Authority, reading: &Reading) -> Result<(), Refusal> {
+        let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
+        let trust = signers.trust().ok_or_else(nobody)?;
+        still_allowed(&self.order.envelope, trust, reading, self.court.policy.limits())
     }
 
     /// Makes the next request durable before it is sent.
@@ -197,7 +230,7 @@ impl Destruction<'_> {
     }
 
     async fn by_evidence(&self) -> Result<End, Fatal> {
-        let settled = settle(self.hands, self.op).await?;
+        let settled = settle(self.hands, self.op, Sent::JustNow).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });

@@ -13,19 +13,18 @@
 
 use std::time::Duration;
 
-use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Upid};
-use evenkeel_core::recover::{NewVolumes, Postcondition, Question};
+use evenkeel_core::recover::{AfterRefusal, NewVolumes, Postcondition, Question, after_refusal};
 use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::gate::{self, Act, Cleared, Order, Stop};
 use super::report::{End, OpReport};
-use super::settle::{Settled, load, settle, why};
-use super::world::Sight;
+use super::settle::{Settled, load, settle, settle_clock, why};
+use super::world::{Sent, Sight};
 use super::{Hands, Progress};
 use crate::journal::Record;
 use crate::pve::error::{Class, Error, Refusal};
@@ -44,8 +43,9 @@ const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
 /// The pause between two looks at it.
 const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
 
-/// What the engine hears of an operation: its report, or that everything must end.
-pub(super) type Told = Result<OpReport, Fatal>;
+/// What the engine hears of a job: the report of its operation and of one that followed from it, or that everything
+/// must end.
+pub(super) type Told = Result<Vec<OpReport>, Fatal>;
 
 /// One try.
 struct Tried {
@@ -95,15 +95,11 @@ fn jittered(hands: &Hands, pause: Duration) -> Duration {
 fn done(hands: &Hands, order: &Order, tried: Tried, started: usize) -> Done<Told> {
     let Tried { op, end, upid, .. } = tried;
     let action = &order.action;
-    let outcome = match &end {
-        End::Succeeded { .. } | End::Unneeded => Outcome::Succeeded,
-        End::Stale { .. } | End::Held { .. } | End::Failed { .. } | End::Skipped => Outcome::Failed,
-        End::Unknown { .. } => Outcome::Unknown,
-    };
+    let outcome = end.outcome();
     let (guest, kind, reasons) = (action.guest, action.step.kind(), action.reasons());
     let report = OpReport { op, guest, kind, reasons, end, upid, started };
     hands.tell(Progress::Ended(Box::new(report.clone())));
-    Done { outcome, result: Ok(report) }
+    Done { outcome, result: Ok(vec![report]) }
 }
 
 async fn try_once(
@@ -189,16 +185,16 @@ pub(super) async fn follow(
             if let Some((operation, _)) = load(hands, op).await? {
                 hands.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle(hands, op).await?))
+            Ok(settled(settle(hands, op, Sent::JustNow).await?))
         }
         Ok(Taken::Done) => read_back(hands, op).await,
-        Err(Error::Unknown { .. }) => Ok(settled(settle(hands, op).await?)),
+        Err(Error::Unknown { .. }) => Ok(settled(settle(hands, op, Sent::JustNow).await?)),
         Err(error @ Error::NotSent { .. }) => {
             let why = error.to_string();
             hands.record(op, failed(&why)).await?;
             Ok((End::Failed { why }, false))
         }
-        Err(Error::Refused(refusal)) => after_refusal(hands, op, &refusal).await,
+        Err(Error::Refused(refusal)) => close_refused(hands, op, &refusal).await,
     }
 }
 
@@ -224,7 +220,10 @@ fn failed(why: &str) -> OpEvent {
 /// A synchronous answer is success once the guest shows it.
 async fn read_back(hands: &Hands, op: OperationId) -> Result<(End, bool), Fatal> {
     let deadline = Instant::now() + READ_BACK_DEADLINE;
-    let mut sight = Sight::default();
+    let Some((operation, _)) = load(hands, op).await? else {
+        return Ok(settled(None));
+    };
+    let mut sight = Sight::new(settle_clock(hands, &operation, Sent::JustNow).await);
     loop {
         let Some((operation, details)) = load(hands, op).await? else {
             return Ok(settled(None));
@@ -256,7 +255,7 @@ async fn read_back(hands: &Hands, op: OperationId) -> Result<(End, bool), Fatal>
 }
 
 /// A refusal does not prove that nothing changed, and "already running" is what was wanted: the guest tells.
-async fn after_refusal(
+async fn close_refused(
     hands: &Hands,
     op: OperationId,
     refusal: &Refusal,
@@ -264,24 +263,22 @@ async fn after_refusal(
     let Some((operation, details)) = load(hands, op).await? else {
         return Ok(settled(None));
     };
-    let mut sight = Sight::default();
+    let mut sight = Sight::new(settle_clock(hands, &operation, Sent::JustNow).await);
     let why = refusal.to_string();
-    match sight.postcondition(hands, &operation, &details).await {
-        // That a guest is gone is proved by its number alone.
-        Postcondition::Holds if operation.intent.kind == ActionKind::Destroy => {
-            Ok(settled(settle(hands, op).await?))
-        }
-        Postcondition::Holds => {
+    let found = sight.postcondition(hands, &operation, &details).await;
+    match after_refusal(operation.intent.kind, found) {
+        AfterRefusal::AskNumber => Ok(settled(settle(hands, op, Sent::JustNow).await?)),
+        AfterRefusal::Done => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));
             succeed(hands, op, &sight, warning).await
         }
-        Postcondition::DoesNotHold | Postcondition::NotYet => {
+        AfterRefusal::Failed => {
             // Somebody was faster, or has the lock file: the guest is read anew and judged again.
             let may_pass = matches!(refusal.class, Class::LockTimeout | Class::DigestMismatch);
             close_failed(hands, op, &mut sight, &why, may_pass).await
         }
-        Postcondition::AnotherGuest | Postcondition::Unreadable => {
+        AfterRefusal::Unknown => {
             doubt(hands, op, &format!("{why}; and the guest could not be read after it")).await
         }
     }

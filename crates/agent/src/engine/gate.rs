@@ -19,7 +19,7 @@ use evenkeel_core::desired;
 use evenkeel_core::destroy::Destroy;
 use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, IdError};
-use evenkeel_core::identity::identity;
+use evenkeel_core::identity::{identity, identity_after_restart};
 use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
 use evenkeel_core::plan::{Action, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
@@ -80,6 +80,7 @@ pub struct Cleared {
     repeat: Repeat,
     act: Act,
     identity: Option<IdentityHash>,
+    identity_after: Option<IdentityHash>,
     before: BTreeMap<String, String>,
     volumes_before: Option<BTreeSet<VolumeId>>,
 }
@@ -164,6 +165,7 @@ impl Cleared {
             id_was_free: false,
             volumes_before: self.volumes_before.clone(),
             identity: self.identity,
+            identity_after: self.identity_after,
         }
     }
 
@@ -187,6 +189,7 @@ impl Cleared {
             repeat: Repeat::Convergent,
             act: Act::Start,
             identity: None,
+            identity_after: None,
             before: BTreeMap::new(),
             volumes_before: None,
         }
@@ -242,11 +245,27 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         reasons: action.reasons(),
         decision: allowed(&class, &action.why),
         repeat: Repeat::Convergent,
+        identity_after: identity_after(&act, &fresh),
         act,
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
     })
+}
+
+/// The identity a power action gives a guest by applying what waits.
+fn identity_after(act: &Act, fresh: &actual::Guest) -> Option<IdentityHash> {
+    match act {
+        Act::Start | Act::Shutdown { .. } | Act::Stop => {
+            let after = identity_after_restart(fresh).ok();
+            after.filter(|after| identity(fresh).as_ref() != Ok(after))
+        }
+        Act::SetConfig(_)
+        | Act::Resize { .. }
+        | Act::Rollback { .. }
+        | Act::DeleteSnapshot { .. }
+        | Act::Destroy(_) => None,
+    }
 }
 
 fn act(step: &Step) -> Result<Act, Stop> {

@@ -73,6 +73,26 @@ pub enum Progress {
     Ended(Box<OpReport>),
 }
 
+impl Progress {
+    /// Which operation it is about.
+    pub fn op(&self) -> OperationId {
+        match self {
+            Self::Started { op, .. } | Self::Task { op, .. } | Self::Waiting { op, .. } => *op,
+            Self::Ended(report) => report.op,
+        }
+    }
+
+    /// On which guest.
+    pub fn guest(&self) -> GuestId {
+        match self {
+            Self::Started { guest, .. }
+            | Self::Task { guest, .. }
+            | Self::Waiting { guest, .. } => *guest,
+            Self::Ended(report) => report.guest,
+        }
+    }
+}
+
 impl Hands {
     /// The node's time now; ours until the node has answered once.
     pub fn node_now(&self) -> UnixSeconds {

@@ -20,10 +20,10 @@ mod execute;
 mod explain;
 mod gate;
 mod hands;
+mod identity_proof;
 mod pending;
 mod reconcile;
 mod report;
-mod sameness;
 mod settle;
 mod signed;
 mod volumes;
@@ -55,6 +55,7 @@ use crate::queue::{Event as LaneEvent, Queue};
 use approvals::Refusals;
 use execute::Told;
 use settle::{Settled, settle, why};
+use world::Sent;
 
 /// The lanes at work.
 pub struct Engine {
@@ -82,6 +83,8 @@ struct Unsettled {
     vmid: VmId,
     /// Whether somebody looks for evidence right now.
     looking: bool,
+    /// The operation the journal has not closed and why nobody knows its end, once that was found.
+    doubt: Option<(OperationId, String)>,
 }
 
 struct SettleEnd {
@@ -137,7 +140,7 @@ impl Engine {
         for operation in in_flight {
             let job = held_job(&operation);
             engine.queue.hold(job)?;
-            engine.doubt(operation.id, operation.id, operation.intent.guest.vmid);
+            engine.mark_unknown(operation.id, operation.id, operation.intent.guest.vmid);
         }
         engine.look_again();
         Ok(engine)
@@ -263,16 +266,22 @@ impl Engine {
     fn lane_told(&mut self, event: LaneEvent<Told>) -> Result<(), Fatal> {
         match event {
             LaneEvent::Ended { op: job, done } => {
-                let report = done.result?;
-                if let End::Unknown { .. } = report.end {
-                    self.doubt(report.op, job, report.guest.vmid);
+                let mut reports = done.result?;
+                for report in &reports {
+                    if let End::Unknown { why } = &report.end {
+                        self.mark_unknown(report.op, job, report.guest.vmid);
+                        self.note_doubt(report.op, report.op, why);
+                    }
                 }
-                self.ended(job, report);
+                if !reports.is_empty() {
+                    self.ended(job, reports.remove(0));
+                }
+                self.told.extend(reports.into_iter().map(|report| Event::Op(Box::new(report))));
             }
             LaneEvent::Panicked { op: job, message } => {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
                     report.end = End::Unknown { why: format!("evenkeel failed: {message}") };
-                    self.doubt(job, job, report.guest.vmid);
+                    self.mark_unknown(job, job, report.guest.vmid);
                     self.look_again();
                     self.ended(job, report);
                 }
@@ -310,8 +319,28 @@ impl Engine {
         }
     }
 
-    fn doubt(&mut self, op: OperationId, job: OperationId, vmid: VmId) {
-        self.unknown.insert(op, Unsettled { job, vmid, looking: false });
+    fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId) {
+        self.unknown.insert(op, Unsettled { job, vmid, looking: false, doubt: None });
+    }
+
+    /// Remembers why nobody knows how an operation ended. It is logged when it changes, not at every look.
+    fn note_doubt(&mut self, known_as: OperationId, op: OperationId, why: &str) {
+        let Some(unsettled) = self.unknown.get_mut(&known_as) else {
+            return;
+        };
+        let doubt = Some((op, why.to_owned()));
+        if unsettled.doubt != doubt {
+            let vmid = unsettled.vmid;
+            tracing::warn!(%op, guest = %vmid, why, "the outcome is unknown; the guest's lane stays shut");
+            unsettled.doubt = doubt;
+        }
+    }
+
+    /// The operation that keeps a guest's lane shut because nobody knows how it ended, and why.
+    fn unknown_on(&self, vmid: VmId) -> Option<(OperationId, &str)> {
+        let mut doubts = self.unknown.values().filter(|unsettled| unsettled.vmid == vmid);
+        let (op, why) = doubts.find_map(|unsettled| unsettled.doubt.as_ref())?;
+        Some((*op, why))
     }
 
     /// Looks for evidence on every operation in doubt that nobody looks at. Every pass does so; an agent for which
@@ -331,8 +360,7 @@ impl Engine {
         let SettleEnd { op, ended } = end;
         match ended? {
             Some(Settled { operation, .. }) if operation.is_in_flight() => {
-                tracing::warn!(%op, guest = %operation.intent.guest, why = why(&operation.state),
-                    "the outcome is still unknown; the lane stays shut");
+                self.note_doubt(op, operation.id, why(&operation.state));
                 if let Some(unsettled) = self.unknown.get_mut(&op) {
                     unsettled.looking = false;
                 }
@@ -356,7 +384,7 @@ async fn settle_lane(hands: &Hands, op: OperationId, vmid: VmId) -> Result<Optio
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(hands, open.unwrap_or(op)).await
+    settle(hands, open.unwrap_or(op), Sent::Earlier).await
 }
 
 /// The next event of a queue; never if nothing runs.

@@ -10,6 +10,7 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::{Guest, Snapshot};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::identity::identity;
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::loss::losses;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::{Held, Plan};
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::Hands;
 use super::court::Court;
 use super::error::Fatal;
-use super::sameness::{Anchor, anchor};
+use super::identity_proof::{end_is_provable, mark};
 use crate::journal::{ExactBytes, Kept, Record, State, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
@@ -37,7 +38,7 @@ pub struct Waiting {
     /// Where it comes from.
     pub from: RaisedBy,
     /// The task list at that moment.
-    pub(super) anchor: Anchor,
+    pub(super) anchor: TaskListMark,
 }
 
 /// Who wants it.
@@ -162,10 +163,13 @@ pub(super) async fn raise(
         return Ok(Err(Refusal::new(ReasonCode::Budget, why)));
     }
     let unproven = |why: String| Ok(Err(Refusal::new(ReasonCode::IdentityUnproven, why)));
-    let anchor = match anchor(hands, wanted.guest.vmid).await {
+    let anchor = match mark(hands, wanted.guest.vmid).await {
         Ok(anchor) => anchor,
-        Err(why) => return unproven(why),
+        Err(refusal) => return Ok(Err(refusal)),
     };
+    if let Err(refusal) = end_is_provable(hands, wanted.op).await {
+        return Ok(Err(refusal));
+    }
     // Whoever was read before the task list may have been replaced since.
     let guest = match observe_guest(&hands.client, wanted.guest).await {
         Ok(guest) => guest,

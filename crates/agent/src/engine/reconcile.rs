@@ -15,7 +15,7 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::Site;
-use evenkeel_core::lane::{Job, Outcome, Refusal};
+use evenkeel_core::lane::{Job, Refusal};
 use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
 use futures_util::future::FutureExt as _;
@@ -27,7 +27,7 @@ use super::gate::Order;
 use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
-use crate::queue::{Done, Work};
+use crate::queue::Work;
 
 /// A pass since the engine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,7 +91,9 @@ impl Engine {
             let since =
                 i64::try_from(busy.since.0).ok().and_then(|at| Timestamp::from_second(at).ok());
             let since = since.map_or_else(String::new, |since| since.to_string());
-            (vmid, plan::Busy { op: busy.op, since })
+            let unknown = self.unknown_on(vmid);
+            let op = unknown.map_or(busy.op, |(op, _)| op);
+            (vmid, plan::Busy { op, since, unknown: unknown.map(|(_, why)| why.to_owned()) })
         });
         let context = plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect() };
         plan(desired, actual, &context)
@@ -136,18 +138,9 @@ impl Engine {
     pub async fn restore_protection(&mut self) -> Result<(), Fatal> {
         for owed in signed::owed(&self.hands).await? {
             let (op, guest) = (self.hands.new_operation(), owed.intent.guest);
-            let (hands, owing) = (self.hands.clone(), owed.id);
-            let work: Work<_> = Box::new(move |mut turn| {
-                async move {
-                    let given = signed::give_back_protection(&hands, owing, &mut turn).await;
-                    let (outcome, end) = (Outcome::Succeeded, End::Succeeded { warning: None });
-                    let kind = ActionKind::SetConfig;
-                    let reasons = vec![format!("protection taken off by {owing}")];
-                    let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
-                    Done { outcome, result: given.map(|()| report) }
-                }
-                .boxed()
-            });
+            let hands = self.hands.clone();
+            let work: Work<_> =
+                Box::new(move |turn| signed::run_give_back(hands, op, owed, turn).boxed());
             let job = Job { op, target: guest.vmid, source: None, storage: None };
             // A lane at work is asked again by the next pass.
             if let Ok(()) = self.queue.submit(guest.vmid, vec![(job, work)])? {
@@ -214,8 +207,7 @@ fn early_report(plan: &Plan) -> Report {
             }
         }
         if let Some(busy) = &guest.busy {
-            let why = format!("busy with {} since {}", busy.op, busy.since);
-            let (kind, reason) = (None, ReasonCode::Busy);
+            let (why, kind, reason) = (busy.to_string(), None, busy.reason());
             report.holds.push(Hold { guest: guest.guest, kind, reason, why });
         }
     }

@@ -5,6 +5,7 @@
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::Upid;
 use evenkeel_core::reason::ReasonCode;
 use serde::{Deserialize, Serialize};
@@ -138,6 +139,17 @@ impl Report {
 }
 
 impl End {
+    /// What the lane hears of it.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Succeeded { .. } | Self::Unneeded => Outcome::Succeeded,
+            Self::Stale { .. } | Self::Held { .. } | Self::Failed { .. } | Self::Skipped => {
+                Outcome::Failed
+            }
+            Self::Unknown { .. } => Outcome::Unknown,
+        }
+    }
+
     /// One word for metrics and logs.
     pub fn as_str(&self) -> &'static str {
         match self {

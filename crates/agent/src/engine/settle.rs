@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{OpEvent, OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
 use evenkeel_core::recover::{Decision, Evidence, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
-use super::world::Sight;
+use super::world::{Sent, SettleClock, Sight};
 use super::{Hands, Progress};
 use crate::journal::{AppendError, Details};
 use crate::pve::error::Class;
@@ -27,6 +27,9 @@ const TASK_WAIT: Duration = Duration::from_mins(1);
 /// wrong makes it longer, and then the node is asked again instead.
 const WAIT_MAX: Duration = Duration::from_secs(90);
 
+/// The shortest pause: the node's time is known in whole seconds.
+const WAIT_MIN: Duration = Duration::from_secs(1);
+
 /// How an operation stands when there is nothing more to learn now.
 #[derive(Debug)]
 pub(super) struct Settled {
@@ -39,24 +42,27 @@ pub(super) struct Settled {
 }
 
 /// Follows an operation until it is closed or nothing more can be learned now.
-pub(super) async fn settle(hands: &Hands, op: OperationId) -> Result<Option<Settled>, Fatal> {
-    let mut sight = Sight::default();
+pub(super) async fn settle(
+    hands: &Hands,
+    op: OperationId,
+    sent: Sent,
+) -> Result<Option<Settled>, Fatal> {
+    let Some((operation, _)) = load(hands, op).await? else {
+        return Ok(None);
+    };
+    let clock = settle_clock(hands, &operation, sent).await;
+    let mut sight = Sight::new(clock);
     loop {
         let Some((operation, details)) = load(hands, op).await? else {
             return Ok(None);
         };
-        // What is waited for is reckoned by the node's clock, and ours may say anything: the node is asked first. What
-        // it answers does not matter, only that its time is known then.
-        if hands.client.node_clock().is_none() {
-            let _ = hands.client.version().await;
-        }
-        let decision = decide(&operation, &sight.evidence, hands.node_now());
+        let decision = decide(&operation, &sight.evidence, clock.now());
         match &decision {
             Decision::Look(question) => {
                 sight.look(hands, &operation, &details, *question).await?;
             }
             Decision::Wait { not_before, reason } => {
-                wait(hands, &operation, *not_before, *reason).await;
+                wait(hands, &operation, clock.until(*not_before), *reason).await;
                 sight.evidence = std::mem::take(&mut sight.evidence).after_wait();
             }
             Decision::Resume(upid) => {
@@ -138,11 +144,19 @@ fn may_pass(exit: &ExitStatus) -> bool {
     exit.class() == Some(Class::LockTimeout)
 }
 
-async fn wait(hands: &Hands, operation: &Operation, not_before: UnixSeconds, reason: WaitReason) {
+/// What is waited for is reckoned by the node's clock, and ours may say anything: the node is asked first. What it
+/// answers does not matter, only that its time is known then.
+pub(super) async fn settle_clock(hands: &Hands, operation: &Operation, sent: Sent) -> SettleClock {
+    if hands.client.node_clock().is_none() {
+        let _ = hands.client.version().await;
+    }
+    SettleClock::begin(hands.node_now(), operation, sent)
+}
+
+async fn wait(hands: &Hands, operation: &Operation, pause: Duration, reason: WaitReason) {
     let (op, guest) = (operation.id, operation.intent.guest);
     hands.tell(Progress::Waiting { op, guest, why: reason.to_string() });
-    let seconds = not_before.0.saturating_sub(hands.node_now().0).max(1);
-    tokio::time::sleep(Duration::from_secs(seconds).min(WAIT_MAX)).await;
+    tokio::time::sleep(pause.clamp(WAIT_MIN, WAIT_MAX)).await;
 }
 
 fn adopted(hands: &Hands, operation: &Operation, upid: &Upid) {

@@ -9,11 +9,12 @@
 //!
 //! Nothing here is tried again: who wants it again signs again.
 
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::destroy::Owed;
-use evenkeel_core::id::OperationId;
+use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::Operation;
-use evenkeel_core::reason::Refusal;
+use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::approvals::note_refusal;
 use super::court::Court;
@@ -37,29 +38,39 @@ pub(super) async fn run(
     order: SignedOrder,
     mut turn: Turn,
 ) -> Done<Told> {
-    let (end, begun) = match act(&hands, &court, op, &order, &mut turn).await {
-        Ok(done) => done,
-        Err(fatal) => return Done { outcome: Outcome::Unknown, result: Err(fatal) },
-    };
-    let outcome = match &end {
-        End::Succeeded { .. } | End::Unneeded => Outcome::Succeeded,
-        End::Stale { .. } | End::Held { .. } | End::Failed { .. } | End::Skipped => Outcome::Failed,
-        End::Unknown { .. } => Outcome::Unknown,
-    };
-    if let (true, Outcome::Failed) = (begun, outcome)
-        && let Err(fatal) = give_back_protection(&hands, op, &mut turn).await
-    {
-        return Done { outcome: Outcome::Unknown, result: Err(fatal) };
+    match act(&hands, &court, op, &order, &mut turn).await {
+        Ok((end, begun)) => ended(&hands, op, &order, (end, begun), &mut turn).await,
+        Err(fatal) => Err(fatal),
     }
-    let upid = match load(&hands, op).await {
-        Ok(found) => found.and_then(|(operation, _)| operation.task),
-        Err(fatal) => return Done { outcome: Outcome::Unknown, result: Err(fatal) },
-    };
+    .unwrap_or_else(|fatal| Done { outcome: Outcome::Unknown, result: Err(fatal) })
+}
+
+/// Gives back what a failed act owes, and reports.
+async fn ended(
+    hands: &Hands,
+    op: OperationId,
+    order: &SignedOrder,
+    (end, begun): (End, bool),
+    turn: &mut Turn,
+) -> Result<Done<Told>, Fatal> {
+    let mut outcome = end.outcome();
+    let upid = load(hands, op).await?.and_then(|(operation, _)| operation.task);
     let (guest, kind) = (order.item.guest, order.item.op);
     let reasons = vec![format!("signed: {}", order.statement.reason)];
     let report = OpReport { op, guest, kind, reasons, end, upid, started: usize::from(begun) };
-    hands.tell(Progress::Ended(Box::new(report.clone())));
-    Done { outcome, result: Ok(report) }
+    let mut reports = vec![report];
+    if begun && outcome == Outcome::Failed && owed(hands).await?.iter().any(|owed| owed.id == op) {
+        let given = give_back(hands, hands.new_operation(), op, guest, turn).await?;
+        // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
+        if given.end.outcome() == Outcome::Unknown {
+            outcome = Outcome::Unknown;
+        }
+        reports.push(given);
+    }
+    for report in &reports {
+        hands.tell(Progress::Ended(Box::new(report.clone())));
+    }
+    Ok(Done { outcome, result: Ok(reports) })
 }
 
 /// Judges, begins and acts; whether it was begun.
@@ -85,15 +96,17 @@ async fn act(
     if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
         return Ok((End::Failed { why: format!("{error}; nothing was sent") }, false));
     }
-    // The decision is on disk: from here on the signers may change, and others are judged.
-    drop((authority, docket));
+    // The decision is on disk: from here on others are judged. The signers may change once the request has left, or,
+    // where there are several requests, between them.
+    drop(docket);
     pending::end(hands, order.id).await?;
     hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let end = match cleared.act() {
         Act::Destroy(destroy) => {
             let destroy = *destroy;
-            drop(permit);
-            Destruction { hands, op, cleared: &cleared, order }.carry_out(destroy, turn).await?
+            drop((permit, authority));
+            let destruction = Destruction { hands, court, op, cleared: &cleared, order };
+            destruction.carry_out(destroy, turn).await?
         }
         Act::SetConfig(_)
         | Act::Resize { .. }
@@ -103,7 +116,7 @@ async fn act(
         | Act::Rollback { .. }
         | Act::DeleteSnapshot { .. } => {
             let answer = send(hands, &cleared).await;
-            drop(permit);
+            drop((permit, authority));
             follow(hands, op, answer).await?.0
         }
     };
@@ -129,45 +142,85 @@ pub(super) async fn owed(hands: &Hands) -> Result<Vec<Operation>, Fatal> {
     owed.await.map_err(Fatal::Journal)
 }
 
-/// Gives the protection back if this operation owes it.
-pub(super) async fn give_back_protection(
+/// A job of its own that gives a protection back: after a crash, or where it could not be done at once.
+pub(super) async fn run_give_back(
+    hands: Hands,
+    op: OperationId,
+    owing: Operation,
+    mut turn: Turn,
+) -> Done<Told> {
+    match give_back(&hands, op, owing.id, owing.intent.guest, &mut turn).await {
+        Ok(report) => {
+            hands.tell(Progress::Ended(Box::new(report.clone())));
+            Done { outcome: report.end.outcome(), result: Ok(vec![report]) }
+        }
+        Err(fatal) => Done { outcome: Outcome::Unknown, result: Err(fatal) },
+    }
+}
+
+/// Gives back the protection that `owing` took off, under the name `op`, and reports what really came of it. What is
+/// not done now is tried again by the next pass.
+async fn give_back(
     hands: &Hands,
     op: OperationId,
+    owing: OperationId,
+    guest: GuestId,
     turn: &mut Turn,
-) -> Result<(), Fatal> {
-    let Some(owed) = owed(hands).await?.into_iter().find(|owed| owed.id == op) else {
-        return Ok(());
-    };
+) -> Result<OpReport, Fatal> {
+    let (end, begun) = write_protection(hands, op, owing, turn).await?;
+    if let End::Succeeded { .. } = end {
+        note_given_back(hands, owing).await?;
+    }
+    let reasons = vec![format!("protection taken off by {owing}")];
+    let (kind, started) = (ActionKind::SetConfig, usize::from(begun));
+    Ok(OpReport { op, guest, kind, reasons, end, upid: None, started })
+}
+
+/// Judges, begins and writes; whether it was begun.
+async fn write_protection(
+    hands: &Hands,
+    op: OperationId,
+    owing: OperationId,
+    turn: &mut Turn,
+) -> Result<(End, bool), Fatal> {
+    let not_begun = |end| Ok((end, false));
     let Some(permit) = turn.take().await else {
-        return Ok(());
+        return not_begun(End::Skipped);
+    };
+    let Some(owed) = owed(hands).await?.into_iter().find(|owed| owed.id == owing) else {
+        return not_begun(End::Unneeded);
     };
     // A frozen host is not changed, not even for the better: a pass after the thaw gives it back.
     if (hands.frozen)() {
-        return Ok(());
+        let why = "this host is frozen".to_owned();
+        return not_begun(End::Held { reason: ReasonCode::Frozen, why });
     }
-    let Ok(fresh) = observe_guest(&hands.client, owed.intent.guest).await else {
-        // The next pass tries again.
-        return Ok(());
+    let fresh = match observe_guest(&hands.client, owed.intent.guest).await {
+        Ok(fresh) => fresh,
+        Err(error) => return not_begun(End::Failed { why: error.to_string() }),
     };
     match Owed::to(&fresh, &owed) {
         Owed::Protection => {}
-        Owed::Later => return Ok(()),
-        Owed::Nothing => return note_given_back(hands, op).await,
+        Owed::Later => {
+            let why = "it is locked, or which guest it is cannot be told".to_owned();
+            return not_begun(End::Held { reason: ReasonCode::Locked, why });
+        }
+        Owed::Nothing => {
+            note_given_back(hands, owing).await?;
+            return not_begun(End::Unneeded);
+        }
     }
     let Some(cleared) = clear_protection(&owed, &fresh) else {
-        return Ok(());
+        let why = "Proxmox gave no digest of its configuration".to_owned();
+        return not_begun(End::Failed { why });
     };
-    let restoring = hands.new_operation();
-    if hands.begin(started(hands, restoring, &cleared)).await?.is_err() {
-        return Ok(());
+    if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
+        return not_begun(End::Failed { why: format!("{error}; nothing was sent") });
     }
-    hands.tell(Progress::Started { op: restoring, guest: cleared.guest(), what: cleared.reason() });
+    hands.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let answer = send(hands, &cleared).await;
     drop(permit);
-    if let (End::Succeeded { .. }, _) = follow(hands, restoring, answer).await? {
-        note_given_back(hands, op).await?;
-    }
-    Ok(())
+    Ok((follow(hands, op, answer).await?.0, true))
 }
 
 async fn note_given_back(hands: &Hands, op: OperationId) -> Result<(), Fatal> {

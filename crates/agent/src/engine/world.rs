@@ -4,6 +4,7 @@
 //! unreadable, never taken for a negative answer (invariant 14).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::{Guest, SnapshotPoint};
@@ -12,9 +13,11 @@ use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
     TaskStatus, is_candidate, leaves_task, postcondition, search_tasks,
 };
+use tokio::time::Instant;
 
 use super::Hands;
 use super::error::Fatal;
+use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
 use super::volumes::{allocates_on, volumes_of};
 use crate::journal::{Details, MASK};
 use crate::observe::{has_quorum, observe_guest, observe_snapshots};
@@ -22,23 +25,64 @@ use crate::pve::error::{Class, Error};
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
 
-/// A node keeps its last five hundred tasks or more: a list that is shorter has never lost one.
-const TASKS_NEVER_FORGOTTEN: usize = 400;
-
-/// Both index files of a node hold some 1,500 tasks; more are not there to be listed.
-const TASKS_LISTED_MAX: u32 = 5_000;
-
 /// What was seen, and what is worth keeping besides the evidence.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sight {
     pub(super) evidence: Evidence,
     /// The guest as last read.
     pub(super) guest: Option<Guest>,
     /// How the task ended, in PVE's words.
     pub(super) exit: Option<ExitStatus>,
+    /// The time everything is reckoned by.
+    clock: SettleClock,
+}
+
+/// The node's time when the settling of an operation began, and what has passed since by our own steady clock: a clock
+/// of the node that is set meanwhile neither cuts a wait short nor makes it last for years.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SettleClock {
+    base: UnixSeconds,
+    began: Instant,
+}
+
+/// When the request in question left.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Sent {
+    /// Directly before.
+    JustNow,
+    /// At some other time, perhaps in another life of the agent.
+    Earlier,
+}
+
+impl SettleClock {
+    /// Begins now, and never before the moment at which the operation's request left. For one that left just now it
+    /// begins at that moment: what the node's clock says by then may be an hour later.
+    pub(super) fn begin(node_now: UnixSeconds, operation: &Operation, sent: Sent) -> Self {
+        let sent_at = operation.sent().map_or(node_now, |(_, sent_at)| sent_at);
+        let base = match sent {
+            Sent::JustNow => sent_at,
+            Sent::Earlier => node_now.max(sent_at),
+        };
+        Self { base, began: Instant::now() }
+    }
+
+    /// The time by it.
+    pub(super) fn now(self) -> UnixSeconds {
+        self.base.plus(self.began.elapsed().as_secs())
+    }
+
+    /// How long it is until then.
+    pub(super) fn until(self, then: UnixSeconds) -> Duration {
+        Duration::from_secs(then.0.saturating_sub(self.now().0))
+    }
 }
 
 impl Sight {
+    /// Nothing seen yet.
+    pub(super) fn new(clock: SettleClock) -> Self {
+        Self { evidence: Evidence::default(), guest: None, exit: None, clock }
+    }
+
     /// Answers one question.
     pub(super) async fn look(
         &mut self,
@@ -50,30 +94,34 @@ impl Sight {
         match question {
             Question::TaskStatus => {
                 let found = self.task_status(hands, operation).await;
-                self.evidence.task = Some(seen(hands, found));
+                self.evidence.task = Some(self.seen(found));
             }
             Question::TaskList => {
                 let found = task_list(hands, operation).await?;
-                self.evidence.search = Some(seen(hands, found));
+                self.evidence.search = Some(self.seen(found));
             }
             Question::Lock => {
                 let found = lock(hands, operation).await;
-                self.evidence.lock = Some(seen(hands, found));
+                self.evidence.lock = Some(self.seen(found));
             }
             Question::Postcondition => {
                 let found = self.postcondition(hands, operation, details).await;
-                self.evidence.postcondition = Some(seen(hands, found));
+                self.evidence.postcondition = Some(self.seen(found));
             }
             Question::NumberUse => {
                 let found = number_use(hands, operation).await;
-                self.evidence.number = Some(seen(hands, found));
+                self.evidence.number = Some(self.seen(found));
             }
             Question::Volumes => {
                 let found = new_volumes(hands, operation, details).await;
-                self.evidence.volumes = Some(seen(hands, found));
+                self.evidence.volumes = Some(self.seen(found));
             }
         }
         Ok(())
+    }
+
+    fn seen<T>(&self, found: T) -> Seen<T> {
+        Seen { at: self.clock.now(), found }
     }
 
     async fn task_status(&mut self, hands: &Hands, operation: &Operation) -> TaskStatus {
@@ -147,10 +195,6 @@ async fn snapshots(hands: &Hands, intent: &Intent) -> Option<Vec<SnapshotPoint>>
     }
 }
 
-fn seen<T>(hands: &Hands, found: T) -> Seen<T> {
-    Seen { at: hands.node_now(), found }
-}
-
 fn is_gone(error: &Error) -> bool {
     error.class() == Some(&Class::GuestNotFound)
 }
@@ -164,22 +208,11 @@ fn written(details: &Details) -> BTreeMap<String, String> {
 }
 
 async fn task_list(hands: &Hands, operation: &Operation) -> Result<Search, Fatal> {
-    let filter = TaskFilter {
-        source: Some(TaskSource::All),
-        limit: Some(TASKS_LISTED_MAX),
-        ..TaskFilter::default()
-    };
-    let Ok(listed) = hands.client.tasks(&filter).await else {
+    let Ok(reading) = read_tasks(hands).await else {
         return Ok(Search::Unreadable);
     };
-    let tasks: Vec<Upid> = listed.into_iter().map(|entry| entry.upid).collect();
-    let oldest = tasks.iter().map(Upid::started_at).min();
-    let complete_since = match oldest {
-        Some(oldest) if tasks.len() > TASKS_NEVER_FORGOTTEN => oldest,
-        Some(_) | None => UnixSeconds(0),
-    };
     let claimed = claimed_by_others(hands, operation).await?;
-    Ok(search_tasks(operation, &TaskList { tasks, complete_since }, &hands.owner, &claimed))
+    Ok(search_tasks(operation, &TaskList::of(reading), &hands.owner, &claimed))
 }
 
 /// Tasks that our other operations have recorded as theirs.

@@ -77,6 +77,8 @@ optional_fields! {
     id_was_free: bool,
     volumes_before: BTreeSet<VolumeId>,
     identity: IdentityHash,
+    /// Where a power action makes it another one.
+    identity_after: IdentityHash,
     upid: Upid,
     /// Left out when the answer named the task.
     found: bool,
@@ -152,6 +154,7 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
         id_was_free,
         volumes_before,
         identity,
+        identity_after,
     } = intent;
     line.put("guest", guest)?;
     line.put("kind", kind)?;
@@ -175,7 +178,8 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
     line.put_some("clone_source", clone_source.as_ref())?;
     line.put("id_was_free", id_was_free)?;
     line.put_some("volumes_before", volumes_before.as_ref())?;
-    line.put_some("identity", identity.as_ref())
+    line.put_some("identity", identity.as_ref())?;
+    line.put_some("identity_after", identity_after.as_ref())
 }
 
 /// What is empty is left out.
@@ -275,6 +279,7 @@ impl OpLine {
             id_was_free: self.id_was_free.take().ok_or("`id_was_free` is missing")?,
             volumes_before: self.volumes_before.take(),
             identity: self.identity.take(),
+            identity_after: self.identity_after.take(),
         })
     }
 

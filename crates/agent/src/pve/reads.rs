@@ -248,6 +248,14 @@ impl Client {
         self.call(Request::list(path, query)).await
     }
 
+    /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.
+    pub async fn may(&self, path: &str, privilege: &str) -> Result<bool, Error> {
+        let query = Query::new().with("path", path);
+        let request = Request::list(ApiPath::new(["access", "permissions"]), query);
+        let held: Permissions = self.call(request).await?;
+        Ok(held.0.get(path).is_some_and(|rights| rights.contains_key(privilege)))
+    }
+
     /// What the token may do, by path.
     pub async fn permissions(&self) -> Result<Permissions, Error> {
         self.call(Request::list(ApiPath::new(["access", "permissions"]), Query::new())).await

@@ -24,6 +24,7 @@ fn every_event() -> Vec<Record> {
         clone_source: Some(9000.try_into().unwrap()),
         id_was_free: true,
         volumes_before: Some(BTreeSet::from(["local:vm-1-disk-0".parse().unwrap()])),
+        identity_after: Some("cd".repeat(32).parse().unwrap()),
         ..intent(102, ActionKind::Destroy, Some("nonce"))
     };
     let bare = Intent { identity: None, ..intent(103, ActionKind::Start, None) };

@@ -95,6 +95,7 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
         clone_source: None,
         id_was_free: false,
         volumes_before: None,
+        identity_after: None,
         identity: Some(identity(7)),
     }
 }

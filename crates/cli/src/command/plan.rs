@@ -66,7 +66,7 @@ fn guest_json(guest: &GuestPlan) -> Value {
         "actions": guest.actions.iter().map(action_json).collect::<Vec<_>>(),
         "after_restart": guest.waiting.iter().map(change_json).collect::<Vec<_>>(),
         "problems": guest.problems.iter().map(problem).collect::<Vec<_>>(),
-        "busy": guest.busy.as_ref().map(|busy| json!({ "op": busy.op, "since": busy.since })),
+        "busy": guest.busy.as_ref().map(|busy| json!({ "op": busy.op, "since": busy.since, "unknown": busy.unknown })),
     })
 }
 

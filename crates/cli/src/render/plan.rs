@@ -89,10 +89,13 @@ impl Row {
 fn rows(guest: &GuestPlan) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(busy) = &guest.busy {
-        let change = format!("{} since {}", busy.op, busy.since);
+        let (subject, change) = match busy.unknown {
+            None => ("busy", format!("{} since {}", busy.op, busy.since)),
+            Some(_) => ("unknown", busy.to_string()),
+        };
         rows.push(Row {
             mark: ("…", WAITS),
-            subject: "busy".into(),
+            subject: subject.into(),
             change,
             effect: (String::new(), FAINT),
         });

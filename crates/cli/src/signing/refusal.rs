@@ -39,7 +39,8 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::KeyType
         | ReasonCode::WeakKey
         | ReasonCode::SkPresence
-        | ReasonCode::NotExecutable => Exit::Denied,
+        | ReasonCode::NotExecutable
+        | ReasonCode::Rights => Exit::Denied,
         ReasonCode::Stale
         | ReasonCode::Expired
         | ReasonCode::NotYetValid
@@ -51,6 +52,7 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::Locked
         | ReasonCode::Busy
         | ReasonCode::NotPending
+        | ReasonCode::UnknownOutcome
         | ReasonCode::Storage => Exit::Transient,
     }
 }
@@ -106,6 +108,12 @@ fn next_step(reason: ReasonCode) -> &'static str {
         | ReasonCode::Busy
         | ReasonCode::Storage => "try again when the host has become free",
         ReasonCode::NotExecutable => "do it by hand; evenkeel never does",
+        ReasonCode::Rights => {
+            "grant the token what is named; `evenkeel doctor` prints the smallest role"
+        }
+        ReasonCode::UnknownOutcome => {
+            "look at the guest, then close the operation with `evenkeel journal resolve`"
+        }
         ReasonCode::NotPending => "sign the item that waits now",
     }
 }

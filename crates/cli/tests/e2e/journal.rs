@@ -126,6 +126,7 @@ fn started_with(number: u64, vmid: u32, reason: &str, first: Request) -> Record 
         clone_source: None,
         id_was_free: false,
         volumes_before: None,
+        identity_after: None,
         identity: None,
     };
     let details = Details::new(Map::new(), Map::new(), reason.to_owned(), Map::new());

@@ -58,6 +58,16 @@ impl Operation {
         }
     }
 
+    /// The request in flight and when it left, by the node's clock; none if the operation is closed.
+    pub fn sent(&self) -> Option<(Request, UnixSeconds)> {
+        match &self.state {
+            OpState::Started { request, sent_at }
+            | OpState::TaskRunning { request, sent_at, .. }
+            | OpState::Unknown { request, sent_at, .. } => Some((*request, *sent_at)),
+            OpState::Succeeded { .. } | OpState::Failed { .. } => None,
+        }
+    }
+
     /// Whether it failed after it may have taken the protection off: the guest must get it back.
     pub fn owes_protection(&self) -> bool {
         let failed = matches!(self.state, OpState::Failed { .. });
@@ -121,6 +131,20 @@ pub struct Intent {
     pub volumes_before: Option<BTreeSet<VolumeId>>,
     /// The guest's identity just before, where there was a guest and it could be read.
     pub identity: Option<IdentityHash>,
+    /// For a power action: the identity it has once everything that waits is applied, where that is another one. Proxmox
+    /// applies what waits when a guest starts and when it stops.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub identity_after: Option<IdentityHash>,
+}
+
+impl Intent {
+    /// Whether this identity is another guest's than the one it acts on. What cannot be told is not another.
+    pub fn is_another(&self, live: Option<IdentityHash>) -> bool {
+        match (self.identity, live) {
+            (Some(before), Some(live)) => live != before && Some(live) != self.identity_after,
+            (None, _) | (_, None) => false,
+        }
+    }
 }
 
 /// Whether an operation may be done again under a new name.

@@ -31,6 +31,7 @@ fn intent(kind: ActionKind) -> Intent {
         clone_source: None,
         id_was_free: kind.brings_forth(),
         volumes_before: None,
+        identity_after: None,
         identity: None,
     }
 }

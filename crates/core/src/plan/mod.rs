@@ -20,6 +20,7 @@ mod saved;
 mod write;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 pub use action::{Action, Change, Held, How, SetConfig, Step};
 pub use problem::Problem;
@@ -31,6 +32,7 @@ use crate::desired::{self, Desired, Run, Spec, State, Stop};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::operation::Provenance;
+use crate::reason::ReasonCode;
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
 pub const SHUTDOWN_TIMEOUT_S: u32 = 180;
@@ -44,13 +46,39 @@ pub struct Context {
     pub busy: BTreeMap<VmId, Busy>,
 }
 
-/// A lane at work.
+/// A lane that takes nothing now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
     /// The operation in flight.
     pub op: OperationId,
     /// Since when, as shown to people.
     pub since: String,
+    /// Why nobody knows how the operation ended, if that is what keeps the lane shut.
+    pub unknown: Option<String>,
+}
+
+impl Busy {
+    /// Why the guest is left alone, as a code.
+    pub fn reason(&self) -> ReasonCode {
+        match self.unknown {
+            Some(_) => ReasonCode::UnknownOutcome,
+            None => ReasonCode::Busy,
+        }
+    }
+}
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { op, since, unknown } = self;
+        match unknown {
+            None => write!(f, "busy with {op} since {since}"),
+            Some(why) => write!(
+                f,
+                "the outcome of {op} is unknown since {since}: {why}; look at the guest, then close it: \
+                 evenkeel journal resolve {op} --as succeeded (or failed)"
+            ),
+        }
+    }
 }
 
 /// Everything that differs, guest by guest.

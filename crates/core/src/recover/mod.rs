@@ -19,6 +19,7 @@
 mod decision;
 mod evidence;
 mod postcondition;
+mod refusal;
 mod tasks;
 
 pub use decision::{Decision, Doubt, FailReason, Question, WaitReason, Warning};
@@ -26,6 +27,8 @@ pub use evidence::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
 };
 pub use postcondition::postcondition;
+pub use refusal::{AfterRefusal, after_refusal};
+pub(crate) use tasks::act_types as task_types;
 pub use tasks::{TaskList, could_be_task_of, is_candidate, leaves_task, search_tasks};
 
 use crate::action_kind::ActionKind;

@@ -10,7 +10,7 @@ use super::Postcondition;
 use crate::action_kind::ActionKind;
 use crate::actual::{Config, Guest, PRESENT, Power, SnapshotPoint};
 use crate::identity::identity;
-use crate::operation::{IdentityHash, Intent};
+use crate::operation::Intent;
 use crate::quantity::Bytes;
 use crate::registry::{self, KeyRef};
 use crate::value::compare::{Cgroup, Conventions, Difference, difference};
@@ -34,9 +34,11 @@ pub fn postcondition(
     match intent.kind {
         ActionKind::SetConfig => readable(guest, |config| config_holds(guest, config, params)),
         ActionKind::Resize => readable(guest, |config| size_holds(guest, config, params)),
-        ActionKind::Start => power(intent.identity, guest, Power::Running),
-        ActionKind::Shutdown | ActionKind::Stop => power(intent.identity, guest, Power::Stopped),
-        ActionKind::Destroy if is_another(intent.identity, guest) => Postcondition::AnotherGuest,
+        ActionKind::Start => power(intent, guest, Power::Running),
+        ActionKind::Shutdown | ActionKind::Stop => power(intent, guest, Power::Stopped),
+        ActionKind::Destroy if intent.is_another(identity(guest).ok()) => {
+            Postcondition::AnotherGuest
+        }
         ActionKind::Destroy => Postcondition::DoesNotHold,
         ActionKind::Rollback => listed(snapshots, |all| {
             let present = all.iter().find(|point| point.name == PRESENT);
@@ -90,8 +92,8 @@ fn volume_is_gone(config: &Config, params: &BTreeMap<String, String>) -> bool {
 }
 
 /// A guest that took the number since may run or not: its power says nothing about this operation.
-fn power(before: Option<IdentityHash>, guest: &Guest, wanted: Power) -> Postcondition {
-    if is_another(before, guest) {
+fn power(intent: &Intent, guest: &Guest, wanted: Power) -> Postcondition {
+    if intent.is_another(identity(guest).ok()) {
         return Postcondition::AnotherGuest;
     }
     match guest.power {
@@ -102,13 +104,6 @@ fn power(before: Option<IdentityHash>, guest: &Guest, wanted: Power) -> Postcond
             Postcondition::NotYet
         }
         Power::Running | Power::Paused | Power::Stopped => Postcondition::DoesNotHold,
-    }
-}
-
-fn is_another(before: Option<IdentityHash>, guest: &Guest) -> bool {
-    match (before, identity(guest)) {
-        (Some(before), Ok(now)) => before != now,
-        (None, _) | (_, Err(_)) => false,
     }
 }
 

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use super::{LATE_FORK_SECONDS, Search};
 use crate::action_kind::ActionKind;
 use crate::id::{GuestKind, VmId};
-use crate::operation::{OpState, Operation, Request, UnixSeconds, Upid};
+use crate::identity_proof::TaskReading;
+use crate::operation::{Operation, Request, UnixSeconds, Upid};
 
 /// The node's clock is known from an answer's `Date`, in whole seconds: two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
@@ -23,6 +24,25 @@ pub struct TaskList {
     pub complete_since: UnixSeconds,
 }
 
+/// A node keeps its last five hundred tasks or more: a list that is shorter has never lost one.
+const TASKS_NEVER_FORGOTTEN: usize = 400;
+
+impl TaskList {
+    /// What a reading says of our own tasks, which Proxmox shows to every token. How many tasks the node has kept is
+    /// known only of a list that shows everybody's: a filtered one is as long as we were busy.
+    pub fn of(reading: TaskReading) -> Self {
+        let TaskReading { tasks, filtered, node_now: _ } = reading;
+        let tasks: Vec<Upid> = tasks.into_iter().map(|task| task.upid).collect();
+        let oldest = tasks.iter().map(Upid::started_at).min();
+        let complete_since = match (oldest, filtered) {
+            (_, None) if tasks.len() <= TASKS_NEVER_FORGOTTEN => UnixSeconds(0),
+            (Some(oldest), _) => oldest,
+            (None, _) => UnixSeconds(u64::MAX),
+        };
+        Self { tasks, complete_since }
+    }
+}
+
 /// Searches the task of an operation that has none recorded. `owner` is our `user@realm!token`;
 /// `claimed` holds the tasks that our other operations have recorded, which cannot be this one's:
 /// clones of one template by one agent look alike but for that.
@@ -32,7 +52,7 @@ pub fn search_tasks(
     owner: &str,
     claimed: &BTreeSet<Upid>,
 ) -> Search {
-    let Some((_, sent_at)) = sent(operation) else {
+    let Some((_, sent_at)) = operation.sent() else {
         return Search::None;
     };
     if list.complete_since > earliest(sent_at) {
@@ -57,21 +77,11 @@ pub fn search_tasks(
 /// Whether a task could be the operation's own: its type, guest and owner, and not begun before it. While such a
 /// one runs the request may still take effect, whoever it belongs to.
 pub fn is_candidate(operation: &Operation, owner: &str, upid: &Upid) -> bool {
-    sent(operation).is_some_and(|(request, sent_at)| {
+    operation.sent().is_some_and(|(request, sent_at)| {
         upid.user() == owner
             && upid.started_at() >= earliest(sent_at)
             && could_be_task_of(operation, request, upid)
     })
-}
-
-/// The request in flight and when it left; none if the operation is closed.
-fn sent(operation: &Operation) -> Option<(Request, UnixSeconds)> {
-    match &operation.state {
-        OpState::Started { request, sent_at }
-        | OpState::TaskRunning { request, sent_at, .. }
-        | OpState::Unknown { request, sent_at, .. } => Some((*request, *sent_at)),
-        OpState::Succeeded { .. } | OpState::Failed { .. } => None,
-    }
 }
 
 fn earliest(sent_at: UnixSeconds) -> UnixSeconds {
@@ -118,7 +128,8 @@ fn task_types(kind: ActionKind, guest: GuestKind, request: Request) -> &'static 
     }
 }
 
-fn act_types(kind: ActionKind, guest: GuestKind) -> &'static [&'static str] {
+/// The types of task that an action itself can leave.
+pub(crate) fn act_types(kind: ActionKind, guest: GuestKind) -> &'static [&'static str] {
     let (lxc, qemu): (&[&str], &[&str]) = match kind {
         ActionKind::SetConfig | ActionKind::DeleteVolume => (&[], &["qmconfig"]),
         ActionKind::Start => (&["vzstart", "hastart"], &["qmstart", "hastart"]),

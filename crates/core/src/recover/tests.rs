@@ -64,6 +64,7 @@ fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
         clone_source: (kind == ActionKind::Clone).then(|| VmId::try_from(9000).unwrap()),
         id_was_free: kind.brings_forth(),
         volumes_before: None,
+        identity_after: None,
         identity: None,
     };
     Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent))).unwrap()

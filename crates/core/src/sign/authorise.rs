@@ -52,11 +52,8 @@ pub enum Found {
     },
     /// None, and a quorate node says so.
     Free,
-    /// It cannot be told.
-    Unproven {
-        /// Why, for a person.
-        why: String,
-    },
+    /// It cannot be told, and why.
+    Unproven(Refusal),
 }
 
 /// What the host's own policy allows.
@@ -167,6 +164,18 @@ pub fn authorise(
     }
 }
 
+/// Whether an approval whose act has begun still allows its next request: its signers are still trusted, under the
+/// version it was signed for, and its time is not over. What it is aimed at is judged apart, on a fresh read.
+pub fn still_allowed(
+    approval: &Envelope,
+    trust: &Trust,
+    clock: &Reading,
+    limits: Limits,
+) -> Result<(), Refusal> {
+    let (_, statement) = read_signed(approval, trust, clock.now)?;
+    judge_validity(&statement, trust, clock, limits)
+}
+
 /// The statement of an envelope whose signers may sign acts: what an approval is about, before it is judged.
 pub fn statement_of(
     approval: &Envelope,
@@ -203,7 +212,8 @@ fn judge(
     clock: &Reading,
     limits: Limits,
 ) -> Result<(), Refusal> {
-    // The host and the nonce are judged before, the reason is for people.
+    judge_validity(statement, trust, clock, limits)?;
+    // The host and the nonce are judged before, window and version just now; the reason is for people.
     let Statement {
         op,
         host: _,
@@ -211,17 +221,10 @@ fn judge(
         expected,
         params,
         nonce: _,
-        window,
-        trust_version,
+        window: _,
+        trust_version: _,
         reason: _,
     } = statement;
-    if *trust_version != trust.version() {
-        let current = trust.version();
-        let detail =
-            format!("signed under trust version {trust_version}; this host is at {current}");
-        return Err(Refusal::new(ReasonCode::TrustVersion, detail));
-    }
-    judge_time(*window, clock, limits)?;
     if !is_executable(act.op) {
         let detail = format!("evenkeel never does a {}", act.op);
         return Err(Refusal::new(ReasonCode::NotExecutable, detail));
@@ -237,6 +240,21 @@ fn judge(
         return Err(Refusal::new(ReasonCode::BindingMismatch, detail));
     }
     judge_target(expected, &act.found)
+}
+
+/// The version of the signers it was signed under, and its time.
+fn judge_validity(
+    statement: &Statement,
+    trust: &Trust,
+    clock: &Reading,
+    limits: Limits,
+) -> Result<(), Refusal> {
+    let (signed, current) = (statement.trust_version, trust.version());
+    if signed != current {
+        let detail = format!("signed under trust version {signed}; this host is at {current}");
+        return Err(Refusal::new(ReasonCode::TrustVersion, detail));
+    }
+    judge_time(statement.window, clock, limits)
 }
 
 fn judge_time(window: Window, clock: &Reading, limits: Limits) -> Result<(), Refusal> {
@@ -255,7 +273,7 @@ fn judge_time(window: Window, clock: &Reading, limits: Limits) -> Result<(), Ref
 
 fn judge_target(expected: &Expected, found: &Found) -> Result<(), Refusal> {
     let (reason, detail) = match (expected, found) {
-        (_, Found::Unproven { why }) => (ReasonCode::IdentityUnproven, why.as_str()),
+        (_, Found::Unproven(refusal)) => return Err(refusal.clone()),
         (Expected::Free, Found::Free) => return Ok(()),
         (Expected::Free, Found::Guest { .. }) => {
             (ReasonCode::IdentityMismatch, "a guest has this number, which was free when signed")

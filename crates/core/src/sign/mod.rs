@@ -36,7 +36,9 @@ pub mod trust_file;
 pub mod wire;
 
 pub use any_statement::AnyStatement;
-pub use authorise::{Act, Approved, Decision, Found, Limits, SignedBy, authorise, statement_of};
+pub use authorise::{
+    Act, Approved, Decision, Found, Limits, SignedBy, authorise, statement_of, still_allowed,
+};
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};

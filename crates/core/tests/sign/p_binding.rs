@@ -1,7 +1,7 @@
 //! P: binding. What was signed is done, to what it was signed for, or nothing is.
 
 use evenkeel_core::action_kind::ActionKind;
-use evenkeel_core::reason::ReasonCode as R;
+use evenkeel_core::reason::{ReasonCode as R, Refusal};
 use evenkeel_core::sign::{Act, Decision, Expected, Found, HostBinding, render};
 
 use crate::support::{
@@ -116,6 +116,10 @@ fn p13_a_statement_for_one_host_says_nothing_on_another() {
     assert_eq!(changed(|act| act.host = elsewhere), R::HostMismatch);
 }
 
+fn unproven(why: &str) -> Refusal {
+    Refusal::new(R::IdentityUnproven, why)
+}
+
 fn found_as(identity: &str, digest: &str) -> Found {
     Found::Guest { identity: identity.parse().unwrap(), digest: digest.parse().unwrap() }
 }
@@ -128,7 +132,7 @@ fn p14_p15_p16_another_identity_under_the_number_is_refused() {
         assert_eq!(changed(|act| act.found = found_as(&other, DIGEST)), R::IdentityMismatch);
     }
     assert_eq!(changed(|act| act.found = Found::Free), R::IdentityMismatch);
-    let unproven = Found::Unproven { why: "the task list does not reach back".to_owned() };
+    let unproven = Found::Unproven(unproven("the task list does not reach back"));
     assert_eq!(changed(|act| act.found = unproven), R::IdentityUnproven);
 }
 
@@ -175,7 +179,7 @@ fn a_number_signed_as_free_must_be_free() {
     assert_eq!(reason(&approval, &asked), R::IdentityMismatch);
     asked.found = Found::Free;
     assert_eq!(reason(&approval, &asked), R::AllowedSigned);
-    asked.found = Found::Unproven { why: "no quorum".to_owned() };
+    asked.found = Found::Unproven(unproven("no quorum"));
     assert_eq!(reason(&approval, &asked), R::IdentityUnproven);
     asked.found = found();
     assert_eq!(reason(&approved(&statement()), &asked), R::AllowedSigned);

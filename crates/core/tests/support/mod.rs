@@ -138,7 +138,10 @@ fn setting(
         "frozen" => context.frozen = true,
         "busy" => {
             let op = OperationId::from_parts(1_700_000_000_000, 7);
-            context.busy.insert(rest.parse().unwrap(), Busy { op, since: "12:00:00".into() });
+            context.busy.insert(
+                rest.parse().unwrap(),
+                Busy { op, since: "12:00:00".into(), unknown: None },
+            );
         }
         "elsewhere" => {
             let (id, node) = rest.split_once(' ').unwrap();

@@ -5,6 +5,7 @@ mod acts;
 mod asked;
 mod claims;
 mod crash;
+mod identity;
 mod lane;
 mod meanwhile;
 mod rotation;

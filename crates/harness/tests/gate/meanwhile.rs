@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::End;
 use evenkeel_core::id::GuestId;
-use evenkeel_harness::Rig;
+use evenkeel_core::sign::{Role, Signer, Trust, TrustVersion, Window};
+use evenkeel_harness::{Operator, Rig, statement};
 use evenkeel_sim::{Effect, Event, Fault};
 
 use crate::support::*;
@@ -27,6 +29,13 @@ fn edit(rig: &Rig, key: &str, value: &str) {
 
 /// Somebody acts as soon as the agent has sent this; how the destroy ends then.
 async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, End) {
+    once_sent_within(HOUR_S, sent, somebody).await
+}
+
+const HOUR_S: u64 = 3_600;
+
+/// The same with an approval that lives so many seconds.
+async fn once_sent_within(life_s: u64, sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, End) {
     let rig = rig().await;
     edit(&rig, "protection", "1");
     // Whoever looks at the guest waits so long that somebody can act before.
@@ -36,7 +45,9 @@ async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, End) {
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
     let end = rig.live(async |engine| {
         pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let mut statement = statement(&item(engine).await, 7, now(&rig));
+        statement.window = Window::new(now(&rig), now(&rig).plus(life_s)).unwrap();
+        let approval = anna().sign(&statement);
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let acts = async {
             while count(&rig, RUNNING, sent) == 0 {
@@ -126,4 +137,121 @@ async fn a_freeze_between_two_requests_of_a_destroy_is_obeyed() {
         assert_it_was_left(&rig, &end);
         assert!(protected(&rig, RUNNING), "{:?}", writes(&rig, RUNNING));
     }
+}
+
+/// The signers are these from now on, as after a rotation that is on disk.
+async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
+    let trust = Trust::genesis(TrustVersion(2), signers).unwrap();
+    let mut authority = rig.court.as_ref().unwrap().authority.write().await;
+    *authority = Authority::first(Rig::host(), trust);
+}
+
+/// Her key was taken out, or is still in and everything outstanding is void all the same.
+#[tokio::test(start_paused = true)]
+async fn x04_nothing_more_of_a_destroy_is_sent_once_the_signers_changed() {
+    let bob = Operator::new("bob", 3).signer(Role::Operational);
+    let (anna, vault) = (anna().signer(Role::Operational), vault().signer(Role::Recovery));
+    for signers in [vec![bob, vault.clone()], vec![anna, vault]] {
+        for (sent, left) in [(STOP, true), (UNPROTECT, false)] {
+            let change = async |rig: &Rig| signers_become(rig, signers.clone()).await;
+            let (rig, end) = once_sent(sent, change).await;
+            assert_it_was_left(&rig, &end);
+            assert!(end.words().contains("its approval no longer holds"), "{end:?}");
+            assert_eq!(count(&rig, RUNNING, UNPROTECT) == 0, left, "{:?}", writes(&rig, RUNNING));
+            assert!(protected(&rig, RUNNING), "given back, or never taken off");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x04_nothing_more_of_a_destroy_is_sent_once_its_approval_has_expired() {
+    for sent in [STOP, UNPROTECT] {
+        let late = async |_: &Rig| tokio::time::sleep(Duration::from_mins(5)).await;
+        // The look after the stop takes ten seconds, and so does every other.
+        let (life_s, sent_later) = if sent == STOP { (25, UNPROTECT) } else { (45, "DELETE 102") };
+        let (rig, end) = once_sent_within(life_s, sent, late).await;
+        assert_it_was_left(&rig, &end);
+        assert!(end.words().contains("expired"), "{end:?}");
+        assert_eq!(count(&rig, RUNNING, sent), 1 + usize::from(sent == UNPROTECT));
+        assert_eq!(count(&rig, RUNNING, sent_later), 0);
+        assert!(protected(&rig, RUNNING));
+    }
+}
+
+/// A stop would apply what waits, and then it is not the guest that was signed for.
+#[tokio::test(start_paused = true)]
+async fn x14_a_running_guest_with_waiting_changes_is_not_stopped_for_its_destroy() {
+    let rig = rig().await;
+    rig.node.with(|sim| {
+        let config = &mut sim.world.guest_mut(guest()).unwrap().config;
+        config.pending.insert("memory".to_owned(), "4096".to_owned());
+    });
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        rig.node.with(evenkeel_sim::Simulator::clear_records);
+        let submitted = engine.submit_approval(approval.as_bytes()).await?;
+        let end = ended(engine, submitted).await.end;
+        let End::Held { reason, why } = &end else { panic!("{end:?}") };
+        assert_eq!(*reason, evenkeel_core::reason::ReasonCode::Stale);
+        assert!(why.contains("changes wait for a restart"), "{why}");
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, RUNNING), Vec::<String>::new());
+}
+
+/// Proxmox took the write, and then the guest cannot be read for a while.
+#[tokio::test(start_paused = true)]
+async fn x10_a_protection_whose_return_is_not_known_keeps_its_lane_shut_until_it_is() {
+    let rig = rig().await;
+    edit(&rig, "protection", "1");
+    let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
+    let declared = desired("guest.102 = { kind = \"lxc\", description = \"kept\" }");
+    // Whoever looks at the guest waits so long that somebody can act before.
+    rig.node.with(|sim| sim.inject(Effect::Latency { ms: 1_000 }.on("/lxc/102/")));
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let submitted = engine.submit_approval(approval.as_bytes()).await?;
+        let acts = async {
+            while protected(&rig, RUNNING) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            edit(&rig, "description", "mine now");
+            while !protected(&rig, RUNNING) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let garbage = Effect::Garbage { body: "<html>".to_owned() };
+            rig.node.with(|sim| {
+                sim.clear_faults();
+                sim.inject(garbage.on("/lxc/102/pending"));
+            });
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            report = ended(engine, submitted) => assert_it_was_left(&rig, &report.end),
+            () = acts => unreachable!("a person who waits for ever"),
+        }
+        assert_eq!(count(&rig, RUNNING, UNPROTECT), 2, "it was given back");
+        assert_eq!(engine.unknown().count(), 1, "nobody knows whether it was");
+        let busy = engine.look(&declared).await.unwrap().plan.guests[0].busy.clone().unwrap();
+        assert_eq!(busy.reason(), evenkeel_core::reason::ReasonCode::UnknownOutcome);
+        assert!(busy.to_string().contains("evenkeel journal resolve op_"), "{busy}");
+        rig.node.with(evenkeel_sim::Simulator::clear_faults);
+        // Settled by the first, known to be given back by the second, and then the lane is free.
+        for _ in 0..3 {
+            pass(engine, &declared).await?;
+            while !engine.is_idle() {
+                engine.work().await?;
+            }
+        }
+        assert_eq!(engine.unknown().count(), 0, "it is settled like any other");
+        Ok(())
+    })
+    .await;
+    assert!(protected(&rig, RUNNING));
+    let kept = rig.node.with(|sim| sim.world.guest(guest()).unwrap().config.clone());
+    assert!(kept.active["description"].contains("kept"), "its lane is open again: {kept:?}");
 }

@@ -176,3 +176,27 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
         assert_eq!(writes(&rig, "lxc/102"), Vec::<String>::new());
     }
 }
+
+/// The guest stands on its newest snapshot already, so it looks as after a rollback.
+#[tokio::test(start_paused = true)]
+async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
+    let rig = rig().await;
+    foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
+    let end = live(&rig, async |engine| {
+        let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
+        engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await?.unwrap();
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let token = evenkeel_sim::TOKENS[0].0;
+        rig.node.with(|sim| {
+            let access = &mut sim.world.access;
+            access.tokens.get_mut(token).unwrap().separated = true;
+            access.grant("/", token, "PVEAuditor");
+        });
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        Ok(ended(engine, accepted).await.end)
+    })
+    .await;
+    let End::Failed { why } = &end else { panic!("{end:?}") };
+    assert!(why.contains("403"), "{why}");
+    assert_eq!(count(&rig, "lxc/102", "POST rollback"), 1);
+}

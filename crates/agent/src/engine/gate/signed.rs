@@ -8,8 +8,9 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
-use evenkeel_core::destroy::Destroy;
+use evenkeel_core::destroy::{self, Destroy};
 use evenkeel_core::identity::identity;
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::registry;
@@ -25,8 +26,8 @@ use crate::budget;
 use crate::engine::Hands;
 use crate::engine::court::Court;
 use crate::engine::error::Fatal;
+use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
-use crate::engine::sameness::{Anchor, found};
 use crate::observe::observe_guest;
 use crate::pve::error::Class;
 use crate::pve::name::{ConfigDigest, ConfigKey};
@@ -39,7 +40,7 @@ pub(in crate::engine) struct SignedOrder {
     pub(in crate::engine) statement: Statement,
     pub(in crate::engine) id: PendingId,
     pub(in crate::engine) item: PendingItem,
-    pub(in crate::engine) anchor: Anchor,
+    pub(in crate::engine) mark: TaskListMark,
 }
 
 /// What the gate let through, with the signers it was judged by held fast; nobody else is judged meanwhile.
@@ -56,9 +57,6 @@ pub(in crate::engine) async fn clear_signed<'c>(
     order: &SignedOrder,
 ) -> Result<Result<Held<'c>, Refusal>, Fatal> {
     let refuse = |reason, why: String| Ok(Err(Refusal::new(reason, why)));
-    if (hands.frozen)() {
-        return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
-    }
     let fresh = match observe_guest(&hands.client, order.item.guest).await {
         Ok(fresh) => fresh,
         Err(error) if error.class() == Some(&Class::GuestNotFound) => {
@@ -72,7 +70,8 @@ pub(in crate::engine) async fn clear_signed<'c>(
     if let Some(lock) = &fresh.lock {
         return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
     }
-    let found = found(hands, &fresh, &order.anchor).await?;
+    let found = prove_identity(hands, &fresh, &order.mark).await?;
+    let provable = end_is_provable(hands, order.item.op).await;
     let docket = court.docket.lock().await;
     let authority = court.authority.read().await;
     let Some(signers) = authority.trust() else {
@@ -101,8 +100,11 @@ pub(in crate::engine) async fn clear_signed<'c>(
     if !waits {
         return refuse(ReasonCode::NotPending, "the item it approves no longer waits".to_owned());
     }
-    if let Err(refusal) = budget {
+    if let Err(refusal) = budget.and(provable) {
         return Ok(Err(refusal));
+    }
+    if (hands.frozen)() {
+        return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
     }
     match cleared(order, &fresh, &approved) {
         Ok(cleared) => Ok(Ok(Held { cleared, authority, docket })),
@@ -138,6 +140,7 @@ fn cleared(order: &SignedOrder, fresh: &Guest, approved: &Approved) -> Result<Cl
         },
         act: act(item, fresh)?,
         identity: identity(fresh).ok(),
+        identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
     })
@@ -165,6 +168,9 @@ fn act(item: &PendingItem, fresh: &Guest) -> Result<Act, Refusal> {
                 let why =
                     "the guest runs or is protected now, and that it is taken down was not signed";
                 return Err(Refusal::new(ReasonCode::Stale, why));
+            }
+            if now.stop && destroy::stop_changes(fresh) {
+                return Err(Refusal::new(ReasonCode::Stale, destroy::STOP_CHANGES));
             }
             // A guest that went down meanwhile need not be stopped: less than what was signed is done, never more.
             Ok(Act::Destroy(Destroy { stop: now.stop, unprotect: now.unprotect, ..signed }))
@@ -272,6 +278,7 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
         repeat: Repeat::Convergent,
         act: Act::SetConfig(change),
         identity: owed.intent.identity,
+        identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
     })

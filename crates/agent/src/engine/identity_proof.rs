@@ -1,0 +1,91 @@
+//! Reads what tells whether a guest is still the one an item was raised for. Core's `identity_proof` judges.
+//!
+//! Called when an item is raised, in the lane before a signed act begins, and before each request of a destroy. The
+//! token's rights are asked each time and never remembered: Proxmox hides other people's tasks without a word from who
+//! may not see them.
+
+use std::collections::BTreeSet;
+
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::actual::Guest;
+use evenkeel_core::id::VmId;
+use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, prove};
+use evenkeel_core::operation::Upid;
+use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
+use evenkeel_core::sign::Found;
+
+use super::Hands;
+use super::error::Fatal;
+use crate::observe::has_quorum;
+use crate::pve::error::{Class, Error};
+use crate::pve::wire::TaskEntry;
+use crate::pve::{TaskFilter, TaskSource};
+
+/// Both index files of a node hold some 1,500 tasks; more are not there to be listed.
+pub(super) const TASKS_LISTED_MAX: u32 = 5_000;
+
+/// Where the task list stands now. The guest must be read after it.
+pub(super) async fn mark(hands: &Hands, vmid: VmId) -> Result<TaskListMark, Refusal> {
+    TaskListMark::of(&read_tasks(hands).await?, vmid)
+}
+
+/// The guest as found, if it can be told from every other.
+pub(super) async fn prove_identity(
+    hands: &Hands,
+    guest: &Guest,
+    mark: &TaskListMark,
+) -> Result<Found, Fatal> {
+    let reading = match read_tasks(hands).await {
+        Ok(reading) => reading,
+        Err(refusal) => return Ok(Found::Unproven(refusal)),
+    };
+    Ok(prove(guest, mark, &reading, &our_tasks(hands).await?))
+}
+
+/// Whether the end of this act could be proven; otherwise it must not begin. That a guest is gone is proved by its
+/// number, and only a node with quorum knows whether that is free.
+pub(super) async fn end_is_provable(hands: &Hands, op: ActionKind) -> Result<(), Refusal> {
+    if op != ActionKind::Destroy {
+        return Ok(());
+    }
+    let unproven = |why: String| Refusal::new(ReasonCode::IdentityUnproven, why);
+    match hands.client.cluster_status().await {
+        Ok(entries) if has_quorum(&entries) => Ok(()),
+        Ok(_) => Err(unproven("the cluster has no quorum".to_owned())),
+        Err(error) if error.class() == Some(&Class::Permission) => {
+            Err(Refusal::new(ReasonCode::Rights, lacks_quorum()))
+        }
+        Err(error) => Err(unproven(format!("quorum cannot be read: {error}"))),
+    }
+}
+
+/// The whole task list. The right to see all of it is asked for before and after: who loses or gets it meanwhile is
+/// shown a part.
+pub(super) async fn read_tasks(hands: &Hands) -> Result<TaskReading, Refusal> {
+    let unread = |error: Error| {
+        let why = format!("the task list cannot be read: {error}");
+        Refusal::new(ReasonCode::IdentityUnproven, why)
+    };
+    let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
+    let filter = TaskFilter { source, limit, ..TaskFilter::default() };
+    let saw_all = sees_all_tasks(hands).await.map_err(unread)?;
+    let listed = hands.client.tasks(&filter).await.map_err(unread)?;
+    let sees_all = saw_all && sees_all_tasks(hands).await.map_err(unread)?;
+    let task =
+        |entry: TaskEntry| ListedTask { ended: entry.exit_status().is_some(), upid: entry.upid };
+    Ok(TaskReading {
+        tasks: listed.into_iter().map(task).collect(),
+        filtered: (!sees_all).then(|| lacks_tasks(hands.client.node())),
+        node_now: hands.node_now(),
+    })
+}
+
+async fn sees_all_tasks(hands: &Hands) -> Result<bool, Error> {
+    let path = format!("/nodes/{}", hands.client.node());
+    hands.client.may(&path, AUDIT).await
+}
+
+async fn our_tasks(hands: &Hands) -> Result<BTreeSet<Upid>, Fatal> {
+    hands.journal.read(|state, _| state.ledger().tasks()).await.map_err(Fatal::Journal)
+}

@@ -1,0 +1,258 @@
+//! The second leg of a guest's identity: what other people did to its number since an item was raised (invariant 12).
+//!
+//! A container that is made again can look the same in every part of its configuration; only Proxmox's task list tells.
+//! Tasks are compared by their UPIDs with those that were listed when the item was raised, never by time: a node's clock
+//! can be set. It must never say "the same guest" from a list that Proxmox filtered, or one that may have forgotten.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::action_kind::ActionKind;
+use crate::actual::Guest;
+use crate::id::{GuestKind, VmId};
+use crate::identity::identity;
+use crate::operation::{UnixSeconds, Upid};
+use crate::reason::{ReasonCode, Refusal};
+use crate::recover::task_types;
+use crate::sign::Found;
+
+/// The node's task list as it was read just now: running and ended tasks of all guests.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskReading {
+    /// The tasks, in any order.
+    pub tasks: Vec<ListedTask>,
+    /// Why Proxmox may have left out tasks of others; none if it shows them all.
+    pub filtered: Option<String>,
+    /// The node's time.
+    pub node_now: UnixSeconds,
+}
+
+/// One task of the list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedTask {
+    /// Its name.
+    pub upid: Upid,
+    /// Whether it has ended, and so stands in the archive.
+    pub ended: bool,
+}
+
+/// The task list when an item was raised: what a later list is compared with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TaskListMark {
+    /// The node's time.
+    pub at: UnixSeconds,
+    /// A task that had ended. Proxmox forgets the oldest first: while this one is listed, nothing after it is forgotten.
+    pub task: Option<Upid>,
+    /// The tasks that had replaced the guest by then. One that is not among them came later, whatever its time says.
+    #[serde(default)]
+    pub replaced: BTreeSet<Upid>,
+}
+
+/// After one of these the number may belong to another guest, or the guest hold other data. A clone onto the number is
+/// not among them, because Proxmox names it after its source; the destroy that must come before it is.
+const REPLACING: [ActionKind; 6] = [
+    ActionKind::Create,
+    ActionKind::Restore,
+    ActionKind::Destroy,
+    ActionKind::Rollback,
+    ActionKind::Migrate,
+    ActionKind::Template,
+];
+
+/// The node's time is known in whole seconds; two cover the rounding.
+const CLOCK_SLACK_SECONDS: u64 = 2;
+
+impl TaskListMark {
+    /// The list as it stands now. The guest must be read after it: what replaces it from here on is in the list, and
+    /// while somebody is at it already, nobody can tell which guest an item would be about.
+    pub fn of(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
+        if let Some(why) = &reading.filtered {
+            return Err(unproven(why));
+        }
+        let mut replaced = BTreeSet::new();
+        for task in reading.tasks.iter().filter(|task| replaces(&task.upid, vmid)) {
+            if !task.ended {
+                let (user, kind) = (task.upid.user(), task.upid.task_type());
+                return Err(unproven(format!("{user} runs {kind} on it")));
+            }
+            replaced.insert(task.upid.clone());
+        }
+        let ended = reading.tasks.iter().filter(|task| task.ended).map(|task| &task.upid);
+        let task = ended.max_by_key(|upid| (upid.started_at(), *upid)).cloned();
+        Ok(Self { at: reading.node_now, task, replaced })
+    }
+
+    /// Whether nobody but us replaced the guest since; otherwise why that cannot be said. `ours` are the tasks of our
+    /// own journal.
+    pub fn holds(
+        &self,
+        reading: &TaskReading,
+        vmid: VmId,
+        ours: &BTreeSet<Upid>,
+    ) -> Result<(), Refusal> {
+        if let Some(why) = &reading.filtered {
+            return Err(unproven(why));
+        }
+        if reading.node_now.plus(CLOCK_SLACK_SECONDS) < self.at {
+            let why = "the node's clock is before the moment at which the item was raised";
+            return Err(Refusal::new(ReasonCode::Clock, why));
+        }
+        let listed = |upid: &Upid| reading.tasks.iter().any(|task| task.upid == *upid);
+        if !self.task.as_ref().is_some_and(listed) {
+            let why = "the node's task list does not reach back to when the item was raised";
+            return Err(unproven(why));
+        }
+        let tasks = reading.tasks.iter().map(|task| &task.upid);
+        let is_new = |upid: &&Upid| !self.replaced.contains(*upid) && !ours.contains(*upid);
+        match tasks.filter(is_new).find(|upid| replaces(upid, vmid)) {
+            Some(upid) => {
+                let (user, kind) = (upid.user(), upid.task_type());
+                Err(unproven(format!("{user} ran {kind} on it after the item was raised")))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The guest as found under its number, by both legs: what it is made of, and that nobody replaced it since the mark.
+pub fn prove(
+    guest: &Guest,
+    mark: &TaskListMark,
+    reading: &TaskReading,
+    ours: &BTreeSet<Upid>,
+) -> Found {
+    let found = || {
+        let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
+        let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
+        let no_digest = |_| unproven("Proxmox gave no digest of its configuration");
+        let digest = config.digest.parse().map_err(no_digest)?;
+        mark.holds(reading, guest.id.vmid, ours)?;
+        Ok(Found::Guest { identity, digest })
+    };
+    found().unwrap_or_else(Found::Unproven)
+}
+
+fn unproven(why: impl Into<String>) -> Refusal {
+    Refusal::new(ReasonCode::IdentityUnproven, why)
+}
+
+fn replaces(task: &Upid, vmid: VmId) -> bool {
+    let types = |guest| REPLACING.into_iter().flat_map(move |kind| task_types(kind, guest));
+    // Both kinds: a container's number may be taken by a machine.
+    let mut types = types(GuestKind::Lxc).chain(types(GuestKind::Qemu));
+    types.any(|known| *known == task.task_type()) && task.task_id().parse() == Ok(vmid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OTHER: &str = "root@pam";
+
+    fn task(kind: &str, id: &str, started_at: u32) -> Upid {
+        format!("UPID:pve1:00000457:00001111:{started_at:08X}:{kind}:{id}:{OTHER}:")
+            .parse()
+            .unwrap()
+    }
+
+    fn reading(tasks: &[&Upid], node_now: u64) -> TaskReading {
+        let listed = |upid: &&Upid| ListedTask { upid: (*upid).clone(), ended: true };
+        let tasks = tasks.iter().map(listed).collect();
+        TaskReading { tasks, filtered: None, node_now: UnixSeconds(node_now) }
+    }
+
+    fn vmid() -> VmId {
+        "100".parse().unwrap()
+    }
+
+    fn reason(judged: Result<(), Refusal>) -> Option<ReasonCode> {
+        judged.err().map(|refusal| refusal.reason)
+    }
+
+    #[test]
+    fn x16_every_task_that_replaces_a_guest_counts_and_no_other() {
+        let old = task("vzstart", "100", 1_000);
+        let mark = TaskListMark::of(&reading(&[&old], 1_100), vmid()).unwrap();
+        let after = |kind: &str, id: &str| {
+            let new = task(kind, id, 1_200);
+            reason(mark.holds(&reading(&[&old, &new], 1_300), vmid(), &BTreeSet::new()))
+        };
+        for kind in [
+            "vzcreate",
+            "qmcreate",
+            "vzrestore",
+            "qmrestore",
+            "vzdestroy",
+            "qmdestroy",
+            "vzrollback",
+            "qmrollback",
+            "vzmigrate",
+            "qmigrate",
+            "hamigrate",
+            "vztemplate",
+            "qmtemplate",
+        ] {
+            assert_eq!(after(kind, "100"), Some(ReasonCode::IdentityUnproven), "{kind}");
+            assert_eq!(after(kind, "101"), None, "{kind} of another guest");
+        }
+        for kind in ["vzstart", "qmstop", "vzdump", "qmsnapshot", "qmconfig", "vncproxy", "hastart"]
+        {
+            assert_eq!(after(kind, "100"), None, "{kind}");
+        }
+    }
+
+    #[test]
+    fn x02_tasks_are_told_apart_by_name_and_not_by_time() {
+        let (old, before) = (task("vzstart", "7", 5_000), task("vzcreate", "100", 4_000));
+        let mark = TaskListMark::of(&reading(&[&old, &before], 5_100), vmid()).unwrap();
+        let holds = |tasks: &[&Upid], now| {
+            reason(mark.holds(&reading(tasks, now), vmid(), &BTreeSet::new()))
+        };
+        assert_eq!(holds(&[&old, &before], 5_200), None, "what was there before is no news");
+        for started_at in [1, 3_999, 4_001, 5_099, 5_100, 5_101, 900_000] {
+            let new = task("vzdestroy", "100", started_at);
+            let expected = Some(ReasonCode::IdentityUnproven);
+            assert_eq!(holds(&[&old, &before, &new], 5_200), expected, "{started_at}");
+            let ours = BTreeSet::from([new.clone()]);
+            let list = reading(&[&old, &before, &new], 5_200);
+            assert_eq!(reason(mark.holds(&list, vmid(), &ours)), None, "our own is no news");
+        }
+        assert_eq!(holds(&[&old, &before], 5_098), None, "whole seconds round");
+        for now in [5_097, 1_500, 0] {
+            assert_eq!(holds(&[&old, &before], now), Some(ReasonCode::Clock), "{now}");
+        }
+    }
+
+    #[test]
+    fn a_list_that_is_filtered_or_has_forgotten_proves_nothing() {
+        let (old, other) = (task("vzstart", "7", 5_000), task("vzstart", "7", 4_000));
+        let whole = reading(&[&old], 5_100);
+        let mark = TaskListMark::of(&whole, vmid()).unwrap();
+        let holds = |list: &TaskReading| reason(mark.holds(list, vmid(), &BTreeSet::new()));
+        assert_eq!(holds(&whole), None);
+        let unproven = Some(ReasonCode::IdentityUnproven);
+        // An older task proves nothing: its time may be of a clock that was set.
+        assert_eq!(holds(&reading(&[&other], 5_200)), unproven);
+        assert_eq!(holds(&reading(&[], 5_200)), unproven);
+        let filtered = TaskReading { filtered: Some("no right".to_owned()), ..whole };
+        assert_eq!(holds(&filtered), unproven);
+        assert_eq!(reason(TaskListMark::of(&filtered, vmid()).map(drop)), unproven);
+        let empty = TaskListMark::of(&reading(&[], 5_100), vmid()).unwrap();
+        let list = reading(&[&old], 5_200);
+        assert_eq!(reason(empty.holds(&list, vmid(), &BTreeSet::new())), unproven);
+    }
+
+    #[test]
+    fn nothing_is_raised_about_a_guest_somebody_is_replacing_and_only_ended_tasks_are_held_on_to() {
+        let (ended, at_it) = (task("vzstart", "7", 4_000), task("vzrestore", "100", 5_000));
+        let mut list = reading(&[&ended, &at_it], 5_100);
+        list.tasks[1].ended = false;
+        let refusal = TaskListMark::of(&list, vmid()).unwrap_err();
+        assert_eq!(refusal.detail, "root@pam runs vzrestore on it");
+        list.tasks[1].upid = task("vzdump", "100", 5_000);
+        let mark = TaskListMark::of(&list, vmid()).unwrap();
+        assert_eq!(mark.task, Some(ended), "a running task may be archived after what replaces");
+    }
+}

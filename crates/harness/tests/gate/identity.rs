@@ -1,0 +1,190 @@
+//! Which guest it is cannot be told from a task list that is filtered, by a clock that was set, or after somebody
+//! else's work: then an old approval hits nobody (cases X01, X02, X16, X17).
+
+use std::collections::BTreeMap;
+
+use evenkeel_agent::engine::{End, Submitted};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_harness::Rig;
+use evenkeel_sim::TOKENS;
+
+use crate::support::*;
+
+const GUEST: &str = "lxc/100";
+
+fn guest() -> GuestId {
+    GUEST.parse().unwrap()
+}
+
+/// Our token keeps what guests need, and has these rights besides.
+fn restrict(rig: &Rig, grants: &[(&str, &str)]) {
+    let token = TOKENS[0].0;
+    rig.node.with(|sim| {
+        let access = &mut sim.world.access;
+        access.tokens.get_mut(token).unwrap().separated = true;
+        access.acl.retain(|grant| grant.holder != token);
+        for (path, role) in [("/vms", "PVEVMAdmin"), ("/storage", "PVEDatastoreAdmin")] {
+            access.grant(path, token, role);
+        }
+        for (path, role) in grants {
+            access.grant(path, token, role);
+        }
+    });
+}
+
+/// The node's clock is set this many seconds ahead, or back.
+fn step_node_clock(rig: &Rig, by_s: i64) {
+    rig.node.with(|sim| {
+        sim.world.epoch_s = sim.world.epoch_s.checked_add_signed(by_s).unwrap();
+    });
+}
+
+/// Somebody destroys the container and makes it again, so that nothing but the task list shows it.
+async fn made_again(rig: &Rig) {
+    let copy = rig.node.with(|sim| sim.world.guests[&100].clone());
+    foreign(rig, "POST", "lxc/100/status/stop", &[]).await;
+    foreign(rig, "DELETE", GUEST, &[]).await;
+    assert!(!exists(rig, GUEST));
+    rig.node.with(|sim| sim.world.guests.insert(100, copy));
+}
+
+/// What becomes of an approval that was signed before somebody did this.
+async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> End {
+    let absent = desired(ABSENT);
+    live(rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(rig));
+        somebody(rig).await;
+        rig.node.with(evenkeel_sim::Simulator::clear_records);
+        Ok(match engine.submit_approval(approval.as_bytes()).await? {
+            Submitted::Refused(refusal) => {
+                End::Held { reason: refusal.reason, why: refusal.detail }
+            }
+            accepted @ Submitted::Accepted(_) => ended(engine, accepted).await.end,
+            other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
+        })
+    })
+    .await
+}
+
+fn assert_refused(rig: &Rig, end: &End, expected: ReasonCode, words: &str) {
+    let End::Held { reason, why } = end else { panic!("not refused: {end:?}") };
+    assert_eq!((*reason, writes(rig, GUEST)), (expected, Vec::new()), "{why}");
+    assert!(why.contains(words), "`{why}` does not say `{words}`");
+    assert!(exists(rig, GUEST), "the wrong guest was destroyed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_a_task_list_that_proxmox_filters_proves_nothing() {
+    let rig = rig().await;
+    let end = approved_before(&rig, async |rig| {
+        restrict(rig, &[]);
+        made_again(rig).await;
+    })
+    .await;
+    assert_refused(&rig, &end, ReasonCode::IdentityUnproven, "Sys.Audit on /nodes/pve1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
+    let rig = rig().await;
+    restrict(&rig, &[]);
+    live(&rig, async |engine| {
+        pass(engine, &desired(ABSENT)).await?;
+        assert!(engine.pending().await?.is_empty());
+        let asked = engine.request(ActionKind::Destroy, guest(), BTreeMap::new()).await?;
+        let refusal = asked.unwrap_err();
+        assert_eq!(refusal.reason, ReasonCode::IdentityUnproven);
+        assert!(refusal.detail.contains("Sys.Audit on /nodes/pve1"), "{refusal}");
+        Ok(())
+    })
+    .await;
+    restrict(&rig, &[("/", "PVEAuditor")]);
+    let end = approved_before(&rig, async |_| {}).await;
+    assert!(matches!(end, End::Succeeded { .. }), "with the right it goes on: {end:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x02_no_step_of_a_clock_hides_that_a_guest_was_made_again() {
+    const HOUR: i64 = 3_600;
+    const YEAR: i64 = 365 * 24 * HOUR;
+    for (node, agent) in [
+        (-3, 0),
+        (-90, 0),
+        (-HOUR, 0),
+        (-YEAR, 0),
+        (3, 0),
+        (HOUR, 0),
+        (YEAR, 0),
+        (-3, -3),
+        (-90, -90),
+        (-HOUR, -HOUR),
+        (HOUR, HOUR),
+        (0, -90),
+        (0, 90),
+    ] {
+        for later in [0, 2 * u64::try_from(HOUR).unwrap()] {
+            let rig = rig().await;
+            let end = approved_before(&rig, async |rig| {
+                step_node_clock(rig, node);
+                rig.ambient.set_off(agent);
+                made_again(rig).await;
+                // By then a clock that was set back is past the moment of the item again.
+                tokio::time::sleep(std::time::Duration::from_secs(later)).await;
+            })
+            .await;
+            let End::Held { .. } = &end else { panic!("{node} {agent} {later}: {end:?}") };
+            assert!(exists(&rig, GUEST), "{node} {agent} {later}: the wrong guest was destroyed");
+            assert_eq!(writes(&rig, GUEST), Vec::<String>::new());
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn x02_a_node_whose_clock_is_before_the_item_is_not_believed() {
+    let rig = rig().await;
+    let end = approved_before(&rig, async |rig| step_node_clock(rig, -3_600)).await;
+    assert_refused(&rig, &end, ReasonCode::Clock, "before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn x17_a_destroy_whose_end_could_not_be_proven_is_held_before_its_first_request() {
+    let rig = rig().await;
+    let end = approved_before(&rig, async |rig| {
+        restrict(rig, &[("/nodes", "PVEAuditor")]);
+    })
+    .await;
+    assert_refused(&rig, &end, ReasonCode::Rights, "Sys.Audit on /");
+}
+
+/// A node without quorum says "free" as well, and knows nothing.
+#[tokio::test(start_paused = true)]
+async fn x17_a_number_is_not_free_because_a_node_without_quorum_says_so() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let Submitted::Accepted(op) = accepted else { panic!("{accepted:?}") };
+        let gone = async {
+            while exists(&rig, GUEST) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+            rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Quorum { quorate: false }));
+            tokio::time::sleep(std::time::Duration::from_mins(20)).await;
+        };
+        tokio::select! {
+            biased;
+            () = gone => {}
+            report = ended(engine, Submitted::Accepted(op)) => panic!("without quorum: {report:?}"),
+        }
+        rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Quorum { quorate: true }));
+        let report = ended(engine, Submitted::Accepted(op)).await;
+        assert!(matches!(report.end, End::Succeeded { .. }), "{report:?}");
+        Ok(())
+    })
+    .await;
+}
