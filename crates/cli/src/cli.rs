@@ -266,6 +266,9 @@ pub(crate) struct Submit {
     pub(crate) place: Place,
     /// An approval, a rotation or a recovery
     pub(crate) file: Utf8PathBuf,
+    /// How long to wait for the end of the act; it goes on without us
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) wait: u64,
     #[command(flatten)]
     pub(crate) output: Output,
 }

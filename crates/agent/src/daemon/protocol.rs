@@ -9,6 +9,8 @@
 //!   < {"v":1,"answer":"report","report":{…}}
 //! ```
 //!
+//! `submit` is told of progress too: of every guest, so that who waits hears what it is waiting for.
+//!
 //! A new request is a new arm here and where requests are carried out; what an agent does not know it refuses in
 //! words. Both sides are of one program, but not always of one version: unknown fields of an answer are passed over,
 //! unknown fields of a request are refused.

@@ -184,7 +184,7 @@ async fn carry(
     desk: &Desk,
     write: &mut (impl tokio::io::AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let streams = matches!(request, Request::Apply { .. });
+    let streams = matches!(request, Request::Apply { .. } | Request::Submit { .. });
     let mut progress = desk.progress.subscribe();
     let (answer, mut answered) = oneshot::channel();
     if desk.commands.send(Command { request, answer }).await.is_err() {

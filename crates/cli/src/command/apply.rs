@@ -184,7 +184,7 @@ async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
 
 /// One line a step, on stderr: what is durable is in the journal.
 #[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
-pub(super) fn tell(progress: Progress) {
+pub(crate) fn tell(progress: Progress) {
     let mut err = anstream::stderr();
     // A terminal that went away must not stop what is under way.
     let _ = write!(err, "{}", render::report::progress(&progress));

@@ -4,15 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::time::Duration;
 
 use camino::Utf8Path;
-use evenkeel_agent::daemon::client::ask;
+use evenkeel_agent::daemon::client::{Conversation, ask};
 use evenkeel_agent::daemon::protocol::{Answer, PendingView, Request};
-use evenkeel_agent::engine::{End, OpReport};
-use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, render, time};
+use evenkeel_agent::engine::{End, OpReport, Progress};
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::sign::{
+    ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, Statement, render, time,
+};
 use serde_json::{Value, json};
+use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{self, OutputFormat};
+use crate::command::apply::tell;
 use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render::counted;
@@ -83,7 +89,10 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
 
 pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
     let envelope = read(&arguments.file)?;
-    let answer = asked(&arguments.place, &Request::Submit { envelope }).await?;
+    let answer = match submitted(arguments, envelope).await? {
+        Ok(answer) => answer,
+        Err(op) => return Err(under_way(op, arguments.wait)),
+    };
     let (told, words, exit) = match &answer {
         Answer::Op { report } => {
             let exit = exit_of(&report.end);
@@ -118,6 +127,58 @@ pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
         OutputFormat::Table => writeln!(std::io::stdout(), "{words}")?,
     }
     Ok(exit)
+}
+
+/// Submits and tells what is waited for. The last answer, or, when the time is over, the operation that goes on.
+async fn submitted(
+    arguments: &cli::Submit,
+    envelope: String,
+) -> Result<Result<Answer, Option<OperationId>>, Failure> {
+    let guest = guest_of(&envelope);
+    let socket = arguments.place.state_dir()?.socket();
+    let deadline = Instant::now() + Duration::from_secs(arguments.wait);
+    let mut answers = Conversation::ask(&socket, &Request::Submit { envelope }).await?;
+    let mut op = None;
+    loop {
+        let answer = match timeout_at(deadline, answers.next()).await {
+            Ok(answer) => answer?,
+            Err(_) => return Ok(Err(op)),
+        };
+        match answer {
+            Answer::Progress { progress } if guest == Some(progress.guest()) => {
+                op = Some(progress.op());
+                if !matches!(progress, Progress::Ended(_)) {
+                    tell(progress);
+                }
+            }
+            Answer::Progress { .. } => {}
+            last @ (Answer::Status { .. }
+            | Answer::Report { .. }
+            | Answer::Pending { .. }
+            | Answer::Raised { .. }
+            | Answer::Op { .. }
+            | Answer::Replay { .. }
+            | Answer::Done { .. }
+            | Answer::Refused(_)) => return Ok(Ok(last)),
+        }
+    }
+}
+
+/// Whom an approval is for; none for a rotation. What is shown by it decides nothing.
+fn guest_of(envelope: &str) -> Option<GuestId> {
+    let envelope = Envelope::parse(envelope.as_bytes()).ok()?;
+    Statement::parse(envelope.payload()).ok().map(|statement| statement.guest)
+}
+
+fn under_way(op: Option<OperationId>, waited_s: u64) -> Failure {
+    let message = match op {
+        Some(op) => format!("{op} is still under way after {waited_s} s"),
+        None => format!("it has not begun after {waited_s} s: its guest's lane is busy"),
+    };
+    Failure::new(Exit::Transient, message).hint(
+        "the agent goes on with it; `evenkeel status` shows how it stands, and submitting the same file again tells \
+         how it ended",
+    )
 }
 
 /// How much of an item's name is shown: enough to tell a few hundred apart.
