@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{GuestPlan, Plan};
+use evenkeel_core::reason::ReasonCode;
 use jiff::Timestamp;
 
 use super::status::{
@@ -80,6 +81,16 @@ impl Board {
         pass.ended = true;
         (pass.succeeded, pass.failed) = (report.succeeded, report.failed);
         (pass.held, pass.skipped) = (report.held, report.skipped);
+        for hold in report.holds.iter().filter(|hold| hold.reason != ReasonCode::PendingSignature) {
+            let guest = agent.guests.iter_mut().find(|guest| guest.guest == hold.guest);
+            let unsigned = guest.and_then(|guest| {
+                guest.held.iter_mut().find(|held| held.code == ReasonCode::PendingSignature)
+            });
+            // It could not even be put before somebody who might sign it.
+            if let Some(held) = unsigned {
+                (held.code, held.why) = (hold.reason, hold.why.clone());
+            }
+        }
         let mut ends: BTreeMap<GuestId, Vec<&End>> = BTreeMap::new();
         for op in &report.ops {
             ends.entry(op.guest).or_default().push(&op.end);

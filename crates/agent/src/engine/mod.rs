@@ -54,6 +54,7 @@ use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
 use approvals::Refusals;
 use execute::Told;
+use pending::NotRaised;
 use settle::{Settled, settle, why};
 use world::Sent;
 
@@ -72,6 +73,8 @@ pub struct Engine {
     signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<Event>,
     refusals: Refusals,
+    /// What the last pass could not put before a signer.
+    not_raised: NotRaised,
     next_pass: PassId,
 }
 
@@ -135,6 +138,7 @@ impl Engine {
             signed: BTreeMap::new(),
             told: VecDeque::new(),
             refusals: Refusals::default(),
+            not_raised: NotRaised::new(),
             next_pass: PassId::FIRST,
         };
         for operation in in_flight {

@@ -92,13 +92,17 @@ impl Wanted {
     }
 }
 
-/// Brings the items to what a plan wants: new ones are raised, those nobody wants or that changed are ended.
+/// Acts that need a signature and cannot even be put before somebody, and why.
+pub(super) type NotRaised = BTreeMap<(GuestId, ActionKind), Refusal>;
+
+/// Brings the items to what a plan wants: new ones are raised, those nobody wants or that changed are ended. What cannot
+/// be raised now is tried again by the next pass.
 pub(super) async fn follow_plan(
     hands: &Hands,
     court: &Court,
     plan: &Plan,
     actual: &Snapshot,
-) -> Result<(), Fatal> {
+) -> Result<NotRaised, Fatal> {
     let (version, now) = (version(court).await, hands.reading().await?.now);
     let known = hands.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let busy: BTreeSet<GuestId> =
@@ -123,13 +127,13 @@ pub(super) async fn follow_plan(
     }
     let new =
         wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
+    let mut not_raised = NotRaised::new();
     for wanted in new.take(max(court).saturating_sub(left)) {
-        // What cannot be raised now is tried again by the next pass; the action stays held meanwhile.
         if let Err(refusal) = raise(hands, court, wanted, RaisedBy::Plan).await? {
-            tracing::warn!(guest = %wanted.guest, op = %wanted.op, %refusal, "cannot raise it for approval");
+            not_raised.insert((wanted.guest, wanted.op), refusal);
         }
     }
-    Ok(())
+    Ok(not_raised)
 }
 
 fn wanted_by(plan: &Plan, actual: &Snapshot) -> Vec<Wanted> {

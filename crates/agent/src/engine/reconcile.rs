@@ -24,6 +24,7 @@ use jiff::Timestamp;
 use super::error::{Fatal, PassError};
 use super::explain::explain;
 use super::gate::Order;
+use super::pending::NotRaised;
 use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
@@ -112,7 +113,7 @@ impl Engine {
             release: actual.release,
             conventions: actual.conventions,
         };
-        let mut running = Running { report: early_report(&plan), open: 0 };
+        let mut running = Running { report: early_report(&plan, &self.not_raised), open: 0 };
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
                 continue;
@@ -130,7 +131,16 @@ impl Engine {
         let Some(court) = hands.court.clone() else {
             return Ok(());
         };
-        self.meanwhile(pending::follow_plan(&hands, &court, plan, actual)).await?
+        let not_raised =
+            self.meanwhile(pending::follow_plan(&hands, &court, plan, actual)).await??;
+        // Logged when it changes, not at every pass.
+        for ((guest, op), refusal) in &not_raised {
+            if self.not_raised.get(&(*guest, *op)) != Some(refusal) {
+                tracing::warn!(%guest, %op, %refusal, "cannot be put before somebody who could sign it");
+            }
+        }
+        self.not_raised = not_raised;
+        Ok(())
     }
 
     /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
@@ -194,7 +204,7 @@ impl Engine {
 }
 
 /// What is known before any lane has run.
-fn early_report(plan: &Plan) -> Report {
+fn early_report(plan: &Plan, not_raised: &NotRaised) -> Report {
     let mut report = Report { in_sync: plan.in_sync, ..Report::default() };
     for guest in &plan.guests {
         report.planned += guest.actions.len();
@@ -202,8 +212,12 @@ fn early_report(plan: &Plan) -> Report {
         report.errors.extend(told.map(|why| GuestError { guest: guest.guest, why }));
         for action in &guest.actions {
             if let Some(held) = &action.held {
-                let (kind, reason) = (Some(action.step.kind()), held.reason());
-                report.holds.push(Hold { guest: guest.guest, kind, reason, why: held.to_string() });
+                let (guest, kind) = (guest.guest, action.step.kind());
+                let (reason, why) = match not_raised.get(&(guest, kind)) {
+                    Some(refusal) => (refusal.reason, refusal.detail.clone()),
+                    None => (held.reason(), held.to_string()),
+                };
+                report.holds.push(Hold { guest, kind: Some(kind), reason, why });
             }
         }
         if let Some(busy) = &guest.busy {

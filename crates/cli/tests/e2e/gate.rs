@@ -238,3 +238,37 @@ fn n03_n04_a_name_with_control_characters_is_one_escaped_value_wherever_it_is_sh
     }
     assert_eq!(writes(&node), Vec::<String>::new());
 }
+
+/// The answer that would prove the end does not come: whoever submits hears what is waited for, and gets the op's id.
+#[test]
+fn x17_submit_tells_what_it_waits_for_and_ends_with_the_op_that_goes_on() {
+    let node = kept(4);
+    let operator = Operator::without_pin();
+    operator.trust("ed25519");
+    node.desk.write("trust.toml", &operator.desk.read("trust.toml"));
+    with_trust(&node, "");
+    // A node whose task list is empty proves nothing about anybody.
+    node.happen(evenkeel_sim::Event::Power { guest: "lxc/100".parse().unwrap(), running: false });
+    node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
+    unwanted(&node);
+    let agent = Agent::start(&node);
+    let id = waiting(&node);
+    ask(&node, "pending", &[&id, "--out", "item.json"]).ends_with(0);
+    operator.pin(&HostKey::load_or_create(&node.desk.work.path().join("state")).unwrap());
+    operator.desk.write("item.json", &node.desk.read("item.json"));
+    operator.approve("approval.json").ends_with(0);
+    node.desk.write("approval.json", &operator.desk.read("approval.json"));
+    let garbage = evenkeel_sim::Effect::Garbage { body: "<html>".to_owned() };
+    node.http.node.with(|sim| sim.inject(garbage.on("/cluster/nextid")));
+    let late = ask(&node, "submit", &["approval.json", "--wait", "8"]).ends_with(7);
+    assert!(late.stderr.contains("whether the number is free cannot be read"), "{}", late.stderr);
+    assert!(
+        late.stderr.contains("op_") && late.stderr.contains("still under way"),
+        "{}",
+        late.stderr
+    );
+    node.http.node.with(evenkeel_sim::Simulator::clear_faults);
+    let again = ask(&node, "submit", &["approval.json"]);
+    assert!(again.stdout.contains("replay"), "{again:?}");
+    agent.terminate();
+}

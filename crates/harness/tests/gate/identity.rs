@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{End, Submitted};
+use evenkeel_agent::engine::{End, Event, Submitted};
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -92,7 +92,10 @@ async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
     let rig = rig().await;
     restrict(&rig, &[]);
     live(&rig, async |engine| {
-        pass(engine, &desired(ABSENT)).await?;
+        let begun = engine.pass(&desired(ABSENT)).await.unwrap();
+        let Event::Pass { report, .. } = engine.work().await? else { panic!("{begun:?}") };
+        let [hold] = &report.holds[..] else { panic!("{report:?}") };
+        assert!(hold.why.contains("Sys.Audit on /nodes/pve1"), "the pass says so: {hold:?}");
         assert!(engine.pending().await?.is_empty());
         let asked = engine.request(ActionKind::Destroy, guest(), BTreeMap::new()).await?;
         let refusal = asked.unwrap_err();
