@@ -73,10 +73,8 @@ async fn p10_no_act_runs_with_a_parameter_left_out() {
                     panic!("{} without {name}: {submitted:?}", item.op)
                 };
                 // A change of configuration is whatever it names: with less in it, it is another act.
-                let expected = match item.op {
-                    ActionKind::SetConfig => ReasonCode::Stale,
-                    _ => ReasonCode::Payload,
-                };
+                let is_change = item.op == ActionKind::SetConfig;
+                let expected = if is_change { ReasonCode::Stale } else { ReasonCode::Payload };
                 assert_eq!(refusal.reason, expected, "{} without {name}: {refusal}", item.op);
                 tried += 1;
             }

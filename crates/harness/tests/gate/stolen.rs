@@ -33,6 +33,7 @@ fn carol() -> Operator {
 
 /// What a thief did.
 #[derive(Debug, Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "every combination of them is tried")]
 struct Theft {
     keys_removed: bool,
     clock_moved: bool,
@@ -192,9 +193,10 @@ async fn taken_back(theft: Theft) {
     let paper = recovery(&rig, &first, vault_key.clone());
     let outstanding = rig.live(async |engine| {
         steal(&rig, engine, theft, &vault_key).await;
-        let item = match theft.pending_filled {
-            true => engine.pending().await?.into_values().next().unwrap().0,
-            false => destroy_item(engine, "lxc/100").await,
+        let item = if theft.pending_filled {
+            engine.pending().await?.into_values().next().unwrap().0
+        } else {
+            destroy_item(engine, "lxc/100").await
         };
         let mut statement = evenkeel_harness::statement(&item, 30, now(&rig));
         statement.trust_version = current(&rig).await.version();
