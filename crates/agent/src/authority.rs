@@ -21,20 +21,21 @@ use std::path::Path;
 
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::sign::clock::Doubt;
 use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{
-    self, Envelope, HostBinding, Limits, Namespace, Rotation, STATEMENT_LIFE_MAX_S, Trust,
-    TrustHash, TrustVersion, rotate,
+    self, ClockChange, Envelope, HostBinding, Limits, Lineage, Namespace, PLANNED_LINKS_MAX,
+    Rotation, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion,
 };
 use jiff::Timestamp;
+use serde_json::json;
 
-use crate::journal::{ExactBytes, Kept, Note, Record, State};
+use crate::journal::{ExactBytes, Kept, Note, Record, State, Subject};
 use chain::{Base, Chain, Link};
 pub use error::AuthorityError;
 
-/// How long a chain planned rotations may make. One a month for twenty years; a stolen key that rotates for
-/// ever must not fill the journal. A recovery is always taken, and root can install a new first link.
-pub const PLANNED_LINKS_MAX: usize = 256;
+/// Under which key the journal keeps that an operational key's clock change was undone.
+pub(crate) const CLOCK_KEY: &str = "host/clock";
 
 /// Who may sign on this host.
 #[derive(Debug, Clone)]
@@ -42,6 +43,7 @@ pub struct Authority {
     host: HostBinding,
     standing: Option<Standing>,
     owed: Vec<Record>,
+    overstated: Option<Overstated>,
 }
 
 /// The signers, and what they rest on.
@@ -49,9 +51,18 @@ pub struct Authority {
 struct Standing {
     /// The head of the trust file.
     base: TrustHash,
-    /// How many rotations follow it.
-    links: usize,
-    trust: Trust,
+    lineage: Lineage,
+}
+
+/// The mark of time was set ahead by an operational key, when that was still allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Overstated {
+    /// By the rotation to this version.
+    version: TrustVersion,
+    /// The mark before.
+    from: UnixSeconds,
+    /// The mark that was set.
+    to: UnixSeconds,
 }
 
 /// A rotation that is judged and not yet in force.
@@ -89,41 +100,47 @@ impl Authority {
         state: &State,
     ) -> Result<Self, AuthorityError> {
         let chain = Chain::read(state)?;
+        let base = Base { version: first.version(), head: first.head() };
         let owed = match chain.base() {
-            Some(base) if base.head != first.head() => {
-                let newest = chain.newest().unwrap_or(base.version);
-                if first.version() <= newest {
-                    let file = first.version();
-                    return Err(AuthorityError::NotHigher { path, file, newest });
+            Some(known) if known.head != base.head => {
+                let newest = chain.newest().unwrap_or(known.version);
+                if base.version <= newest {
+                    let (file, first) = (base.version, known.version);
+                    return Err(AuthorityError::NotHigher { path, file, first, newest });
                 }
-                new_base(&path, &first, &chain, newest)?
+                new_base(&path, base, &chain, newest)?
             }
-            Some(base) => chain.leftovers(base)?,
-            None => Vec::new(),
+            Some(known) => {
+                let kept = Record::Kept(chain::base_record(base));
+                let unkept = if chain.keeps_base() { None } else { Some(kept) };
+                unkept.into_iter().chain(chain.leftovers(known)?).collect()
+            }
+            None => vec![Record::Kept(chain::base_record(base))],
         };
-        let base = first.head();
-        let (mut trust, mut links) = (first, 0);
-        for (version, link) in chain.links_on(base) {
-            trust = link.follow(*version, &trust, &host)?;
-            links += 1;
+        let (mut lineage, mut overstated) = (Lineage::new(first), None);
+        for (version, link) in chain.links_on(base.head) {
+            let rotation;
+            (rotation, lineage) = link.follow(*version, &lineage, &host)?;
+            overstated = still_overstated(overstated, *version, &rotation);
         }
-        Ok(Self { host, standing: Some(Standing { base, links, trust }), owed })
+        let standing = Some(Standing { base: base.head, lineage });
+        Ok(Self { host, standing, owed, overstated })
     }
 
     /// The signers a chain begins with, and no rotation yet.
     pub fn first(host: HostBinding, trust: Trust) -> Self {
-        let standing = Standing { base: trust.head(), links: 0, trust };
-        Self { host, standing: Some(standing), owed: Vec::new() }
+        let standing = Standing { base: trust.head(), lineage: Lineage::new(trust) };
+        Self { host, standing: Some(standing), owed: Vec::new(), overstated: None }
     }
 
     /// Nobody may sign.
     pub fn nobody(host: HostBinding) -> Self {
-        Self { host, standing: None, owed: Vec::new() }
+        Self { host, standing: None, owed: Vec::new(), overstated: None }
     }
 
     /// The signers; none if there is no trust file, and then everything destructive waits.
     pub fn trust(&self) -> Option<&Trust> {
-        self.standing.as_ref().map(|standing| &standing.trust)
+        self.standing.as_ref().map(|standing| standing.lineage.current())
     }
 
     /// The version a statement must name; none without signers.
@@ -136,10 +153,29 @@ impl Authority {
         &self.host
     }
 
-    /// What the start found and the journal does not know yet: root installed a new first link. To be made
+    /// What the start found and the journal does not know yet: which first link root installed. To be made
     /// durable, in this order, before anything is judged; done twice it is the same.
     pub fn owed(&self) -> &[Record] {
         &self.owed
+    }
+
+    /// Takes back a mark of time that an operational key set ahead of the host's clock, when that was still
+    /// allowed: a stolen key could lock a recovery key out by it whose validity ends. The rotation itself stays,
+    /// so what was signed before it stays void. None if there is no such mark. To be made durable at the start.
+    pub fn undone_mark(&self, reading: &Reading) -> Option<Record> {
+        let Overstated { version, from, to } = self.overstated?;
+        let is_ahead = matches!(reading.doubt, Some(Doubt::Behind { .. })) && reading.mark >= to;
+        let mark = moment(from).ok().filter(|_| is_ahead)?;
+        let why = format!(
+            "the rotation to version {version} was signed by an operational key and set the mark of time to {}; \
+             it is back at {}, because only a recovery key sets it",
+            sign::time::print(to),
+            sign::time::print(from)
+        );
+        tracing::warn!("{why}");
+        let value = json!({ "op": "clock", "reason": ReasonCode::RoleDenied, "why": why });
+        let kept = Kept::put(Subject::Decision, CLOCK_KEY, 1, value).from_the_reserve();
+        Some(Record::Kept(kept.setting_mark(mark)))
     }
 
     /// Judges a rotation or recovery, by what its signatures claim to be for. Nothing changes: the record must
@@ -153,16 +189,16 @@ impl Authority {
     ) -> Result<Accepted, Refusal> {
         let parsed = Envelope::parse(envelope)?;
         let by = authority_of(&parsed)?;
-        let Some(Standing { base, links, trust }) = &self.standing else {
+        let Some(Standing { base, lineage }) = &self.standing else {
             let detail = "this host has no trust file, and so nobody's signature counts";
             return Err(Refusal::new(ReasonCode::UnknownSigner, detail));
         };
         let life = limits.statement_life_max_s.min(STATEMENT_LIFE_MAX_S);
-        let rotated = rotate(&parsed, by, trust, &self.host, reading, life)?;
-        if by == sign::Authority::Planned && *links >= PLANNED_LINKS_MAX {
+        let (rotated, next) = lineage.rotate(&parsed, by, &self.host, reading, life)?;
+        if next.planned_links() > PLANNED_LINKS_MAX {
             let detail = format!(
-                "{links} rotations follow the trust file; install the present signers as a trust file of a \
-                 higher version"
+                "{PLANNED_LINKS_MAX} planned rotations follow the trust file or the last recovery; install the \
+                 present signers as a trust file of a higher version, or recover"
             );
             return Err(Refusal::new(ReasonCode::Budget, detail));
         }
@@ -173,15 +209,35 @@ impl Authority {
             now: reading.now,
             mark: reading.mark,
         };
-        let record = link.to_record(version);
+        let record = match by {
+            // Whoever filled the disk must not keep a stolen key in force by it.
+            sign::Authority::Recovery => link.to_record(version).from_the_reserve(),
+            sign::Authority::Planned => link.to_record(version),
+        };
         let record = match mark {
             None => record,
             Some(mark) => record.setting_mark(moment(mark)?),
         };
-        let standing = Standing { base: *base, links: links + 1, trust: rotated.trust };
-        let authority =
-            Self { host: self.host.clone(), standing: Some(standing), owed: Vec::new() };
+        let standing = Some(Standing { base: *base, lineage: next });
+        let host = self.host.clone();
+        let authority = Self { host, standing, owed: Vec::new(), overstated: None };
         Ok(Accepted { record, authority, mark, rotation: rotated.rotation })
+    }
+}
+
+/// Whether the mark of time is one that an operational key set ahead, after one more rotation.
+fn still_overstated(
+    before: Option<Overstated>,
+    version: TrustVersion,
+    rotation: &Rotation,
+) -> Option<Overstated> {
+    match (rotation.clock, rotation.authority) {
+        (ClockChange::Keep, sign::Authority::Recovery | sign::Authority::Planned) => before,
+        (ClockChange::Set { .. }, sign::Authority::Recovery) => None,
+        (ClockChange::Set { from, to }, sign::Authority::Planned) => {
+            let from = before.map_or(from, |before| before.from.min(from));
+            (to > from).then_some(Overstated { version, from, to })
+        }
     }
 }
 
@@ -200,11 +256,10 @@ fn authority_of(envelope: &Envelope) -> Result<sign::Authority, Refusal> {
 /// Root put another first link in place of the whole chain: it is told, and what it replaces is forgotten.
 fn new_base(
     path: &str,
-    first: &Trust,
+    base: Base,
     chain: &Chain,
     newest: TrustVersion,
 ) -> Result<Vec<Record>, AuthorityError> {
-    let base = Base { version: first.version(), head: first.head() };
     let text = format!(
         "{path} replaced the signers: version {} after {newest}; rotations before it are void",
         base.version

@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Kept, Record, State, Subject};
+use crate::journal::{Kept, Record, State, Subject, is_full};
 use crate::state_dir::{StateDir, StateError};
 
 /// The longest reason that is kept.
@@ -97,7 +97,11 @@ pub fn this_user() -> String {
 pub fn freeze(state: &StateDir, frozen: &Frozen) -> Result<Freezing, FreezeError> {
     state.create()?;
     let path = state.freeze_file();
-    let new = write_beside(&path, frozen)?;
+    let new = match write_beside(&path, frozen) {
+        // An empty file freezes as well: without room for the reason it is stopped all the same.
+        Err(FreezeError::File { source, .. }) if is_full(&source) => empty_beside(&path)?,
+        written => written?,
+    };
     // Not over one that is there: the first reason is the one to keep.
     let placed = rustix::fs::renameat_with(CWD, &new, CWD, &path, RenameFlags::NOREPLACE);
     match placed {
@@ -176,7 +180,8 @@ fn keep_if_new(
     due: &mut Vec<Record>,
 ) {
     let value = serde_json::to_value(shape).expect("our own shapes are JSON");
-    let kept = Kept::put(Subject::Decision, key, SHAPE, value);
+    // Somebody who stops a host is heard on a nearly full disk too.
+    let kept = Kept::put(Subject::Decision, key, SHAPE, value).from_the_reserve();
     if kept.value.as_ref().map(|versioned| &versioned.value) != known {
         due.push(Record::Kept(kept));
     }
@@ -196,7 +201,7 @@ fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
 
 /// Writes a file under a passing name beside its place, synced.
 fn write_beside(path: &Path, shape: &impl Serialize) -> Result<PathBuf, FreezeError> {
-    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let new = passing_name(path);
     // One of a process that died under the same number.
     match fs::remove_file(&new) {
         Ok(()) => {}
@@ -213,6 +218,25 @@ fn write_beside(path: &Path, shape: &impl Serialize) -> Result<PathBuf, FreezeEr
     });
     written.map_err(|source| failed("write", &new, source))?;
     Ok(new)
+}
+
+/// An empty file under the same passing name: it takes no block.
+fn empty_beside(path: &Path) -> Result<PathBuf, FreezeError> {
+    let new = passing_name(path);
+    let made = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(no_follow())
+        .open(&new)
+        .and_then(|file| file.sync_all());
+    made.map_err(|source| failed("write", &new, source))?;
+    Ok(new)
+}
+
+fn passing_name(path: &Path) -> PathBuf {
+    path.with_extension(format!("{}.new", std::process::id()))
 }
 
 fn sync_directory(state: &StateDir) -> Result<(), FreezeError> {

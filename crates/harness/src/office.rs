@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem, Role,
-    Rotation, Signer, Statement, Trust, TrustVersion, Window,
+    self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem,
+    RECOVERY_AHEAD_MAX, Role, Rotation, Signer, Statement, Trust, TrustVersion, Window,
 };
 
 use crate::dice::Dice;
@@ -343,7 +343,7 @@ impl Office {
             // Everybody signed who must, but it is for elsewhere, or out of order.
             match dice.below(3) {
                 0 => rotation.host.id = "other".parse().expect("a host id"),
-                1 => rotation.version = TrustVersion(rotation.version.0 + 1),
+                1 => rotation.version = TrustVersion(rotation.version.0 + RECOVERY_AHEAD_MAX),
                 _ => rotation.window = window(1_000, 3_600),
             }
         }

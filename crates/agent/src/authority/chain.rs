@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{
-    Envelope, HostBinding, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion, rotate,
+    Envelope, HostBinding, Lineage, Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -42,24 +42,25 @@ impl Link {
         Kept::put(Subject::Trust, version.to_string(), SHAPE, to_value(self))
     }
 
-    /// The signers after this link, if it follows those before it.
+    /// What was signed and the signers after this link, if it follows those before it.
     pub(super) fn follow(
         &self,
         version: TrustVersion,
-        trust: &Trust,
+        lineage: &Lineage,
         host: &HostBinding,
-    ) -> Result<Trust, AuthorityError> {
+    ) -> Result<(Rotation, Lineage), AuthorityError> {
         let reading = Reading { now: self.now, mark: self.mark, doubt: None };
         let broken = |source| AuthorityError::BrokenLink { version, source };
         let envelope = Envelope::parse(&self.envelope.0).map_err(broken)?;
         let by = authority_of(&envelope).map_err(broken)?;
         // The longest life there is: root may have shortened it since, which voids no rotation.
-        let rotated = rotate(&envelope, by, trust, host, &reading, STATEMENT_LIFE_MAX_S);
-        let trust = rotated.map_err(broken)?.trust;
-        if trust.version() == version {
-            return Ok(trust);
+        let replayed = lineage.replay(&envelope, by, host, &reading, STATEMENT_LIFE_MAX_S);
+        let (rotated, next) = replayed.map_err(broken)?;
+        if rotated.trust.version() == version {
+            return Ok((rotated.rotation, next));
         }
-        let (key, why) = (version.to_string(), format!("it makes version {}", trust.version()));
+        let made = rotated.trust.version();
+        let (key, why) = (version.to_string(), format!("it makes version {made}"));
         Err(AuthorityError::Malformed { key, why })
     }
 }
@@ -72,15 +73,16 @@ pub(super) struct Base {
     pub(super) head: TrustHash,
 }
 
-/// The value that says so, written when root replaces a chain.
+/// The value that says so, written at the first start and when root replaces a chain. It is short, and without it
+/// nothing starts.
 pub(super) fn base_record(base: Base) -> Kept {
-    Kept::put(Subject::Trust, BASE, SHAPE, to_value(&base))
+    Kept::put(Subject::Trust, BASE, SHAPE, to_value(&base)).from_the_reserve()
 }
 
 /// Everything the journal keeps about signers.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    replaced: Option<Base>,
+    kept: Option<Base>,
     links: BTreeMap<TrustVersion, Link>,
 }
 
@@ -96,7 +98,7 @@ impl Chain {
             let value = kept.value.clone();
             if key == BASE {
                 let base = serde_json::from_value(value).map_err(|e| malformed(e.to_string()))?;
-                chain.replaced = Some(base);
+                chain.kept = Some(base);
             } else {
                 let version = key.parse().map(TrustVersion);
                 let version = version.map_err(|_| malformed("it is no version".to_owned()))?;
@@ -109,16 +111,21 @@ impl Chain {
 
     /// The trust file the chain stands on, as far as the journal knows one.
     pub(super) fn base(&self) -> Option<Base> {
-        self.replaced.or_else(|| {
+        self.kept.or_else(|| {
             let (version, link) = self.links.first_key_value()?;
             Some(Base { version: TrustVersion(version.0.saturating_sub(1)), head: link.base })
         })
     }
 
+    /// Whether the journal says so itself; before that was a rule, only its rotations did.
+    pub(super) fn keeps_base(&self) -> bool {
+        self.kept.is_some()
+    }
+
     /// The newest version there was.
     pub(super) fn newest(&self) -> Option<TrustVersion> {
         let linked = self.links.last_key_value().map(|(version, _)| *version);
-        linked.max(self.replaced.map(|base| base.version))
+        linked.max(self.kept.map(|base| base.version))
     }
 
     /// The rotations that follow this trust file.

@@ -30,16 +30,18 @@ pub enum AuthorityError {
         /// The text the mistakes point into.
         sources: Sources,
     },
-    /// The trust file is not the one the rotations in the journal follow, nor a newer one.
+    /// The trust file is not the one this host started with, nor a newer one.
     #[error(
-        "{path} has version {file} and differs from the trust file this host's rotations follow; they are at \
-         version {newest}"
+        "{path} has version {file} and is not the trust file this host started with, which had version {first}; \
+         its signers are at version {newest} by now, and an older list would trust keys that were removed"
     )]
     NotHigher {
         /// The file.
         path: String,
         /// Its version.
         file: TrustVersion,
+        /// The version of the file this host started with.
+        first: TrustVersion,
         /// The newest version there was.
         newest: TrustVersion,
     },

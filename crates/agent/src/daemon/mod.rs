@@ -200,7 +200,7 @@ impl Agent {
         progress: broadcast::Sender<Progress>,
     ) -> Result<Self, DaemonError> {
         let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
-        let court = Court::open(&config, &state, &node, &journal).await?;
+        let court = Court::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
         let hands = Hands {

@@ -12,8 +12,10 @@ use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{HostBinding, PendingItem};
 use tokio::sync::{Mutex, RwLock};
 
+use crate::ambient::Ambient;
 use crate::authority::{Authority, AuthorityError};
 use crate::config::AgentConfig;
+use crate::effective_clock;
 use crate::host_key::{HostKey, HostKeyError};
 use crate::journal::{AppendError, JournalHandle};
 use crate::policy::Policy;
@@ -60,6 +62,7 @@ impl Court {
         state: &StateDir,
         node: &NodeName,
         journal: &JournalHandle,
+        ambient: &dyn Ambient,
     ) -> Result<Self, CourtError> {
         let key = HostKey::load_or_create(state.path())?;
         let id: HostId = match &config.host_id {
@@ -72,6 +75,10 @@ impl Court {
         let authority = loaded.await??;
         for record in authority.owed() {
             journal.append(record.clone()).await?;
+        }
+        let reading = effective_clock::read(ambient, journal).await?;
+        if let Some(record) = authority.undone_mark(&reading) {
+            journal.append(record).await?;
         }
         Ok(Self {
             authority: Arc::new(RwLock::new(authority)),

@@ -50,6 +50,7 @@ pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
 pub use redact::MASK;
 pub use simulated_disk::{Fault, SimulatedDisk};
+pub(crate) use space::is_full;
 pub use state::State;
 
 use line::Envelope;
@@ -92,7 +93,7 @@ pub struct Limits {
     /// The longest line but for snapshots. An approval with eight signatures stays under 128 KiB.
     pub line_bytes: usize,
     /// Space given back when the disk is full. 1,000 operations in flight need two records each
-    /// to be closed, and those are under 2 KiB.
+    /// to be closed, and those are under 2 KiB; a recovery of the signers is under 128 KiB.
     pub reserve_bytes: u64,
 }
 
@@ -146,10 +147,12 @@ impl<D: Disk> Journal<D> {
             let prepared = self.prepare_batch(now);
             prepared.map_err(|failure| AppendError::Failed(self.poison(failure)))?;
         }
-        if self.space.is_low() && record.begins_something() {
+        let (bytes, limit) = (line.fields.len(), self.limits.line_bytes);
+        let is_spared = record.begins_something()
+            || record.is_from_reserve() && !self.space.has_room_for(self.staged.len() + bytes);
+        if self.space.is_low() && is_spared {
             return Err(AppendError::Full { place: self.disk.place() });
         }
-        let (bytes, limit) = (line.fields.len(), self.limits.line_bytes);
         if bytes > limit {
             return Err(AppendError::TooLong { bytes, limit });
         }
@@ -248,7 +251,7 @@ impl<D: Disk> Journal<D> {
                 self.drop_oldest_segments()
             }
             // Rotation can wait until there is space; closing operations cannot.
-            Err(failure) if failure.doing == WRITE_SNAPSHOT && space::is_full(&failure.source) => {
+            Err(failure) if failure.doing == WRITE_SNAPSHOT && is_full(&failure.source) => {
                 self.rotate_at = self.length + self.limits.segment_bytes;
                 Ok(())
             }

@@ -70,8 +70,18 @@ impl Record {
                 | OpEvent::Unknown { .. }
                 | OpEvent::Resolved { .. } => false,
             },
-            Self::Kept(_) => true,
+            Self::Kept(kept) => !kept.from_reserve,
             Self::Note(_) => false,
+        }
+    }
+}
+
+impl Record {
+    /// Whether it is written on a nearly full disk although it ends nothing.
+    pub(super) fn is_from_reserve(&self) -> bool {
+        match self {
+            Self::Kept(kept) => kept.from_reserve,
+            Self::Op(_) | Self::Note(_) => false,
         }
     }
 }
@@ -141,18 +151,27 @@ pub struct Kept {
     pub value: Option<Versioned>,
     /// The mark of time from this record on: a signed clock change, durable with what was signed.
     pub mark: Option<UnixSeconds>,
+    /// Whether it is written on a nearly full disk too, out of the reserve. No line tells it.
+    from_reserve: bool,
 }
 
 impl Kept {
     /// Keeps a value; secrets are masked.
     pub fn put(subject: Subject, key: impl Into<String>, version: u32, value: Value) -> Self {
         let value = Some(Versioned { v: version, value: redact::redacted_value(value) });
-        Self { subject, key: key.into(), value, mark: None }
+        Self { subject, key: key.into(), value, mark: None, from_reserve: false }
     }
 
     /// Removes a key.
     pub fn remove(subject: Subject, key: impl Into<String>) -> Self {
-        Self { subject, key: key.into(), value: None, mark: None }
+        Self { subject, key: key.into(), value: None, mark: None, from_reserve: false }
+    }
+
+    /// Writes it on a nearly full disk too. For the few records that take power away from somebody: a recovery of
+    /// the signers, a freeze. Nobody may be able to make many of them.
+    #[must_use]
+    pub fn from_the_reserve(self) -> Self {
+        Self { from_reserve: true, ..self }
     }
 
     /// Sets the mark of time with it. Only a signed clock change may.
@@ -240,7 +259,7 @@ impl Line {
 fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
     match record {
         Record::Op(entry) => to_json(out, &WrittenOp(entry), "op"),
-        Record::Kept(Kept { subject, key, value, mark }) => {
+        Record::Kept(Kept { subject, key, value, mark, from_reserve: _ }) => {
             let (v, value) = match value {
                 Some(Versioned { v, value }) => (Some(*v), Some(value.clone())),
                 None => (None, None),
@@ -277,7 +296,7 @@ pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
             };
             let KeptLine { key, v, value, mark } = json(fields)?;
             let value = v.map(|v| Versioned { v, value: value.unwrap_or_default() });
-            Record::Kept(Kept { subject, key, value, mark })
+            Record::Kept(Kept { subject, key, value, mark, from_reserve: false })
         }
     };
     Ok(Body::Record(record))

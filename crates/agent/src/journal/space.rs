@@ -1,7 +1,8 @@
 //! The space reserve: a file that is given back when the disk is full.
 //!
 //! While the disk is nearly full the journal begins nothing new; the reserve lets it close what is
-//! in flight. It must never be given back for a record that begins something.
+//! in flight, and take what stops somebody: a recovery of the signers, a freeze. It must never be given
+//! back for a record that begins something.
 
 use std::io;
 
@@ -18,17 +19,29 @@ pub(super) struct Space {
     /// The process before left a reserve, whose length nobody has looked at.
     found: bool,
     low: bool,
+    /// What was free at the last look.
+    free_bytes: u64,
 }
+
+/// Room for the blocks around a line, where it is not taken out of the reserve.
+const MARGIN_BYTES: u64 = 64 << 10;
 
 impl Space {
     /// Knows nothing until it has looked.
     pub(super) fn unknown(reserve_bytes: u64, found: bool) -> Self {
-        Self { reserve_bytes, held: false, found, low: true }
+        Self { reserve_bytes, held: false, found, low: true, free_bytes: 0 }
     }
 
     /// Whether nothing new may be begun.
     pub(super) fn is_low(&self) -> bool {
         self.low
+    }
+
+    /// Whether a line that must be written on a nearly full disk too finds room for certain. Without that it is
+    /// better refused: a write that fails ends the process.
+    pub(super) fn has_room_for(&self, line_bytes: usize) -> bool {
+        let needed = MARGIN_BYTES.saturating_add(line_bytes as u64);
+        self.held || self.found || self.free_bytes >= needed
     }
 
     /// Measures the space, and takes the reserve (again) when there is plenty.
@@ -43,7 +56,7 @@ impl Space {
             }
             free = disk.free_bytes()?;
         }
-        self.low = !self.held || free < self.reserve_bytes;
+        (self.low, self.free_bytes) = (!self.held || free < self.reserve_bytes, free);
         Ok(())
     }
 
@@ -60,6 +73,6 @@ impl Space {
 }
 
 /// Whether there is no space, by the disk's or by a quota's word.
-pub(super) fn is_full(error: &io::Error) -> bool {
+pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -34,10 +34,10 @@ impl State {
     pub fn apply(&mut self, record: Record) -> Result<(), ReplayError> {
         match record {
             Record::Op(entry) => self.apply_op(entry)?,
-            Record::Kept(Kept { subject, key, value: Some(value), mark: _ }) => {
+            Record::Kept(Kept { subject, key, value: Some(value), .. }) => {
                 self.kept.entry(subject).or_default().insert(key, value);
             }
-            Record::Kept(Kept { subject, key, value: None, mark: _ }) => {
+            Record::Kept(Kept { subject, key, value: None, .. }) => {
                 if let Some(values) = self.kept.get_mut(&subject) {
                     values.remove(&key);
                 }

@@ -3,7 +3,11 @@
 use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
-use evenkeel_agent::journal::{AppendError, Journal, Limits, ReadOnlyDirectory, RealDisk, verify};
+use evenkeel_agent::freeze::{self, Freezing, Frozen};
+use evenkeel_agent::journal::{
+    AppendError, Journal, Kept, Limits, ReadOnlyDirectory, RealDisk, Record, Subject, verify,
+};
+use evenkeel_agent::state_dir::StateDir;
 
 use super::support::{note, now, stamp, started, succeeded, task_running};
 
@@ -66,6 +70,20 @@ fn j13_j15_on_a_full_disk_what_is_in_flight_is_closed_and_nothing_is_begun() {
     assert!(matches!(refused, AppendError::Full { .. }) && !refused.is_fatal());
     assert!(refused.to_string().contains(&path.display().to_string()), "it names the directory");
     println!("a new one is refused: {refused}");
+    // What takes power away from somebody is heard all the same: a recovery of the signers, and a freeze.
+    let envelope = "A".repeat(64 << 10);
+    let recovery = Kept::put(Subject::Trust, "258", 1, serde_json::json!({ "envelope": envelope }));
+    let refused = journal.append(Record::Kept(recovery.clone()), now()).unwrap_err();
+    assert!(matches!(refused, AppendError::Full { .. }), "a planned rotation begins something");
+    journal.append(Record::Kept(recovery.from_the_reserve()), now()).unwrap();
+    println!("a recovery is taken");
+    let state = StateDir::new(root.clone());
+    fill(&root);
+    let frozen = Frozen { at: now().to_string(), by: "root".to_owned(), reason: "x".repeat(1_024) };
+    assert_eq!(freeze::freeze(&state, &frozen).unwrap(), Freezing::Done);
+    assert!(state.is_frozen());
+    println!("a freeze is taken; why: {:?}", freeze::frozen_by(&state).map(|_| "kept"));
+    std::fs::remove_file(state.freeze_file()).unwrap();
     drop(journal);
     let mut journal = open(&path);
     assert!(matches!(

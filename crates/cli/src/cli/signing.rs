@@ -117,7 +117,8 @@ pub(crate) struct Rotate {
     /// What FIDO keys that are added must ask of their holder: presence or verification
     #[arg(long, value_name = "POLICY", default_value = "presence")]
     pub(crate) sk: SkPolicy,
-    /// Set the host's mark of time, seen as FROM, to TO, both as 2026-01-01T00:00:00Z
+    /// Set the host's mark of time, seen as FROM, to TO, both as 2026-01-01T00:00:00Z; only a recovery may, and
+    /// only to about what the host's clock says
     #[arg(long, num_args = 2, value_names = ["FROM", "TO"], value_parser = moment)]
     pub(crate) set_clock: Vec<UnixSeconds>,
     /// The authorising key: a private key file, that of a FIDO key, or a `.pub` file for ssh-agent

@@ -75,7 +75,7 @@ async fn start(
     ambient: Arc<dyn Ambient>,
 ) -> Result<Engine, Failure> {
     let node = connection.client.node();
-    let court = Court::open(&connection.config, state, node, &journal).await?;
+    let court = Court::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
     let frozen = state.clone();
     let hands = Hands {
         client: connection.client.clone(),

@@ -6,10 +6,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sources};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::{self, Reading, Wall};
 use evenkeel_core::sign::{
-    AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Rotation, STATEMENT_LIFE_MAX_S, Trust,
-    rotate, trust_file,
+    AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Lineage, Rotation,
+    STATEMENT_LIFE_MAX_S, Trust, trust_file,
 };
 
 use super::file;
@@ -23,17 +23,18 @@ pub(crate) fn load(path: &Utf8Path, rotations: &[Utf8PathBuf]) -> Result<Trust, 
     let mut sources = Sources::default();
     let id = sources.add(path.as_str(), text);
     let source = sources.get(id).expect("it was added just above");
-    let mut trust = trust_file::load(source).map_err(|errors| mistakes(&errors, &sources))?;
+    let first = trust_file::load(source).map_err(|errors| mistakes(&errors, &sources))?;
+    let mut lineage = Lineage::new(first);
     for rotation in rotations {
-        trust = follow(&trust, &file::read(rotation, ENVELOPE_BYTES_MAX)?)
+        lineage = follow(&lineage, &file::read(rotation, ENVELOPE_BYTES_MAX)?)
             .map_err(|refusal| refused(&refusal).in_file(rotation))?;
     }
-    Ok(trust)
+    Ok(lineage.current().clone())
 }
 
 /// One rotation that a host took, judged at the moment its window opened: when it was taken is in the
 /// host's journal and not here.
-fn follow(trust: &Trust, bytes: &[u8]) -> Result<Trust, Refusal> {
+fn follow(lineage: &Lineage, bytes: &[u8]) -> Result<Lineage, Refusal> {
     let envelope = Envelope::parse(bytes)?;
     let rotation = match AnyStatement::parse(envelope.payload())? {
         AnyStatement::Rotation(rotation) => rotation,
@@ -43,19 +44,20 @@ fn follow(trust: &Trust, bytes: &[u8]) -> Result<Trust, Refusal> {
         }
     };
     let reading = reading(&rotation, rotation.window.not_before());
-    let host = &rotation.host;
-    let life = STATEMENT_LIFE_MAX_S;
-    Ok(rotate(&envelope, rotation.authority, trust, host, &reading, life)?.trust)
+    let (host, life) = (&rotation.host, STATEMENT_LIFE_MAX_S);
+    let (_, next) = lineage.replay(&envelope, rotation.authority, host, &reading, life)?;
+    Ok(next)
 }
 
-/// The clock of a host that takes a rotation now. A clock change is made for a host whose time is wrong:
-/// there it is the mark that the change names.
+/// The clock of a host that takes a rotation now, if its clock is right. A clock change is made for a host whose
+/// time is wrong: there the mark is the one that the change names.
 pub(crate) fn reading(rotation: &Rotation, now: UnixSeconds) -> Reading {
-    let now = match rotation.clock {
-        ClockChange::Keep => now,
-        ClockChange::Set { from, to: _ } => from,
-    };
-    Reading { now, mark: now, doubt: None }
+    match rotation.clock {
+        ClockChange::Keep => Reading { now, mark: now, doubt: None },
+        ClockChange::Set { from, to: _ } => {
+            clock::read(Some(from), Wall { at: now, synchronised: false })
+        }
+    }
 }
 
 /// Tells every mistake in a trust file.

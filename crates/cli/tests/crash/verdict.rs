@@ -2,6 +2,7 @@
 //!
 //! It knows nothing of the engine: it asks the node, the journal's files and the verbs.
 
+use evenkeel_core::sign::PLANNED_LINKS_MAX;
 use evenkeel_sim::Record;
 use serde_json::Value;
 
@@ -152,7 +153,7 @@ fn judge_signers(host: &mut Host, act: Act, struck: &Struck) -> Option<&'static 
 
 /// The new signer can sign, once.
 fn expect_new_signer(host: &mut Host, agent: &Agent, act: Act) {
-    sign(host, "bob", "by-bob.json", 2);
+    sign(host, "bob", "by-bob.json", new_version(act));
     let told = host.deliver(agent, "by-bob.json", &crate::hook::Hook::None);
     expect(host, told.field("result") == "succeeded", || format!("bob cannot sign: {told:?}"));
     host.come_to_rest();
@@ -180,8 +181,15 @@ fn signed_ops(records: &[Value]) -> Vec<String> {
     ops
 }
 
+/// The version of the new signers. A recovery leaves room for every planned change there can be.
+fn new_version(act: Act) -> u64 {
+    let first = 1;
+    if act == Act::Recovery { first + PLANNED_LINKS_MAX as u64 + 1 } else { first + 1 }
+}
+
 fn rotations(records: &[Value]) -> usize {
-    records.iter().filter(|record| record["type"] == "trust" && record["key"] == "2").count()
+    let is_change = |record: &&Value| record["type"] == "trust" && record["key"] != "base";
+    records.iter().filter(is_change).count()
 }
 
 /// How often the act itself arrived.

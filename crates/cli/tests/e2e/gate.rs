@@ -76,6 +76,31 @@ fn g27_with_an_invalid_trust_file_nothing_starts() {
     assert_eq!(writes(&node), Vec::<String>::new());
 }
 
+/// Root's file of version 5 is replaced by one of version 1 with the same keys: no rotation is in the journal.
+#[test]
+fn x07_an_older_trust_file_stops_the_start_and_says_what_to_do() {
+    let node = kept(4);
+    unwanted(&node);
+    with_trust(&node, "");
+    let operator = Operator::without_pin();
+    operator.trust("ed25519");
+    let one = operator.desk.read("trust.toml");
+    let five = one.replace("version = 1", "version = 5");
+    assert_ne!(one, five);
+    node.desk.write("trust.toml", &five);
+    node.desk.run("apply", &["-c", "agent.toml", "-y"]).ends_with(6);
+    node.desk.write("trust.toml", &one);
+    for (verb, more) in [("run", &PLACE[..]), ("apply", &["-c", "agent.toml", "-y"])] {
+        let run = node.desk.run(verb, more).ends_with(3);
+        for word in ["trust.toml has version 1", "which had version 5", "hint: ", "above 5"] {
+            assert!(run.stderr.contains(word), "{verb} does not say {word:?}: {}", run.stderr);
+        }
+    }
+    node.desk.write("trust.toml", &five);
+    node.desk.run("apply", &["-c", "agent.toml", "-y"]).ends_with(6);
+    assert_eq!(writes(&node), Vec::<String>::new());
+}
+
 /// Every secret there is in a full run: tokens, and the private halves of all keys as text and as bytes.
 fn secrets(keys: &[&Path]) -> Vec<Vec<u8>> {
     let mut secrets: Vec<Vec<u8>> =

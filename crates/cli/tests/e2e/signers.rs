@@ -227,18 +227,32 @@ fn t18_recovery_takes_a_host_back_with_a_key_that_never_leaves_its_safe() {
 fn t10_a_clock_change_is_made_for_the_mark_the_host_reports() {
     let operator = Operator::new();
     operator.trust("ed25519");
-    let set = ["--set-clock", "2046-01-01T00:00:00Z", "2026-01-01T00:00:00Z"];
+    let now = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second()).unwrap();
+    let now = now.to_string();
+    let set = ["--set-clock", "2046-01-01T00:00:00Z", &now];
     let rest = ["--key", "vault", "--out", "r.json", "-y"];
     let told = operator.run(&with(&RECOVER, &[&set[..], &rest].concat())).ends_with(0);
-    assert!(
-        told.stderr.contains("2046-01-01T00:00:00Z -> 2026-01-01T00:00:00Z"),
-        "{}",
-        told.stderr
-    );
+    let change = format!("2046-01-01T00:00:00Z -> {now}");
+    assert!(told.stderr.contains(&change), "{}", told.stderr);
     operator.run(&["verify", "r.json", "--trust", "trust.toml"]).ends_with(0);
     assert_eq!(names(&operator, &["r.json"]), ["alice", "vault"]);
     let bad = ["--set-clock", "2046-01-01", "2026-01-01T00:00:00Z"];
     operator.run(&with(&RECOVER, &[&bad[..], &rest].concat())).ends_with(64);
+}
+
+#[test]
+fn x05_a_clock_change_is_signed_by_a_recovery_key_and_for_about_now() {
+    let operator = Operator::new();
+    operator.trust("ed25519");
+    let far = ["--set-clock", "2046-01-01T00:00:00Z", "2036-01-01T00:00:00Z"];
+    let rest = ["--key", "vault", "--out", "r.json", "-y"];
+    let told = operator.run(&with(&RECOVER, &[&far[..], &rest].concat()));
+    assert_ne!(told.code, 0);
+    assert!(told.stderr.contains("set the clock right first"), "{}", told.stderr);
+    let rest = ["--key", "alice", "--out", "r.json", "-y"];
+    let told = operator.run(&with(&ROTATE, &[&far[..], &rest].concat())).ends_with(4);
+    assert!(told.stderr.contains("only a recovery key sets the mark of time"), "{}", told.stderr);
+    assert!(!operator.has("r.json"));
 }
 
 #[test]

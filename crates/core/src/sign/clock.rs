@@ -8,7 +8,7 @@
 //!
 //! The agent reads its clock, asks here, and makes the mark durable with its next record. In doubt
 //! nothing destructive runs, and the mark does not move, so that a wrong clock cannot poison it. A mark
-//! that is wrong all the same is set by a signed rotation (see `rotation`), which also voids every
+//! that is wrong all the same is set by a signed recovery (see `rotation`), which also voids every
 //! statement that is outstanding: nonces forgotten under the wrong mark cannot come back.
 
 use crate::operation::UnixSeconds;
@@ -41,13 +41,23 @@ pub struct Reading {
     pub doubt: Option<Doubt>,
 }
 
+impl Reading {
+    /// What the host's clock says; without a doubt it is not further behind than that allows.
+    pub fn wall(&self) -> UnixSeconds {
+        match self.doubt {
+            Some(Doubt::Behind { by_s }) => self.mark.minus(by_s),
+            Some(Doubt::Ahead { .. }) | None => self.now,
+        }
+    }
+}
+
 /// Why the time is not to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Doubt {
     /// It fell back.
     #[error(
         "the clock is {by_s} s behind the latest time this host has seen; set the clock, or sign a \
-         clock change if that time was wrong"
+         recovery with a clock change if that time was wrong"
     )]
     Behind {
         /// By how much.

@@ -22,6 +22,7 @@ mod envelope;
 mod hash;
 mod json;
 mod key;
+mod lineage;
 mod nonce;
 mod params;
 mod pending;
@@ -42,6 +43,7 @@ pub use authorise::{
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
+pub use lineage::{Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX};
 pub use nonce::{
     AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
 };

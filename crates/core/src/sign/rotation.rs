@@ -2,27 +2,30 @@
 //!
 //! ```text
 //! trust v7 ── rotate  (an operational key, and each new key) ──► trust v8
-//! trust v8 ── recover (a recovery key, and each new key) ──────► trust v9, from any state
+//! trust v8 ── recover (a recovery key, and each new key) ──────► trust v9 or higher, from any state
 //! ```
 //!
-//! A rotation names its host, its number (exactly one more), the head it follows and the whole new list
-//! of signers. Because a statement names the trust version it was made under, every rotation voids what
-//! is outstanding. A planned one cannot touch recovery keys. The agent makes the result durable and
-//! replays the same envelopes through the same function with the time they were accepted at.
+//! A rotation names its host, its number, the head it follows and the whole new list of signers. Because a
+//! statement names the trust version it was made under, every rotation voids what is outstanding. A planned
+//! one has the next number, cannot touch recovery keys and cannot set the mark of time. Which list a recovery
+//! may follow is said in `lineage`. The agent makes the result durable and replays the same envelopes with the
+//! time they were accepted at.
 
 use serde::Serialize;
 
-use super::clock::Reading;
+use super::clock::{BEHIND_MAX_S, RAISE_MAX_S, Reading};
 use super::envelope::{Envelope, verify_one};
 use super::hash::TrustHash;
 use super::json::{self, Fields, Json, Malformed};
 use super::key::PublicKey;
+use super::lineage::{Lineage, RECOVERY_AHEAD_MAX};
 use super::sshsig::{Namespace, SshSig};
 use super::statement::{
     HostBinding, STATEMENT_BYTES_MAX, Window, WrittenHost, payload, read_host, read_reason,
     read_window, to_json,
 };
-use super::trust::{Lookup, Role, Signer, SignerRecord, Trust, TrustVersion};
+use super::time;
+use super::trust::{Lookup, Role, Signer, SignerRecord, Trust, TrustVersion, Validity};
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};
 
@@ -64,7 +67,7 @@ impl Authority {
     }
 }
 
-/// What happens to the mark of time.
+/// What happens to the mark of time. Only a recovery sets it, and only to about what the host's clock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockChange {
     /// Nothing.
@@ -110,8 +113,9 @@ pub struct Rotated {
     pub rotation: Rotation,
 }
 
-/// Judges a rotation in full and gives the new trust store. `clock` is the reading at which it was
-/// accepted; a doubtful clock does not stop it, or nobody could set it right.
+/// Judges a rotation of these signers in full and gives the new trust store. `clock` is the reading at which it
+/// is handed in; a doubtful clock does not stop it, or nobody could set it right. A host asks its [`Lineage`],
+/// which also knows the lists before.
 pub fn rotate(
     envelope: &Envelope,
     authority: Authority,
@@ -120,25 +124,51 @@ pub fn rotate(
     clock: &Reading,
     life_max_s: u64,
 ) -> Result<Rotated, Refusal> {
-    let possessed = verify(envelope, authority, trust, clock.now)?;
+    let lineage = Lineage::new(trust.clone());
+    lineage.rotate(envelope, authority, host, clock, life_max_s).map(|(rotated, _)| rotated)
+}
+
+/// When a rotation is judged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Occasion {
+    /// For the first time.
+    HandedIn,
+    /// Again, out of the journal or a file.
+    AcceptedBefore,
+}
+
+/// What a rotation is judged by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grounds<'a> {
+    /// The list it follows.
+    pub(super) parent: &'a Trust,
+    /// The list it replaces.
+    pub(super) current: &'a Trust,
+    pub(super) host: &'a HostBinding,
+    pub(super) clock: &'a Reading,
+    pub(super) life_max_s: u64,
+    pub(super) occasion: Occasion,
+}
+
+pub(super) fn judge(
+    envelope: &Envelope,
+    authority: Authority,
+    grounds: &Grounds<'_>,
+) -> Result<Rotated, Refusal> {
+    let Grounds { parent, current, host, clock, life_max_s, occasion } = *grounds;
+    let possessed = verify(envelope, authority, parent, clock.now)?;
     let rotation = Rotation::parse(envelope.payload(), authority)?;
     if rotation.host != *host {
         let detail = format!("it is for the host {}", rotation.host);
         return Err(Refusal::new(ReasonCode::HostMismatch, detail));
     }
-    rotation.follows(trust)?;
+    rotation.follows(parent, current)?;
     rotation.window.judge(clock.now, life_max_s)?;
-    rotation.judge_signers(trust, &possessed, clock.now)?;
-    let mark = match rotation.clock {
-        ClockChange::Keep => None,
-        ClockChange::Set { from, to } if from == clock.mark => Some(to),
-        ClockChange::Set { .. } => {
-            let detail = "the mark of time is no longer what this clock change was made for";
-            return Err(Refusal::new(ReasonCode::Stale, detail));
-        }
-    };
+    rotation.judge_signers(parent, &possessed)?;
+    let mark = rotation.judge_clock(clock, occasion)?;
+    rotation.leaves_each_role_a_key(clock.now, occasion)?;
     let head = TrustHash::of(envelope.payload());
-    let trust = trust.followed_by(rotation.version, head, rotation.signers.clone())?;
+    let trust = current.followed_by(rotation.version, head, rotation.signers.clone())?;
     Ok(Rotated { trust, mark, rotation })
 }
 
@@ -236,25 +266,60 @@ impl Rotation {
         Err(Refusal::new(ReasonCode::Payload, "the rotation does not read back as it was made"))
     }
 
-    /// Exactly one more, after exactly this head.
-    fn follows(&self, trust: &Trust) -> Result<(), Refusal> {
+    /// A planned rotation: exactly one more, after exactly this head. A recovery: above what is in force, and not
+    /// out of reach of the list it follows.
+    fn follows(&self, parent: &Trust, current: &Trust) -> Result<(), Refusal> {
         let refuse = |detail: String| Err(Refusal::new(ReasonCode::TrustVersion, detail));
-        let (version, current) = (self.version, trust.version());
-        if Some(version) != current.next() {
-            return refuse(format!("it makes version {version}; this host is at {current}"));
+        let (version, now) = (self.version, current.version());
+        let is_next = match self.authority {
+            Authority::Planned => Some(version) == now.next(),
+            Authority::Recovery => version > now,
+        };
+        if !is_next {
+            return refuse(format!("it makes version {version}; this host is at {now}"));
         }
-        if self.previous != trust.head() {
-            return refuse("it follows another list of signers than this host has".to_owned());
+        if self.previous != parent.head() {
+            let detail = match self.authority {
+                Authority::Planned => "it follows another list of signers than this host has",
+                Authority::Recovery => {
+                    "it follows a list of signers that this host has not had since its last recovery"
+                }
+            };
+            return refuse(detail.to_owned());
+        }
+        let last = parent.version().0.saturating_add(RECOVERY_AHEAD_MAX);
+        if version.0 > last {
+            return refuse(format!("it makes version {version}; from here {last} is the highest"));
         }
         Ok(())
     }
 
-    fn judge_signers(
+    /// The mark of time from now on, if it is set.
+    fn judge_clock(
         &self,
-        trust: &Trust,
-        possessed: &[PublicKey],
-        now: UnixSeconds,
-    ) -> Result<(), Refusal> {
+        clock: &Reading,
+        occasion: Occasion,
+    ) -> Result<Option<UnixSeconds>, Refusal> {
+        let ClockChange::Set { from, to } = self.clock else {
+            return Ok(None);
+        };
+        // Before this was a rule operational keys did it too, and hosts that took it must start.
+        match (occasion, self.authority) {
+            (Occasion::HandedIn, Authority::Planned) => {
+                let detail = "only a recovery key sets the mark of time";
+                return Err(Refusal::new(ReasonCode::RoleDenied, detail));
+            }
+            (Occasion::HandedIn, Authority::Recovery) => judge_mark(to, clock.wall())?,
+            (Occasion::AcceptedBefore, Authority::Planned | Authority::Recovery) => {}
+        }
+        if from != clock.mark {
+            let detail = "the mark of time is no longer what this clock change was made for";
+            return Err(Refusal::new(ReasonCode::Stale, detail));
+        }
+        Ok(Some(to))
+    }
+
+    fn judge_signers(&self, trust: &Trust, possessed: &[PublicKey]) -> Result<(), Refusal> {
         for signer in &self.signers {
             match trust.lookup(signer.key.blob()) {
                 Lookup::Trusted(before) if before.role != signer.role => {
@@ -275,17 +340,30 @@ impl Rotation {
             let detail = format!("{} signed and is no signer", stranger.fingerprint());
             return Err(Refusal::new(ReasonCode::UnknownSigner, detail));
         }
-        for role in Role::ALL {
-            let usable = |signer: &&Signer| signer.role == role && signer.validity.holds(now);
-            if self.signers.iter().filter(usable).count() == 0 {
-                let detail = format!("no {role} key would be valid");
-                return Err(Refusal::new(ReasonCode::Payload, detail));
-            }
-        }
         match self.authority {
             Authority::Recovery => Ok(()),
             Authority::Planned => self.leaves_recovery_alone(trust),
         }
+    }
+
+    /// A key of each role is valid by the time that counts afterwards.
+    fn leaves_each_role_a_key(&self, now: UnixSeconds, occasion: Occasion) -> Result<(), Refusal> {
+        let after = match self.clock {
+            ClockChange::Keep => now,
+            ClockChange::Set { from: _, to } => to,
+        };
+        let holds = |validity: Validity| match occasion {
+            Occasion::HandedIn => validity.holds(after),
+            // It was once judged by the time before.
+            Occasion::AcceptedBefore => validity.holds(after) || validity.holds(now),
+        };
+        for role in Role::ALL {
+            if !self.signers.iter().any(|signer| signer.role == role && holds(signer.validity)) {
+                let detail = format!("no {role} key would be valid");
+                return Err(Refusal::new(ReasonCode::Payload, detail));
+            }
+        }
+        Ok(())
     }
 
     fn leaves_recovery_alone(&self, trust: &Trust) -> Result<(), Refusal> {
@@ -299,6 +377,22 @@ impl Rotation {
         let detail = "only a recovery key changes recovery keys";
         Err(Refusal::new(ReasonCode::RoleDenied, detail))
     }
+}
+
+/// The mark may be set to about what the host's clock says, so that no key locks out another by it: not further
+/// ahead than leaves the clock without a doubt, nor further back than it follows by itself.
+fn judge_mark(to: UnixSeconds, wall: UnixSeconds) -> Result<(), Refusal> {
+    if (wall.minus(RAISE_MAX_S)..=wall.plus(BEHIND_MAX_S)).contains(&to) {
+        return Ok(());
+    }
+    let (to, wall) = (time::print(to), time::print(wall));
+    let detail = format!(
+        "it would set the mark of time to {to}, and this host's clock says {wall}; at most {} hours before the \
+         clock and {} minutes after it are allowed: set the clock right first",
+        RAISE_MAX_S / 3_600,
+        BEHIND_MAX_S / 60
+    );
+    Err(Refusal::new(ReasonCode::Clock, detail))
 }
 
 #[derive(Serialize)]

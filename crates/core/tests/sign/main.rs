@@ -12,6 +12,7 @@ mod interop;
 mod p_binding;
 mod p_payload;
 mod support;
+mod t_lineage;
 mod t_rotation;
 mod t_time;
 mod v_keys;

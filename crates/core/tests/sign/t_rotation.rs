@@ -399,12 +399,12 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     let poisoned = NOW.plus(20 * 365 * 86_400);
     let reading = clock::read(Some(poisoned), Wall { at: NOW, synchronised: true });
     assert!(matches!(reading.doubt, Some(Doubt::Behind { .. })));
-    let mut change = following(&trust(), Authority::Planned, trust().signers().cloned().collect());
+    let mut change = following(&trust(), Authority::Recovery, trust().signers().cloned().collect());
     change.window = Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap();
     change.clock = ClockChange::Set { from: poisoned, to: NOW };
-    let envelope = signed(&change, &[&alice()]);
+    let envelope = signed(&change, &[&vault()]);
     let rotated =
-        rotate(&envelope, Authority::Planned, &trust(), &host(), &reading, STATEMENT_LIFE_MAX_S)
+        rotate(&envelope, Authority::Recovery, &trust(), &host(), &reading, STATEMENT_LIFE_MAX_S)
             .unwrap();
     assert_eq!(rotated.mark, Some(NOW));
     let after = clock::read(rotated.mark, Wall { at: NOW.plus(5), synchronised: true });
@@ -414,7 +414,7 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     // Replayed, it is refused, even if the mark should be wrong in the same way again.
     let again = rotate(
         &envelope,
-        Authority::Planned,
+        Authority::Recovery,
         &rotated.trust,
         &host(),
         &reading,
@@ -424,7 +424,7 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     // And it sets no other mark than the one it was made for.
     let other = Reading { mark: poisoned.plus(1), ..reading };
     let answer =
-        rotate(&envelope, Authority::Planned, &trust(), &host(), &other, STATEMENT_LIFE_MAX_S);
+        rotate(&envelope, Authority::Recovery, &trust(), &host(), &other, STATEMENT_LIFE_MAX_S);
     assert_eq!(answer.unwrap_err().reason, R::Stale);
 }
 

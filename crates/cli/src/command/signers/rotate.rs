@@ -10,8 +10,8 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::sign::{
-    Authority, ClockChange, Envelope, HostBinding, Lookup, Role, Rotation, STATEMENT_LIFE_MAX_S,
-    Signer, SignerName, Trust, enrol, render, rotate,
+    Authority, ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
+    STATEMENT_LIFE_MAX_S, Signer, SignerName, Trust, TrustVersion, enrol, render, rotate,
 };
 
 use super::enrol::one_line;
@@ -79,10 +79,7 @@ fn rotation(
     let known = KnownHosts::read(&arguments.hosts)?;
     let host = known.key_of(&arguments.host)?;
     let host = HostBinding { id: arguments.host.clone(), key: host.fingerprint() };
-    let version = trust
-        .version()
-        .next()
-        .ok_or_else(|| Failure::new(Exit::Failed, "the version of the trust store cannot go on"))?;
+    let version = next_version(authority, trust)?;
     let signers = changed(arguments, trust, added)?;
     // The rules of every list of signers, asked before anybody touches a key.
     Trust::genesis(version, signers.clone()).map_err(|refusal| {
@@ -97,10 +94,15 @@ fn rotation(
         let message = "nothing would change";
         return Err(Failure::new(Exit::Usage, message).hint("name changes with --add and --remove"));
     }
-    // A host judges the window by its own time: by its mark, where that is what is wrong.
-    let from = match clock {
-        ClockChange::Keep => now(),
-        ClockChange::Set { from, to: _ } => from,
+    // A host judges the window by its own time: by its mark, where that is ahead.
+    let from = match (clock, authority) {
+        (ClockChange::Keep, Authority::Planned | Authority::Recovery) => now(),
+        (ClockChange::Set { from, to: _ }, Authority::Recovery) => from.max(now()),
+        (ClockChange::Set { .. }, Authority::Planned) => {
+            let message = "only a recovery key sets the mark of time of a host";
+            let hint = "use `evenkeel signers recover --set-clock FROM TO`";
+            return Err(Failure::new(Exit::Denied, message).hint(hint));
+        }
     };
     Ok(Rotation {
         authority,
@@ -112,6 +114,18 @@ fn rotation(
         window: window(from, arguments.life_s)?,
         reason: arguments.reason.clone(),
     })
+}
+
+/// The number of the new list. A recovery leaves room for every planned rotation there can be since the list it
+/// follows, so that it wins whatever was done with a stolen key, and whichever comes first.
+fn next_version(authority: Authority, trust: &Trust) -> Result<TrustVersion, Failure> {
+    let next = match authority {
+        Authority::Planned => trust.version().next(),
+        Authority::Recovery => {
+            trust.version().0.checked_add(PLANNED_LINKS_MAX as u64 + 1).map(TrustVersion)
+        }
+    };
+    next.ok_or_else(|| Failure::new(Exit::Failed, "the version of the trust store cannot go on"))
 }
 
 /// The list after the changes, in an order a person can read; the store keeps it by key.

@@ -1,0 +1,131 @@
+//! The lists of signers a host has had since its last recovery, and which of them a rotation follows.
+//!
+//! ```text
+//! trust.toml v5 ── planned v6 ── planned v7 ── … ── planned v261     a thief with an operational key
+//!      └──────────────────── recovery v262 ──────────────────────►   whoever signs it need know v5 only
+//! ```
+//!
+//! A planned rotation follows the newest list, by exactly one. A recovery follows any list since the last
+//! recovery, under any number above the newest that is not too far away. It is judged against the list it
+//! names, whose recovery keys are those of every list here, because planned rotations cannot touch them. So
+//! nobody with an operational key can make a list that a recovery does not get past, nor be faster than it.
+//! The agent keeps one of these and replays it at each start; it must never be kept by other means.
+
+use std::sync::Arc;
+
+use super::clock::Reading;
+use super::envelope::{Envelope, verify_one};
+use super::rotation::{Authority, Grounds, Occasion, Rotated, Rotation, judge};
+use super::statement::HostBinding;
+use super::trust::{Lookup, Trust};
+use crate::operation::UnixSeconds;
+use crate::reason::Refusal;
+
+/// How many planned rotations may follow the trust file or a recovery. One a month for twenty years; a stolen
+/// key that rotates for ever must not fill the journal, and a recovery must be able to get past it.
+pub const PLANNED_LINKS_MAX: usize = 256;
+
+/// How far above the list it follows a recovery may number its own: past every planned rotation there can be,
+/// and never so far that no number is left.
+pub const RECOVERY_AHEAD_MAX: u64 = 1_024;
+
+/// The signers now, and every list before them since the last recovery.
+#[derive(Debug, Clone)]
+pub struct Lineage {
+    /// The oldest first; the first is the trust file's or a recovery's.
+    earlier: Vec<Arc<Trust>>,
+    current: Arc<Trust>,
+}
+
+impl Lineage {
+    /// It begins with the trust file.
+    pub fn new(first: Trust) -> Self {
+        Self { earlier: Vec::new(), current: Arc::new(first) }
+    }
+
+    /// The signers now.
+    pub fn current(&self) -> &Trust {
+        &self.current
+    }
+
+    /// How many planned rotations there were since the trust file or the last recovery.
+    pub fn planned_links(&self) -> usize {
+        self.earlier.len()
+    }
+
+    /// Judges a rotation that is handed in now; gives the lists that follow with it.
+    pub fn rotate(
+        &self,
+        envelope: &Envelope,
+        authority: Authority,
+        host: &HostBinding,
+        clock: &Reading,
+        life_max_s: u64,
+    ) -> Result<(Rotated, Self), Refusal> {
+        self.follow(envelope, authority, host, clock, (life_max_s, Occasion::HandedIn))
+    }
+
+    /// Judges a rotation again that was accepted at this reading of the clock. What it did to the mark of time
+    /// was judged then, by the rules and by the clock there were.
+    pub fn replay(
+        &self,
+        envelope: &Envelope,
+        authority: Authority,
+        host: &HostBinding,
+        clock: &Reading,
+        life_max_s: u64,
+    ) -> Result<(Rotated, Self), Refusal> {
+        self.follow(envelope, authority, host, clock, (life_max_s, Occasion::AcceptedBefore))
+    }
+
+    fn follow(
+        &self,
+        envelope: &Envelope,
+        authority: Authority,
+        host: &HostBinding,
+        clock: &Reading,
+        (life_max_s, occasion): (u64, Occasion),
+    ) -> Result<(Rotated, Self), Refusal> {
+        let current = self.current();
+        let parent = match authority {
+            Authority::Planned => current,
+            Authority::Recovery => self.parent_of(envelope, clock.now),
+        };
+        let grounds = Grounds { parent, current, host, clock, life_max_s, occasion };
+        let rotated = judge(envelope, authority, &grounds)?;
+        let earlier = match authority {
+            Authority::Planned => {
+                let mut earlier = self.earlier.clone();
+                earlier.push(Arc::clone(&self.current));
+                earlier
+            }
+            // What a recovery replaced is no ground for another one.
+            Authority::Recovery => Vec::new(),
+        };
+        let lineage = Self { earlier, current: Arc::new(rotated.trust.clone()) };
+        Ok((rotated, lineage))
+    }
+
+    /// The list a recovery follows; the newest, if it names none of these. Its bytes are read only if a recovery
+    /// key of this host signed them.
+    fn parent_of(&self, envelope: &Envelope, now: UnixSeconds) -> &Trust {
+        let current = self.current();
+        let is_recovery = |blob: &[u8]| match current.lookup(blob) {
+            Lookup::Trusted(by) => by.role == Authority::Recovery.role(),
+            Lookup::Retired { .. } | Lookup::Unknown { .. } => false,
+        };
+        let (namespace, payload) = (Authority::Recovery.namespace(), envelope.payload());
+        let is_vouched_for = envelope.signatures().iter().any(|signature| {
+            is_recovery(signature.key_blob())
+                && verify_one(signature, namespace, payload, current, now).is_ok()
+        });
+        if !is_vouched_for {
+            return current;
+        }
+        let Ok(rotation) = Rotation::parse(payload, Authority::Recovery) else {
+            return current;
+        };
+        let named = self.earlier.iter().find(|trust| trust.head() == rotation.previous);
+        named.map_or(current, Arc::as_ref)
+    }
+}

@@ -1,0 +1,195 @@
+//! What is judged in the lane is what counts: an item that is gone by then, another volume in the slot, and the locks
+//! that keep everybody else out until the decision is on disk.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_agent::engine::{End, Engine, Submitted};
+use evenkeel_agent::journal::{ExactBytes, Files as _, Kept, Record, Subject};
+use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::{PendingId, PendingItem};
+use evenkeel_harness::Rig;
+use evenkeel_sim::Event;
+
+use crate::support::*;
+
+/// The approval lies in its lane, the judge is busy, and meanwhile somebody ends the item.
+async fn ended_while_the_judge_is_busy(
+    rig: &Rig,
+    wait: Duration,
+    ends: impl AsyncFnOnce(&mut Engine, PendingId),
+) -> End {
+    let absent = desired(ABSENT);
+    live(rig, async |engine| {
+        pass(engine, &absent).await?;
+        let (id, item) =
+            engine.pending().await?.into_iter().map(|(id, (item, _))| (id, item)).next().unwrap();
+        tokio::time::sleep(wait).await;
+        let approval = anna().approve(&item, 7, now(rig));
+        let judge = Arc::clone(&rig.court.as_ref().unwrap().docket).lock_owned().await;
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        assert!(matches!(accepted, Submitted::Accepted(_)), "{accepted:?}");
+        ends(engine, id).await;
+        assert!(engine.pending().await?.is_empty(), "the item is gone");
+        drop(judge);
+        Ok(ended(engine, accepted).await.end)
+    })
+    .await
+}
+
+fn assert_not_pending(rig: &Rig, end: &End) {
+    assert_eq!(end.reason(), Some(ReasonCode::NotPending), "{end:?}");
+    assert_eq!(writes(rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn g26_an_item_that_expires_before_its_approval_is_judged_is_not_executed() {
+    let mut rig = rig().await;
+    rig.court.as_mut().unwrap().policy.pending_days = 1;
+    // Signed half an hour before the item's day is over, judged after it.
+    let end = ended_while_the_judge_is_busy(
+        &rig,
+        Duration::from_mins(23 * 60 + 30),
+        async |engine, _| {
+            tokio::time::sleep(Duration::from_mins(31)).await;
+            pass(engine, &desired(ABSENT)).await.unwrap();
+            // The pass raised it anew, which is another item: nobody signed that one.
+            let again: Vec<PendingId> = engine.pending().await.unwrap().into_keys().collect();
+            let gone = again.into_iter().map(|id| Kept::remove(Subject::Pending, id.to_string()));
+            let gone: Vec<Record> = gone.map(Record::Kept).collect();
+            engine.keep_due(move |_| gone).await.unwrap();
+        },
+    );
+    assert_not_pending(&rig, &end.await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn g26_an_item_that_is_taken_back_before_its_approval_is_judged_is_not_executed() {
+    let rig = rig().await;
+    let end = ended_while_the_judge_is_busy(&rig, Duration::ZERO, async |engine, id| {
+        let gone = Record::Kept(Kept::remove(Subject::Pending, id.to_string()));
+        engine.keep_due(move |_| vec![gone]).await.unwrap();
+    });
+    assert_not_pending(&rig, &end.await);
+    // And it is not executed later: whoever wants it raises it and has it signed again.
+    afterwards(&rig, &desired("")).await;
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
+/// Whether the journal says on disk that a signed act on this guest began.
+fn is_begun(rig: &Rig, guest: &str) -> bool {
+    let guest = format!("\"guest\":\"{guest}\"");
+    let bytes = rig.disk.read("journal-000001.jsonl").unwrap();
+    let text = String::from_utf8_lossy(&bytes);
+    text.lines().any(|line| line.contains(&guest) && line.contains("\"kind\":\"destroy\""))
+}
+
+/// Looks directly after the `started` record has reached the disk and before the lane goes on: the lane still holds
+/// the judge's lock and the signers. Freed before, a second act fits into the same budget, and a rotation that was
+/// answered first does not stop the act.
+#[tokio::test(start_paused = true)]
+async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() {
+    let rig = rig().await;
+    let court = rig.court.clone().unwrap();
+    let absent = desired(ABSENT);
+    let mut looked = false;
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let mut acts = pin!(ended(engine, accepted));
+        let end = std::future::poll_fn(|context| {
+            if !looked && is_begun(&rig, "lxc/100") {
+                looked = true;
+                assert!(court.docket.try_lock().is_err(), "the budget's lock is free already");
+                assert!(court.authority.try_write().is_err(), "the signers' lock is free already");
+            }
+            acts.as_mut().poll(context)
+        });
+        assert_eq!(end.await.end, End::Succeeded { warning: None });
+        Ok(())
+    })
+    .await;
+    assert!(looked, "the decision reached the disk between two polls");
+    assert!(court.docket.try_lock().is_ok() && court.authority.try_write().is_ok());
+}
+
+/// A container with a detached volume, and the item that asks for its removal.
+async fn asked(rig: &Rig, engine: &mut Engine) -> (PendingId, PendingItem) {
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    let slot = BTreeMap::from([("slot".to_owned(), "unused0".to_owned())]);
+    let id = engine.request(ActionKind::DeleteVolume, guest, slot).await.unwrap().unwrap();
+    let item = engine.pending().await.unwrap().remove(&id).unwrap().0;
+    rig.node.with(evenkeel_sim::Simulator::clear_records);
+    (id, item)
+}
+
+async fn with_a_detached_volume() -> Rig {
+    let rig = rig().await;
+    let guest = "lxc/100".parse().unwrap();
+    rig.node.with(|sim| sim.happen(Event::Power { guest, running: false }));
+    foreign(&rig, "PUT", "lxc/100/config", &[("delete", "mp0")]).await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn p21_a_slot_that_holds_another_volume_than_was_signed_away_is_left_alone() {
+    let rig = with_a_detached_volume().await;
+    live(&rig, async |engine| {
+        let (_, item) = asked(&rig, engine).await;
+        let approval = anna().approve(&item, 7, now(&rig));
+        let guest = "lxc/100".parse().unwrap();
+        let other = item.params["volume"].replace("disk-", "disk-9");
+        let set = [("unused0".to_owned(), Some(other))].into();
+        rig.node.with(|sim| sim.happen(Event::Edit { guest, set }));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let end = ended(engine, accepted).await.end;
+        assert_eq!(end.reason(), Some(ReasonCode::Stale), "{end:?}");
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
+/// The same where the digest does not tell: the volume is compared for itself.
+#[tokio::test(start_paused = true)]
+async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
+    let rig = with_a_detached_volume().await;
+    let seal = Arc::clone(&rig.court.as_ref().unwrap().seal);
+    live(&rig, async |engine| {
+        let (id, item) = asked(&rig, engine).await;
+        let mut other = item.clone();
+        let volume = item.params["volume"].replace("disk-", "disk-9");
+        assert_ne!(volume, item.params["volume"]);
+        other.params.insert("volume".to_owned(), volume);
+        let bytes = other.to_bytes().unwrap();
+        let (other_id, envelope) = (PendingItem::id(&bytes), seal(&other).unwrap());
+        engine
+            .keep_due(move |state| {
+                let kept = state.kept(Subject::Pending).find(|(key, _)| *key == id.to_string());
+                let mut value = kept.unwrap().1.value.clone();
+                value["envelope"] =
+                    serde_json::to_value(ExactBytes(envelope.into_bytes())).unwrap();
+                let put = Kept::put(Subject::Pending, other_id.to_string(), 1, value);
+                vec![Record::Kept(put)]
+            })
+            .await?;
+        let approval = anna().approve(&other, 7, now(&rig));
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        let end = ended(engine, accepted).await.end;
+        assert_eq!(end.reason(), Some(ReasonCode::Stale), "{end:?}");
+        assert!(end.words().contains("does not hold the volume"), "{end:?}");
+        // What was really asked for is done.
+        let approval = anna().approve(&item, 8, now(&rig));
+        assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        assert_eq!(ended(engine, accepted).await.end, End::Succeeded { warning: None });
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, "lxc/100"), ["PUT config"]);
+}
