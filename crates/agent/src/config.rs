@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
+use evenkeel_core::secret::{MASK, masked_text};
 use serde::Deserialize;
 
 use crate::policy::Policy;
@@ -244,9 +245,20 @@ impl AgentConfig {
         let text = fs_err::read_to_string(path).map_err(ConfigError::Unreadable)?;
         toml::from_str(&text).map_err(|error| ConfigError::Malformed {
             path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
+            message: without_tokens(&error.to_string()),
         })
     }
+}
+
+/// The parser shows the line it stumbles over, and somebody may have written the token itself there.
+fn without_tokens(message: &str) -> String {
+    let shown = |line: &str| match line.split_once('=') {
+        Some((name, value)) if value.contains(['!', '=']) && value.contains('@') => {
+            format!("{name}= {MASK}")
+        }
+        Some(_) | None => masked_text(line).into_owned(),
+    };
+    message.trim_end().lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 
 impl StateConfig {
@@ -298,6 +310,25 @@ mod tests {
         let told = error.to_string();
         assert!(told.contains("urll") && told.contains('3'), "{told}");
         assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn x08_a_token_written_into_the_configuration_is_not_shown() {
+        for line in [
+            "token = \"agent@pve!keel=marked\"",
+            "password = \"marked\"",
+            "url = \"https://x\"\ntokn = \"agent@pve!keel=marked\"",
+            "token_file = agent@pve!keel=marked",
+        ] {
+            let error = read(&format!("[pve]\n{line}\n")).unwrap_err();
+            let told = format!("{error} {error:?} {}", error.hint());
+            assert!(!told.contains("marked"), "{told}");
+            assert!(told.contains("line"), "the place is told: {told}");
+        }
+        let config = read("[pve]\ntoken_file = \"agent@pve!keel=marked\"\n").unwrap();
+        let error = config.pve.token().unwrap_err();
+        let told = format!("{error} {error:?} {}", error.hint());
+        assert!(!told.contains("marked") && told.contains("token_file"), "{told}");
     }
 
     #[test]

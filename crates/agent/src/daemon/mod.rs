@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::plan::SealKey;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -87,6 +88,8 @@ pub struct Setup {
     pub node: NodeName,
     /// Our token as tasks show it: `user@realm!token`.
     pub owner: String,
+    /// What the secrets in a saved plan are sealed with.
+    pub seal_key: SealKey,
     /// Clock and randomness.
     pub ambient: Arc<dyn Ambient>,
     /// Its version, for status and metrics.
@@ -186,6 +189,8 @@ struct Agent {
     followers: BTreeMap<PassId, oneshot::Sender<Answer>>,
     /// Its state directory.
     state: StateDir,
+    /// What the secrets in a saved plan are sealed with.
+    seal_key: SealKey,
     /// Who waits for which signed act.
     submitters: BTreeMap<OperationId, oneshot::Sender<Answer>>,
 }
@@ -199,7 +204,8 @@ impl Agent {
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
     ) -> Result<Self, DaemonError> {
-        let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
+        let Setup { config, config_path, state, exchange, node, owner, seal_key, ambient, version } =
+            setup;
         let court = Court::open(&config, &state, &node, &journal).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
@@ -234,6 +240,7 @@ impl Agent {
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
             state,
+            seal_key,
         })
     }
 

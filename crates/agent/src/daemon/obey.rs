@@ -79,7 +79,7 @@ impl Agent {
                 Refused::new(RefusedCode::Failed, why, hint)
             }
             Looked::Seen(preview, took) => {
-                let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+                let now = SavedPlan::of(&preview.plan, &preview.actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
                         let Some(id) = self.submit(&desired, *preview, took, ears).await? else {

@@ -8,6 +8,7 @@ use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use evenkeel_core::plan::SealKey;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::form;
@@ -44,6 +45,9 @@ pub enum TokenError {
         /// The file.
         path: PathBuf,
     },
+    /// The token itself stands where its file should be named.
+    #[error("`token_file` holds an API token itself, not the name of a file")]
+    NotAPath,
     /// The text is not `user@realm!id=secret` on one line.
     #[error("the API token is not of the form user@realm!tokenid=secret: {why}")]
     Malformed {
@@ -69,6 +73,11 @@ impl TokenError {
                     path.display()
                 )
             }
+            Self::NotAPath => {
+                "write the token into a file of mode 0600 and name that; this one is no secret any more: make \
+                 another with pveum user token"
+                    .to_owned()
+            }
             Self::Malformed { .. } => {
                 "create one on the node with: pveum user token add USER@REALM TOKENID, and write \
                  USER@REALM!TOKENID=SECRET on one line"
@@ -84,6 +93,9 @@ const TOKEN_MAX_BYTES: u64 = 1024;
 impl Token {
     /// Reads a token from a file that only its owner can reach.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
+        if path.to_str().is_some_and(|text| Self::from_text(&text.to_owned().into()).is_ok()) {
+            return Err(TokenError::NotAPath);
+        }
         let unreadable = |source| TokenError::Unreadable { path: path.to_owned(), source };
         // Permissions are read from the open file, so that it cannot be exchanged in between.
         // Opening must not hang on a pipe.
@@ -139,6 +151,11 @@ impl Token {
     /// The value of the `Authorization` header.
     pub(super) fn authorization(&self) -> SecretString {
         format!("PVEAPIToken={}={}", self.id, self.secret.expose_secret()).into()
+    }
+
+    /// What the secrets in a saved plan are sealed with.
+    pub fn seal_key(&self) -> SealKey {
+        SealKey::of_token(self.secret.expose_secret())
     }
 
     /// `text` without the secret, should a server send it back.

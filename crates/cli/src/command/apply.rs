@@ -61,7 +61,7 @@ pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     let applied = tokio::select! {
-        applied = apply(&mut engine, &desired, saved.as_ref(), arguments) => return applied,
+        applied = apply(&mut engine, &desired, saved.as_ref(), &connection, arguments) => return applied,
         _ = &mut interrupted => engine,
     };
     stop(applied).await
@@ -93,11 +93,12 @@ async fn apply(
     engine: &mut Engine,
     desired: &Desired,
     saved: Option<&SavedPlan>,
+    connection: &Connection,
     arguments: &cli::Apply,
 ) -> Result<Exit, Failure> {
     recover(engine).await?;
     let preview = engine.look(desired).await?;
-    let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+    let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }

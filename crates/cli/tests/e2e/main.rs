@@ -21,6 +21,7 @@ mod importing;
 mod journal;
 mod keys;
 mod messages;
+mod secrets;
 mod server_trouble;
 mod signers;
 mod signing;
