@@ -10,6 +10,8 @@ use evenkeel_core::id::{HostId, NodeName};
 use evenkeel_core::secret::{MASK, masked_text};
 use serde::Deserialize;
 
+use crate::path_trust::{LoosePath, check_path};
+use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
@@ -18,6 +20,9 @@ use crate::state_dir::StateDir;
 
 /// Where it is looked for if nobody says.
 pub const DEFAULT_PATH: &str = "/etc/evenkeel/agent.toml";
+
+/// The largest configuration that is read; with every key and a comment for each it has two thousand bytes.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// The file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -182,8 +187,11 @@ impl From<OneOrManyWire> for OneOrMany {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read the configuration")]
-    Unreadable(#[source] std::io::Error),
+    #[error("the configuration cannot be used: {0}")]
+    Unreadable(FileError),
+    /// Somebody else could have written it.
+    #[error("the configuration is not believed: {0}")]
+    Loose(LoosePath),
     /// The file makes no sense; the message shows the place.
     #[error("{path} is not a valid configuration:\n{message}")]
     Malformed {
@@ -220,6 +228,7 @@ impl ConfigError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unreadable(_) => format!("name the file with --config; the default is {DEFAULT_PATH}"),
+            Self::Loose(loose) => loose.hint(),
             Self::Malformed { .. } => "correct the file; docs/reference/agent.toml has every key".to_owned(),
             Self::NoUrl => {
                 "set `url` under [pve] in agent.toml, or PROXMOX_VE_ENDPOINT in the environment".to_owned()
@@ -233,20 +242,20 @@ impl ConfigError {
             Self::Fingerprint(_) => {
                 "on the node: openssl x509 -in /etc/pve/local/pve-ssl.pem -noout -fingerprint -sha256".to_owned()
             }
-            Self::Trust(error) => error.hint().to_owned(),
+            Self::Trust(error) => error.hint(),
             Self::Token(error) => error.hint(),
         }
     }
 }
 
 impl AgentConfig {
-    /// Reads a configuration file.
+    /// Reads a configuration file that nobody but root and we could have written.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs_err::read_to_string(path).map_err(ConfigError::Unreadable)?;
-        toml::from_str(&text).map_err(|error| ConfigError::Malformed {
-            path: path.to_owned(),
-            message: without_tokens(&error.to_string()),
-        })
+        let file = plain_file::read(path, CONFIG_BYTES_MAX).map_err(ConfigError::Unreadable)?;
+        check_path(path).map_err(ConfigError::Loose)?;
+        let malformed = |message: String| ConfigError::Malformed { path: path.to_owned(), message };
+        let text = String::from_utf8(file.bytes).map_err(|error| malformed(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| malformed(without_tokens(&error.to_string())))
     }
 }
 

@@ -192,10 +192,9 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
         let exit = match &error {
-            ConfigError::Unreadable(io) if io.kind() == std::io::ErrorKind::NotFound => {
-                Exit::NotFound
-            }
+            ConfigError::Unreadable(error) if error.is_not_found() => Exit::NotFound,
             ConfigError::Unreadable(_)
+            | ConfigError::Loose(_)
             | ConfigError::Malformed { .. }
             | ConfigError::NoUrl
             | ConfigError::NoToken
@@ -215,7 +214,11 @@ impl From<DirError> for Failure {
         let exit = match &error {
             DirError::NotFound(_) => Exit::NotFound,
             DirError::Unreadable(_) => Exit::Failed,
-            DirError::Name(_) | DirError::Empty(_) | DirError::TooMany(_) => Exit::Invalid,
+            DirError::Name(_)
+            | DirError::Empty(_)
+            | DirError::TooMany(_)
+            | DirError::File(_)
+            | DirError::Loose(_) => Exit::Invalid,
         };
         Self::wrapping(exit, error).hint(hint)
     }

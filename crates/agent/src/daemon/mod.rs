@@ -49,6 +49,7 @@ use board::Board;
 use declared::Declared;
 use ears::{Ears, Heard};
 use metrics::{Counted, Metrics};
+use pass::Turn;
 use protocol::Answer;
 use schedule::Schedule;
 use socket::{Desk, Listener, SocketError};
@@ -145,8 +146,10 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         tasks.spawn(scrape::serve(listener, Arc::clone(&metrics), journal.clone()));
     }
     let mut agent = Agent::start(setup, journal, board, metrics, progress).await?;
-    agent.begin(&mut ears);
-    let lived = agent.live(&mut ears).await;
+    let lived = match agent.begin(&mut ears).await {
+        Turn::Continue(()) => agent.live(&mut ears).await,
+        Turn::Break(()) => agent.stop(&mut ears).await,
+    };
     if lived.is_ok() {
         tracing::info!("stopped");
     }
@@ -245,13 +248,16 @@ impl Agent {
     }
 
     /// Reads what is declared for the first time, and says that the agent is there.
-    fn begin(&mut self, ears: &mut Ears) {
+    async fn begin(&mut self, ears: &mut Ears) -> Turn {
         ears.watch(self.declared.directory());
-        self.read_desired();
+        if self.read_desired(ears).await.is_break() {
+            return Turn::Break(());
+        }
         if self.declared.directory().is_none() {
             tracing::info!("nothing is declared: guests are not even looked at");
         }
         ears.systemd.ready(&self.sentence());
+        Turn::Continue(())
     }
 
     /// The loop.
@@ -270,7 +276,9 @@ impl Agent {
                     Heard::Stop => return self.stop(ears).await,
                     Heard::Reload => {
                         // It is in the log and in the status; a signal takes no answer.
-                        let _ = self.reload(ears);
+                        if self.reload(ears).await.is_none() {
+                            return self.stop(ears).await;
+                        }
                     }
                     Heard::FilesChanged => self.schedule.files_changed(Instant::now()),
                     Heard::Command(command) => {

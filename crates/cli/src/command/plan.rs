@@ -16,7 +16,7 @@ use crate::render;
 pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
-    let loaded = evenkeel_agent::source::dir::load(&path)?;
+    let loaded = evenkeel_agent::source::dir::load_believed(&path)?;
     let desired = match loaded.desired {
         Ok(desired) => desired,
         Err(errors) => {
