@@ -100,12 +100,11 @@ impl Declared {
     }
 
     async fn read_in_time(&mut self, directory: PathBuf) -> Result<Desired, String> {
-        let (mut reading, patience) = match self.late.take() {
-            Some(late) => (late, Duration::ZERO),
-            None => {
-                let directory = directory.clone();
-                (off_loop(move || desired_of(&directory)), READ_DEADLINE)
-            }
+        let (mut reading, patience) = if let Some(late) = self.late.take() {
+            (late, Duration::ZERO)
+        } else {
+            let directory = directory.clone();
+            (off_loop(move || desired_of(&directory)), READ_DEADLINE)
         };
         match tokio::time::timeout(patience, &mut reading).await {
             Ok(Ok(read)) => read,

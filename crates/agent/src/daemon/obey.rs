@@ -166,14 +166,13 @@ impl Agent {
             read = tokio::time::timeout(READ_DEADLINE, reading) => read,
             () = ears.stop() => return None,
         };
-        Some(match read {
-            Ok(Ok(read)) => read.map_err(|error| error.to_string()),
-            Ok(Err(_)) | Err(_) => {
-                let path = self.config_path.display();
-                Err(format!(
-                    "{path} was not read within {READ_DEADLINE:?}: its file system does not answer"
-                ))
-            }
+        Some(if let Ok(Ok(read)) = read {
+            read.map_err(|error| error.to_string())
+        } else {
+            let path = self.config_path.display();
+            Err(format!(
+                "{path} was not read within {READ_DEADLINE:?}: its file system does not answer"
+            ))
         })
     }
 
