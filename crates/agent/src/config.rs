@@ -7,8 +7,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
+use evenkeel_core::secret::{MASK, masked_text};
 use serde::Deserialize;
 
+use crate::path_trust::{LoosePath, check_path};
+use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
@@ -17,6 +20,9 @@ use crate::state_dir::StateDir;
 
 /// Where it is looked for if nobody says.
 pub const DEFAULT_PATH: &str = "/etc/evenkeel/agent.toml";
+
+/// The largest configuration that is read; with every key and a comment for each it has two thousand bytes.
+const CONFIG_BYTES_MAX: usize = 64 << 10;
 
 /// The file as written.
 #[derive(Debug, Clone, Deserialize)]
@@ -181,8 +187,11 @@ impl From<OneOrManyWire> for OneOrMany {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file could not be read.
-    #[error("cannot read the configuration")]
-    Unreadable(#[source] std::io::Error),
+    #[error("the configuration cannot be used: {0}")]
+    Unreadable(FileError),
+    /// Somebody else could have written it.
+    #[error("the configuration is not believed: {0}")]
+    Loose(LoosePath),
     /// The file makes no sense; the message shows the place.
     #[error("{path} is not a valid configuration:\n{message}")]
     Malformed {
@@ -219,6 +228,7 @@ impl ConfigError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unreadable(_) => format!("name the file with --config; the default is {DEFAULT_PATH}"),
+            Self::Loose(loose) => loose.hint(),
             Self::Malformed { .. } => "correct the file; docs/reference/agent.toml has every key".to_owned(),
             Self::NoUrl => {
                 "set `url` under [pve] in agent.toml, or PROXMOX_VE_ENDPOINT in the environment".to_owned()
@@ -232,21 +242,32 @@ impl ConfigError {
             Self::Fingerprint(_) => {
                 "on the node: openssl x509 -in /etc/pve/local/pve-ssl.pem -noout -fingerprint -sha256".to_owned()
             }
-            Self::Trust(error) => error.hint().to_owned(),
+            Self::Trust(error) => error.hint(),
             Self::Token(error) => error.hint(),
         }
     }
 }
 
 impl AgentConfig {
-    /// Reads a configuration file.
+    /// Reads a configuration file that nobody but root and we could have written.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs_err::read_to_string(path).map_err(ConfigError::Unreadable)?;
-        toml::from_str(&text).map_err(|error| ConfigError::Malformed {
-            path: path.to_owned(),
-            message: error.to_string().trim_end().to_owned(),
-        })
+        let file = plain_file::read(path, CONFIG_BYTES_MAX).map_err(ConfigError::Unreadable)?;
+        check_path(path).map_err(ConfigError::Loose)?;
+        let malformed = |message: String| ConfigError::Malformed { path: path.to_owned(), message };
+        let text = String::from_utf8(file.bytes).map_err(|error| malformed(error.to_string()))?;
+        toml::from_str(&text).map_err(|error| malformed(without_tokens(&error.to_string())))
     }
+}
+
+/// The parser shows the line it stumbles over, and somebody may have written the token itself there.
+fn without_tokens(message: &str) -> String {
+    let shown = |line: &str| match line.split_once('=') {
+        Some((name, value)) if value.contains(['!', '=']) && value.contains('@') => {
+            format!("{name}= {MASK}")
+        }
+        Some(_) | None => masked_text(line).into_owned(),
+    };
+    message.trim_end().lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 
 impl StateConfig {
@@ -298,6 +319,25 @@ mod tests {
         let told = error.to_string();
         assert!(told.contains("urll") && told.contains('3'), "{told}");
         assert!(!error.hint().is_empty());
+    }
+
+    #[test]
+    fn x08_a_token_written_into_the_configuration_is_not_shown() {
+        for line in [
+            "token = \"agent@pve!keel=marked\"",
+            "password = \"marked\"",
+            "url = \"https://x\"\ntokn = \"agent@pve!keel=marked\"",
+            "token_file = agent@pve!keel=marked",
+        ] {
+            let error = read(&format!("[pve]\n{line}\n")).unwrap_err();
+            let told = format!("{error} {error:?} {}", error.hint());
+            assert!(!told.contains("marked"), "{told}");
+            assert!(told.contains("line"), "the place is told: {told}");
+        }
+        let config = read("[pve]\ntoken_file = \"agent@pve!keel=marked\"\n").unwrap();
+        let error = config.pve.token().unwrap_err();
+        let told = format!("{error} {error:?} {}", error.hint());
+        assert!(!told.contains("marked") && told.contains("token_file"), "{told}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ use rustix::fs::{CWD, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Kept, Record, State, Subject, is_full};
+use crate::plain_file;
 use crate::state_dir::{StateDir, StateError};
 
 /// The longest reason that is kept.
@@ -192,11 +193,10 @@ fn thaw_file(state: &StateDir) -> PathBuf {
 }
 
 fn read<T: for<'de> Deserialize<'de>>(path: &Path) -> Option<T> {
-    let file = fs::OpenOptions::new().read(true).custom_flags(no_follow()).open(path).ok()?;
-    // A reason of a kilobyte, escaped, fits many times.
-    let mut bytes = Vec::new();
-    io::Read::read_to_end(&mut io::Read::take(file, 64 << 10), &mut bytes).ok()?;
-    serde_json::from_slice(&bytes).ok()
+    // A link is none of ours, wherever it leads. A reason of a kilobyte, escaped, fits many times.
+    let ours = fs::symlink_metadata(path).ok()?.is_file();
+    let file = ours.then(|| plain_file::read(path, 64 << 10).ok())??;
+    serde_json::from_slice(&file.bytes).ok()
 }
 
 /// Writes a file under a passing name beside its place, synced.

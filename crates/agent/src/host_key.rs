@@ -10,6 +10,7 @@
 //! file others could have read, and signs nothing but pending items. The secret is wiped when dropped
 //! and is in no `Debug` and no message.
 
+mod claim;
 mod error;
 mod openssh;
 
@@ -28,7 +29,10 @@ use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
+use claim::Claim;
 pub use error::HostKeyError;
+
+use crate::plain_file;
 
 /// The private key, in the form `ssh-keygen` reads.
 const PRIVATE: &str = "host_key";
@@ -48,6 +52,8 @@ const KEY_FILE_ROOM: usize = 16 * 1024;
 pub struct HostKey {
     secret: SigningKey,
     public: PublicKey,
+    /// There while this process alone acts for the host.
+    _claim: Option<Claim>,
 }
 
 impl HostKey {
@@ -80,7 +86,14 @@ impl HostKey {
 
     fn from_secret(secret: SigningKey) -> Result<Self, HostKeyError> {
         let public = PublicKey::from_blob(&blob(&secret)).map_err(HostKeyError::Weak)?;
-        Ok(Self { secret, public })
+        Ok(Self { secret, public, _claim: None })
+    }
+
+    /// The same key, for as long as it lives claimed by this process: a second agent on this machine, started with a copy
+    /// of the state directory, is refused. Both would take the same approval, and each would believe it spent it.
+    pub fn claimed(self) -> Result<Self, HostKeyError> {
+        let claim = Claim::take(&self.public.fingerprint())?;
+        Ok(Self { _claim: Some(claim), ..self })
     }
 
     /// Its public part: what operators pin and statements name by fingerprint.
@@ -107,14 +120,16 @@ impl HostKey {
     /// so it is refused and not silently replaced.
     fn publish(&self, state: &Path) -> Result<(), HostKeyError> {
         let path = state.join(PUBLIC);
-        match fs::read_to_string(&path) {
-            Ok(line) if PublicKey::from_line(&line).is_ok_and(|key| key == self.public) => Ok(()),
-            Ok(_) => Err(HostKeyError::OtherPublic { path }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        match plain_file::read(&path, KEY_FILE_ROOM) {
+            Ok(file) => match std::str::from_utf8(&file.bytes).map(PublicKey::from_line) {
+                Ok(Ok(key)) if key == self.public => Ok(()),
+                Ok(_) | Err(_) => Err(HostKeyError::OtherPublic { path }),
+            },
+            Err(error) if error.is_not_found() => {
                 let line = format!("{} {COMMENT}\n", self.public);
                 install(state, PUBLIC, line.as_bytes(), 0o644)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(std::io::Error::other(error).into()),
         }
     }
 }

@@ -20,6 +20,8 @@ pub mod freeze;
 pub mod host_key;
 pub mod journal;
 pub mod observe;
+pub mod path_trust;
+pub mod plain_file;
 pub mod policy;
 pub mod pve;
 pub mod queue;

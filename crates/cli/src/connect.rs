@@ -15,6 +15,7 @@ use evenkeel_agent::pve::token::Token;
 use evenkeel_agent::source::dir::DirError;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::id::NodeName;
+use evenkeel_core::plan::SealKey;
 use secrecy::SecretString;
 
 use crate::cli::{Connect, Place};
@@ -29,6 +30,8 @@ pub(crate) struct Connection {
     pub(crate) config: AgentConfig,
     /// The public half of the token, for showing.
     pub(crate) token_id: String,
+    /// What the secrets in a saved plan are sealed with.
+    pub(crate) seal_key: SealKey,
 }
 
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
@@ -41,7 +44,7 @@ pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> 
         }
         (Some(_) | None, _) => config.pve.token()?,
     };
-    let token_id = token.id().to_owned();
+    let (token_id, seal_key) = (token.id().to_owned(), token.seal_key());
     let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
     let exchange =
         HttpExchange::new(endpoint, &trust, token, timeouts).map_err(ConfigError::from)?;
@@ -50,7 +53,7 @@ pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> 
         Some(node) => node,
         None => answering_node(&exchange).await?,
     };
-    Ok(Connection { client: Client::new(exchange, node), config, token_id })
+    Ok(Connection { client: Client::new(exchange, node), config, token_id, seal_key })
 }
 
 /// The person's patience instead of ours; connecting is part of it.
@@ -189,10 +192,9 @@ impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
         let exit = match &error {
-            ConfigError::Unreadable(io) if io.kind() == std::io::ErrorKind::NotFound => {
-                Exit::NotFound
-            }
+            ConfigError::Unreadable(error) if error.is_not_found() => Exit::NotFound,
             ConfigError::Unreadable(_)
+            | ConfigError::Loose(_)
             | ConfigError::Malformed { .. }
             | ConfigError::NoUrl
             | ConfigError::NoToken
@@ -212,7 +214,11 @@ impl From<DirError> for Failure {
         let exit = match &error {
             DirError::NotFound(_) => Exit::NotFound,
             DirError::Unreadable(_) => Exit::Failed,
-            DirError::Name(_) | DirError::Empty(_) | DirError::TooMany(_) => Exit::Invalid,
+            DirError::Name(_)
+            | DirError::Empty(_)
+            | DirError::TooMany(_)
+            | DirError::File(_)
+            | DirError::Loose(_) => Exit::Invalid,
         };
         Self::wrapping(exit, error).hint(hint)
     }

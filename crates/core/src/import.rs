@@ -59,11 +59,9 @@ fn line(field: &Field, guest: &Guest, conventions: Conventions) -> Line {
         return Line::Nothing;
     };
     match (key.declared, key.absent, &key.format) {
-        (_, _, Format::Secret | Format::Environment) => {
-            return Line::Comment("it may hold a secret");
-        }
-        (Declared::No(_), _, _) => return Line::Nothing,
         (Declared::RootOnly, _, _) => return Line::Comment("only root@pam can set it"),
+        _ if key.secret => return Line::Comment("it may hold a secret"),
+        (Declared::No(_), _, _) => return Line::Nothing,
         (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, Format::Boot) => {}
         (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, _) => return Line::Nothing,
         (Declared::Yes | Declared::AtCreation, _, _) => {}

@@ -34,6 +34,7 @@ pub mod recover;
 pub mod registry;
 pub mod release;
 pub mod rights;
+pub mod secret;
 pub mod sign;
 #[cfg(test)]
 mod thorough;

@@ -1,25 +1,21 @@
 //! Why an agent does not start with the signers it finds.
 
-use std::io;
-
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::TrustVersion;
+
+use crate::path_trust::LoosePath;
+use crate::plain_file::FileError;
 
 /// The signers of this host are not certain, so nothing starts.
 #[derive(Debug, thiserror::Error)]
 pub enum AuthorityError {
     /// The trust file is there and cannot be read.
-    #[error("cannot read the trust file")]
-    Unreadable(#[source] io::Error),
+    #[error("the trust file cannot be used: {0}")]
+    Unreadable(FileError),
     /// Somebody else could have written the trust file.
-    #[error("{path} is not root's word: {why}")]
-    Loose {
-        /// The file.
-        path: String,
-        /// Who could have.
-        why: &'static str,
-    },
+    #[error("the trust file is not root's word: {0}")]
+    Loose(LoosePath),
     /// The trust file has mistakes, and nothing is taken from it.
     #[error("{path} is not a trust file: {}", first(.errors))]
     Invalid {
@@ -69,7 +65,7 @@ impl AuthorityError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unreadable(_) => "run as the owner of the file, or correct `file` under [trust]".to_owned(),
-            Self::Loose { path, .. } => format!("chown root {path} && chmod go-w {path}, and read it again"),
+            Self::Loose(loose) => loose.hint(),
             Self::Invalid { .. } => {
                 "correct it; without the file the agent starts and nothing destructive runs".to_owned()
             }

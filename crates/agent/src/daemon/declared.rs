@@ -1,10 +1,12 @@
 //! What is declared, as the agent knows it: the last good state, since when, and what is wrong with the newest.
 //!
 //! Read anew by every pass. Files that are gone, broken or contradictory never replace what was good (they would stop
-//! the agent from keeping it), and never become an empty desired state.
+//! the agent from keeping it), and never become an empty desired state. They are read beside the loop: a file system
+//! that does not answer is one more way to be broken.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
@@ -12,7 +14,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::DesiredConfig;
-use crate::source::dir::{DirError, load};
+use crate::plain_file::{READ_DEADLINE, Reading, off_loop};
+use crate::source::dir::{DirError, load_believed};
 
 /// How many mistakes are told; whoever mends them sees the others with `evenkeel validate`.
 const MISTAKES_TOLD_MAX: usize = 20;
@@ -23,6 +26,8 @@ pub(super) struct Declared {
     directory: Option<PathBuf>,
     good: Option<Good>,
     trouble: Option<Trouble>,
+    /// A reading that did not end in time. No second one is begun beside it.
+    late: Option<Reading<Result<Desired, String>>>,
 }
 
 /// A desired state without mistakes.
@@ -55,23 +60,26 @@ pub(super) enum News {
 impl Declared {
     /// Where it comes from; nothing is read yet.
     pub(super) fn from(config: &DesiredConfig) -> Self {
-        Self { directory: config.dir.clone(), good: None, trouble: None }
+        Self { directory: config.dir.clone(), ..Self::default() }
     }
 
     /// It comes from elsewhere now. What was good holds until something good is read there.
     pub(super) fn now_from(&mut self, config: &DesiredConfig) {
+        if self.directory != config.dir {
+            self.late = None;
+        }
         self.directory.clone_from(&config.dir);
         if self.directory.is_none() {
             (self.good, self.trouble) = (None, None);
         }
     }
 
-    /// Reads the files.
-    pub(super) fn read(&mut self, now: Timestamp) -> News {
-        let Some(directory) = &self.directory else {
+    /// Reads the files, and waits for them for a bounded time. Dropping it changes nothing.
+    pub(super) async fn read(&mut self, now: Timestamp) -> News {
+        let Some(directory) = self.directory.clone() else {
             return News::Nothing;
         };
-        match desired_of(directory) {
+        match self.read_in_time(directory).await {
             Ok(desired) => {
                 let mended = self.trouble.take().is_some();
                 let same = self.good.as_ref().is_some_and(|good| *good.desired == desired);
@@ -87,6 +95,26 @@ impl Declared {
                 let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
                 self.trouble = Some(Trouble { since, why });
                 News::Broken
+            }
+        }
+    }
+
+    async fn read_in_time(&mut self, directory: PathBuf) -> Result<Desired, String> {
+        let (mut reading, patience) = if let Some(late) = self.late.take() {
+            (late, Duration::ZERO)
+        } else {
+            let directory = directory.clone();
+            (off_loop(move || desired_of(&directory)), READ_DEADLINE)
+        };
+        match tokio::time::timeout(patience, &mut reading).await {
+            Ok(Ok(read)) => read,
+            Ok(Err(_)) => Err(format!("{} could not be read", directory.display())),
+            Err(_) => {
+                self.late = Some(reading);
+                let directory = directory.display();
+                Err(format!(
+                    "{directory} was not read within {READ_DEADLINE:?}: its file system does not answer"
+                ))
             }
         }
     }
@@ -113,7 +141,7 @@ impl Declared {
 }
 
 fn desired_of(directory: &Path) -> Result<Desired, String> {
-    let loaded = load(directory).map_err(|error| told(&error))?;
+    let loaded = load_believed(directory).map_err(|error| told(&error))?;
     loaded.desired.map_err(|mistakes| places(&mistakes, &loaded.sources))
 }
 
@@ -156,57 +184,73 @@ mod tests {
         (directory, config)
     }
 
-    #[test]
-    fn what_was_good_holds_while_the_files_are_broken_and_says_since_when() {
+    #[tokio::test]
+    async fn what_was_good_holds_while_the_files_are_broken_and_says_since_when() {
         let (directory, config) = directory(GOOD);
         let file = directory.path().join("web.toml");
         let mut declared = Declared::from(&config);
-        assert_eq!(declared.read(at(1)), News::Good);
-        assert_eq!(declared.read(at(2)), News::Nothing);
+        assert_eq!(declared.read(at(1)).await, News::Good);
+        assert_eq!(declared.read(at(2)).await, News::Nothing);
         let good = declared.desired().unwrap();
 
         fs_err::write(&file, "[guest.101]\nkind = \"lxc\"\ncoers = 2\n").unwrap();
-        assert_eq!(declared.read(at(3)), News::Broken);
-        assert_eq!(declared.read(at(4)), News::Nothing, "it is said once");
+        assert_eq!(declared.read(at(3)).await, News::Broken);
+        assert_eq!(declared.read(at(4)).await, News::Nothing, "it is said once");
         fs_err::remove_file(&file).unwrap();
-        assert_eq!(declared.read(at(5)), News::Broken, "another trouble is news");
+        assert_eq!(declared.read(at(5)).await, News::Broken, "another trouble is news");
         assert_eq!(declared.trouble().unwrap().since, at(3));
         assert_eq!(declared.desired().unwrap(), good);
         assert_eq!(declared.since(), Some(at(1)));
 
         fs_err::write(&file, GOOD).unwrap();
-        assert_eq!(declared.read(at(6)), News::Good, "that it is mended is news");
+        assert_eq!(declared.read(at(6)).await, News::Good, "that it is mended is news");
         assert_eq!((declared.trouble(), declared.since()), (None, Some(at(1))));
     }
 
-    #[test]
-    fn a_mistake_is_told_with_its_place() {
+    #[tokio::test]
+    async fn a_mistake_is_told_with_its_place() {
         let (_directory, config) = directory("[guest.101]\nkind = \"lxc\"\ncoers = 2\n");
         let mut declared = Declared::from(&config);
-        assert_eq!(declared.read(at(1)), News::Broken);
+        assert_eq!(declared.read(at(1)).await, News::Broken);
         let why = &declared.trouble().unwrap().why;
         assert!(why.contains("web.toml:3:1: ") && why.contains("cores"), "{why}");
         assert!(declared.desired().is_none(), "broken files are no empty desired state");
     }
 
-    #[test]
-    fn without_a_source_nothing_is_declared_and_nothing_is_wrong() {
+    #[tokio::test]
+    async fn without_a_source_nothing_is_declared_and_nothing_is_wrong() {
         let mut declared = Declared::from(&DesiredConfig::default());
-        assert_eq!(declared.read(at(1)), News::Nothing);
+        assert_eq!(declared.read(at(1)).await, News::Nothing);
         assert!(declared.desired().is_none() && declared.trouble().is_none());
     }
 
-    #[test]
-    fn another_source_takes_over_only_with_something_good() {
+    #[tokio::test]
+    async fn another_source_takes_over_only_with_something_good() {
         let (_first, config) = directory(GOOD);
         let (_second, broken) = directory("broken");
         let mut declared = Declared::from(&config);
-        declared.read(at(1));
+        declared.read(at(1)).await;
         let good = declared.desired();
         declared.now_from(&broken);
-        assert_eq!(declared.read(at(2)), News::Broken);
+        assert_eq!(declared.read(at(2)).await, News::Broken);
         assert_eq!(declared.desired(), good);
         declared.now_from(&DesiredConfig::default());
         assert_eq!(declared.desired(), None, "no source at all is a decision, not a failure");
+    }
+
+    #[tokio::test]
+    async fn x09_files_that_do_not_come_are_waited_for_once_and_then_only_looked_for() {
+        let (_directory, config) = directory(GOOD);
+        let mut declared = Declared::from(&config);
+        declared.read(at(1)).await;
+        let (answer, late) = tokio::sync::oneshot::channel();
+        declared.late = Some(late);
+        assert_eq!(declared.read(at(2)).await, News::Broken, "it does not wait");
+        assert!(declared.trouble().unwrap().why.contains("does not answer"));
+        assert!(declared.desired().is_some(), "what was good holds");
+        answer.send(Ok(Desired::default())).unwrap();
+        assert_eq!(declared.read(at(3)).await, News::Good, "and takes what came late");
+        assert_eq!(declared.read(at(4)).await, News::Good, "the next reading is a new one");
+        assert_eq!(declared.desired().unwrap().guests.len(), 1);
     }
 }

@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::plan::SealKey;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -48,6 +49,7 @@ use board::Board;
 use declared::Declared;
 use ears::{Ears, Heard};
 use metrics::{Counted, Metrics};
+use pass::Turn;
 use protocol::Answer;
 use schedule::Schedule;
 use socket::{Desk, Listener, SocketError};
@@ -87,6 +89,8 @@ pub struct Setup {
     pub node: NodeName,
     /// Our token as tasks show it: `user@realm!token`.
     pub owner: String,
+    /// What the secrets in a saved plan are sealed with.
+    pub seal_key: SealKey,
     /// Clock and randomness.
     pub ambient: Arc<dyn Ambient>,
     /// Its version, for status and metrics.
@@ -142,8 +146,10 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         tasks.spawn(scrape::serve(listener, Arc::clone(&metrics), journal.clone()));
     }
     let mut agent = Agent::start(setup, journal, board, metrics, progress).await?;
-    agent.begin(&mut ears);
-    let lived = agent.live(&mut ears).await;
+    let lived = match agent.begin(&mut ears).await {
+        Turn::Continue(()) => agent.live(&mut ears).await,
+        Turn::Break(()) => agent.stop(&mut ears).await,
+    };
     if lived.is_ok() {
         tracing::info!("stopped");
     }
@@ -186,6 +192,8 @@ struct Agent {
     followers: BTreeMap<PassId, oneshot::Sender<Answer>>,
     /// Its state directory.
     state: StateDir,
+    /// What the secrets in a saved plan are sealed with.
+    seal_key: SealKey,
     /// Who waits for which signed act.
     submitters: BTreeMap<OperationId, oneshot::Sender<Answer>>,
 }
@@ -199,7 +207,8 @@ impl Agent {
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
     ) -> Result<Self, DaemonError> {
-        let Setup { config, config_path, state, exchange, node, owner, ambient, version } = setup;
+        let Setup { config, config_path, state, exchange, node, owner, seal_key, ambient, version } =
+            setup;
         let court = Court::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
@@ -234,17 +243,21 @@ impl Agent {
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
             state,
+            seal_key,
         })
     }
 
     /// Reads what is declared for the first time, and says that the agent is there.
-    fn begin(&mut self, ears: &mut Ears) {
+    async fn begin(&mut self, ears: &mut Ears) -> Turn {
         ears.watch(self.declared.directory());
-        self.read_desired();
+        if self.read_desired(ears).await.is_break() {
+            return Turn::Break(());
+        }
         if self.declared.directory().is_none() {
             tracing::info!("nothing is declared: guests are not even looked at");
         }
         ears.systemd.ready(&self.sentence());
+        Turn::Continue(())
     }
 
     /// The loop.
@@ -263,7 +276,9 @@ impl Agent {
                     Heard::Stop => return self.stop(ears).await,
                     Heard::Reload => {
                         // It is in the log and in the status; a signal takes no answer.
-                        let _ = self.reload(ears);
+                        if self.reload(ears).await.is_none() {
+                            return self.stop(ears).await;
+                        }
                     }
                     Heard::FilesChanged => self.schedule.files_changed(Instant::now()),
                     Heard::Command(command) => {

@@ -20,6 +20,7 @@ use super::protocol::{Answer, Refused, RefusedCode, Request};
 use super::socket::Command;
 use crate::config::AgentConfig;
 use crate::engine::Fatal;
+use crate::plain_file::{READ_DEADLINE, off_loop};
 
 impl Agent {
     /// Carries out one request. An answer that nobody waits for any more is dropped.
@@ -28,7 +29,10 @@ impl Agent {
         let told = match request {
             Request::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
             Request::Resolve { op, outcome, note } => self.resolve(op, outcome, note).await?,
-            Request::Reload {} => self.reload(ears),
+            Request::Reload {} => match self.reload(ears).await {
+                Some(told) => told,
+                None => return Ok(ControlFlow::Break(())),
+            },
             Request::Submit { envelope } => {
                 self.take_approval(&envelope, answer).await?;
                 return Ok(ControlFlow::Continue(()));
@@ -61,7 +65,9 @@ impl Agent {
         answer: oneshot::Sender<Answer>,
         ears: &mut Ears,
     ) -> Result<Turn, Fatal> {
-        self.read_desired();
+        if self.read_desired(ears).await.is_break() {
+            return Ok(ControlFlow::Break(()));
+        }
         let (Some(desired), None) = (self.declared.desired(), self.declared.trouble()) else {
             let why = self.declared.trouble().map(|trouble| trouble.why.clone());
             let message = match why {
@@ -79,7 +85,7 @@ impl Agent {
                 Refused::new(RefusedCode::Failed, why, hint)
             }
             Looked::Seen(preview, took) => {
-                let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+                let now = SavedPlan::of(&preview.plan, &preview.actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
                         let Some(id) = self.submit(&desired, *preview, took, ears).await? else {
@@ -116,29 +122,31 @@ impl Agent {
         Ok(Ok(format!("{op} is closed; its guest is looked at again")))
     }
 
-    /// Reads configuration and desired files again. What is broken changes nothing, and is said.
-    pub(super) fn reload(&mut self, ears: &mut Ears) -> Result<String, Refused> {
+    /// Reads configuration and desired files again. What is broken changes nothing, and is said. None if the agent shall
+    /// end meanwhile.
+    pub(super) async fn reload(&mut self, ears: &mut Ears) -> Option<Result<String, Refused>> {
         ears.systemd.reloading();
-        let configured = AgentConfig::from_file(&self.config_path);
+        let configured = self.read_config(ears).await?;
         let broken = match configured {
             Ok(config) => {
                 self.board.agent().configuration_trouble = None;
                 self.take_config(config, ears);
                 None
             }
-            Err(error) => {
-                let why = error.to_string();
+            Err(why) => {
                 tracing::error!("the configuration cannot be used, the one before holds:\n{why}");
                 let trouble = Trouble { since: self.ambient.now(), why: why.clone() };
                 self.board.agent().configuration_trouble = Some(trouble);
                 Some(why)
             }
         };
-        self.read_desired();
+        if self.read_desired(ears).await.is_break() {
+            return None;
+        }
         self.schedule.at_once(Instant::now());
         ears.systemd.ready(&self.sentence());
         let broken = broken.or_else(|| self.declared.trouble().map(|trouble| trouble.why.clone()));
-        match broken {
+        Some(match broken {
             None => {
                 tracing::info!("reloaded");
                 Ok("reloaded".to_owned())
@@ -147,7 +155,25 @@ impl Agent {
                 let hint = "what was read before holds; correct the files and reload";
                 Err(Refused::new(RefusedCode::Invalid, why, hint))
             }
-        }
+        })
+    }
+
+    /// Reads the configuration beside the loop; none if the agent shall end meanwhile.
+    async fn read_config(&self, ears: &mut Ears) -> Option<Result<AgentConfig, String>> {
+        let path = self.config_path.clone();
+        let reading = off_loop(move || AgentConfig::from_file(&path));
+        let read = tokio::select! {
+            read = tokio::time::timeout(READ_DEADLINE, reading) => read,
+            () = ears.stop() => return None,
+        };
+        Some(if let Ok(Ok(read)) = read {
+            read.map_err(|error| error.to_string())
+        } else {
+            let path = self.config_path.display();
+            Err(format!(
+                "{path} was not read within {READ_DEADLINE:?}: its file system does not answer"
+            ))
+        })
     }
 
     /// Takes over what may change while the agent runs, and says what may not.

@@ -43,7 +43,9 @@ impl Agent {
     pub(super) async fn pass(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
         let state = self.state.clone();
         self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
-        self.read_desired();
+        if self.read_desired(ears).await.is_break() {
+            return Ok(Turn::Break(()));
+        }
         let Some(desired) = self.declared.desired() else {
             return self.rest(ears).await;
         };
@@ -60,9 +62,15 @@ impl Agent {
         Ok(Turn::Continue(()))
     }
 
-    /// Reads the desired files; what was good holds if they are not.
-    pub(super) fn read_desired(&mut self) {
-        let news = self.declared.read(self.ambient.now());
+    /// Reads the desired files; what was good holds if they are not. Signals to end and the watchdog are heard
+    /// meanwhile.
+    pub(super) async fn read_desired(&mut self, ears: &mut Ears) -> Turn {
+        let now = self.ambient.now();
+        let news = tokio::select! {
+            // Dropped in the middle it leaves nothing behind.
+            news = self.declared.read(now) => news,
+            () = ears.stop() => return Turn::Break(()),
+        };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
         match (news, self.declared.trouble()) {
             (News::Broken, Some(Trouble { why, .. })) => {
@@ -80,6 +88,7 @@ impl Agent {
         let directory = self.declared.directory().map(|path| path.display().to_string());
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
         self.board.agent().desired = DesiredStatus { directory, guests, since, trouble };
+        Turn::Continue(())
     }
 
     /// Looks at the node. Signals to end and the watchdog are heard meanwhile, everything else waits.

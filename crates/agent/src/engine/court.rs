@@ -64,7 +64,7 @@ impl Court {
         journal: &JournalHandle,
         ambient: &dyn Ambient,
     ) -> Result<Self, CourtError> {
-        let key = HostKey::load_or_create(state.path())?;
+        let key = HostKey::load_or_create(state.path())?.claimed()?;
         let id: HostId = match &config.host_id {
             Some(id) => id.clone(),
             None => node.as_str().parse().map_err(CourtError::HostId)?,

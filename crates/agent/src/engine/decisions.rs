@@ -48,7 +48,10 @@ pub(super) async fn follow_plan(hands: &Hands, plan: &Plan) -> Result<(), Fatal>
 fn held(action: &Action) -> Option<(String, Value)> {
     let held = action.held.as_ref()?;
     let (guest, op) = (action.guest, action.step.kind());
-    let params = serde_json::to_vec(&action.step.params_but_digest()).unwrap_or_default();
+    // A hash of a secret could be guessed from, and the same answer to two secrets is the same answer.
+    let mut params = action.step.shown_params();
+    params.remove("digest");
+    let params = serde_json::to_vec(&params).unwrap_or_default();
     let key = format!("{PLANNED}{guest} {op} {}", PayloadHash::of(&params));
     let value = json!({
         "guest": guest, "op": op, "class": action.class.to_string(), "reason": held.reason(),

@@ -19,7 +19,7 @@ use super::Hands;
 use super::error::Fatal;
 use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
 use super::volumes::{allocates_on, volumes_of};
-use crate::journal::{Details, MASK};
+use crate::journal::Details;
 use crate::observe::{has_quorum, observe_guest, observe_snapshots};
 use crate::pve::error::{Class, Error};
 use crate::pve::task::ExitStatus;
@@ -199,12 +199,10 @@ fn is_gone(error: &Error) -> bool {
     error.class() == Some(&Class::GuestNotFound)
 }
 
-/// The parameters that were written, without those nobody may store: of a secret nothing can be compared.
+/// The parameters that were written. Of a secret nothing can be compared once the process that sent it has ended.
 fn written(details: &Details) -> BTreeMap<String, String> {
-    let text = |(key, value): (&String, &serde_json::Value)| {
-        value.as_str().filter(|text| *text != MASK).map(|text| (key.clone(), text.to_owned()))
-    };
-    details.params().iter().filter_map(text).collect()
+    let text = |(key, value): (String, serde_json::Value)| Some((key, value.as_str()?.to_owned()));
+    details.sent().into_iter().filter_map(text).collect()
 }
 
 async fn task_list(hands: &Hands, operation: &Operation) -> Result<Search, Fatal> {

@@ -61,6 +61,22 @@ pub enum HostKeyError {
         /// The file.
         path: PathBuf,
     },
+    /// Another agent on this machine acts with the same key.
+    #[error("another evenkeel on this machine works with the host key {fingerprint}: {} is locked", lock.display())]
+    InUse {
+        /// The key.
+        fingerprint: String,
+        /// Its lock.
+        lock: PathBuf,
+    },
+    /// No place for the lock could be found.
+    #[error("cannot lock the host key in {}", path.display())]
+    Lock {
+        /// The last place that was tried.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// The system has no randomness.
     #[error("the system gives no randomness")]
     Randomness(#[source] getrandom::Error),
@@ -87,6 +103,15 @@ impl HostKeyError {
             }
             Self::OtherPublic { path } => {
                 format!("remove {}, and it is written anew", path.display())
+            }
+            Self::InUse { .. } => {
+                "a state directory has one agent: stop the other, or remove the copy of its state directory; a copy must \
+                 never act"
+                    .to_owned()
+            }
+            Self::Lock { .. } => {
+                "make /run/evenkeel, owned by the user evenkeel runs as, mode 0700; in a unit: RuntimeDirectory=evenkeel"
+                    .to_owned()
             }
             Self::Randomness(_) => "this is a fault of the system; nothing was written".to_owned(),
         }

@@ -48,7 +48,6 @@ pub use mark::{Wall, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
-pub use redact::MASK;
 pub use simulated_disk::{Fault, SimulatedDisk};
 pub(crate) use space::is_full;
 pub use state::State;

@@ -184,7 +184,7 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
 
 /// What is empty is left out.
 fn put_details<M: SerializeMap>(line: &mut Fields<M>, details: &Details) -> Result<(), M::Error> {
-    let Details { params, before, reason, decision } = details;
+    let Details { params, before, reason, decision, hidden: _ } = details;
     line.put_some("reason", Some(reason).filter(|reason| !reason.is_empty()))?;
     line.put_some("params", Some(params).filter(|params| !params.is_empty()))?;
     line.put_some("before", Some(before).filter(|before| !before.is_empty()))?;
@@ -289,6 +289,7 @@ impl OpLine {
             before: self.before.take().unwrap_or_default(),
             reason: self.reason.take().unwrap_or_default(),
             decision: self.decision.take().unwrap_or_default(),
+            ..Details::default()
         }
     }
 }

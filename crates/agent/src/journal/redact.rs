@@ -1,36 +1,25 @@
 //! Takes secrets out of what is about to be journalled (invariant 17).
 //!
 //! Called by every constructor of a record that carries parameters or free values, so that no way
-//! leads from a request's form to the disk with a password in it. Public keys are no secrets.
+//! leads from a request's form to the disk with a password in it. What a secret is, is core's to say.
 
+use std::borrow::Cow;
+
+use evenkeel_core::secret::{MASK, is_secret_name, masked_param, masked_text};
 use serde_json::{Map, Value};
-
-/// What stands in a secret's place. PVE itself shows the same.
-pub const MASK: &str = "**********";
-
-/// A key is secret when its name holds one of these words. PVE's own are `cipassword`, `password`
-/// (containers, storages), `encryption-key`, `csrfpreventiontoken` and `ticket`; a longer list
-/// errs on the safe side, because a masked value only costs a reader a look into PVE.
-const SECRET_WORDS: [&str; 9] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "secret",
-    "token",
-    "ticket",
-    "private",
-    "credential",
-    "encryption-key",
-];
 
 /// The same values with every secret masked, at any depth.
 pub(super) fn redacted(mut fields: Map<String, Value>) -> Map<String, Value> {
     for (key, value) in &mut fields {
-        if is_secret(key) {
-            *value = Value::from(MASK);
-        } else {
-            *value = redacted_value(value.take());
-        }
+        *value = match value.take() {
+            _ if is_secret_name(key) => Value::from(MASK),
+            Value::String(text) => Value::from(masked_param(key, &text)),
+            other @ (Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::Array(_)
+            | Value::Object(_)) => redacted_value(other),
+        };
     }
     fields
 }
@@ -45,21 +34,12 @@ pub(super) fn redacted_value(value: Value) -> Value {
     }
 }
 
-fn is_secret(key: &str) -> bool {
-    let key = key.to_ascii_lowercase();
-    SECRET_WORDS.iter().any(|word| key.contains(word))
-}
-
-/// Property strings (`a=1,password=x,b=2`) hide keys of their own.
+/// A sentence with every `password=x` in it masked.
 pub(super) fn redacted_text(text: String) -> String {
-    if !text.contains('=') || !is_secret(&text) {
-        return text;
+    match masked_text(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
     }
-    let part = |part: &str| match part.split_once('=') {
-        Some((key, _)) if is_secret(key) => format!("{key}={MASK}"),
-        Some(_) | None => part.to_owned(),
-    };
-    text.split(',').map(part).collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]
@@ -74,6 +54,8 @@ mod tests {
             "Password": "hunter2",
             "ssh-public-keys": "ssh-ed25519 AAAA",
             "sshkeys": "ssh-ed25519 AAAA",
+            "env": "A=hunter2\0B=hunter2",
+            "args": "-vnc password=hunter2",
             "cores": 2,
             "nested": [{ "encryption-key": "hunter2", "bridge": "vmbr0" }],
             "scsi0": "store:disk,size=8G",

@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use evenkeel_core::secret::pieces;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -105,7 +106,9 @@ impl Form {
         let mut clean = text.to_owned();
         for (_, value) in &self.fields {
             if let Value::Secret(secret) = value {
-                clean = without(&clean, secret.expose_secret());
+                for piece in pieces(secret.expose_secret()) {
+                    clean = without(&clean, piece);
+                }
             }
         }
         clean

@@ -20,6 +20,9 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
+use crate::path_trust::{LoosePath, check_path};
+use crate::plain_file::{self, FileError};
+
 /// Which servers are the right one.
 #[derive(Debug, Clone)]
 pub enum Trust {
@@ -35,13 +38,11 @@ pub enum Trust {
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
     /// The CA file could not be read.
-    #[error("cannot read the CA file {}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
+    #[error("the CA file cannot be used: {0}")]
+    Unreadable(FileError),
+    /// Somebody else could have written the CA file.
+    #[error("the CA file is not believed: {0}")]
+    Loose(LoosePath),
     /// The CA file holds no usable certificate.
     #[error("the CA file {} holds no usable certificate", path.display())]
     NoCertificate {
@@ -58,9 +59,10 @@ pub enum TrustError {
 
 impl TrustError {
     /// What to do about it.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> String {
         match self {
-            Self::Unreadable { .. } | Self::NoCertificate { .. } => {
+            Self::Loose(loose) => return loose.hint(),
+            Self::Unreadable(_) | Self::NoCertificate { .. } => {
                 "on the node the CA is /etc/pve/pve-root-ca.pem; copy it and name it in ca_file"
             }
             Self::NoFingerprint | Self::Refused(_) => {
@@ -68,14 +70,19 @@ impl TrustError {
                  -noout -fingerprint -sha256"
             }
         }
+        .to_owned()
     }
 }
 
+/// The largest CA file that is read: a system's whole bundle has a quarter of it.
+const CA_BYTES_MAX: usize = 1 << 20;
+
 impl Trust {
-    /// Trusts the authorities in a PEM file.
+    /// Trusts the authorities in a PEM file that nobody but root and we could have written.
     pub fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
-        let pem = std::fs::read(path)
-            .map_err(|source| TrustError::Unreadable { path: path.to_owned(), source })?;
+        let file = plain_file::read(path, CA_BYTES_MAX).map_err(TrustError::Unreadable)?;
+        check_path(path).map_err(TrustError::Loose)?;
+        let pem = file.bytes;
         let authorities: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
         match authorities {
             Ok(authorities) if !authorities.is_empty() && roots(&authorities).is_ok() => {
@@ -280,6 +287,6 @@ mod tests {
             assert!(matches!(error, TrustError::NoCertificate { .. }), "{text}");
         }
         let missing = Trust::from_ca_file(Path::new("/nonexistent/ca.pem")).unwrap_err();
-        assert!(matches!(missing, TrustError::Unreadable { .. }));
+        assert!(matches!(missing, TrustError::Unreadable(_)));
     }
 }

@@ -4,13 +4,14 @@
 //! the header. The secret is in no `Debug`, no message and no error of this module.
 
 use std::fmt;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use evenkeel_core::plan::SealKey;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::form;
+use crate::plain_file::{self, FileError};
 
 /// `user@realm!tokenid` and its secret.
 #[derive(Clone)]
@@ -23,12 +24,12 @@ pub struct Token {
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
     /// The file could not be opened or read.
-    #[error("cannot read the token file {}", path.display())]
+    #[error("the token file cannot be used: {error}")]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
+        /// Why.
+        error: FileError,
     },
     /// Others may read the file, so the token may be known already.
     #[error("the token file {} has mode {mode:04o}; only its owner may have access", path.display())]
@@ -38,12 +39,9 @@ pub enum TokenError {
         /// Its permission bits.
         mode: u32,
     },
-    /// Not a regular file.
-    #[error("the token file {} is not a regular file", path.display())]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
+    /// The token itself stands where its file should be named.
+    #[error("`token_file` holds an API token itself, not the name of a file")]
+    NotAPath,
     /// The text is not `user@realm!id=secret` on one line.
     #[error("the API token is not of the form user@realm!tokenid=secret: {why}")]
     Malformed {
@@ -56,6 +54,12 @@ impl TokenError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
+            Self::Unreadable { path, error: FileError::Kind { .. } } => {
+                format!(
+                    "write the token into a plain file: install -m 600 /dev/null {}",
+                    path.display()
+                )
+            }
             Self::Unreadable { path, .. } => {
                 format!(
                     "check that {} exists and belongs to the user evenkeel runs as",
@@ -63,11 +67,10 @@ impl TokenError {
                 )
             }
             Self::Exposed { path, .. } => format!("chmod 600 {}", path.display()),
-            Self::NotAFile { path } => {
-                format!(
-                    "write the token into a plain file: install -m 600 /dev/null {}",
-                    path.display()
-                )
+            Self::NotAPath => {
+                "write the token into a file of mode 0600 and name that; this one is no secret any more: make \
+                 another with pveum user token"
+                    .to_owned()
             }
             Self::Malformed { .. } => {
                 "create one on the node with: pveum user token add USER@REALM TOKENID, and write \
@@ -79,29 +82,22 @@ impl TokenError {
 }
 
 /// A token is under 200 bytes; a larger file is not a token file.
-const TOKEN_MAX_BYTES: u64 = 1024;
+const TOKEN_MAX_BYTES: usize = 1024;
 
 impl Token {
     /// Reads a token from a file that only its owner can reach.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
-        let unreadable = |source| TokenError::Unreadable { path: path.to_owned(), source };
-        // Permissions are read from the open file, so that it cannot be exchanged in between.
-        // Opening must not hang on a pipe.
-        let file = std::fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(O_NONBLOCK)
-            .open(path)
-            .map_err(unreadable)?;
-        let metadata = file.metadata().map_err(unreadable)?;
-        if !metadata.is_file() {
-            return Err(TokenError::NotAFile { path: path.to_owned() });
+        if path.to_str().is_some_and(|text| Self::from_text(&text.to_owned().into()).is_ok()) {
+            return Err(TokenError::NotAPath);
         }
-        let mode = metadata.mode() & 0o7777;
+        let unreadable = |error| TokenError::Unreadable { path: path.to_owned(), error };
+        let file = plain_file::read(path, TOKEN_MAX_BYTES).map_err(unreadable)?;
+        let mode = file.metadata.mode() & 0o7777;
         if mode & 0o077 != 0 {
             return Err(TokenError::Exposed { path: path.to_owned(), mode });
         }
-        let mut text = String::new();
-        file.take(TOKEN_MAX_BYTES + 1).read_to_string(&mut text).map_err(unreadable)?;
+        let no_text = |_| TokenError::Malformed { why: "it is not text" };
+        let text = String::from_utf8(file.bytes).map_err(no_text)?;
         Self::from_text(&SecretString::from(text))
     }
 
@@ -109,7 +105,7 @@ impl Token {
     pub fn from_text(text: &SecretString) -> Result<Self, TokenError> {
         let malformed = |why| Err(TokenError::Malformed { why });
         let line = text.expose_secret().trim_matches(['\n', '\r', ' ', '\t']);
-        if line.len() as u64 > TOKEN_MAX_BYTES {
+        if line.len() > TOKEN_MAX_BYTES {
             return malformed("it is longer than 1024 bytes");
         }
         if !line.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -141,14 +137,16 @@ impl Token {
         format!("PVEAPIToken={}={}", self.id, self.secret.expose_secret()).into()
     }
 
+    /// What the secrets in a saved plan are sealed with.
+    pub fn seal_key(&self) -> SealKey {
+        SealKey::of_token(self.secret.expose_secret())
+    }
+
     /// `text` without the secret, should a server send it back.
     pub(super) fn scrub(&self, text: &str) -> String {
         form::without(text, self.secret.expose_secret())
     }
 }
-
-/// `O_NONBLOCK` of Linux, which is where Proxmox VE and its agents run.
-const O_NONBLOCK: i32 = 0o4000;
 
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

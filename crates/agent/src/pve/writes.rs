@@ -5,6 +5,7 @@
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
 use evenkeel_core::id::{GuestId, GuestKind, NodeName, VmId};
+use evenkeel_core::secret::masked_param;
 use secrecy::SecretString;
 
 use super::Client;
@@ -61,16 +62,15 @@ impl Settings {
         Self::default()
     }
 
-    /// Sets a key.
+    /// Sets a key. What core calls a secret is never shown, also not when PVE repeats it in an error.
     #[must_use]
     pub fn set(self, key: &ConfigKey, value: impl Into<String>) -> Self {
-        Self(self.0.with(key.as_str(), value))
-    }
-
-    /// Sets a key to a value that must never be shown.
-    #[must_use]
-    pub fn set_secret(self, key: &ConfigKey, value: SecretString) -> Self {
-        Self(self.0.with_secret(key.as_str(), value))
+        let (name, value) = (key.as_str(), value.into());
+        Self(if masked_param(name, &value) == value {
+            self.0.with(name, value)
+        } else {
+            self.0.with_secret(name, value.into())
+        })
     }
 }
 

@@ -2,11 +2,13 @@
 //!
 //! Only reads. Whether what the files say makes sense is core's to decide.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
+
+use crate::path_trust::{LoosePath, check_entry, check_path};
+use crate::plain_file::{self, FileError, PlainFile};
 
 /// How many files a directory may hold: one for each of the guests that may be declared.
 const FILES_MAX: usize = desired::GUESTS_MAX;
@@ -18,11 +20,17 @@ const ENDINGS: &[&str] = &["json", "toml", "yaml", "yml"];
 #[derive(Debug, thiserror::Error)]
 pub enum DirError {
     /// There is nothing at that path.
-    #[error("there are no desired files")]
-    NotFound(#[source] std::io::Error),
+    #[error("there are no desired files: {0}")]
+    NotFound(FileError),
     /// The system said no.
     #[error("cannot read desired files")]
     Unreadable(#[source] std::io::Error),
+    /// Something else than a plain file stands there, or it cannot be read.
+    #[error("a desired file cannot be used: {0}")]
+    File(FileError),
+    /// Somebody else could have written them.
+    #[error("desired files are not believed: {0}")]
+    Loose(LoosePath),
     /// A file name is not UTF-8.
     #[error("the name of {} is not UTF-8", .0.display())]
     Name(PathBuf),
@@ -36,8 +44,10 @@ pub enum DirError {
 
 impl DirError {
     /// What to do about it.
-    pub fn hint(&self) -> &'static str {
+    pub fn hint(&self) -> String {
         match self {
+            Self::Loose(loose) => return loose.hint(),
+            Self::File(error) => error.hint(),
             Self::NotFound(_) | Self::Empty(_) => {
                 "desired files end in .toml, .yaml, .yml or .json; `evenkeel import` writes them"
             }
@@ -45,6 +55,7 @@ impl DirError {
             Self::Name(_) => "rename it",
             Self::TooMany(_) => "join some of them",
         }
+        .to_owned()
     }
 }
 
@@ -57,14 +68,35 @@ pub struct Loaded {
     pub desired: Result<Desired, Vec<Diagnostic>>,
 }
 
-/// Reads a file, or every desired file of a directory (not of those below it), sorted by name.
+/// Reads a file, or every desired file of a directory (not of those below it), sorted by name. For looking at files
+/// only: whoever acts by them calls [`load_believed`].
 pub fn load(path: &Path) -> Result<Loaded, DirError> {
-    let paths = if path.is_dir() { list(path)? } else { vec![path.to_owned()] };
+    read_all(path, |_, _| Ok(()))
+}
+
+/// The same, refused if anybody but root and we could have written them.
+pub fn load_believed(path: &Path) -> Result<Loaded, DirError> {
+    let loaded = read_all(path, check_file)?;
+    check_path(path).map_err(DirError::Loose)?;
+    Ok(loaded)
+}
+
+fn read_all(
+    path: &Path,
+    check: impl Fn(&Path, &PlainFile) -> Result<(), LoosePath>,
+) -> Result<Loaded, DirError> {
+    let listed = path.is_dir();
+    let paths = if listed { list(path)? } else { vec![path.to_owned()] };
     let mut sources = Sources::default();
     let mut errors = Vec::new();
     for path in paths {
         let name = path.to_str().ok_or_else(|| DirError::Name(path.clone()))?;
-        errors.extend(sources.add_bytes(name, read_bounded(&path)?).err());
+        let file = plain_file::read(&path, FILE_BYTES_MAX).map_err(|error| {
+            let missing = !listed && error.is_not_found();
+            if missing { DirError::NotFound(error) } else { DirError::File(error) }
+        })?;
+        check(&path, &file).map_err(DirError::Loose)?;
+        errors.extend(sources.add_bytes(name, file.bytes).err());
     }
     let desired = match desired::load(&sources) {
         Ok(desired) if errors.is_empty() => Ok(desired),
@@ -98,17 +130,10 @@ fn list(directory: &Path) -> Result<Vec<PathBuf>, DirError> {
     Ok(paths)
 }
 
-/// Reads a file, but never more than shows that it is too large.
-fn read_bounded(path: &Path) -> Result<Vec<u8>, DirError> {
-    let read = fs_err::File::open(path).and_then(|file| {
-        let mut bytes = Vec::new();
-        file.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    });
-    read.map_err(|error| {
-        let missing = error.kind() == std::io::ErrorKind::NotFound;
-        if missing { DirError::NotFound(error) } else { DirError::Unreadable(error) }
-    })
+/// The directory and everything above it were checked, so that a file that is no link stands for itself.
+fn check_file(path: &Path, file: &PlainFile) -> Result<(), LoosePath> {
+    let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
+    if is_link { check_path(path) } else { check_entry(path, &file.metadata) }
 }
 
 #[cfg(test)]
@@ -159,8 +184,40 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_end_is_not_read_to_its_end() {
-        let loaded = load(Path::new("/dev/zero")).unwrap();
-        assert!(loaded.desired.is_err());
+    fn x09_a_file_without_end_or_too_large_is_refused() {
+        assert!(matches!(load(Path::new("/dev/zero")), Err(DirError::File(_))));
+        let large = directory(&[("large.toml", &vec![b'#'; FILE_BYTES_MAX + 1])]);
+        assert!(matches!(load(large.path()), Err(DirError::File(_))));
+    }
+
+    #[test]
+    fn x14_files_that_others_could_have_written_are_looked_at_and_not_obeyed() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let files = directory(&[("web.toml", b"[guest.101]\nkind = \"lxc\"\n")]);
+        let (directory, file) = (files.path(), files.path().join("web.toml"));
+        let chmod = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        chmod(&file, 0o644);
+        assert!(load_believed(directory).is_ok());
+        for (path, good) in [(directory, 0o700), (&file, 0o644)] {
+            for bad in [0o777, 0o1777, 0o770, 0o702] {
+                chmod(path, bad);
+                let error = load_believed(directory).unwrap_err();
+                let told = format!("{error} {}", error.hint());
+                let named = format!("chmod go-w {}", path.display());
+                assert!(told.contains(&named) && told.contains(&format!("{bad:o}")), "{told}");
+                assert!(load(directory).is_ok(), "looking is harmless");
+            }
+            chmod(path, good);
+        }
+        let elsewhere = tempfile::tempdir().unwrap();
+        let target = elsewhere.path().join("db.toml");
+        std::fs::write(&target, "[guest.102]\nkind = \"lxc\"\n").unwrap();
+        chmod(&target, 0o644);
+        std::os::unix::fs::symlink(&target, directory.join("db.toml")).unwrap();
+        assert_eq!(load_believed(directory).unwrap().desired.unwrap().guests.len(), 2);
+        chmod(elsewhere.path(), 0o777);
+        assert!(matches!(load_believed(directory), Err(DirError::Loose(_))));
     }
 }

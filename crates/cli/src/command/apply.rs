@@ -12,6 +12,7 @@ use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
     Court, CourtError, End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
 };
+use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Snapshot;
@@ -25,6 +26,7 @@ use crate::cli::{self, OutputFormat};
 use crate::command::{apply_by_agent, validate};
 use crate::connect::{Connection, connect, desired_path, state_dir};
 use crate::error::{Exit, Failure};
+use crate::signing::file;
 use crate::{render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
@@ -38,7 +40,7 @@ pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
     let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
-    let loaded = evenkeel_agent::source::dir::load(&path)?;
+    let loaded = evenkeel_agent::source::dir::load_believed(&path)?;
     let desired = match loaded.desired {
         Ok(desired) => desired,
         Err(errors) => {
@@ -61,7 +63,7 @@ pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     let applied = tokio::select! {
-        applied = apply(&mut engine, &desired, saved.as_ref(), arguments) => return applied,
+        applied = apply(&mut engine, &desired, saved.as_ref(), &connection, arguments) => return applied,
         _ = &mut interrupted => engine,
     };
     stop(applied).await
@@ -93,11 +95,12 @@ async fn apply(
     engine: &mut Engine,
     desired: &Desired,
     saved: Option<&SavedPlan>,
+    connection: &Connection,
     arguments: &cli::Apply,
 ) -> Result<Exit, Failure> {
     recover(engine).await?;
     let preview = engine.look(desired).await?;
-    let now = SavedPlan::of(&preview.plan, &preview.actual.node);
+    let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
@@ -232,16 +235,12 @@ fn as_json(report: &Report) -> serde_json::Value {
     })
 }
 
+/// The largest saved plan that is read: ten thousand guests with a kilobyte of changes each, twice over.
+const PLAN_BYTES_MAX: usize = 20 << 20;
+
 fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
-    let text = fs_err::read(path).map_err(|error| {
-        let exit = if error.kind() == std::io::ErrorKind::NotFound {
-            Exit::NotFound
-        } else {
-            Exit::Failed
-        };
-        Failure::wrapping(exit, error)
-    })?;
-    serde_json::from_slice(&text).map_err(|error| {
+    let bytes = file::read(path, PLAN_BYTES_MAX)?;
+    serde_json::from_slice(&bytes).map_err(|error| {
         Failure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
             .hint("`evenkeel plan --out FILE` writes one")
     })
@@ -273,6 +272,7 @@ impl From<CourtError> for Failure {
     fn from(error: CourtError) -> Self {
         let hint = error.hint();
         let exit = match &error {
+            CourtError::HostKey(HostKeyError::InUse { .. }) => Exit::Transient,
             CourtError::HostKey(_) | CourtError::Journal(_) => Exit::Failed,
             CourtError::Authority(_) | CourtError::HostId(_) => Exit::Invalid,
         };

@@ -48,7 +48,7 @@ async fn shown(
     let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
     let actual = observe(&connection.client, &declared, CONCURRENCY).await?;
     let planned = plan(desired, &actual, &Context::default());
-    let now = SavedPlan::of(&planned, &actual.node);
+    let now = SavedPlan::of(&planned, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }

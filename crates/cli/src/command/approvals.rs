@@ -3,10 +3,9 @@
 //! All three ask the running agent. Everything shown of an item is read from the bytes the host signed.
 
 use std::collections::BTreeMap;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::time::Duration;
 
-use camino::Utf8Path;
 use evenkeel_agent::daemon::client::{Conversation, ask};
 use evenkeel_agent::daemon::protocol::{Answer, PendingView, Request};
 use evenkeel_agent::engine::{End, OpReport, Progress};
@@ -88,7 +87,7 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
 }
 
 pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
-    let envelope = read(&arguments.file)?;
+    let envelope = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let answer = match submitted(arguments, envelope).await? {
         Ok(answer) => answer,
         Err(op) => return Err(under_way(op, arguments.wait)),
@@ -284,15 +283,4 @@ fn exit_of(end: &End) -> Exit {
 
 async fn asked(place: &cli::Place, request: &Request) -> Result<Answer, Failure> {
     Ok(ask(&place.state_dir()?.socket(), request).await?)
-}
-
-fn read(path: &Utf8Path) -> Result<String, Failure> {
-    let mut text = String::new();
-    let limit = ENVELOPE_BYTES_MAX as u64 + 1;
-    let read = fs_err::File::open(path).and_then(|file| file.take(limit).read_to_string(&mut text));
-    read.map_err(|error| {
-        let missing = error.kind() == std::io::ErrorKind::NotFound;
-        Failure::wrapping(if missing { Exit::NotFound } else { Exit::Failed }, error)
-    })?;
-    Ok(text)
 }

@@ -47,7 +47,7 @@ async fn reachability(
     connection: &Connection,
     findings: &mut Findings,
 ) -> Result<Release, Failure> {
-    let Connection { client, config, token_id } = connection;
+    let Connection { client, config, token_id, seal_key: _ } = connection;
     let version = client.version().await?;
     let origin = config.pve.endpoint()?;
     findings.ok(

@@ -16,7 +16,7 @@ use crate::render;
 pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
-    let loaded = evenkeel_agent::source::dir::load(&path)?;
+    let loaded = evenkeel_agent::source::dir::load_believed(&path)?;
     let desired = match loaded.desired {
         Ok(desired) => desired,
         Err(errors) => {
@@ -34,7 +34,7 @@ pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&planned))?,
     }
     if let Some(path) = &arguments.out {
-        save(path, &SavedPlan::of(&planned, &snapshot.node))?;
+        save(path, &SavedPlan::of(&planned, &snapshot.node, &connection.seal_key))?;
     }
     let would_run = planned.runnable().next().is_some();
     Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })
@@ -73,7 +73,7 @@ fn guest_json(guest: &GuestPlan) -> Value {
 fn action_json(action: &Action) -> Value {
     json!({
         "kind": action.step.kind(),
-        "params": action.step.params(),
+        "params": action.step.shown_params(),
         "class": action.class,
         "effect": action.effect(),
         "why": action.why,

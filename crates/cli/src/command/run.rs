@@ -21,7 +21,7 @@ pub(crate) async fn run(arguments: &cli::Run) -> Result<Exit, Failure> {
     let config = AgentConfig::from_file(&config_path)?;
     let (endpoint, trust, token) =
         (config.pve.endpoint()?, config.pve.trust()?, config.pve.token()?);
-    let owner = token.id().to_owned();
+    let (owner, seal_key) = (token.id().to_owned(), token.seal_key());
     let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default());
     let exchange = Arc::new(exchange.map_err(ConfigError::from)?);
     let node = match config.pve.node.clone() {
@@ -37,6 +37,7 @@ pub(crate) async fn run(arguments: &cli::Run) -> Result<Exit, Failure> {
         exchange,
         node,
         owner,
+        seal_key,
         ambient: Arc::new(Machine),
         version: env!("CARGO_PKG_VERSION"),
     };

@@ -14,6 +14,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::cli::{OutputFormat, Sim};
 use crate::error::{Exit, Failure};
 use crate::render::counted;
+use crate::signing::file;
 
 pub(crate) async fn run(arguments: &Sim) -> Result<Exit, Failure> {
     let address = loopback(arguments.listen)?;
@@ -73,16 +74,15 @@ fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
     }
 }
 
+/// The largest file of faults that is read.
+const FAULTS_BYTES_MAX: usize = 1 << 20;
+
 fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
     let mut faults: Vec<Fault> = match &arguments.faults {
         None => Vec::new(),
         Some(path) => {
-            let text = fs_err::read_to_string(path.as_std_path()).map_err(|error| {
-                Failure::new(Exit::NotFound, "cannot read the faults")
-                    .because(error)
-                    .hint("name a file with a JSON list with --faults")
-            })?;
-            serde_json::from_str(&text).map_err(|error| {
+            let bytes = file::read(path, FAULTS_BYTES_MAX)?;
+            serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
                     .because(error)
                     .hint(r#"such as [{"effect": {"kind": "latency", "ms": 200}, "contains": "/lxc"}]"#)

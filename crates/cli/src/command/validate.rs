@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &Validate) -> Result<Exit, Failure> {
 /// Tells every mistake on stderr, with the lines it is in.
 pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
     let mut err = anstream::stderr();
-    write!(err, "{}", render(errors, sources))?;
+    write!(err, "{}", render(errors, &without_secrets(sources)))?;
     writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;
     Ok(())
 }

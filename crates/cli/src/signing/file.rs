@@ -1,24 +1,16 @@
 //! Files that are read up to a limit and written whole or not at all.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 
 use camino::Utf8Path;
+use evenkeel_agent::plain_file::{self, FileError};
 
 use crate::error::{Exit, Failure};
 
 /// The bytes of a file, if there are no more than so many.
 pub(crate) fn read(path: &Utf8Path, bytes_max: usize) -> Result<Vec<u8>, Failure> {
-    let limit = u64::try_from(bytes_max).expect("limits are small") + 1;
-    let mut bytes = Vec::new();
-    let file = fs_err::File::open(path.as_std_path());
-    let read = file.and_then(|file| file.take(limit).read_to_end(&mut bytes));
-    read.map_err(|error| unreadable(&error))?;
-    if bytes.len() > bytes_max {
-        let message = format!("{path} is larger than {bytes_max} bytes");
-        return Err(Failure::new(Exit::Invalid, message).hint("name the right file"));
-    }
-    Ok(bytes)
+    Ok(plain_file::read(path.as_std_path(), bytes_max)?.bytes)
 }
 
 /// The text of a file.
@@ -72,13 +64,14 @@ fn there_already(path: &Utf8Path) -> Failure {
         .hint("nothing was written; --force replaces what is there")
 }
 
-fn unreadable(error: &std::io::Error) -> Failure {
-    let exit = if error.kind() == std::io::ErrorKind::NotFound {
-        Exit::NotFound
-    } else if error.kind() == std::io::ErrorKind::PermissionDenied {
-        Exit::Denied
-    } else {
-        Exit::Failed
-    };
-    Failure::new(exit, error.to_string()).hint("name a file that is there and that you may read")
+impl From<FileError> for Failure {
+    fn from(error: FileError) -> Self {
+        let exit = match (&error, error.kind()) {
+            (_, Some(std::io::ErrorKind::NotFound)) => Exit::NotFound,
+            (_, Some(std::io::ErrorKind::PermissionDenied)) => Exit::Denied,
+            (FileError::TooLarge { .. } | FileError::Kind { .. }, _) => Exit::Invalid,
+            (FileError::Io { .. } | FileError::Unsteady { .. }, _) => Exit::Failed,
+        };
+        Self::new(exit, error.to_string()).hint(error.hint())
+    }
 }

@@ -161,7 +161,7 @@ fn the_example_configuration_is_valid_and_complete() {
     let desk = Desk::new();
     let told = with_config(&desk, example).ends_with(3);
     assert!(
-        told.stderr.contains("cannot read the token file /etc/evenkeel/token"),
+        told.stderr.contains("the token file cannot be used: cannot read /etc/evenkeel/token"),
         "{}",
         told.stderr
     );

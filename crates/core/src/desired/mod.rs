@@ -9,12 +9,14 @@
 
 mod check;
 mod field;
+mod hide;
 mod schema;
 pub mod syntax;
 pub mod tree;
 
 use std::collections::BTreeMap;
 
+pub use hide::without_secrets;
 pub use schema::schema;
 
 use crate::diagnostic::{self, Diagnostic, Sources};

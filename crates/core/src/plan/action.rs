@@ -3,6 +3,7 @@
 //! Built by the planner alone. Each action names its guest, every parameter, the reason in words a
 //! person can check, its class, when it takes effect and what holds it back.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -14,6 +15,8 @@ use crate::id::GuestId;
 use crate::quantity::Bytes;
 use crate::reason::ReasonCode;
 use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::secret;
+use crate::value::print::cut;
 use crate::value::{Property, Value, Volume, print};
 
 /// One thing to do to one guest.
@@ -91,7 +94,8 @@ impl Step {
         }
     }
 
-    /// Its parameters as PVE's call takes them; the classifier judges exactly these.
+    /// Its parameters as PVE's call takes them, secrets included: the classifier judges and the executor sends
+    /// exactly these. Everybody who shows or stores them asks [`Step::shown_params`].
     pub fn params(&self) -> BTreeMap<String, String> {
         let pairs: Vec<(String, String)> = match self {
             Self::SetConfig(write) => {
@@ -118,7 +122,18 @@ impl Step {
         pairs.into_iter().collect()
     }
 
-    /// The same without the digest, which every write changes: what makes two steps the same act.
+    /// Its parameters as they may be shown or stored, secrets masked.
+    pub fn shown_params(&self) -> BTreeMap<String, String> {
+        let mut params = self.params();
+        for (name, text) in &mut params {
+            if let Cow::Owned(masked) = secret::masked_param(name, text) {
+                *text = masked;
+            }
+        }
+        params
+    }
+
+    /// The same as [`Step::params`] without the digest, which every write changes: what makes two steps the same act.
     pub fn params_but_digest(&self) -> BTreeMap<String, String> {
         let mut params = self.params();
         params.remove("digest");
@@ -161,7 +176,7 @@ impl Change {
         let format = &self.key.key().format;
         match (&self.how, format, &self.from, &self.to) {
             (How::Revert, _, from, _) => {
-                let stays = shown(format, from.as_ref());
+                let stays = self.shown(from.as_ref());
                 vec![format!("{} stays {stays} (drop the waiting change)", self.key)]
             }
             (
@@ -171,9 +186,18 @@ impl Change {
                 Some(Value::Property(to)),
             ) => changed_parts(self.key, shape, from, to),
             (How::Set(_) | How::Delete, _, from, to) => {
-                let (from, to) = (shown(format, from.as_ref()), shown(format, to.as_ref()));
-                vec![format!("{} {from} -> {to}", self.key)]
+                let (from, to) = (self.shown(from.as_ref()), self.shown(to.as_ref()));
+                vec![changed(&self.key, &from, &to)]
             }
+        }
+    }
+
+    /// A value of the key, as a person may see it.
+    fn shown(&self, value: Option<&Value>) -> String {
+        let key = self.key.key();
+        match value.filter(|value| !value.is_empty()) {
+            Some(value) if key.secret => cut(secret::shown(key, value)),
+            value => shown(&key.format, value),
         }
     }
 }
@@ -188,7 +212,21 @@ impl fmt::Display for Change {
 fn shown(format: &Format, value: Option<&Value>) -> String {
     value
         .filter(|value| !value.is_empty())
-        .map_or_else(|| "unset".to_owned(), |value| print::shown(format, value))
+        .map_or_else(|| "unset".to_owned(), |value| masked(print::shown(format, value)))
+}
+
+/// A part that the registry does not know may still be called a password.
+fn masked(text: String) -> String {
+    match secret::masked_text(&text) {
+        Cow::Borrowed(_) => text,
+        Cow::Owned(clean) => clean,
+    }
+}
+
+/// `cores 2 -> 4`; two secrets look the same and differ.
+fn changed(name: &dyn fmt::Display, from: &str, to: &str) -> String {
+    let hidden = if from == to { " (the hidden values differ)" } else { "" };
+    format!("{name} {from} -> {to}{hidden}")
 }
 
 /// The parts of a property string that differ and count.
@@ -218,8 +256,11 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
             } else {
                 format!("{key}.{}", part.name)
             };
-            let (from, to) = (from.get(part.name), to.get(part.name));
-            format!("{name} {} -> {}", shown(&part.format, from), shown(&part.format, to))
+            let part_shown = |value: Option<&Value>| match value {
+                Some(_) if part.secret => secret::MASK.to_owned(),
+                value => shown(&part.format, value),
+            };
+            changed(&name, &part_shown(from.get(part.name)), &part_shown(to.get(part.name)))
         })
         .collect()
 }

@@ -24,7 +24,7 @@ use std::fmt;
 
 pub use action::{Action, Change, Held, How, SetConfig, Step};
 pub use problem::Problem;
-pub use saved::{SavedAction, SavedPlan, Stale};
+pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::classify::{Class, Intent, Target, classify};

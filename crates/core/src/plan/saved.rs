@@ -1,16 +1,19 @@
 //! A plan as it was shown, to be applied later exactly so or not at all.
 //!
 //! `plan --out` writes one, `apply PLAN` compares it with a plan made anew. It holds what would be sent and what is
-//! held, not the digests: those change with every write, our own included.
+//! held, not the digests: those change with every write, our own included. Of a secret it holds a seal that only
+//! somebody with the same API token can make, so that another secret is noticed and none can be guessed from the file.
 
 use std::collections::BTreeMap;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha512_256};
 
 use super::{Action, Plan};
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, NodeName};
+use crate::secret;
 
 /// A plan in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +25,9 @@ pub struct SavedPlan {
     pub node: NodeName,
     /// Every action that would run, in order.
     pub actions: Vec<SavedAction>,
+    /// Which token its seals were made with; none if it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sealed_by: Option<Seal>,
 }
 
 /// The one format there is.
@@ -40,10 +46,70 @@ pub struct SavedAction {
     pub guest: GuestId,
     /// What it does.
     pub kind: ActionKind,
-    /// Every parameter but the digest.
+    /// Every parameter but the digest, secrets masked.
     pub params: BTreeMap<String, String>,
+    /// The seals of those that are masked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub seals: BTreeMap<String, Seal>,
     /// What a person was shown.
     pub reasons: Vec<String>,
+}
+
+/// What seals of secrets are made with: derived from the secret of an API token, which is too long to be guessed. Whoever
+/// has the file and not the token learns nothing from a seal, not even by trying passwords.
+#[derive(Clone)]
+pub struct SealKey([u8; 32]);
+
+impl SealKey {
+    /// The key that belongs to a token's secret.
+    pub fn of_token(secret: &str) -> Self {
+        Self(digest(&[b"evenkeel/plan/seal-key/v1", secret.as_bytes()]))
+    }
+
+    fn seal(&self, guest: GuestId, name: &str, text: &str) -> Seal {
+        let guest = guest.to_string();
+        let bytes = [b"evenkeel/plan/seal/v1", &self.0[..], guest.as_bytes(), name.as_bytes()];
+        let sealed = digest(&[&bytes[..], &[text.as_bytes()]].concat());
+        Seal::of(&sealed)
+    }
+
+    /// What tells keys apart without giving one away.
+    fn mark(&self) -> Seal {
+        let mark = digest(&[b"evenkeel/plan/seal-mark/v1", &self.0]);
+        Seal::of(&mark[..8])
+    }
+}
+
+impl fmt::Debug for SealKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SealKey(..)")
+    }
+}
+
+/// Parts with their lengths, so that no two lists of parts give the same bytes. SHA-512/256 cannot be extended by
+/// somebody who knows a digest and not the key in front.
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hash = Sha512_256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+/// A secret that can be compared and not read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Seal(String);
+
+impl Seal {
+    fn of(bytes: &[u8]) -> Self {
+        let mut hex = String::with_capacity(bytes.len() * 2);
+        for byte in bytes {
+            write!(hex, "{byte:02x}").expect("writing to a string cannot fail");
+        }
+        Self(hex)
+    }
 }
 
 /// How a plan made now differs from the saved one.
@@ -51,6 +117,8 @@ pub struct SavedAction {
 pub enum Stale {
     /// It was made for another node.
     OtherNode(NodeName),
+    /// Its secrets were sealed with another API token, so they cannot be compared.
+    OtherToken,
     /// This would run now and was not in the plan.
     New(SavedAction),
     /// This was in the plan and would not run now, or not so.
@@ -59,15 +127,23 @@ pub enum Stale {
 
 impl SavedPlan {
     /// What of a plan would run.
-    pub fn of(plan: &Plan, node: &NodeName) -> Self {
-        let actions = plan.runnable().map(SavedAction::of).collect();
-        Self { format: Format::V1, node: node.clone(), actions }
+    pub fn of(plan: &Plan, node: &NodeName, key: &SealKey) -> Self {
+        let actions: Vec<SavedAction> =
+            plan.runnable().map(|action| SavedAction::of(action, key)).collect();
+        let is_sealed = actions.iter().any(|action| !action.seals.is_empty());
+        let sealed_by = is_sealed.then(|| key.mark());
+        Self { format: Format::V1, node: node.clone(), actions, sealed_by }
     }
 
     /// Whether a plan made now would run something else; the first difference.
     pub fn stale_against(&self, now: &Self) -> Option<Stale> {
         if self.node != now.node {
             return Some(Stale::OtherNode(self.node.clone()));
+        }
+        if let (Some(then), Some(now)) = (&self.sealed_by, &now.sealed_by)
+            && then != now
+        {
+            return Some(Stale::OtherToken);
         }
         let missing = |from: &Self, other: &Self| {
             from.actions.iter().find(|action| !other.actions.contains(action)).cloned()
@@ -77,13 +153,16 @@ impl SavedPlan {
 }
 
 impl SavedAction {
-    fn of(action: &Action) -> Self {
-        Self {
-            guest: action.guest,
-            kind: action.step.kind(),
-            params: action.step.params_but_digest(),
-            reasons: action.reasons(),
-        }
+    fn of(action: &Action, key: &SealKey) -> Self {
+        let guest = action.guest;
+        let mut params = action.step.shown_params();
+        params.remove("digest");
+        let sent = action.step.params();
+        let masked = params.iter().filter(|(_, text)| secret::is_masked(text));
+        let seals = masked
+            .filter_map(|(name, _)| Some((name.clone(), key.seal(guest, name, sent.get(name)?))))
+            .collect();
+        Self { guest, kind: action.step.kind(), params, seals, reasons: action.reasons() }
     }
 }
 
@@ -95,8 +174,36 @@ impl fmt::Display for Stale {
         };
         match self {
             Self::OtherNode(node) => write!(f, "it was made for node {node}"),
+            Self::OtherToken => f.write_str(
+                "it was made with another API token, so that its secrets cannot be compared with those of now",
+            ),
             Self::New(action) => told(f, action, "would run now and was not in the plan"),
             Self::Gone(action) => told(f, action, "is in the plan and would not run so now"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn x08_a_seal_differs_by_token_guest_key_and_secret_and_shows_none_of_them() {
+        let (guest, other): (GuestId, GuestId) =
+            ("lxc/101".parse().unwrap(), "lxc/102".parse().unwrap());
+        let (one, two) = (SealKey::of_token("token-one"), SealKey::of_token("token-two"));
+        let seal = one.seal(guest, "env", "A=marked");
+        assert_eq!(seal, one.seal(guest, "env", "A=marked"));
+        for another in [
+            two.seal(guest, "env", "A=marked"),
+            one.seal(other, "env", "A=marked"),
+            one.seal(guest, "args", "A=marked"),
+            one.seal(guest, "env", "A=marke"),
+            one.seal(guest, "en", "vA=marked"),
+        ] {
+            assert_ne!(seal, another);
+        }
+        assert_ne!(one.mark(), two.mark());
+        assert!(!format!("{one:?}{seal:?}").contains("marked"));
     }
 }

@@ -13,6 +13,7 @@ use crate::identity::identity;
 use crate::operation::Intent;
 use crate::quantity::Bytes;
 use crate::registry::{self, KeyRef};
+use crate::secret;
 use crate::value::compare::{Cgroup, Conventions, Difference, difference};
 use crate::value::read::written;
 
@@ -107,10 +108,18 @@ fn power(intent: &Intent, guest: &Guest, wanted: Power) -> Postcondition {
     }
 }
 
-/// Everything that was written is there, now or after the restart it waits for.
+/// Everything that was written is there, now or after the restart it waits for. Of a secret that the journal does not
+/// keep nothing can be compared: PVE takes a write whole, so the rest of the write speaks for it, and if there is no
+/// rest it does not hold. The next pass then compares the secret itself.
 fn config_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>) -> bool {
-    params.iter().all(|(name, text)| match name.as_str() {
-        "digest" => true,
+    let (hidden, seen): (Vec<_>, Vec<_>) = params
+        .iter()
+        .filter(|(name, _)| name.as_str() != "digest")
+        .partition(|(_, text)| secret::is_masked(text));
+    if seen.is_empty() && !hidden.is_empty() {
+        return false;
+    }
+    seen.into_iter().all(|(name, text)| match name.as_str() {
         "delete" => keys(guest, text)
             .all(|key| key.is_some_and(|key| after_restart_is(guest, config, key, None))),
         "revert" => keys(guest, text).all(|key| {
@@ -151,4 +160,35 @@ fn size_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>)
     let stored = config.field(slot).and_then(|field| field.current.as_ref());
     let size = stored.and_then(|reading| reading.value.as_property()?.size());
     size.is_some_and(|size| size >= wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::Entry;
+
+    #[test]
+    fn x08_a_secret_the_journal_does_not_keep_is_never_taken_for_seen() {
+        let stored = |key: &str, text: &str| Entry {
+            key: key.into(),
+            value: Some(text.into()),
+            pending: None,
+            delete: 0,
+        };
+        let id: crate::id::GuestId = "lxc/101".parse().unwrap();
+        let entries = [stored("cores", "2"), stored("env", "A=1")];
+        let config = Config::from_pending(id.kind, entries);
+        let (power, config) = (Power::Stopped, Ok(config));
+        let guest = Guest { id, power, template: false, ha: None, lock: None, config };
+        let holds = |params: &[(&str, &str)]| {
+            let params = params.iter().map(|(name, text)| ((*name).into(), (*text).into()));
+            config_holds(&guest, guest.config.as_ref().unwrap(), &params.collect())
+        };
+        let hidden = ("env", secret::MASK);
+        assert!(holds(&[("env", "A=1")]), "whoever sent it knows it");
+        assert!(!holds(&[("env", "A=2")]));
+        assert!(!holds(&[hidden, ("digest", "x")]), "nothing speaks for it");
+        assert!(holds(&[hidden, ("cores", "2")]), "the rest of the write speaks for it");
+        assert!(!holds(&[hidden, ("cores", "3")]));
+    }
 }

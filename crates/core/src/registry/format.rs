@@ -237,6 +237,8 @@ pub struct Part {
     pub required: bool,
     /// Whether only root@pam may set it.
     pub root_only: bool,
+    /// Whether its value must be shown and stored nowhere: `secret.rs` asks.
+    pub secret: bool,
     /// What to declare instead, for a part that PVE stores as something else.
     pub instead: Option<&'static str>,
     /// Where it exists.
@@ -300,6 +302,7 @@ pub(super) const fn part(name: &'static str, format: Format) -> Part {
         compared: Compared::Always,
         required: false,
         root_only: false,
+        secret: false,
         instead: None,
         releases: Releases::ALL,
     }

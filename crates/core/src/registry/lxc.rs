@@ -68,6 +68,7 @@ pub(super) const KEYS: &[Key] = &[
         .since(Release::V9_1),
     key("env", Format::Environment, "Environment of the entry point, as NAME=value items.")
         .disrupts()
+        .secret()
         .since(Release::V9_1),
     key(
         "features",

@@ -47,6 +47,8 @@ pub struct Key {
     pub declared: Declared,
     /// Whether PVE refuses to delete it, or breaks the guest when it does.
     pub required: bool,
+    /// Whether its value must be shown and stored nowhere: `secret.rs` asks.
+    pub secret: bool,
     /// Where it exists.
     pub releases: Releases,
     /// One line for the reference and for editors.
@@ -293,6 +295,7 @@ const fn key(name: &'static str, format: Format, doc: &'static str) -> Key {
         privilege: Privilege::Options,
         declared: Declared::Yes,
         required: false,
+        secret: false,
         releases: Releases::ALL,
         doc,
     }
@@ -344,6 +347,11 @@ impl Key {
 
     const fn required(mut self) -> Self {
         self.required = true;
+        self
+    }
+
+    const fn secret(mut self) -> Self {
+        self.secret = true;
         self
     }
 

@@ -65,6 +65,7 @@ pub(super) const KEYS: &[Key] = &[
         .disrupts()
         .root_only(),
     key("args", Format::Text(Rule::Line), "Arguments handed to QEMU as they are.")
+        .secret()
         .hazard(Hazard::Forbidden)
         .root_only(),
     key("audio0", Format::Property(&parts::AUDIO), "An audio device.")
@@ -94,9 +95,9 @@ pub(super) const KEYS: &[Key] = &[
         .privilege(Privilege::Disk)
         .declared(Declared::No("write ide2 instead, of which it is another name")),
     cloud_init("cicustom", Format::Property(&parts::CICUSTOM), "Own cloud-init files."),
-    cloud_init("cipassword", Format::Secret, "Password cloud-init sets.").declared(Declared::No(
-        "a password in a desired file is a secret in a repository; use sshkeys",
-    )),
+    cloud_init("cipassword", Format::Secret, "Password cloud-init sets.").secret().declared(
+        Declared::No("a password in a desired file is a secret in a repository; use sshkeys"),
+    ),
     cloud_init(
         "citype",
         Format::Choice(&["configdrive2", "nocloud", "opennebula"]),

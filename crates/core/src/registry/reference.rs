@@ -42,9 +42,10 @@ fn row(page: &mut String, key: &Key) {
         Declared::AtCreation => " Fixed when the guest is created.".to_owned(),
         Declared::No(why) => format!(" Cannot be declared: {why}."),
     };
+    let secret = if key.secret { " Its value is shown and stored nowhere." } else { "" };
     writeln!(
         page,
-        "| `{name}` | {} | {} | {} | {} | {} | {} | {}{remark} |",
+        "| `{name}` | {} | {} | {} | {} | {} | {} | {}{secret}{remark} |",
         value(&key.format),
         absent(key.absent),
         applies(key.applies),
@@ -80,6 +81,9 @@ fn told(part: &Part, bare: Option<&str>) -> String {
     }
     if part.root_only {
         text.push_str(", only root@pam");
+    }
+    if part.secret {
+        text.push_str(", shown and stored nowhere");
     }
     text
 }

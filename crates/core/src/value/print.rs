@@ -23,7 +23,7 @@ pub fn pve(format: &Format, value: &Value) -> String {
             let shape = format.shape().expect("a property value belongs to a property format");
             self::property(shape, property)
         }
-        Value::Secret => MASK.to_owned(),
+        Value::Secret => crate::secret::MASK.to_owned(),
         Value::AnyUuid => "1".to_owned(),
     }
 }
@@ -48,16 +48,17 @@ pub fn shown(format: &Format, value: &Value) -> String {
         | Value::AnyUuid => pve(format, value),
     };
     let quoted = matches!(format, Format::Description(_)) || text.chars().any(char::is_control);
-    let text = if quoted { format!("{text:?}") } else { text };
+    cut(if quoted { format!("{text:?}") } else { text })
+}
+
+/// A text, cut to what a plan shows.
+pub(crate) fn cut(text: String) -> String {
     if text.chars().count() <= SHOWN_MAX {
         return text;
     }
     let cut: String = text.chars().take(SHOWN_MAX - 1).collect();
     format!("{cut}…")
 }
-
-/// What PVE shows instead of a secret.
-const MASK: &str = "**********";
 
 /// How much of a value a plan shows; the rest is in the file and on the server.
 const SHOWN_MAX: usize = 60;

@@ -30,8 +30,10 @@ fn every_case_of_v_p_t_and_x_is_in_the_map_and_every_test_of_the_map_exists() {
         }
     }
     let mut code = String::new();
-    for part in ["core/src", "core/tests", "agent", "cli", "harness"] {
-        sources(&root.join("..").join(part), &mut code);
+    for member in ["core", "agent", "cli", "harness", "sim"] {
+        for part in ["src", "tests"] {
+            sources(&root.join("..").join(member).join(part), &mut code);
+        }
     }
     let names = map.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap());
     let tests = names.filter(|name| {

@@ -174,8 +174,7 @@ fn filter() -> TaskFilter {
 }
 
 fn change() -> ConfigChange {
-    let set =
-        Settings::new().set(&key("tags"), "a;b").set_secret(&key("cipassword"), "pass word".into());
+    let set = Settings::new().set(&key("tags"), "a;b").set(&key("cipassword"), "pass word");
     let (delete, revert) = (vec![key("nameserver"), key("tty")], vec![key("cmode")]);
     ConfigChange { set, delete, revert, digest: digest() }
 }

@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
+use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::registry::table;
+
 use crate::engine::Cleared;
 use crate::pve::Client;
 use crate::pve::error::Unknown;
 use crate::pve::exchange::{Answer, Outcome};
 use crate::pve::http::HttpExchange;
 use crate::pve::tls::Trust;
+use crate::pve::writes::{ConfigChange, Settings};
 
 use super::every_call::{Always, client, writes};
 use super::server::{SECRET, Server, Step, answer, timeouts, token};
@@ -60,6 +64,38 @@ async fn n02_no_write_shows_a_secret_parameter_even_if_proxmox_repeats_the_reque
                     assert!(!shown.contains("pass word"), "{name}: {shown}");
                     assert!(!shown.contains("pass%20word"), "{name}: {shown}");
                 }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn x08_an_answer_that_repeats_a_secret_in_whole_or_in_part_is_told_without_it() {
+    for kind in GuestKind::ALL {
+        for row in table(kind).iter().filter(|row| row.secret) {
+            let name = row.slots.map_or(row.name.to_owned(), |_| format!("{}0", row.name));
+            let set = Settings::new()
+                .set(&"description".parse().unwrap(), "marked-plain")
+                .set(&name.parse().unwrap(), "A=marked-secret\0B=marked-other");
+            let digest = "0123456789012345678901234567890123456789".parse().unwrap();
+            let change = ConfigChange { set, delete: Vec::new(), revert: Vec::new(), digest };
+            let said = "marked-plain: value 'marked-secret' of A=marked-secret, B%3Dmarked-other, marked-other";
+            let json = serde_json::to_string(said).unwrap();
+            for status in [400, 403, 500, 595, 596] {
+                let body =
+                    format!(r#"{{"message":{json},"errors":{{"{name}":{json}}}}}"#).into_bytes();
+                let answer = Answer { status, reason: said.to_owned(), date: None, body };
+                let client = client(Always::new(Outcome::Answered(answer)));
+                let guest = GuestId { kind, vmid: "100".parse().unwrap() };
+                let cleared = Cleared::in_a_test();
+                let error =
+                    client.writes(&cleared).set_config(guest, change.clone()).await.unwrap_err();
+                let shown = format!("{error} {error:?} {}", error.hint());
+                assert!(
+                    !shown.contains("marked-secret") && !shown.contains("marked-other"),
+                    "{shown}"
+                );
+                assert!(shown.contains("marked-plain"), "{shown}");
             }
         }
     }

@@ -1,0 +1,220 @@
+//! What must not be shown or stored, and what stands in its place (invariant 17).
+//!
+//! A secret is a property of a key or part in the registry. Everything that prints a value, writes it into a record, a
+//! saved plan or an answer asks here, so that there is one rule and one mask. Texts the registry knows nothing of (a
+//! part of a newer release, a sentence of PVE's) are judged by the names in them, on the safe side: a value masked
+//! without need costs a reader a look into PVE. Public keys are no secrets.
+
+use std::borrow::Cow;
+
+use crate::id::GuestKind;
+use crate::registry::{self, Format, Key};
+use crate::value::Value;
+
+/// What stands in a secret's place. PVE itself shows the same.
+pub const MASK: &str = "**********";
+
+/// A name is a secret's when it holds one of these words. PVE's own are `cipassword`, `password` (containers,
+/// storages), `encryption-key`, `csrfpreventiontoken` and `ticket`.
+const SECRET_WORDS: [&str; 9] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "secret",
+    "token",
+    "ticket",
+    "private",
+    "credential",
+    "encryption-key",
+];
+
+/// Whether what is stored under a name is a secret: by the registry, for a guest of either kind, or by the name itself.
+pub fn is_secret_name(name: &str) -> bool {
+    let by_registry = GuestKind::ALL
+        .into_iter()
+        .filter_map(|kind| registry::find(kind, name))
+        .any(|key| key.key().secret);
+    by_registry || has_secret_word(name)
+}
+
+fn has_secret_word(text: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| text.contains(word))
+}
+
+/// The text of a parameter or key, as it may be shown or stored: `MASK` for a secret, of a property string only its
+/// secret parts masked.
+pub fn masked_param<'a>(name: &str, text: &'a str) -> Cow<'a, str> {
+    if is_secret_name(name) { Cow::Owned(MASK.to_owned()) } else { masked_parts(name, text) }
+}
+
+/// A text in which secrets stand as `name=value`, cleaned of them: `a=1,password=x` becomes `a=1,password=**********`.
+pub fn masked_text(text: &str) -> Cow<'_, str> {
+    mask_pairs(text, &has_secret_word)
+}
+
+fn masked_parts<'a>(name: &str, text: &'a str) -> Cow<'a, str> {
+    let shapes: Vec<_> = GuestKind::ALL
+        .into_iter()
+        .filter_map(|kind| registry::find(kind, name)?.key().format.shape())
+        .collect();
+    let is_secret_part = |part: &str| {
+        let known = || shapes.iter().filter_map(|shape| shape.part(part)).any(|part| part.secret);
+        has_secret_word(part) || known()
+    };
+    mask_pairs(text, &is_secret_part)
+}
+
+/// In each piece of a text everything behind the first `name=` of a secret is masked.
+fn mask_pairs<'a>(text: &'a str, is_secret: &dyn Fn(&str) -> bool) -> Cow<'a, str> {
+    let value_of_secret = |piece: &str| {
+        let mut equals = piece.match_indices('=').map(|(at, _)| at);
+        let at = equals.find(|at| is_secret(last_word(&piece[..*at])))?;
+        let value = &piece[at + 1..];
+        (!value.trim().is_empty()).then(|| at + 1)
+    };
+    let mut clean: Option<String> = None;
+    let mut copied = 0;
+    let mut start = 0;
+    for piece in text.split_inclusive([',', ';', '&', '\n', '\0']) {
+        let end = start + piece.trim_end_matches([',', ';', '&', '\n', '\0']).len();
+        if let Some(value) = value_of_secret(&text[start..end]) {
+            let clean = clean.get_or_insert_default();
+            clean.push_str(&text[copied..start + value]);
+            clean.push_str(MASK);
+            copied = end;
+        }
+        start += piece.len();
+    }
+    match clean {
+        None => Cow::Borrowed(text),
+        Some(clean) => Cow::Owned(clean + &text[copied..]),
+    }
+}
+
+/// The name that stands directly before an equals sign.
+fn last_word(text: &str) -> &str {
+    let text = text.trim_end();
+    let is_part_of_name = |letter: char| letter.is_alphanumeric() || "_-.".contains(letter);
+    let start = text.trim_end_matches(is_part_of_name).len();
+    &text[start..]
+}
+
+/// Whether a text was masked, so that nothing can be compared with it.
+pub fn is_masked(text: &str) -> bool {
+    text.contains(MASK)
+}
+
+/// What a person is shown of a secret key's value: that it is set, and of an environment the names in it.
+pub(crate) fn shown(key: &Key, value: &Value) -> String {
+    let is_name = |name: &str| {
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    let named = |item: &str| match item.split_once('=') {
+        Some((name, _)) if is_name(name) => format!("{name}={MASK}"),
+        Some(_) | None => MASK.to_owned(),
+    };
+    match (&key.format, value) {
+        (Format::Environment, Value::List(items)) => {
+            items.iter().map(|item| named(item)).collect::<Vec<_>>().join(" ")
+        }
+        _ => MASK.to_owned(),
+    }
+}
+
+/// The pieces of a secret that could be quoted alone: the whole text, and of a list its items and their values. What
+/// is shorter than [`PIECE_MIN`] is left out: it would blot out half a sentence and is no secret to speak of.
+pub fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let items = text.split('\0').flat_map(|item| {
+        let value = item.split_once('=').map(|(_, value)| value);
+        [Some(item), value].into_iter().flatten()
+    });
+    let long = items.filter(|piece| piece.len() >= PIECE_MIN);
+    std::iter::once(text).filter(|text| !text.is_empty()).chain(long)
+}
+
+/// The shortest piece of a secret that is looked for by itself.
+const PIECE_MIN: usize = 4;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::table;
+
+    /// Every key and part the registry calls secret, with a value that must be seen nowhere.
+    #[test]
+    fn x08_every_secret_key_and_part_of_the_registry_is_masked() {
+        let mut secret = 0;
+        for (kind, key) in
+            GuestKind::ALL.into_iter().flat_map(|k| table(k).iter().map(move |key| (k, key)))
+        {
+            let name = key.slots.map_or(key.name.to_owned(), |_| format!("{}0", key.name));
+            if key.secret {
+                secret += 1;
+                assert_eq!(masked_param(&name, "NAME=marked"), MASK, "{kind} {name}");
+                for value in [
+                    Value::text("marked"),
+                    Value::Odd("marked".into()),
+                    Value::List(vec!["marked".into(), "N=marked".into(), "no name=marked".into()]),
+                    Value::Secret,
+                ] {
+                    let shown = shown(key, &value);
+                    assert!(shown.contains(MASK) && !shown.contains("marked"), "{name}: {shown}");
+                }
+            }
+            for part in key.format.shape().map_or(&[][..], |shape| shape.parts) {
+                let text = format!("x,{}=marked,y=1", part.name);
+                let masked = masked_param(&name, &text);
+                assert_eq!(
+                    masked.contains("marked"),
+                    !part.secret && !key.secret,
+                    "{name}: {masked}"
+                );
+            }
+        }
+        assert!(secret >= 3, "args, cipassword and env at least");
+    }
+
+    #[test]
+    fn what_pve_never_shows_is_secret_to_us() {
+        for key in GuestKind::ALL.into_iter().flat_map(table) {
+            assert!(key.secret || !matches!(key.format, Format::Secret), "{}", key.name);
+        }
+    }
+
+    #[test]
+    fn what_is_no_secret_stays_as_it_is() {
+        for (name, text) in [
+            ("cores", "2"),
+            ("sshkeys", "ssh-ed25519 AAAA"),
+            ("description", "a token of affection"),
+            ("scsi0", "store:disk,size=8G"),
+            ("net0", "name=eth0,bridge=vmbr0"),
+            ("delete", "env"),
+        ] {
+            assert_eq!(masked_param(name, text), text);
+        }
+        assert_eq!(
+            masked_param("cifs", "server=a,password=x,share=b"),
+            "server=a,password=**********,share=b"
+        );
+        for text in ["no secrets, a=1", "a token of affection=yes", "password=", "", ",,;"] {
+            assert_eq!(masked_text(text), text);
+        }
+        for (text, masked) in [
+            ("a=1\npassword=x\ny", "a=1\npassword=**********\ny"),
+            ("a=1 api_token=x y, b", "a=1 api_token=**********, b"),
+            ("Secret = x&y=1", "Secret =**********&y=1"),
+        ] {
+            assert_eq!(masked_text(text), masked);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_looked_for_whole_and_in_pieces() {
+        let found: Vec<&str> = pieces("A=hunter2\0B=x\0long-item").collect();
+        assert_eq!(found, ["A=hunter2\0B=x\0long-item", "A=hunter2", "hunter2", "long-item"]);
+        assert_eq!(pieces("").count(), 0);
+        assert_eq!(pieces("ab").collect::<Vec<_>>(), ["ab"]);
+    }
+}
