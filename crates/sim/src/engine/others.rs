@@ -88,15 +88,21 @@ impl Simulator {
         self.fork_as_root(kind, guest, Job::Leave { guest }, 0);
     }
 
-    pub(super) fn migrate_back(&mut self, guest: GuestId) {
+    pub(super) fn migrate_back(&mut self, guest: GuestId, another: bool) {
         if self.world.guests.contains_key(&guest.vmid.get()) {
             return;
         }
-        let Some(away) = self.world.elsewhere.remove(&guest.vmid.get()) else { return };
-        for (storage, name, volume) in away.volumes {
+        let Some(mut away) = self.world.elsewhere.remove(&guest.vmid.get()) else { return };
+        for (storage, name, mut volume) in away.volumes {
             if let Some(storage) = self.world.storages.get_mut(&storage) {
+                if another {
+                    volume.birth = storage.next_birth();
+                }
                 storage.volumes.insert(name, volume);
             }
+        }
+        if another {
+            away.guest.birth = self.world.next_birth();
         }
         self.world.guests.insert(guest.vmid.get(), away.guest);
     }
