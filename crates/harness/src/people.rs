@@ -145,7 +145,7 @@ impl Run {
     }
 
     /// An operator signs one of the items, and mostly hands it in at once.
-    fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
+    pub(crate) fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
         let items = self.oracle.items();
         if items.is_empty() {
             return self.tell(commands, Command::Pass);
@@ -197,7 +197,7 @@ impl Run {
         let _ = commands.send(Command::Deliver(paper, bytes));
     }
 
-    fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+    pub(crate) fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let court = self.rig.court.as_ref();
         let trust = court.and_then(|court| court.authority.try_read().ok()?.trust().cloned());
@@ -235,7 +235,7 @@ impl Run {
     }
 
     /// Any guest; rather the one that somebody signed for.
-    fn some_guest(&mut self) -> GuestId {
+    pub(crate) fn some_guest(&mut self) -> GuestId {
         let any = *self.dice.pick(&self.guests);
         self.signed_guest.filter(|_| self.dice.percent(60)).unwrap_or(any)
     }
@@ -250,7 +250,7 @@ impl Run {
                 self.note(|| told);
             }
             _ => {
-                let told = Weather::recreate(&self.rig.node, &self.first_files, &self.oracle);
+                let told = Weather::recreate(&self.rig.node, &self.weather.first_files);
                 self.note(|| told);
             }
         }
@@ -263,7 +263,6 @@ impl Run {
         }
         self.note(|| format!("another guest takes the number of {guest}"));
         self.rig.node.with(|sim| sim.happen(Event::Reuse { guest }));
-        self.oracle.reborn(guest);
     }
 
     /// What the agent said to the papers: a hopeless one is refused, whenever it comes.
