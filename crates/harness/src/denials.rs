@@ -33,9 +33,8 @@ const STEPS_S: [i64; 12] = [
     -600_000_000,
 ];
 
-/// How often it is looked whether an act is between two of its requests, and how long in between.
-const LOOKS: u32 = 60;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+/// How often it is looked whether an act has come as far as it shall be met.
+const LOOKS: u32 = 100;
 
 /// What is denied in a run; each seed has a choice of its own, so that one trouble does not hide another.
 #[derive(Debug, Clone, Copy, Default)]
@@ -265,15 +264,20 @@ impl Run {
             return Waited::Elapsed;
         };
         self.sign_item(commands, (&id, &item));
+        let (last, pause_ms) = (self.dice.percent(30), *self.dice.pick(&[20, 100, 250]));
         for _ in 0..LOOKS {
-            match wait(agent.as_mut(), BETWEEN_LOOKS, &mut None).await {
+            match wait(agent.as_mut(), Duration::from_millis(pause_ms), &mut None).await {
                 Waited::Elapsed => {}
                 ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
             }
             self.hear_answers();
-            if self.oracle.is_between_requests(item.guest) {
-                self.note(|| format!("{} is between two requests", item.guest));
-                self.intervene(commands, item.guest);
+            if self.oracle.has_come_to(item.guest, last) {
+                self.note(|| format!("{} is met, last request: {last}", item.guest));
+                if last {
+                    self.rig.node.with(|sim| sim.happen(Event::Quorum { quorate: false }));
+                } else {
+                    self.intervene(commands, item.guest);
+                }
                 let seconds = self.dice.between(1, 40);
                 return wait(agent, Duration::from_secs(seconds), &mut None).await;
             }
@@ -281,9 +285,37 @@ impl Run {
         Waited::Elapsed
     }
 
+    /// Everything that waits is signed and handed in at once: together it may be more than the budget.
+    pub(crate) fn sign_at_once(&mut self, commands: &UnboundedSender<Command>) {
+        for (id, item, _) in self.oracle.items() {
+            self.sign_item(commands, (&id, &item));
+        }
+    }
+
+    /// While an act is judged, the signers change.
+    pub(crate) async fn rotate_meanwhile<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        agent: Pin<&mut F>,
+    ) -> Waited {
+        let Some((id, item)) = self.some_item() else {
+            self.tell(commands, Command::Pass);
+            return Waited::Elapsed;
+        };
+        self.sign_item(commands, (&id, &item));
+        let polls = self.dice.below(60);
+        let waited = wait(agent, Duration::from_millis(1), &mut Some(polls)).await;
+        self.rotate(commands);
+        // Being out of polls is no crash here: the agent goes on at the next step.
+        match waited {
+            Waited::Killed => Waited::Elapsed,
+            waited @ (Waited::Elapsed | Waited::Ended(_)) => waited,
+        }
+    }
+
     fn intervene(&mut self, commands: &UnboundedSender<Command>, guest: GuestId) {
         match self.dice.below(8) {
-            0..=2 => self.change_signers(commands),
+            0..=2 => self.rotate(commands),
             3 => self.freeze(true),
             // Past the end of most statements, and not so far that the clock is in doubt.
             4 => {

@@ -197,19 +197,33 @@ impl Run {
         let _ = commands.send(Command::Deliver(paper, bytes));
     }
 
-    pub(crate) fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+    fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+        if self.dice.percent(50) {
+            return self.rotate(commands);
+        }
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let court = self.rig.court.as_ref();
-        let trust = court.and_then(|court| court.authority.try_read().ok()?.trust().cloned());
-        let (Some(office), Some(trust)) = (&mut self.office, trust) else { return };
-        let paper = if self.dice.percent(60) {
-            office.rotate(&mut self.dice, &self.oracle, &trust, now_s)
-        } else {
-            office.usurp(&mut self.dice, &trust, now_s)
-        };
-        if self.dice.percent(80) {
+        let (trust, office) = (self.trust(), &mut self.office);
+        if let (Some(office), Some(trust)) = (office, trust) {
+            let paper = office.usurp(&mut self.dice, &trust, now_s);
             self.hand_in(commands, paper);
         }
+    }
+
+    /// Who may do so changes the signers, and mostly hands that in at once.
+    pub(crate) fn rotate(&mut self, commands: &UnboundedSender<Command>) {
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let (trust, office) = (self.trust(), &mut self.office);
+        if let (Some(office), Some(trust)) = (office, trust) {
+            let paper = office.rotate(&mut self.dice, &self.oracle, &trust, now_s);
+            if self.dice.percent(85) {
+                self.hand_in(commands, paper);
+            }
+        }
+    }
+
+    /// The signers as the agent has them now, unless it is just changing them.
+    fn trust(&self) -> Option<Trust> {
+        self.rig.court.as_ref()?.authority.try_read().ok()?.trust().cloned()
     }
 
     /// Somebody sets the clock wrong, or right again: not behind what the host has seen, or nothing would be done.

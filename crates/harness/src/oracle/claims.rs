@@ -163,13 +163,15 @@ impl Oracle {
         items.map(|(id, (item, bytes))| (id.clone(), item.clone(), bytes.clone())).collect()
     }
 
-    /// Whether a signed act on the guest has begun, and its last request has not left.
-    pub(crate) fn is_between_requests(&self, guest: GuestId) -> bool {
+    /// Whether a signed act on the guest has begun and has its last request still before it, or has just sent it.
+    pub(crate) fn has_come_to(&self, guest: GuestId, last: bool) -> bool {
         let mut inner = self.inner();
         inner.read_disk();
         let of_guest = inner.history.ops.values().filter(|op| op.guest == guest);
         let newest = of_guest.max_by_key(|op| op.started);
-        newest.is_some_and(|op| op.is_signed() && op.is_open() && op.stage != "act")
+        let is_there =
+            |op: &Op| if last { op.stage == "act" && op.sent } else { op.stage != "act" };
+        newest.is_some_and(|op| op.is_signed() && op.is_open() && is_there(op))
     }
 
     /// How many signed acts have left.
