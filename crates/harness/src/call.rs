@@ -13,7 +13,9 @@ pub(crate) enum Call {
     Status(GuestId),
     Pending(GuestId),
     Content,
-    Tasks,
+    /// Whether a number is free.
+    NumberFree(u32),
+    ClusterStatus,
     OtherRead,
     Write,
 }
@@ -38,7 +40,11 @@ pub(crate) fn read_call(target: &str) -> Call {
         Some(guest) if path.ends_with("/status/current") => Call::Status(guest),
         Some(guest) if path.ends_with("/pending") => Call::Pending(guest),
         _ if path.ends_with("/content") => Call::Content,
-        None if path.ends_with("/tasks") => Call::Tasks,
+        None if path.ends_with("/cluster/status") => Call::ClusterStatus,
+        None if path.ends_with("/cluster/nextid") => {
+            let vmid = target.split_once("vmid=").and_then(|(_, vmid)| vmid.parse().ok());
+            vmid.map_or(Call::OtherRead, Call::NumberFree)
+        }
         Some(_) | None => Call::OtherRead,
     }
 }

@@ -138,12 +138,15 @@ impl Run {
     fn heal(&mut self) {
         Weather::heal(&self.rig.node, &self.guests);
         self.weather.let_rest();
+        self.weather.mend_guests(&self.rig.node);
+        self.give_all_rights();
         self.rig.wire.set_down(false);
         self.rig.wire.panic_once(Panics::Never);
         self.rig.wire.twin_once(Twin::Never);
         self.make_room();
         self.freeze(false);
         self.set_clock_right();
+        self.set_node_clock(self.rig.ambient.off_s());
     }
 
     /// Nothing left that could run, but for a new disk beside one that hangs on nothing on its storage, and what

@@ -24,6 +24,8 @@ pub(crate) struct History {
     pub(crate) rotations: Vec<Accepted>,
     /// Refusals that were written down, by what was refused.
     pub(crate) refusals: BTreeSet<String>,
+    /// Destroys that lines called succeeded, in their order: name and number.
+    pub(crate) destroyed: Vec<(String, u32)>,
     /// The latest moment any line has, in seconds: what a start takes for its mark of time.
     pub(crate) high_s: u64,
     /// Lines that went with a segment before anybody read them: what counts lines is not exact any more.
@@ -58,6 +60,8 @@ pub(crate) struct Op {
     pub(crate) mark_s: u64,
     /// How many rotations were on disk when it began.
     pub(crate) rotations: usize,
+    /// Of signed operations: whether the item it names still waited when it began.
+    pub(crate) item_waited: bool,
 }
 
 /// A rotation as its line tells it.
@@ -187,9 +191,15 @@ impl History {
                 node_s: line["node_time"].as_u64().unwrap_or(0),
                 mark_s: self.high_s,
                 rotations: self.rotations.len(),
+                item_waited: line["decision"]["pending"]
+                    .as_str()
+                    .is_some_and(|item| self.items.contains_key(item)),
             };
             self.ops.insert(name, op);
         } else if let Some(op) = self.ops.get_mut(&name) {
+            if state == "succeeded" && op.kind == ActionKind::Destroy {
+                self.destroyed.push((name, op.guest.vmid.get()));
+            }
             (op.state, op.reason) = (state, reason);
             if !stage.is_empty() {
                 (op.stage, op.sent) = (stage, false);

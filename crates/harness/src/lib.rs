@@ -4,6 +4,7 @@
 pub mod script;
 
 mod call;
+mod denials;
 mod desk;
 mod dice;
 mod end;

@@ -6,8 +6,10 @@
 //! agent, nor change anything.
 
 mod claims;
+mod promise;
+mod readings;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_agent::journal::{Fault, SimulatedDisk, verify};
@@ -20,13 +22,13 @@ use serde_json::Value;
 
 use claims::Claims;
 pub(crate) use claims::{Claim, NewSigners, Rules};
+use readings::{Readings, birth_of};
 
 use crate::call::{Call, Write, guest_of, needs_signature, read_call, write_of};
 use crate::history::{CLOSED_UNREAD, History};
-use crate::scene::loose;
 
-/// So many readings of one guest can overlap at most: a lane's, and one of each pass that overtakes it.
-const READINGS_KEPT: usize = 16;
+/// More requests than these in one second are no work any more.
+const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
 
 /// Hears everything of one run; clones are the same oracle.
 #[derive(Debug, Clone, Default)]
@@ -43,15 +45,8 @@ struct Inner {
     under_way: Vec<UnderWay>,
     /// Those whose outcome the living agent does not know yet.
     awaited: BTreeSet<u64>,
-    /// What the living agent was last told of each guest.
-    status: BTreeMap<GuestId, VecDeque<Told>>,
-    /// Several: a pass reads beside the lanes.
-    pending: BTreeMap<GuestId, VecDeque<Told>>,
-    listed_ms: Option<u64>,
-    /// The last readings of the task list.
-    tasks: VecDeque<Told>,
-    /// The volumes that hung on nothing when volumes were last listed.
-    listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
+    /// What the living agent was told.
+    readings: Readings,
     frozen_since_ms: Option<u64>,
     /// Keys that were ever declared, by guest.
     declared: BTreeMap<GuestId, BTreeSet<String>>,
@@ -60,6 +55,10 @@ struct Inner {
     /// When this life's disk was first seen to have failed.
     failed_ms: Option<u64>,
     next_ticket: u64,
+    /// The second of virtual time the last request left in, and how many left in it.
+    hurry: (u64, u32),
+    /// When each rotation was first seen on the disk.
+    rotated_ms: Vec<u64>,
     /// What happened, line by line, if somebody wants to read it.
     story: Option<Vec<String>>,
     writes: u64,
@@ -72,24 +71,13 @@ struct UnderWay {
     record: usize,
 }
 
-#[derive(Debug, Clone, Default)]
-struct Told {
-    asked_ms: u64,
-    answered_ms: u64,
-    locked: bool,
-    /// Of the configuration.
-    digest: String,
-    /// Which guest had the number when it was asked, and when it was answered.
-    births: [u64; 2],
-}
-
 /// A request whose answer is awaited.
 #[derive(Debug, Clone)]
 pub(crate) struct Ticket {
     number: u64,
     sent_ms: u64,
     call: Call,
-    /// Which guest had the number it is about.
+    /// The birth mark of the guest that had the number it is about.
     birth: u64,
 }
 
@@ -126,6 +114,11 @@ impl Oracle {
         self.inner().trace
     }
 
+    /// Whether the agent asks without end.
+    pub(crate) fn is_overrun(&self) -> bool {
+        self.inner().hurry.1 >= REQUESTS_PER_SECOND_MAX
+    }
+
     /// Says that something is broken that only the run can see.
     pub(crate) fn broke(&self, what: String) {
         self.inner().broken.push(what);
@@ -137,7 +130,7 @@ impl Oracle {
         inner.disk = disk.clone();
         inner.history.moves();
         inner.read_disk();
-        (inner.status, inner.pending, inner.listed_ms, inner.tasks) = Default::default();
+        inner.readings.forget();
         inner.awaited.clear();
         inner.failed_ms = None;
     }
@@ -204,6 +197,7 @@ impl Oracle {
         let mut inner = self.inner();
         inner.look_at_disk(now_ms);
         inner.read_disk();
+        inner.date_rotations(now_ms);
         let target = request.target();
         inner.trace_of(&[&now_ms.to_string(), request.method().as_str(), &target]);
         inner.trace_of(&[&request.body().unwrap_or_default()]);
@@ -211,6 +205,7 @@ impl Oracle {
             let body = request.body().unwrap_or_default();
             story.push(format!("{now_ms:>9} sends {} {body}", request.call()));
         }
+        inner.count(now_ms, request);
         inner.next_ticket += 1;
         let number = inner.next_ticket;
         let call = if request.is_read() {
@@ -224,13 +219,16 @@ impl Oracle {
             inner.awaited.insert(number);
             Call::Write
         };
-        let birth = guest_of(&target).map_or(0, |guest| inner.claims.birth(guest));
+        let birth = guest_of(&target).map_or(0, |guest| birth_of(node, guest));
         Ticket { number, sent_ms: now_ms, call, birth }
     }
 
     pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
         let now_ms = node.with(|sim| sim.now_ms());
         let mut inner = self.inner();
+        // An item that is on the disk by now was raised upon what was read before.
+        inner.read_disk();
+        inner.date_rotations(now_ms);
         inner.awaited.remove(&ticket.number);
         let Outcome::Answered(answer) = outcome else {
             inner.trace_of(&[&now_ms.to_string(), "lost"]);
@@ -240,26 +238,9 @@ impl Oracle {
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
         inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let locked = body["data"]["lock"].is_string();
-        let mut told =
-            Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked, ..Told::default() };
-        match ticket.call {
-            Call::Status(guest) => keep(inner.status.entry(guest).or_default(), told),
-            Call::Tasks => keep(&mut inner.tasks, told),
-            Call::Pending(guest) => {
-                told.digest = digest_in(&body);
-                told.births = [ticket.birth, inner.claims.birth(guest)];
-                inner.claims.was_read(guest, &told.digest, told.births);
-                keep(inner.pending.entry(guest).or_default(), told);
-            }
-            Call::Content => {
-                inner.listed_ms = Some(now_ms);
-                inner.listed_loose = node.with(|sim| {
-                    let guests = sim.world.guests.values().map(|guest| guest.id);
-                    guests.map(|guest| (guest, loose(&sim.world, guest))).collect()
-                });
-            }
-            Call::OtherRead | Call::Write => {}
+        let Inner { readings, claims, .. } = &mut *inner;
+        if let Some((guest, told)) = readings.take(node, ticket, (answer.status, &body)) {
+            claims.was_read(guest, &told.digest, told.births);
         }
     }
 
@@ -273,8 +254,22 @@ impl Inner {
         if let Err(why) = self.history.read(&self.disk) {
             self.broken.push(format!("(6) {why}"));
         }
-        let odd = self.claims.follow(&self.history);
+        let odd = self.claims.follow(&self.history, &self.readings.free);
         self.broken.extend(odd);
+    }
+
+    /// An agent that asks without end in one moment does nothing else any more.
+    fn count(&mut self, now_ms: u64, request: &Request) {
+        let second = now_ms / 1_000;
+        self.hurry = if self.hurry.0 == second { (second, self.hurry.1 + 1) } else { (second, 1) };
+        if self.hurry.1 == REQUESTS_PER_SECOND_MAX {
+            let call = request.call();
+            self.broken.push(format!("(7) it asks without end at {now_ms} ms, last {call}"));
+        }
+    }
+
+    fn date_rotations(&mut self, now_ms: u64) {
+        self.rotated_ms.resize(self.history.rotations.len().max(self.rotated_ms.len()), now_ms);
     }
 
     fn tell_end(&mut self, now_ms: u64, ticket: &Ticket, end: &str) {
@@ -382,10 +377,10 @@ impl Inner {
 
     /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
     fn is_fresh(&self, now_ms: u64, write: &Write) -> Option<String> {
-        if !self.status.contains_key(&write.guest) {
+        if !self.readings.knows(write.guest) {
             return Some("(2) this life never read the guest".to_owned());
         }
-        let readings = self.readings_directly_before(now_ms, write.guest);
+        let readings = self.readings.directly_before(now_ms, write.guest);
         if readings.is_empty() {
             return Some("(2) the guest was not read directly before".to_owned());
         }
@@ -397,37 +392,12 @@ impl Inner {
         was_frozen.then(|| "(2) the host was frozen".to_owned())
     }
 
-    /// The readings of a guest that a request can have left upon, status and configuration: nothing but the volumes or
-    /// the tasks was read after it. Several, where others read the guest in the same moment.
-    fn readings_directly_before(&self, now_ms: u64, guest: GuestId) -> Vec<(&Told, &Told)> {
-        let (Some(status), Some(pending)) = (self.status.get(&guest), self.pending.get(&guest))
-        else {
-            return Vec::new();
-        };
-        let is_last = |pending: &&Told| {
-            let then =
-                |tasks: &Told| tasks.asked_ms == pending.answered_ms && tasks.answered_ms == now_ms;
-            pending.answered_ms == now_ms
-                || self.listed_ms == Some(now_ms)
-                || self.tasks.iter().any(then)
-        };
-        let last = pending.iter().filter(is_last);
-        let both = last.flat_map(|pending| {
-            let of_it = status.iter().filter(|told| told.answered_ms == pending.asked_ms);
-            of_it.map(move |status| (status, pending))
-        });
-        both.collect()
-    }
-
     /// Nothing is allocated beside a volume that may be what an earlier write left.
     fn allocates_once(&self, write: &Write) -> Option<String> {
-        let loose = self.listed_loose.get(&write.guest)?;
         let again = |value: &String| {
             let volume = value.split(',').next().unwrap_or_default();
             let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
-            fresh.is_some_and(|(storage, _)| {
-                loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
-            })
+            fresh.is_some_and(|(storage, _)| self.readings.hangs_loose(write.guest, storage))
         };
         let again = write.kind == ActionKind::SetConfig && write.params.values().any(again);
         again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
@@ -453,23 +423,10 @@ impl Inner {
     }
 }
 
-/// The digest in an answer to `pending`.
-fn digest_in(body: &Value) -> String {
-    let rows = body["data"].as_array().into_iter().flatten();
-    let digest = rows.filter(|row| row["key"] == "digest").find_map(|row| row["value"].as_str());
-    digest.unwrap_or_default().to_owned()
-}
-
 /// Invariant 9: calls that take a digest carry one.
 fn has_a_digest(write: &Write) -> Option<String> {
     let takes_one =
         matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize | ActionKind::DeleteVolume);
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
     (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
-}
-
-/// Keeps the newest readings.
-fn keep(readings: &mut VecDeque<Told>, told: Told) {
-    readings.push_back(told);
-    readings.drain(..readings.len().saturating_sub(READINGS_KEPT));
 }

@@ -145,7 +145,7 @@ impl Run {
     }
 
     /// An operator signs one of the items, and mostly hands it in at once.
-    fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
+    pub(crate) fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
         let items = self.oracle.items();
         if items.is_empty() {
             return self.tell(commands, Command::Pass);
@@ -198,18 +198,32 @@ impl Run {
     }
 
     fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+        if self.dice.percent(50) {
+            return self.rotate(commands);
+        }
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let court = self.rig.court.as_ref();
-        let trust = court.and_then(|court| court.authority.try_read().ok()?.trust().cloned());
-        let (Some(office), Some(trust)) = (&mut self.office, trust) else { return };
-        let paper = if self.dice.percent(60) {
-            office.rotate(&mut self.dice, &self.oracle, &trust, now_s)
-        } else {
-            office.usurp(&mut self.dice, &trust, now_s)
-        };
-        if self.dice.percent(80) {
+        let (trust, office) = (self.trust(), &mut self.office);
+        if let (Some(office), Some(trust)) = (office, trust) {
+            let paper = office.usurp(&mut self.dice, &trust, now_s);
             self.hand_in(commands, paper);
         }
+    }
+
+    /// Who may do so changes the signers, and mostly hands that in at once.
+    pub(crate) fn rotate(&mut self, commands: &UnboundedSender<Command>) {
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let (trust, office) = (self.trust(), &mut self.office);
+        if let (Some(office), Some(trust)) = (office, trust) {
+            let paper = office.rotate(&mut self.dice, &self.oracle, &trust, now_s);
+            if self.dice.percent(85) {
+                self.hand_in(commands, paper);
+            }
+        }
+    }
+
+    /// The signers as the agent has them now, unless it is just changing them.
+    fn trust(&self) -> Option<Trust> {
+        self.rig.court.as_ref()?.authority.try_read().ok()?.trust().cloned()
     }
 
     /// Somebody sets the clock wrong, or right again: not behind what the host has seen, or nothing would be done.
@@ -235,7 +249,7 @@ impl Run {
     }
 
     /// Any guest; rather the one that somebody signed for.
-    fn some_guest(&mut self) -> GuestId {
+    pub(crate) fn some_guest(&mut self) -> GuestId {
         let any = *self.dice.pick(&self.guests);
         self.signed_guest.filter(|_| self.dice.percent(60)).unwrap_or(any)
     }
@@ -250,7 +264,7 @@ impl Run {
                 self.note(|| told);
             }
             _ => {
-                let told = Weather::recreate(&self.rig.node, &self.first_files, &self.oracle);
+                let told = Weather::recreate(&self.rig.node, &self.weather.first_files);
                 self.note(|| told);
             }
         }
@@ -263,7 +277,6 @@ impl Run {
         }
         self.note(|| format!("another guest takes the number of {guest}"));
         self.rig.node.with(|sim| sim.happen(Event::Reuse { guest }));
-        self.oracle.reborn(guest);
     }
 
     /// What the agent said to the papers: a hopeless one is refused, whenever it comes.

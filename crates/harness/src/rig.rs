@@ -43,6 +43,8 @@ pub struct Rig {
     pub frozen: Arc<AtomicBool>,
     /// The living agent's way to its journal: what an operator's verbs use.
     pub journal: Arc<Mutex<Option<JournalHandle>>>,
+    /// The name of the agent's token.
+    pub owner: String,
     /// What was told while it happened, over all lives of the agent.
     pub progress: Arc<Mutex<Vec<Progress>>>,
 }
@@ -62,8 +64,17 @@ impl Rig {
             journal: Arc::default(),
             ambient: Arc::new(Seeded::new(unix, seed)),
             court: None,
+            owner: name.to_owned(),
             progress: Arc::default(),
         }
+    }
+
+    /// The same with another token.
+    #[must_use]
+    pub fn with_token(mut self, name: &str, secret: &str) -> Self {
+        self.wire = Wire::new(self.node.clone(), format!("{name}={secret}"));
+        name.clone_into(&mut self.owner);
+        self
     }
 
     /// Starts the agent and lets `life` drive it to the end; drop the returned future to crash it.
@@ -81,7 +92,7 @@ impl Rig {
             client: Client::new(Arc::new(self.wire.clone()), self.node_name()),
             journal: handle,
             ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
-            owner: TOKENS[0].0.to_owned(),
+            owner: self.owner.clone(),
             frozen: Arc::new(move || frozen.load(Ordering::Relaxed)),
             court: self.court.clone(),
             listener: Arc::new(move |progress| {
@@ -162,6 +173,11 @@ impl Seeded {
     /// Sets the clock so many seconds ahead of the true time, or behind it.
     pub fn set_off(&self, by_s: i64) {
         self.off_s.store(by_s, Ordering::Relaxed);
+    }
+
+    /// How far the clock is ahead of the true time, or behind it, in seconds.
+    pub fn off_s(&self) -> i64 {
+        self.off_s.load(Ordering::Relaxed)
     }
 
     /// The true time, whatever the clock says.

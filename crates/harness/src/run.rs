@@ -19,6 +19,7 @@ use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+use crate::denials::Denied;
 use crate::desk::{Command, Desk};
 use crate::dice::Dice;
 use crate::office::Office;
@@ -60,10 +61,12 @@ pub(crate) struct Run {
     pub(crate) desk: Desk,
     pub(crate) wishes: Wishes,
     pub(crate) weather: Weather,
+    /// What this run denies the agent.
+    pub(crate) denied: Denied,
+    /// How far somebody has set the node's clock ahead, in seconds, or back.
+    pub(crate) node_off_s: i64,
     /// The guests the node began with.
     pub(crate) guests: Vec<GuestId>,
-    /// Their files.
-    pub(crate) first_files: Vec<(GuestId, Config)>,
     /// Who may sign, if the host trusts anybody.
     pub(crate) office: Option<Office>,
     /// Whom somebody signed for last.
@@ -123,7 +126,8 @@ impl Run {
     fn new(seed: u64, steps: u64) -> Self {
         let mut dice = Dice::new(seed);
         let oracle = Oracle::default();
-        let mut rig = Rig::new(scene::node(&mut dice), dice.any());
+        let (token, secret) = scene::AGENT_TOKEN;
+        let mut rig = Rig::new(scene::node(&mut dice), dice.any()).with_token(token, secret);
         rig.wire = rig.wire.watched_by(oracle.clone());
         rig.limits = Limits {
             segment_bytes: *dice.pick(&[2 << 10, 8 << 10, 1 << 20]),
@@ -134,21 +138,22 @@ impl Run {
         let first_files: Vec<(GuestId, Config)> = rig.node.with(|sim| {
             sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()
         });
-        let has_signers = dice.percent(85);
+        let (has_signers, denied) = (dice.percent(85), Denied::of(&mut dice));
         let mut run = Self {
             dice,
             rig,
             oracle,
             desk: Desk::default(),
             wishes: Wishes::default(),
-            weather: Weather::default(),
             guests: first_files.iter().map(|(guest, _)| *guest).collect(),
-            first_files,
+            weather: Weather::of(first_files),
             office: None,
             signed_guest: None,
             accepted: BTreeSet::new(),
             armed: None,
             is_full: false,
+            denied,
+            node_off_s: 0,
             steps_left: steps,
             lives: 0,
             resolved: 0,
@@ -160,6 +165,7 @@ impl Run {
     }
 
     async fn go(&mut self) {
+        self.deny_from_the_start();
         for _ in 0..self.guests.len() * 2 {
             self.change_wishes();
         }
@@ -224,7 +230,16 @@ impl Run {
         self.tell_progress();
         self.hear_answers();
         if self.office.is_some() && self.dice.percent(PEOPLE_PERCENT) {
-            return self.people(commands, agent).await;
+            return match self.dice.below(100) {
+                0..=5 => self.swap(commands, agent).await,
+                6..=11 => self.interrupt(commands, agent).await,
+                12..=14 => self.rotate_meanwhile(commands, agent).await,
+                15 | 16 => {
+                    self.sign_at_once(commands);
+                    Waited::Elapsed
+                }
+                _ => self.people(commands, agent).await,
+            };
         }
         match self.dice.below(100) {
             0..=21 => self.tell(commands, Command::Pass),
@@ -235,7 +250,7 @@ impl Run {
             }
             36..=45 => {
                 let (dice, node) = (&mut self.dice, &self.rig.node);
-                let told = self.weather.event(dice, node, &self.guests, &self.oracle);
+                let told = self.weather.event(dice, node, &self.guests);
                 self.note(|| told);
             }
             46..=57 => self.change_wishes(),
@@ -267,11 +282,13 @@ impl Run {
             }
             65..=68 => {
                 Weather::heal(&self.rig.node, &self.guests);
+                self.give_all_rights();
                 self.rig.wire.set_down(false);
                 self.freeze(false);
                 self.make_room();
             }
             69 => self.mischief(commands),
+            70..=73 => self.deny(),
             _ => {
                 let ms = *self.dice.pick(&[0, 1, 20, 500, 2_000, 10_000, 31_000, 70_000, 200_000]);
                 return wait(agent, Duration::from_millis(ms), &mut None).await;

@@ -14,15 +14,27 @@ use evenkeel_sim::{Guest, Scenario, Simulator, World};
 
 use crate::dice::Dice;
 
+/// The agent's token. Its user may do everything there is to do, until somebody takes rights away.
+pub(crate) const AGENT_TOKEN: (&str, &str) =
+    ("keel@pve!agent", "00000000-0000-4000-8000-000000000009");
+
+/// The user behind the agent's token.
+pub(crate) const AGENT_USER: &str = "keel@pve";
+
 /// A node of a random release with a few guests of both kinds.
 pub(crate) fn node(dice: &mut Dice) -> Simulator {
     let releases: [Release; 3] = [Release::V7_4, Release::V8_4, Release::V9_2];
     let release = *dice.pick(&releases);
     let guests = u32::try_from(dice.between(3, 6)).unwrap_or(3);
-    let world = Scenario { release, guests, seed: dice.any(), ..Scenario::default() }.build();
+    let mut world = Scenario { release, guests, seed: dice.any(), ..Scenario::default() }.build();
+    let (token, secret) = AGENT_TOKEN;
+    world.access.add_user(AGENT_USER, "secret");
+    world.access.grant("/", AGENT_USER, "Administrator");
+    world.access.add_token(token, secret, false);
     let mut sim = Simulator::new(world);
     sim.timings.shutdown_ms = *dice.pick(&[2_000, 20_000, 90_000]);
     sim.timings.start_ms = *dice.pick(&[1_500, 8_000]);
+    sim.timings.stop_ms = *dice.pick(&[800, 800, 5_000, 20_000]);
     sim
 }
 

@@ -12,7 +12,7 @@ use evenkeel_sim::{
 
 use crate::dice::Dice;
 use crate::oracle::Oracle;
-use crate::scene::second_slot;
+use crate::scene::{AGENT_TOKEN, second_slot};
 
 /// A request may be delayed by so much, and then wait ten seconds for a file lock and five for its task.
 const LATENCY_MAX_MS: u64 = 35_000;
@@ -30,9 +30,18 @@ pub(crate) struct Weather {
     pub(crate) detached: BTreeSet<u32>,
     /// Guests that somebody destroys, to make the very same again: the file, and the number of the request.
     rebirths: Vec<(Guest, usize)>,
+    /// The files the guests began with.
+    pub(crate) first_files: Vec<(GuestId, Config)>,
+    /// Whether the run is over and nobody else touches the node.
+    is_calm: bool,
 }
 
 impl Weather {
+    /// For a node that begins with these guests.
+    pub(crate) fn of(first_files: Vec<(GuestId, Config)>) -> Self {
+        Self { first_files, ..Self::default() }
+    }
+
     /// A fault to be put into force.
     pub(crate) fn fault(dice: &mut Dice, guests: &[GuestId]) -> Fault {
         let effect = match dice.below(13) {
@@ -70,7 +79,6 @@ impl Weather {
         dice: &mut Dice,
         node: &InProcess,
         guests: &[GuestId],
-        oracle: &Oracle,
     ) -> String {
         let guest = *dice.pick(guests);
         let event = match dice.below(20) {
@@ -90,9 +98,6 @@ impl Weather {
             _ => return self.foreign_request(dice, node, guest),
         };
         let told = format!("{event:?}");
-        if let Event::Reuse { guest } | Event::Destroy { guest } = &event {
-            oracle.reborn(*guest);
-        }
         node.with(|sim| sim.happen(event));
         told
     }
@@ -117,7 +122,8 @@ impl Weather {
 
     /// Somebody sends a request, with a token of their own or with ours.
     fn foreign_request(&mut self, dice: &mut Dice, node: &InProcess, guest: GuestId) -> String {
-        let (name, secret, _) = if dice.percent(60) { TOKENS[0] } else { TOKENS[2] };
+        let (ops, secret, _) = TOKENS[2];
+        let (name, secret) = if dice.percent(60) { AGENT_TOKEN } else { (ops, secret) };
         let base = format!("/api2/json/nodes/pve1/{guest}");
         let post = |path: &str| Request::new("POST", &format!("{base}/{path}"));
         let request = match dice.below(7) {
@@ -146,7 +152,7 @@ impl Weather {
     ) -> String {
         let act = if runs.unwrap_or(true) { "start" } else { "shutdown" };
         let path = format!("/api2/json/nodes/pve1/{guest}/status/{act}");
-        let (name, secret, _) = TOKENS[0];
+        let (name, secret) = AGENT_TOKEN;
         let request = Request::new("POST", &path).form(&[]).token(&format!("{name}={secret}"));
         let lost = match dice.below(3) {
             0 => Effect::DropBefore,
@@ -226,19 +232,14 @@ impl Weather {
     }
 
     /// New guests take the numbers that are free.
-    pub(crate) fn recreate(
-        node: &InProcess,
-        files: &[(GuestId, Config)],
-        oracle: &Oracle,
-    ) -> String {
+    pub(crate) fn recreate(node: &InProcess, files: &[(GuestId, Config)]) -> String {
         let mut made = Vec::new();
         node.with(|sim| {
             for (guest, file) in files {
-                if !sim.world.guests.contains_key(&guest.vmid.get()) {
+                if sim.world.birth(guest.vmid).is_none() {
                     clear_volumes(&mut sim.world, *guest);
                     sim.world.put_guest(*guest, file.clone(), Power::Stopped);
                     sim.happen(Event::Reuse { guest: *guest });
-                    oracle.reborn(*guest);
                     made.push(*guest);
                 }
             }
@@ -257,10 +258,9 @@ impl Weather {
                         || sent.upid.as_ref().is_some_and(|upid| sim.is_running(upid))
                 });
                 let forked = sent.is_some_and(|sent| sent.upid.is_some());
-                if !works && forked && !sim.world.guests.contains_key(&copy.id.vmid.get()) {
+                if !works && forked && sim.world.birth(copy.id.vmid).is_none() {
                     clear_volumes(&mut sim.world, copy.id);
                     sim.world.put_guest(copy.id, copy.config.clone(), Power::Stopped);
-                    oracle.reborn(copy.id);
                     oracle.tell(sim.now_ms(), || format!("{} is there again", copy.id));
                 }
                 works
@@ -273,6 +273,9 @@ impl Weather {
     pub(crate) fn pass(&mut self, node: &InProcess, oracle: &Oracle) {
         if !self.rebirths.is_empty() {
             self.bring_back(node, oracle);
+        }
+        if self.is_calm {
+            self.mend_guests(node);
         }
         if self.requests.is_empty() {
             return;
@@ -289,6 +292,29 @@ impl Weather {
     /// Nobody is made again any more.
     pub(crate) fn let_rest(&mut self) {
         self.rebirths.clear();
+        self.is_calm = true;
+    }
+
+    /// Who is away comes home, a template is a guest again, and what a killed task left half made is whole.
+    pub(crate) fn mend_guests(&self, node: &InProcess) {
+        node.with(|sim| {
+            for guest in sim.world.elsewhere.values().map(|away| away.guest.id).collect::<Vec<_>>()
+            {
+                sim.happen(Event::MigrateBack { guest, another: false });
+            }
+            for (guest, file) in &self.first_files {
+                let Some(found) = sim.world.guest_mut(*guest) else { continue };
+                found.config.active.remove("template");
+                let mark = match guest.kind {
+                    GuestKind::Lxc => "rootfs",
+                    GuestKind::Qemu => "smbios1",
+                };
+                if !found.config.active.contains_key(mark) && !sim.is_at_work() {
+                    clear_volumes(&mut sim.world, *guest);
+                    sim.world.put_guest(*guest, file.clone(), Power::Stopped);
+                }
+            }
+        });
     }
 
     /// Everything is well again.

@@ -261,7 +261,7 @@ impl Simulator {
             Event::Rollback { guest } => self.roll_back(guest),
             Event::Template { guest } => self.make_template(guest),
             Event::MigrateAway { guest } => self.migrate_away(guest),
-            Event::MigrateBack { guest } => self.migrate_back(guest),
+            Event::MigrateBack { guest, another } => self.migrate_back(guest, another),
         }
         self.settle();
     }

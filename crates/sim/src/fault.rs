@@ -180,6 +180,8 @@ pub enum Event {
     MigrateBack {
         /// Which.
         guest: GuestId,
+        /// Whether it was made again over there meanwhile, so that another guest comes that looks the same.
+        another: bool,
     },
 }
 

@@ -93,11 +93,11 @@ impl Storage {
 
     /// Puts a file there that no guest owns, such as a template or an image.
     pub fn put_file(&mut self, name: &str, content: &str, format: &str, size_bytes: u64) {
-        self.births += 1;
+        let birth = self.next_birth();
         self.volumes.insert(
             name.to_owned(),
             Volume {
-                birth: self.births,
+                birth,
                 size_bytes,
                 format: format.to_owned(),
                 content: content.to_owned(),
@@ -108,6 +108,11 @@ impl Storage {
                 notes: None,
             },
         );
+    }
+
+    pub(crate) fn next_birth(&mut self) -> u64 {
+        self.births += 1;
+        self.births
     }
 
     /// How much its volumes take.

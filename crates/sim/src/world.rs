@@ -149,6 +149,11 @@ impl World {
         self.guests.contains_key(&vmid) || self.elsewhere.contains_key(&vmid)
     }
 
+    pub(crate) fn next_birth(&mut self) -> u64 {
+        self.births += 1;
+        self.births
+    }
+
     /// The birth mark of the guest behind a number, on whichever node it is.
     pub fn birth(&self, vmid: VmId) -> Option<u64> {
         let here = self.guests.get(&vmid.get());
@@ -178,8 +183,8 @@ impl World {
         for value in volumes {
             self.ensure_volume(id, &value);
         }
-        self.births += 1;
-        let guest = Guest { id, config, power, ignores_shutdown: false, birth: self.births };
+        let birth = self.next_birth();
+        let guest = Guest { id, config, power, ignores_shutdown: false, birth };
         self.guests.insert(id.vmid.get(), guest);
     }
 

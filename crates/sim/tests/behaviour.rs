@@ -228,7 +228,7 @@ async fn events_happen_behind_the_back_of_clients() {
 
     sim.with(|sim| sim.happen(Event::Reuse { guest }));
     let stranger = data(&sim, config()).await;
-    assert_eq!(stranger["hostname"], "stranger");
+    assert!(stranger["hostname"].as_str().is_some_and(|name| name.starts_with("stranger")));
     assert_ne!(stranger["net0"], after["net0"]);
 
     let upid = data(&sim, root("POST", &node("/lxc/100/status/start"))).await;

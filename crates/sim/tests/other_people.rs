@@ -170,7 +170,7 @@ fn a_guest_that_rolls_back_moves_or_becomes_a_template_stays_who_it_is() {
     assert_eq!(node.ask(&root(), "GET", "/nodes/pve1/qemu/101/pending", &[]).status, 500);
     assert_eq!(node.ask(&root(), "GET", "/cluster/nextid?vmid=101", &[]).status, 400);
     assert_eq!(node.birth("qemu/101"), birth);
-    node.happen(Event::MigrateBack { guest: id("qemu/101") });
+    node.happen(Event::MigrateBack { guest: id("qemu/101"), another: false });
     node.ask(&root(), "DELETE", "/nodes/pve1/qemu/101/snapshot/before", &[]);
     node.0.run_tasks();
     node.happen(Event::Template { guest: id("qemu/101") });

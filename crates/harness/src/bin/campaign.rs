@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let steps: u64 = after("--steps").and_then(|steps| steps.parse().ok()).unwrap_or(1_000);
     let only_first = args.iter().any(|arg| arg == "--first");
     let told = args.iter().any(|arg| arg == "--story");
+    println!("seeds {from}..{to} of {steps} steps");
     let began = Instant::now();
     let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
     for seed in from..to {

@@ -4,10 +4,12 @@
 //! only a signature allows is held against that, and against nothing the agent remembers. The rules:
 //!
 //! ```text
-//!   (3)  somebody enrolled signed exactly this act, for this host, in its window, under these signers
+//!   (3)  somebody enrolled signed exactly this act, for this host, in its window, under these signers, for an item that
+//!        still waits; and of several requests each leaves upon a look at which that is still so
 //!   (4)  a nonce leads to one act, ever; a preparation leaves once
-//!   (12) the guest that was read before the request is the one the item was raised for. What takes its number after
-//!        that reading is out of reach: a destroy, a rollback and the removal of a snapshot take no digest
+//!   (12) the guest that was read before the request is the one the item was raised for, by a birth mark that no
+//!        request shows. What takes its number after that reading is out of reach: a destroy, a rollback and the
+//!        removal of a snapshot take no digest. A number is free when a node with quorum says so
 //!   (16) the clock is neither behind the journal's latest line nor a day ahead of all it ever showed, and no line is
 //!        dated by a leap
 //! ```
@@ -22,7 +24,9 @@ use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};
 
-use super::{Inner, Oracle, Told};
+use super::promise::is_promised;
+use super::readings::{Told, birth_of};
+use super::{Inner, Oracle};
 use crate::call::Write;
 use crate::history::{History, Op};
 use crate::office::Paper;
@@ -80,12 +84,12 @@ pub(super) struct Claims {
     lists: BTreeMap<String, NewSigners>,
     /// The operational keys after each rotation on disk; the first are those it began with.
     enrolled: Vec<BTreeSet<String>>,
-    /// How many guests each number had before the one it has.
-    births: BTreeMap<u32, u64>,
-    /// Which of them showed a digest.
-    digests: BTreeMap<(u32, String), u64>,
-    /// Which of them an item was raised for.
-    items: BTreeMap<String, Option<u64>>,
+    /// The birth marks of whoever showed a digest last: before and after it was read.
+    digests: BTreeMap<(u32, String), [u64; 2]>,
+    /// The birth marks of whom an item was raised for: either of them.
+    items: BTreeMap<String, Option<[u64; 2]>>,
+    /// How many destroys the journal calls done.
+    destroyed: usize,
     /// Operations whose first request has left.
     begun: BTreeSet<String>,
     /// Nonces whose act has left.
@@ -146,11 +150,6 @@ impl Oracle {
         inner.history.high_s.max(seconds(clock))
     }
 
-    /// Another guest has the number.
-    pub(crate) fn reborn(&self, guest: GuestId) {
-        *self.inner().claims.births.entry(guest.vmid.get()).or_default() += 1;
-    }
-
     /// Somebody else decides about a guest's protection.
     pub(crate) fn protection_is_theirs(&self, guest: GuestId) {
         self.inner().claims.unprotected.remove(&guest.vmid.get());
@@ -162,6 +161,17 @@ impl Oracle {
         inner.read_disk();
         let items = inner.history.items.iter();
         items.map(|(id, (item, bytes))| (id.clone(), item.clone(), bytes.clone())).collect()
+    }
+
+    /// Whether a signed act on the guest has begun and has its last request still before it, or has just sent it.
+    pub(crate) fn has_come_to(&self, guest: GuestId, last: bool) -> bool {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let of_guest = inner.history.ops.values().filter(|op| op.guest == guest);
+        let newest = of_guest.max_by_key(|op| op.started);
+        let is_there =
+            |op: &Op| if last { op.stage == "act" && op.sent } else { op.stage != "act" };
+        newest.is_some_and(|op| op.is_signed() && op.is_open() && is_there(op))
     }
 
     /// How many signed acts have left.
@@ -211,7 +221,7 @@ impl Oracle {
         let owed = inner.claims.unprotected.iter().filter(|(vmid, debt)| {
             let Some(op) = inner.history.ops.get(&debt.op) else { return false };
             let found = world.guests.get(vmid).filter(|found| found.id == op.guest);
-            let is_it = inner.claims.birth(op.guest) == debt.birth
+            let is_it = world.birth(op.guest.vmid) == Some(debt.birth)
                 && outline(world, op.guest) == debt.outline;
             let on = |found: &&evenkeel_sim::Guest| {
                 found.config.active.get("protection").is_some_and(|on| on == "1")
@@ -224,20 +234,23 @@ impl Oracle {
 }
 
 impl Claims {
-    pub(super) fn birth(&self, guest: GuestId) -> u64 {
-        self.births.get(&guest.vmid.get()).copied().unwrap_or(0)
-    }
-
     /// The agent was told a digest. Who changed in between may be either.
     pub(super) fn was_read(&mut self, guest: GuestId, digest: &str, births: [u64; 2]) {
-        if births[0] == births[1] {
-            self.digests.insert((guest.vmid.get(), digest.to_owned()), births[1]);
-        }
+        self.digests.insert((guest.vmid.get(), digest.to_owned()), births);
     }
 
     /// Takes in what lines tell: items are raised, signers change. What is wrong about that.
-    pub(super) fn follow(&mut self, history: &History) -> Vec<String> {
+    pub(super) fn follow(&mut self, history: &History, free: &BTreeMap<u32, bool>) -> Vec<String> {
         let mut odd = Vec::new();
+        for (name, vmid) in history.destroyed.iter().skip(self.destroyed) {
+            // Lines that nobody read in time may tell of a number that has a guest again.
+            if free.get(vmid) == Some(&false) && !history.has_gap {
+                odd.push(format!(
+                    "(12) {name} is done: no node with quorum called its number free"
+                ));
+            }
+        }
+        self.destroyed = history.destroyed.len();
         self.believe_the_clock(history.high_s == 0);
         if self.rules.is_some() && history.high_s > self.mark_max_s {
             odd.push("(16) a line is dated by a clock that leapt".to_owned());
@@ -322,13 +335,25 @@ impl Inner {
         // Of what an operation sends, only taking off a protection changes the file.
         let is_untouched = !self.claims.unprotected.values().any(|debt| debt.op == name);
         let meant = self.claims.items.get(&claim.item).copied().flatten();
-        let readings = self.readings_directly_before(now_ms, write.guest);
+        let readings = self.readings.directly_before(now_ms, write.guest);
+        let look_ms = readings.iter().map(|(status, _)| status.asked_ms).max().unwrap_or(now_ms);
+        self.still_holds((op, &claim, &rules), now_ms, look_ms)?;
         let mut readings = readings.into_iter().map(|(_, pending)| pending);
-        let is_meant = |read: &&Told| meant.is_none_or(|meant| read.births.contains(&meant));
+        let is_meant = |read: &&Told| {
+            meant.is_none_or(|meant| read.births.iter().any(|birth| meant.contains(birth)))
+        };
         if !readings.clone().any(|read| is_meant(&read)) {
             return Err(format!(
                 "(12) another guest has the number than was signed for: {meant:?}"
             ));
+        }
+        let gone = op.params.get("slot").and_then(Value::as_str);
+        let volume = op.params.get("volume").and_then(Value::as_str);
+        let holds = |read: &Told| {
+            gone.is_none_or(|slot| read.unused.get(slot).map(String::as_str) == volume)
+        };
+        if op.kind == ActionKind::DeleteVolume && !readings.clone().any(holds) {
+            return Err("(3) the slot holds another volume than was signed for".to_owned());
         }
         if is_untouched && !readings.any(|read| is_meant(&read) && read.digest == claim.digest) {
             return Err("(3) the guest was changed after it was signed".to_owned());
@@ -341,13 +366,34 @@ impl Inner {
             self.claims.records.insert(name.to_owned(), record);
         }
         if op.stage == "unprotect" {
-            let birth = self.claims.birth(op.guest);
+            let birth = birth_of(node, op.guest);
             let outline = node.with(|sim| outline(&sim.world, op.guest));
             let debt = Debt { op: name.to_owned(), birth, outline };
             self.claims.unprotected.insert(op.guest.vmid.get(), debt);
             self.claims.ever_unprotected.insert(op.guest.vmid.get());
         } else if op.kind == ActionKind::SetConfig {
             self.claims.unprotected.remove(&op.guest.vmid.get());
+        }
+        Ok(())
+    }
+
+    /// The signers and the window as they were when the last look before a request began.
+    fn still_holds(
+        &self,
+        (op, claim, rules): (&Op, &Claim, &Rules),
+        now_ms: u64,
+        look_ms: u64,
+    ) -> Result<(), String> {
+        let voided = self.rotated_ms.get(op.rotations).is_some_and(|voided| *voided < look_ms);
+        if voided && !self.history.has_gap {
+            return Err("(3) a rotation had voided it before the last look".to_owned());
+        }
+        let ago_ms = now_ms - look_ms;
+        let ago = i64::try_from(ago_ms).unwrap_or(i64::MAX);
+        let is_same = self.claims.clock_set_ms < rules.clock.true_now().as_millisecond() - ago;
+        let then_s = seconds(&rules.clock).saturating_sub(ago_ms.div_ceil(1_000));
+        if is_same && then_s >= claim.expires_s {
+            return Err("(3) it had expired before the last look".to_owned());
         }
         Ok(())
     }
@@ -380,6 +426,9 @@ impl Inner {
         if self.history.has_gap {
             return Ok(());
         }
+        if !op.item_waited {
+            return Err("(3) the item it was signed for no longer waited".to_owned());
+        }
         if claim.trust_version != op.rotations as u64 + 1 {
             return Err("(3) a rotation had voided it".to_owned());
         }
@@ -396,52 +445,6 @@ impl Inner {
         }
         Ok(())
     }
-}
-
-/// Whether a request is the one its operation promised last.
-fn is_promised(op: &Op, write: &Write) -> Result<(), String> {
-    let other = |what: &str| Err(format!("(3) {what} was not what its `started` promised"));
-    let signed = |name: &str| op.params.get(name).and_then(Value::as_str).unwrap_or_default();
-    let sent = |name: &str| write.params.get(name).map(String::as_str).unwrap_or_default();
-    if op.guest != write.guest {
-        return other("the guest");
-    }
-    match op.stage.as_str() {
-        "stop" if write.kind == ActionKind::Stop && signed("stop") == "1" => return Ok(()),
-        "unprotect" if write.kind == ActionKind::SetConfig && signed("unprotect") == "1" => {
-            let own = ["protection", "digest", "background_delay"];
-            let only = write.params.keys().all(|key| own.contains(&key.as_str()));
-            return if only && sent("protection") == "0" { Ok(()) } else { other("the write") };
-        }
-        "act" if write.kind == op.kind => {}
-        _ => return other("the request"),
-    }
-    let same = |names: &[&str]| names.iter().all(|name| signed(name) == sent(name));
-    let is_same = match op.kind {
-        ActionKind::Destroy => same(&["purge", "destroy-unreferenced-disks"]),
-        ActionKind::Rollback => same(&["snapname"]) && matches!(sent("start"), "" | "0"),
-        ActionKind::DeleteSnapshot => same(&["snapname"]),
-        ActionKind::DeleteVolume => sent("delete") == signed("slot"),
-        ActionKind::SetConfig => {
-            let own = ["digest", "background_delay"];
-            let both = op.params.keys().chain(write.params.keys());
-            both.filter(|key| !own.contains(&key.as_str())).all(|key| signed(key) == sent(key))
-        }
-        ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => false,
-    };
-    if is_same { Ok(()) } else { other("a parameter") }
 }
 
 /// What makes a guest this guest, by its file: its volumes, its addresses, what was made at its creation.

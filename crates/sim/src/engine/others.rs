@@ -18,7 +18,7 @@ impl Simulator {
     /// Another guest takes the number, without a task: same kind, nothing else in common.
     pub(super) fn reuse(&mut self, guest: GuestId) {
         let Some(old) = self.world.guests.remove(&guest.vmid.get()) else { return };
-        let config = self.strange(plain(old.config));
+        let config = self.strange(guest.kind, plain(old.config));
         self.world.put_guest(guest, config, Power::Stopped);
     }
 
@@ -46,7 +46,7 @@ impl Simulator {
     /// The task of a clone carries the number of its source.
     pub(super) fn clone_over(&mut self, source: GuestId, target: GuestId) {
         let Some(config) = self.stopped_copy(target) else { return };
-        let config = Box::new(self.strange(config));
+        let config = Box::new(self.strange(target.kind, config));
         let kind = match target.kind {
             GuestKind::Lxc => "vzclone",
             GuestKind::Qemu => "qmclone",
@@ -88,15 +88,21 @@ impl Simulator {
         self.fork_as_root(kind, guest, Job::Leave { guest }, 0);
     }
 
-    pub(super) fn migrate_back(&mut self, guest: GuestId) {
+    pub(super) fn migrate_back(&mut self, guest: GuestId, another: bool) {
         if self.world.guests.contains_key(&guest.vmid.get()) {
             return;
         }
-        let Some(away) = self.world.elsewhere.remove(&guest.vmid.get()) else { return };
-        for (storage, name, volume) in away.volumes {
+        let Some(mut away) = self.world.elsewhere.remove(&guest.vmid.get()) else { return };
+        for (storage, name, mut volume) in away.volumes {
             if let Some(storage) = self.world.storages.get_mut(&storage) {
+                if another {
+                    volume.birth = storage.next_birth();
+                }
                 storage.volumes.insert(name, volume);
             }
+        }
+        if another {
+            away.guest.birth = self.world.next_birth();
         }
         self.world.guests.insert(guest.vmid.get(), away.guest);
     }
@@ -130,13 +136,19 @@ impl Simulator {
     }
 
     /// The file of a guest that has nothing in common with this one but its shape.
-    fn strange(&mut self, mut config: Config) -> Config {
+    fn strange(&mut self, kind: GuestKind, mut config: Config) -> Config {
         let mac = self.world.new_mac();
         let uuid = self.world.random.uuid();
         let now_s = self.unix_s();
+        // A name of its own: a guest that came without a task must differ in its file, or nobody could tell.
+        let name = match kind {
+            GuestKind::Lxc => "hostname",
+            GuestKind::Qemu => "name",
+        };
+        let own = format!("stranger{}", self.world.random.below(1 << 32));
+        config.active.insert(name.to_owned(), own);
         for (key, value) in &mut config.active {
             match key.as_str() {
-                "hostname" | "name" => "stranger".clone_into(value),
                 "smbios1" => *value = format!("uuid={uuid}"),
                 "vmgenid" => value.clone_from(&uuid),
                 "meta" => *value = format!("creation-qemu=9.2.0,ctime={now_s}"),

@@ -1,0 +1,333 @@
+//! What the agent takes for granted, denied: the rights of its token, the node's clock, the guest behind a number, and
+//! that the world stands still between two requests of one act.
+//!
+//! Called by `run` for a share of its steps. At the end of a run everything is given back.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use evenkeel_core::id::GuestId;
+use evenkeel_core::sign::PendingItem;
+use evenkeel_sim::Event;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::desk::Command;
+use crate::dice::Dice;
+use crate::office::Twist;
+use crate::run::{LifeEnd, Run, Waited, wait};
+use crate::scene::{AGENT_TOKEN, AGENT_USER};
+
+/// Seconds by which a clock is set: a moment, minutes, hours, more than a day, a year, many years.
+const STEPS_S: [i64; 12] = [
+    2,
+    -2,
+    40,
+    -700,
+    3_600,
+    -3_600,
+    90_000,
+    -90_000,
+    31_536_000,
+    -31_536_000,
+    600_000_000,
+    -600_000_000,
+];
+
+/// How often it is looked whether an act has come as far as it shall be met.
+const LOOKS: u32 = 100;
+
+/// What is denied in a run; each seed has a choice of its own, so that one trouble does not hide another.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Denied {
+    rights: bool,
+    clock: bool,
+    guests: bool,
+}
+
+impl Denied {
+    pub(crate) fn of(dice: &mut Dice) -> Self {
+        Self { rights: dice.percent(60), clock: dice.percent(30), guests: dice.percent(70) }
+    }
+}
+
+impl Run {
+    /// Some hosts never gave their token all the rights it needs; some clocks were never right.
+    pub(crate) fn deny_from_the_start(&mut self) {
+        if self.dice.percent(25) {
+            self.withhold("/nodes/pve1", "Sys.Audit");
+        }
+        if self.dice.percent(25) {
+            self.step_node_clock();
+        }
+    }
+
+    /// One thing is denied, or given back.
+    pub(crate) fn deny(&mut self) {
+        match self.dice.below(12) {
+            0..=3 => self.change_rights(),
+            4 => self.give_all_rights(),
+            5 => self.step_node_clock(),
+            6 => self.step_both_clocks(),
+            _ => {
+                let guest = self.some_guest();
+                self.replace(guest);
+            }
+        }
+    }
+
+    /// The token loses a right, or has one back.
+    fn change_rights(&mut self) {
+        if !self.denied.rights {
+            return;
+        }
+        let guest = *self.dice.pick(&self.guests);
+        let of_guest = format!("/vms/{}", guest.vmid);
+        match self.dice.below(12) {
+            0..=2 => self.withhold("/nodes/pve1", "Sys.Audit"),
+            3 => self.withhold("/", "Sys.Audit"),
+            4 | 5 => self.withhold(&of_guest, "VM.Audit"),
+            6 => {
+                let storage =
+                    *self.dice.pick(&["/storage/local-lvm", "/storage/tank", "/storage/store"]);
+                self.withhold(storage, "Datastore.Audit");
+                self.withhold(storage, "Datastore.AllocateSpace");
+            }
+            7 => {
+                let privileges =
+                    ["VM.Snapshot.Rollback", "VM.Allocate", "VM.PowerMgmt", "VM.Config.Options"];
+                let privilege = *self.dice.pick(&privileges);
+                self.withhold(&of_guest, privilege);
+            }
+            8 | 9 => self.give_back("/nodes/pve1"),
+            10 => self.give_back("/"),
+            _ => self.give_back(&of_guest),
+        }
+    }
+
+    fn withhold(&mut self, path: &str, privilege: &str) {
+        if !self.denied.rights {
+            return;
+        }
+        self.note(|| format!("{AGENT_USER} loses {privilege} on {path}"));
+        let (holder, path, privilege) =
+            (AGENT_USER.to_owned(), path.to_owned(), privilege.to_owned());
+        self.rig.node.with(|sim| sim.happen(Event::Withhold { holder, path, privilege }));
+    }
+
+    fn give_back(&mut self, path: &str) {
+        self.note(|| format!("{AGENT_USER} has back what it had on {path}"));
+        self.rig.node.with(|sim| {
+            sim.world.access.revoke(path, AGENT_USER);
+            if path == "/" {
+                sim.world.access.grant("/", AGENT_USER, "Administrator");
+            }
+        });
+    }
+
+    pub(crate) fn give_all_rights(&mut self) {
+        self.rig.node.with(|sim| {
+            let access = &mut sim.world.access;
+            access.acl.retain(|grant| grant.holder != AGENT_USER && grant.holder != AGENT_TOKEN.0);
+            access.grant("/", AGENT_USER, "Administrator");
+        });
+    }
+
+    /// Somebody sets the node's clock, and not the agent's.
+    fn step_node_clock(&mut self) {
+        if !self.denied.clock {
+            return;
+        }
+        let by_s = *self.dice.pick(&STEPS_S);
+        let back = self.dice.percent(30);
+        self.set_node_clock(if back { 0 } else { by_s });
+    }
+
+    /// Agent and node are one machine: somebody sets its clock.
+    fn step_both_clocks(&mut self) {
+        if !self.denied.clock {
+            return;
+        }
+        let by_s = *self.dice.pick(&STEPS_S);
+        self.oracle.clock_is_set();
+        self.rig.ambient.set_off(by_s);
+        self.oracle.clock_is_set();
+        self.note(|| format!("the agent's clock is set off by {by_s} s"));
+        self.set_node_clock(by_s);
+    }
+
+    /// Sets the node's clock so many seconds ahead of the true time, or behind it.
+    pub(crate) fn set_node_clock(&mut self, off_s: i64) {
+        let step_s = off_s - self.node_off_s;
+        self.node_off_s = off_s;
+        self.note(|| format!("the node's clock is set off by {off_s} s"));
+        self.rig.node.with(|sim| sim.happen(Event::Clock { step_s }));
+    }
+
+    /// Somebody puts another guest, or other data, behind a number, or moves the guest.
+    fn replace(&mut self, guest: GuestId) {
+        if !self.denied.guests {
+            return;
+        }
+        let is_away = self.rig.node.with(|sim| sim.world.elsewhere.contains_key(&guest.vmid.get()));
+        let source = *self.dice.pick(&self.guests);
+        let event = match self.dice.below(10) {
+            _ if is_away => Event::MigrateBack { guest, another: self.dice.percent(50) },
+            0..=2 => Event::Restore { guest },
+            3..=5 => Event::Recreate { guest },
+            6 => Event::MigrateAway { guest },
+            7 => {
+                self.weather.detached.insert(guest.vmid.get());
+                Event::Rollback { guest }
+            }
+            8 if source.kind == guest.kind => Event::CloneOver { source, target: guest },
+            8 => Event::MigrateAway { guest },
+            _ => Event::Template { guest },
+        };
+        self.note(|| format!("somebody else: {event:?}"));
+        self.rig.node.with(|sim| sim.happen(event));
+    }
+
+    /// A guest that waits to be destroyed is replaced by one that looks the same, behind the agent's back, and then
+    /// somebody signs for the former one.
+    pub(crate) async fn swap<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let Some((id, item)) = self.some_item() else {
+            self.tell(commands, Command::Pass);
+            return Waited::Elapsed;
+        };
+        let guest = item.guest;
+        if !self.denied.guests {
+            self.sign_item(commands, (&id, &item));
+            return Waited::Elapsed;
+        }
+        let hides = self.dice.below(4);
+        match hides {
+            0 => self.withhold("/nodes/pve1", "Sys.Audit"),
+            1 => self.step_node_clock(),
+            2 => self.step_both_clocks(),
+            _ => {}
+        }
+        let events = match self.dice.below(3) {
+            0 => vec![Event::Recreate { guest }],
+            1 => vec![Event::Restore { guest }],
+            _ => vec![Event::MigrateAway { guest }, Event::MigrateBack { guest, another: true }],
+        };
+        self.note(|| format!("behind the agent's back: {events:?}"));
+        for event in events {
+            self.rig.node.with(|sim| sim.happen(event));
+            match wait(agent.as_mut(), Duration::from_secs(4), &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+        }
+        if self.dice.percent(30) {
+            self.tell(commands, Command::Pass);
+        }
+        self.sign_item(commands, (&id, &item));
+        let seconds = self.dice.between(1, 40);
+        let waited = wait(agent, Duration::from_secs(seconds), &mut None).await;
+        if hides == 0 && self.dice.percent(70) {
+            self.give_back("/nodes/pve1");
+        }
+        waited
+    }
+
+    fn some_item(&mut self) -> Option<(String, PendingItem)> {
+        let items = self.oracle.items();
+        if items.is_empty() {
+            return None;
+        }
+        let (id, item, _) = self.dice.pick(&items);
+        Some((id.clone(), item.clone()))
+    }
+
+    fn sign_item(&mut self, commands: &UnboundedSender<Command>, (id, item): (&str, &PendingItem)) {
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let Some(office) = &mut self.office else { return };
+        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, Twist::Nothing);
+        self.signed_guest = Some(item.guest);
+        self.note(|| format!("somebody signs {} of {} as {paper}", item.op, item.guest));
+        self.hand_in(commands, paper);
+    }
+
+    /// Something happens between two requests of an act that has begun.
+    pub(crate) async fn interrupt<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let Some((id, item)) = self.some_item() else {
+            self.tell(commands, Command::Pass);
+            return Waited::Elapsed;
+        };
+        self.sign_item(commands, (&id, &item));
+        let (last, pause_ms) = (self.dice.percent(30), *self.dice.pick(&[20, 100, 250]));
+        for _ in 0..LOOKS {
+            match wait(agent.as_mut(), Duration::from_millis(pause_ms), &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+            self.hear_answers();
+            if self.oracle.has_come_to(item.guest, last) {
+                self.note(|| format!("{} is met, last request: {last}", item.guest));
+                if last {
+                    self.rig.node.with(|sim| sim.happen(Event::Quorum { quorate: false }));
+                } else {
+                    self.intervene(commands, item.guest);
+                }
+                let seconds = self.dice.between(1, 40);
+                return wait(agent, Duration::from_secs(seconds), &mut None).await;
+            }
+        }
+        Waited::Elapsed
+    }
+
+    /// Everything that waits is signed and handed in at once: together it may be more than the budget.
+    pub(crate) fn sign_at_once(&mut self, commands: &UnboundedSender<Command>) {
+        for (id, item, _) in self.oracle.items() {
+            self.sign_item(commands, (&id, &item));
+        }
+    }
+
+    /// While an act is judged, the signers change.
+    pub(crate) async fn rotate_meanwhile<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        agent: Pin<&mut F>,
+    ) -> Waited {
+        let Some((id, item)) = self.some_item() else {
+            self.tell(commands, Command::Pass);
+            return Waited::Elapsed;
+        };
+        self.sign_item(commands, (&id, &item));
+        let polls = self.dice.below(60);
+        let waited = wait(agent, Duration::from_millis(1), &mut Some(polls)).await;
+        self.rotate(commands);
+        // Being out of polls is no crash here: the agent goes on at the next step.
+        match waited {
+            Waited::Killed => Waited::Elapsed,
+            waited @ (Waited::Elapsed | Waited::Ended(_)) => waited,
+        }
+    }
+
+    fn intervene(&mut self, commands: &UnboundedSender<Command>, guest: GuestId) {
+        match self.dice.below(8) {
+            0..=2 => self.rotate(commands),
+            3 => self.freeze(true),
+            // Past the end of most statements, and not so far that the clock is in doubt.
+            4 => {
+                self.oracle.clock_is_set();
+                let off_s = self.rig.ambient.off_s() + 4_000;
+                self.rig.ambient.set_off(off_s);
+                self.oracle.clock_is_set();
+                self.note(|| format!("the agent's clock is set off by {off_s} s"));
+            }
+            5 => self.change_rights(),
+            6 => self.step_node_clock(),
+            _ => self.replace(guest),
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! Whether a request is the one that its operation's lines promised, parameter by parameter.
+
+use evenkeel_core::action_kind::ActionKind;
+use serde_json::Value;
+
+use crate::call::Write;
+use crate::history::Op;
+
+/// Whether a request is the one its operation promised last.
+pub(super) fn is_promised(op: &Op, write: &Write) -> Result<(), String> {
+    let other = |what: &str| Err(format!("(3) {what} was not what its `started` promised"));
+    let signed = |name: &str| op.params.get(name).and_then(Value::as_str).unwrap_or_default();
+    let sent = |name: &str| write.params.get(name).map(String::as_str).unwrap_or_default();
+    if op.guest != write.guest {
+        return other("the guest");
+    }
+    match op.stage.as_str() {
+        "stop" if write.kind == ActionKind::Stop && signed("stop") == "1" => return Ok(()),
+        "unprotect" if write.kind == ActionKind::SetConfig && signed("unprotect") == "1" => {
+            let own = ["protection", "digest", "background_delay"];
+            let only = write.params.keys().all(|key| own.contains(&key.as_str()));
+            return if only && sent("protection") == "0" { Ok(()) } else { other("the write") };
+        }
+        "act" if write.kind == op.kind => {}
+        _ => return other("the request"),
+    }
+    let same = |names: &[&str]| names.iter().all(|name| signed(name) == sent(name));
+    let is_same = match op.kind {
+        ActionKind::Destroy => same(&["purge", "destroy-unreferenced-disks"]),
+        ActionKind::Rollback => same(&["snapname"]) && matches!(sent("start"), "" | "0"),
+        ActionKind::DeleteSnapshot => same(&["snapname"]),
+        ActionKind::DeleteVolume => sent("delete") == signed("slot"),
+        ActionKind::SetConfig => {
+            let own = ["digest", "background_delay"];
+            let both = op.params.keys().chain(write.params.keys());
+            both.filter(|key| !own.contains(&key.as_str())).all(|key| signed(key) == sent(key))
+        }
+        ActionKind::Start
+        | ActionKind::Shutdown
+        | ActionKind::Stop
+        | ActionKind::Resize
+        | ActionKind::Create
+        | ActionKind::Clone
+        | ActionKind::Restore
+        | ActionKind::Snapshot
+        | ActionKind::MoveVolume
+        | ActionKind::Migrate
+        | ActionKind::Template
+        | ActionKind::WipeStorage
+        | ActionKind::Decommission => false,
+    };
+    if is_same { Ok(()) } else { other("a parameter") }
+}

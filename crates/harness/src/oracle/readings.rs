@@ -1,0 +1,188 @@
+//! What the living agent was told by the node: guests, volumes, numbers, quorum, and when.
+//!
+//! A request may leave upon a reading of its guest only if nothing but other readings came in between. Kept by time and
+//! not by number, because an answer can take long and others read meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use evenkeel_core::id::GuestId;
+use evenkeel_sim::InProcess;
+use serde_json::Value;
+
+use super::Ticket;
+use crate::call::Call;
+use crate::scene::loose;
+
+/// Nothing that leaves was read longer ago: a look is some six readings, none of which takes more than forty seconds.
+const KEPT_MS: u64 = 300_000;
+
+/// What the living agent was told.
+#[derive(Debug, Default)]
+pub(super) struct Readings {
+    /// Several of each guest: a pass reads beside the lanes.
+    status: BTreeMap<GuestId, VecDeque<Told>>,
+    pending: BTreeMap<GuestId, VecDeque<Told>>,
+    /// Of anything else: when it was asked and answered.
+    others: VecDeque<(u64, u64)>,
+    /// The volumes that hung on nothing when volumes were last listed.
+    listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
+    /// Numbers that are free as the node said last; true once a node with quorum has said so.
+    pub(super) free: BTreeMap<u32, bool>,
+}
+
+/// One reading of a guest.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Told {
+    pub(super) asked_ms: u64,
+    pub(super) answered_ms: u64,
+    pub(super) locked: bool,
+    /// Of the configuration.
+    pub(super) digest: String,
+    /// The birth marks of the guest that had the number when it was asked, and when it was answered.
+    pub(super) births: [u64; 2],
+    /// The volumes that hung on it detached, by slot.
+    pub(super) unused: BTreeMap<String, String>,
+}
+
+impl Readings {
+    /// A new life was told nothing yet; what is free and what hangs on nothing is so in every life.
+    pub(super) fn forget(&mut self) {
+        (self.status, self.pending, self.others) = Default::default();
+    }
+
+    /// The node answered. A reading of a configuration is given back.
+    pub(super) fn take(
+        &mut self,
+        node: &InProcess,
+        ticket: &Ticket,
+        (status, body): (u16, &Value),
+    ) -> Option<(GuestId, &Told)> {
+        let now_ms = node.with(|sim| sim.now_ms());
+        let locked = body["data"]["lock"].is_string();
+        let told =
+            Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked, ..Told::default() };
+        let other = (ticket.sent_ms, now_ms);
+        match ticket.call {
+            Call::Write => {}
+            Call::Status(guest) => keep(self.status.entry(guest).or_default(), told, now_ms),
+            Call::Pending(guest) => {
+                let told = Told {
+                    digest: digest_in(body),
+                    births: [ticket.birth, birth_of(node, guest)],
+                    unused: unused_in(body),
+                    ..told
+                };
+                let of_guest = self.pending.entry(guest).or_default();
+                keep(of_guest, told, now_ms);
+                return of_guest.back().map(|told| (guest, told));
+            }
+            Call::Content => {
+                keep(&mut self.others, other, now_ms);
+                self.listed_loose = node.with(|sim| {
+                    let guests = sim.world.guests.values().map(|guest| guest.id);
+                    guests.map(|guest| (guest, loose(&sim.world, guest))).collect()
+                });
+            }
+            Call::NumberFree(vmid) => {
+                keep(&mut self.others, other, now_ms);
+                if status == 200 {
+                    self.free.entry(vmid).or_insert(false);
+                } else {
+                    self.free.remove(&vmid);
+                }
+            }
+            Call::ClusterStatus => {
+                keep(&mut self.others, other, now_ms);
+                let lost = |entry: &Value| entry["type"] == "cluster" && entry["quorate"] != 1;
+                let entries = body["data"].as_array();
+                if status == 200 && entries.is_some_and(|entries| !entries.iter().any(lost)) {
+                    self.free.values_mut().for_each(|proved| *proved = true);
+                }
+            }
+            Call::OtherRead => keep(&mut self.others, other, now_ms),
+        }
+        None
+    }
+
+    /// Whether this life ever read the guest.
+    pub(super) fn knows(&self, guest: GuestId) -> bool {
+        self.status.contains_key(&guest)
+    }
+
+    /// The readings of a guest that a request can have left upon, status and configuration: from the answer until the
+    /// request left there was no moment in which the agent did not wait for something else that it had to read. Several,
+    /// where others read the guest in the same moment.
+    pub(super) fn directly_before(&self, now_ms: u64, guest: GuestId) -> Vec<(&Told, &Told)> {
+        let (Some(status), Some(pending)) = (self.status.get(&guest), self.pending.get(&guest))
+        else {
+            return Vec::new();
+        };
+        let last = pending.iter().filter(|pending| self.leads_to(pending.answered_ms, now_ms));
+        let both = last.flat_map(|pending| {
+            let of_it = status.iter().filter(|told| told.answered_ms == pending.asked_ms);
+            of_it.map(move |status| (status, pending))
+        });
+        both.collect()
+    }
+
+    /// Whether other readings, each asked when the one before was answered, fill the time.
+    fn leads_to(&self, from_ms: u64, now_ms: u64) -> bool {
+        let mut reached = BTreeSet::from([from_ms]);
+        for (asked_ms, answered_ms) in &self.others {
+            if reached.contains(asked_ms) {
+                reached.insert(*answered_ms);
+            }
+        }
+        reached.contains(&now_ms)
+    }
+
+    /// Whether a volume of this guest on this storage hung on nothing when volumes were last listed.
+    pub(super) fn hangs_loose(&self, guest: GuestId, storage: &str) -> bool {
+        let of_guest = self.listed_loose.get(&guest).into_iter().flatten();
+        of_guest.into_iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+    }
+}
+
+/// A reading that is kept for a while.
+trait Dated {
+    fn answered_ms(&self) -> u64;
+}
+
+impl Dated for Told {
+    fn answered_ms(&self) -> u64 {
+        self.answered_ms
+    }
+}
+
+impl Dated for (u64, u64) {
+    fn answered_ms(&self) -> u64 {
+        self.1
+    }
+}
+
+fn keep<T: Dated>(readings: &mut VecDeque<T>, told: T, now_ms: u64) {
+    while readings.front().is_some_and(|oldest| oldest.answered_ms() + KEPT_MS < now_ms) {
+        readings.pop_front();
+    }
+    readings.push_back(told);
+}
+
+/// The digest in an answer to `pending`.
+fn digest_in(body: &Value) -> String {
+    let rows = body["data"].as_array().into_iter().flatten();
+    let digest = rows.filter(|row| row["key"] == "digest").find_map(|row| row["value"].as_str());
+    digest.unwrap_or_default().to_owned()
+}
+
+/// The volumes that hang on a guest detached, in an answer to `pending`.
+fn unused_in(body: &Value) -> BTreeMap<String, String> {
+    let rows = body["data"].as_array().into_iter().flatten();
+    let unused = rows.filter_map(|row| Some((row["key"].as_str()?, row["value"].as_str()?)));
+    let unused = unused.filter(|(key, _)| key.starts_with("unused"));
+    unused.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// The birth mark of whoever has the number now; 0 is nobody's.
+pub(super) fn birth_of(node: &InProcess, guest: GuestId) -> u64 {
+    node.with(|sim| sim.world.birth(guest.vmid)).unwrap_or(0)
+}
