@@ -56,7 +56,8 @@ impl Space {
             }
             free = disk.free_bytes()?;
         }
-        (self.low, self.free_bytes) = (!self.held || free < self.reserve_bytes, free);
+        self.low = !self.held || free < self.reserve_bytes;
+        self.free_bytes = free;
         Ok(())
     }
 

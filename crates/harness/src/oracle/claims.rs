@@ -59,6 +59,8 @@ pub(crate) struct Claim {
 #[derive(Debug, Clone)]
 pub(crate) struct NewSigners {
     pub(crate) version: u64,
+    /// Whether a recovery key signed it: it may follow an older list and leap over numbers.
+    pub(crate) recovers: bool,
     /// The fingerprints of its operational keys.
     pub(crate) operational: BTreeSet<String>,
     pub(crate) not_before_s: u64,
@@ -82,8 +84,8 @@ pub(super) struct Claims {
     rules: Option<Rules>,
     signed: BTreeMap<String, Claim>,
     lists: BTreeMap<String, NewSigners>,
-    /// The operational keys after each rotation on disk; the first are those it began with.
-    enrolled: Vec<BTreeSet<String>>,
+    /// The version and the operational keys after each rotation on disk; the first are those it began with.
+    enrolled: Vec<(u64, BTreeSet<String>)>,
     /// The birth marks of whoever showed a digest last: before and after it was read.
     digests: BTreeMap<(u32, String), [u64; 2]>,
     /// The birth marks of whom an item was raised for: either of them.
@@ -117,7 +119,7 @@ impl Oracle {
     /// The host has signers from now on.
     pub(crate) fn enrol(&self, rules: Rules) {
         let claims = &mut self.inner().claims;
-        claims.enrolled = vec![rules.operational.clone()];
+        claims.enrolled = vec![(1, rules.operational.clone())];
         claims.mark_max_s = seconds(&rules.clock);
         claims.rules = Some(rules);
     }
@@ -269,12 +271,15 @@ impl Claims {
         }
         let Some(rules) = &self.rules else { return odd };
         for accepted in history.rotations.iter().skip(self.enrolled.len() - 1) {
-            let mut keys = rules.operational.clone();
+            let newest = self.enrolled.last().map_or(1, |(version, _)| *version);
+            let (mut version, mut keys) = (newest + 1, rules.operational.clone());
             match self.lists.get(&PayloadHash::of(&accepted.payload).to_string()) {
                 None => odd.push(format!("(3) nobody signed the rotation to {}", accepted.version)),
                 Some(list) => {
-                    let next = self.enrolled.len() as u64 + 1;
-                    let is_next = list.version == next || history.has_gap;
+                    version = list.version;
+                    let is_next = version == newest + 1
+                        || list.recovers && version > newest
+                        || history.has_gap;
                     if accepted.version != list.version.to_string() || !is_next {
                         odd.push(format!("the rotation {} does not follow", accepted.version));
                     }
@@ -285,7 +290,7 @@ impl Claims {
                     keys.clone_from(&list.operational);
                 }
             }
-            self.enrolled.push(keys);
+            self.enrolled.push((version, keys));
         }
         odd
     }
@@ -429,10 +434,11 @@ impl Inner {
         if !op.item_waited {
             return Err("(3) the item it was signed for no longer waited".to_owned());
         }
-        if claim.trust_version != op.rotations as u64 + 1 {
+        let in_force = self.claims.enrolled.get(op.rotations);
+        if in_force.is_none_or(|(version, _)| claim.trust_version != *version) {
             return Err("(3) a rotation had voided it".to_owned());
         }
-        if !self.claims.enrolled.get(op.rotations).is_some_and(|keys| keys.contains(&claim.by)) {
+        if !in_force.is_some_and(|(_, keys)| keys.contains(&claim.by)) {
             return Err("(3) its key was not enrolled as operational".to_owned());
         }
         let recent = |other: &&Op| {
