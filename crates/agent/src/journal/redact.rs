@@ -56,6 +56,7 @@ mod tests {
             "sshkeys": "ssh-ed25519 AAAA",
             "env": "A=hunter2\0B=hunter2",
             "args": "-vnc password=hunter2",
+            "tokens": ["hunter2"],
             "cores": 2,
             "nested": [{ "encryption-key": "hunter2", "bridge": "vmbr0" }],
             "scsi0": "store:disk,size=8G",
