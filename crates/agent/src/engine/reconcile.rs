@@ -93,7 +93,11 @@ impl Engine {
             let since = since.map_or_else(String::new, |since| since.to_string());
             (vmid, plan::Busy { op: busy.op, since })
         });
-        let context = plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect() };
+        let context = plan::Context {
+            frozen: (self.hands.frozen)(),
+            busy: busy.collect(),
+            memories: std::collections::BTreeMap::new(),
+        };
         plan(desired, actual, &context)
     }
 

@@ -8,7 +8,7 @@ use super::problem::Problem;
 use super::write::{self, Refusal};
 use super::{GuestPlan, push};
 use crate::actual::{Config, Field, Guest, Snapshot};
-use crate::classify::{self, Class};
+use crate::classify::{self, BackupMemory, Class};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
 use crate::registry::{Declared, Hazard, KeyRef};
@@ -21,9 +21,10 @@ pub(super) fn plan_config(
     guest: &Guest,
     config: &Config,
     actual: &Snapshot,
+    memory: &BackupMemory,
     planned: &mut GuestPlan,
 ) {
-    let differ = Differ { guest, config, actual };
+    let differ = Differ { guest, config, memory, actual };
     let mut found = Found::default();
     let mut stored = config.fields.iter().peekable();
     for field in &spec.fields {
@@ -76,6 +77,7 @@ impl Found {
 struct Differ<'a> {
     guest: &'a Guest,
     config: &'a Config,
+    memory: &'a BackupMemory,
     actual: &'a Snapshot,
 }
 
@@ -149,6 +151,10 @@ impl Differ<'_> {
             found.problems.push(Problem::LeftUnused { disk: field.key, unused });
             return;
         }
+        if let Some(other) = self.other_slot(field) {
+            found.problems.push(Problem::InOtherSlot { disk: field.key, other });
+            return;
+        }
         let how = match &field.want {
             None => Ok(How::Delete),
             Some(want) => write::text(field.key, want, there).map(|text| match text {
@@ -184,6 +190,12 @@ impl Differ<'_> {
         unused.map(|field| field.key)
     }
 
+    /// Another slot that holds the declared volume, now or after a restart.
+    fn other_slot(&self, field: &desired::Field) -> Option<KeyRef> {
+        let volume = field.want.as_ref()?.as_property()?.data_volume()?;
+        classify::slot_of(self.config, field.key, volume)
+    }
+
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
         let when = match how {
@@ -195,7 +207,7 @@ impl Differ<'_> {
         };
         let class = match &how {
             // Reverting drops what waits; what is in effect stays.
-            How::Revert => Class::Benign,
+            How::Revert => classify::revert(field.key, self.guest.id.vmid, self.config).class,
             How::Delete => self.class(field.key, None),
             How::Set(text) => {
                 self.class(field.key, Some(&read::written(&field.key.key().format, text)))
@@ -205,7 +217,7 @@ impl Differ<'_> {
     }
 
     fn class(&self, key: KeyRef, to: Option<&Value>) -> Class {
-        classify::change(key, self.guest.id.vmid, self.config, to).class
+        classify::change(key, self.guest.id.vmid, self.config, self.memory, to).class
     }
 
     /// Why a field cannot be written at all, whatever its value is now.

@@ -65,8 +65,10 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));
-            // The image was imported when the volume was made; PVE refuses the source beside a volume.
+            // The image was imported when the volume was made; PVE refuses the source beside a volume. The format
+            // was chosen then too; beside a volume it would change how what the guest wrote is read.
             property.remove("import-from");
+            property.remove("format");
             match stored.and_then(Property::size) {
                 Some(size) => property.set("size", Value::Size(size)),
                 None => property.remove("size"),
