@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
+use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::Site;
+use evenkeel_core::id::VmId;
 use evenkeel_core::lane::{Job, Outcome, Refusal};
 use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
@@ -25,7 +27,7 @@ use super::error::{Fatal, PassError};
 use super::explain::explain;
 use super::gate::Order;
 use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, decisions, execute, pending, signed};
+use super::{Engine, Running, backups, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
 use crate::queue::{Done, Work};
 
@@ -71,7 +73,8 @@ impl Engine {
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
-        let mut plan = self.plan(desired, &actual);
+        let memories = backups::memories(&self.hands).await?;
+        let mut plan = self.plan(desired, &actual, memories);
         let client = self.hands.client.clone();
         self.meanwhile(explain(&client, &mut plan)).await?;
         Ok(Preview { actual, plan })
@@ -85,7 +88,12 @@ impl Engine {
         self.meanwhile(reading).await?.map_err(PassError::Actual)
     }
 
-    fn plan(&self, desired: &Desired, actual: &Snapshot) -> Plan {
+    fn plan(
+        &self,
+        desired: &Desired,
+        actual: &Snapshot,
+        memories: BTreeMap<VmId, BackupMemory>,
+    ) -> Plan {
         let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
         let busy = busy.map(|(vmid, busy)| {
             let since =
@@ -93,17 +101,15 @@ impl Engine {
             let since = since.map_or_else(String::new, |since| since.to_string());
             (vmid, plan::Busy { op: busy.op, since })
         });
-        let context = plan::Context {
-            frozen: (self.hands.frozen)(),
-            busy: busy.collect(),
-            memories: std::collections::BTreeMap::new(),
-        };
+        let context =
+            plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect(), memories };
         plan(desired, actual, &context)
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
     pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
         let Preview { actual, plan } = preview;
+        backups::forget(&self.hands, desired, &actual).await?;
         decisions::follow_plan(&self.hands, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
         self.restore_protection().await?;

@@ -11,6 +11,7 @@ use crate::actual::{Config, Field, Guest, Snapshot};
 use crate::classify::{self, BackupMemory, Class};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
+use crate::quantity::Bytes;
 use crate::registry::{Declared, Hazard, KeyRef};
 use crate::value::compare::{Difference, difference, size_gap};
 use crate::value::{Value, Volume, read};
@@ -62,7 +63,7 @@ struct Found {
     changes: Vec<Change>,
     waiting: Vec<Change>,
     problems: Vec<Problem>,
-    grow: Vec<(KeyRef, crate::quantity::Bytes, crate::quantity::Bytes)>,
+    grow: Vec<(KeyRef, Bytes, Bytes)>,
 }
 
 impl Found {
@@ -137,8 +138,10 @@ impl Differ<'_> {
             found.problems.push(problem);
             return;
         }
+        // A write that comes after the growth carries the size that will be.
+        let mut grown = None;
         if have.is_none_or(|have| have.waiting.is_none()) {
-            compare_sizes(field, have, found);
+            grown = compare_sizes(field, have, found);
         }
         if let Difference::Size { .. } = difference {
             return;
@@ -157,7 +160,7 @@ impl Differ<'_> {
         }
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, there).map(|text| match text {
+            Some(want) => write::text(field.key, want, there, grown).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.
@@ -243,19 +246,21 @@ impl Differ<'_> {
     }
 }
 
-/// Declared and actual size of a volume that exists.
-fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+/// Declared and actual size of a volume that exists; tells the size it will have if it must grow.
+fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) -> Option<Bytes> {
     let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
-    let Some((want, size)) = size_gap(&field.key.key().format, field.want.as_ref(), current) else {
-        return;
-    };
+    let (want, size) = size_gap(&field.key.key().format, field.want.as_ref(), current)?;
     match size {
         None => found.problems.push(Problem::SizeUnknown(field.key)),
         Some(have) if have > want => {
             found.problems.push(Problem::Shrink { disk: field.key, want, have });
         }
-        Some(have) => found.grow.push((field.key, have, want)),
+        Some(have) => {
+            found.grow.push((field.key, have, want));
+            return Some(want);
+        }
     }
+    None
 }
 
 fn set_config(changes: &[Change], config: &Config) -> SetConfig {
