@@ -16,9 +16,10 @@ const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
 /// A node with one guest more.
 fn with(guest: &str, config: &[(&str, &str)], running: bool) -> Rig {
     let rig = rig(2);
-    let power = match running {
-        true => Power::Running { since_ms: 0, pid: 4000, paused: false },
-        false => Power::Stopped,
+    let power = if running {
+        Power::Running { since_ms: 0, pid: 4000, paused: false }
+    } else {
+        Power::Stopped
     };
     rig.node.with(|sim| sim.world.put_guest(guest.parse().unwrap(), Config::of(config), power));
     rig

@@ -11,6 +11,7 @@ use crate::actual::{Config, Field, Guest, Snapshot};
 use crate::classify::{self, BackupMemory, Class};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
+use crate::id::GuestKind;
 use crate::quantity::Bytes;
 use crate::registry::{Declared, Hazard, KeyRef};
 use crate::value::compare::{Difference, difference, size_gap};
@@ -112,6 +113,14 @@ impl Differ<'_> {
                 let how =
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
+            }
+            // A container would keep the value that waits beside the deletion, and get it with the restart. It is
+            // dropped first; the pass after this one removes the key.
+            (Difference::Size { .. } | Difference::Other, Difference::Other)
+                if want.is_none() && self.guest.id.kind == GuestKind::Lxc && after.is_some() =>
+            {
+                let from = current.map(|reading| reading.value.clone());
+                found.changes.push(self.change(field, from, How::Revert));
             }
             (Difference::Size { .. } | Difference::Other, Difference::Other) => {
                 self.differs(field, then, Some(have), found);

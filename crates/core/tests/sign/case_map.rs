@@ -29,6 +29,9 @@ fn every_case_of_v_p_and_t_is_in_the_map_and_every_test_of_the_map_exists() {
     let mut code = String::new();
     sources(&root.join("tests/sign"), &mut code);
     sources(&root.join("src/sign"), &mut code);
+    sources(&root.join("src/value"), &mut code);
+    sources(&root.join("tests/unsigned_search"), &mut code);
+    sources(&root.join("../harness/tests"), &mut code);
     sources(&root.join("../cli/tests/e2e"), &mut code);
     sources(&root.join("../harness/tests/gate"), &mut code);
     for agent in ["src", "src/authority", "src/journal", "tests/journal"] {
@@ -37,7 +40,7 @@ fn every_case_of_v_p_and_t_is_in_the_map_and_every_test_of_the_map_exists() {
     let names = map.split('`').skip(1).step_by(2).map(|name| name.rsplit("::").next().unwrap());
     let tests = names.filter(|name| {
         let mut letters = name.chars();
-        letters.next().is_some_and(|first| "vpt".contains(first))
+        letters.next().is_some_and(|first| "vptx".contains(first))
             && letters.take(2).all(|digit| digit.is_ascii_digit())
     });
     let mut found = 0;
