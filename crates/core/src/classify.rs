@@ -5,6 +5,7 @@
 //! the planner asks it about its own actions in the very same form. It never looks at tags or claims.
 
 mod change;
+mod volume;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,14 +14,17 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use change::change;
 use change::creation;
+pub use volume::{BackupMemory, leaving_unsaved, saved_volumes};
+pub(crate) use volume::{revert, slot_of};
 
 use crate::action_kind::ActionKind;
 use crate::actual::{Config, Field, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
+use crate::quantity::Bytes;
 use crate::registry::{self, Hazard, KeyRef};
-use crate::value::{Value, read};
+use crate::value::{Property, Value, read};
 
 /// What an act can cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -92,8 +96,17 @@ impl Judgement {
     }
 }
 
-/// Judges an act.
+/// Judges an act, with nothing remembered of the guest's volumes: each may be in backups.
 pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
+    classify_remembering(intent, provenance, &BackupMemory::none())
+}
+
+/// Judges an act.
+pub fn classify_remembering(
+    intent: &Intent<'_>,
+    provenance: &Provenance,
+    memory: &BackupMemory,
+) -> Judgement {
     let Ok(op) = intent.op.parse::<ActionKind>() else {
         return Judgement::new(
             Class::Destructive,
@@ -101,7 +114,7 @@ pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
         );
     };
     let verb = match op {
-        ActionKind::SetConfig => config(intent),
+        ActionKind::SetConfig => config(intent, memory),
         ActionKind::Start => Judgement::benign(),
         ActionKind::Shutdown => Judgement::new(Class::Disruptive, "takes the guest down"),
         ActionKind::Stop => Judgement::new(Class::Disruptive, "cuts the guest's power"),
@@ -207,7 +220,7 @@ fn known_parameters(op: ActionKind) -> &'static [(&'static str, Worst)] {
             ("format", Harmless),
             ("storage", Harmless),
             ("target-disk", Interrupts),
-            ("target-vmid", Interrupts),
+            ("target-vmid", IfOn("gives the volume to another guest")),
             ("target-volume", Interrupts),
             ("volume", Harmless),
         ],
@@ -332,14 +345,25 @@ fn resize(intent: &Intent<'_>) -> Judgement {
     if !is_volume {
         return Judgement::new(Class::Destructive, "it names no volume evenkeel knows");
     }
-    let size = intent.params.get("size").map(|size| crate::quantity::Bytes::from_pve(size));
+    let size = intent.params.get("size").map(|size| Bytes::from_pve(size));
     match size {
+        Some(Ok(size)) if size_of(intent, disk).is_some_and(|has| size < has) => {
+            Judgement::new(Class::Destructive, "the new size is smaller than the volume")
+        }
         Some(Ok(_)) => Judgement::benign(),
         // A relative size grows again with each repeat.
         Some(Err(_)) | None => {
             Judgement::new(Class::Destructive, "the new size is not an absolute size")
         }
     }
+}
+
+/// The size of the volume in a slot, as far as it is known.
+fn size_of(intent: &Intent<'_>, disk: Option<KeyRef>) -> Option<Bytes> {
+    let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
+        return None;
+    };
+    config.field(disk?)?.current.as_ref()?.value.as_property()?.size()
 }
 
 fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
@@ -399,7 +423,7 @@ fn holds_only_what_identity_covers(config: &Config) -> bool {
     config.unknown.is_empty() && !config.anything_waits() && !config.fields.iter().any(guarded)
 }
 
-fn config(intent: &Intent<'_>) -> Judgement {
+fn config(intent: &Intent<'_>, memory: &BackupMemory) -> Judgement {
     let (vmid, seen) = match intent.target {
         Target::Seen(Guest { id, config: Ok(config), .. }) => (id.vmid, config),
         Target::Seen(_) | Target::Free | Target::Unknown => {
@@ -414,19 +438,22 @@ fn config(intent: &Intent<'_>) -> Judgement {
         let next = match name.as_str() {
             "delete" => names_in(text)
                 .map(|name| match find(intent.kind, name) {
-                    Some(key) => change(key, vmid, seen, None),
+                    Some(key) => change(key, vmid, seen, memory, None),
                     None => unknown_key(name),
                 })
                 .fold(Judgement::benign(), Judgement::worse),
             // Reverting drops what waits; a volume allocated for it stays as unusedN.
             "revert" => names_in(text)
-                .map(|name| {
-                    find(intent.kind, name)
-                        .map_or_else(|| unknown_key(name), |_| Judgement::benign())
+                .map(|name| match find(intent.kind, name) {
+                    Some(key) => revert(key, vmid, seen),
+                    None => unknown_key(name),
                 })
                 .fold(Judgement::benign(), Judgement::worse),
             _ => match find(intent.kind, name) {
-                Some(key) => change(key, vmid, seen, Some(&read::written(&key.key().format, text))),
+                Some(key) => {
+                    let to = read::written(&key.key().format, text);
+                    change(key, vmid, seen, memory, Some(&to)).worse(set_twice(intent, name, &to))
+                }
                 // Judged with the other parameters.
                 None => Judgement::benign(),
             },
@@ -434,6 +461,26 @@ fn config(intent: &Intent<'_>) -> Judgement {
         judgement = judgement.worse(next);
     }
     judgement
+}
+
+/// A write that puts one volume into two slots at once.
+fn set_twice(intent: &Intent<'_>, name: &str, value: &Value) -> Judgement {
+    let Some(volume) = value.as_property().and_then(Property::data_volume) else {
+        return Judgement::benign();
+    };
+    let twice = intent.params.iter().filter(|(other, _)| *other != name).find(|(other, text)| {
+        find(intent.kind, other).is_some_and(|key| {
+            let value = read::written(&key.key().format, text);
+            value.as_property().and_then(Property::data_volume) == Some(volume)
+        })
+    });
+    match twice {
+        Some((other, _)) => Judgement::new(
+            Class::Destructive,
+            format!("`{name}` and `{other}` get one volume: two disks would write to it"),
+        ),
+        None => Judgement::benign(),
+    }
 }
 
 /// The key a parameter writes: `cdrom` is another name of `ide2`.

@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
+use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
 use crate::id::NodeName;
 use crate::plan::{Action, Context, Held, Problem, Step, plan};
 use crate::release::Release;
 use crate::value::compare::Conventions;
+use crate::value::{Value, print, read};
 
 /// What a guest's plan needs to know of its node.
 #[derive(Debug, Clone)]
@@ -39,8 +41,14 @@ pub enum Verdict {
     Refused(Box<Problem>),
 }
 
-/// Judges a planned action again, on a fresh read of its guest.
-pub fn judge(planned: &Action, desired: &desired::Guest, fresh: &Guest, site: &Site) -> Verdict {
+/// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes.
+pub fn judge(
+    planned: &Action,
+    desired: &desired::Guest,
+    fresh: &Guest,
+    site: &Site,
+    memory: BackupMemory,
+) -> Verdict {
     let Site { node, release, conventions } = site.clone();
     let vmid = desired.id.vmid;
     let desired = Desired { guests: [(vmid, desired.clone())].into() };
@@ -53,14 +61,15 @@ pub fn judge(planned: &Action, desired: &desired::Guest, fresh: &Guest, site: &S
         hidden: BTreeSet::new(),
         coverage: Coverage::Whole,
     };
-    let Some(now) = plan(&desired, &actual, &Context::default()).guests.into_iter().next() else {
+    let context = Context { memories: [(vmid, memory)].into(), ..Context::default() };
+    let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return Verdict::Unneeded;
     };
     let wanted = &planned.step;
     let alike = |action: &&Action| {
         action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted)
     };
-    let same = |action: &&Action| action.step.params_but_digest() == wanted.params_but_digest();
+    let same = |action: &&Action| what_it_does(&action.step) == what_it_does(wanted);
     if let Some(action) = now.actions.iter().filter(alike).find(same) {
         return match &action.held {
             None => Verdict::Clear(Box::new(action.clone())),
@@ -75,6 +84,24 @@ pub fn judge(planned: &Action, desired: &desired::Guest, fresh: &Guest, site: &S
         Some(problem) => Verdict::Refused(Box::new(problem)),
         None => Verdict::Unneeded,
     }
+}
+
+/// The parameters that make two steps the same act. The size beside a volume that exists is no part of it: PVE
+/// writes the volume's own, and a storage that rounds up must not make a new act of the write after a growth.
+fn what_it_does(step: &Step) -> BTreeMap<String, String> {
+    let mut params = step.params_but_digest();
+    if let Step::SetConfig(write) = step {
+        for (key, text) in &write.set {
+            let format = &key.key().format;
+            if let Value::Property(mut property) = read::written(format, text)
+                && property.data_volume().is_some()
+            {
+                property.remove("size");
+                params.insert(key.to_string(), print::pve(format, &Value::Property(property)));
+            }
+        }
+    }
+    params
 }
 
 /// The volume a resize is about: each of a guest's volumes grows by an act of its own.

@@ -49,6 +49,7 @@ const ACTS: &str = include_str!("cases/acts.txt");
 fn g03_g04_g06_g07_g08_g09_g10_every_act_costs_what_the_table_says() {
     let mut named = BTreeMap::new();
     let mut checked = 0;
+    let mut wrong = Vec::new();
     for line in ACTS.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
         if let Some((name, text)) =
             line.strip_prefix("let ").and_then(|rest| rest.split_once(" = "))
@@ -60,12 +61,16 @@ fn g03_g04_g06_g07_g08_g09_g10_every_act_costs_what_the_table_says() {
             panic!("four fields in `{line}`");
         };
         let judgement = judged(act, named.get(target).copied().unwrap_or(target));
-        assert_eq!(judgement.class.to_string(), class.trim(), "{what}: {act} ({})", judgement.why);
+        if judgement.class.to_string() != class.trim() {
+            let Judgement { class: is, why } = &judgement;
+            wrong.push(format!("{what}: {act} is {is} ({why})"));
+        }
         let silent = judgement.why.is_empty();
         assert_eq!(silent, judgement.class == Benign, "{what}: all but benign acts have a reason");
         checked += 1;
     }
-    assert!(checked > 130, "only {checked} acts were read");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(checked > 180, "only {checked} acts were read");
 }
 
 /// The class of an act aimed at a guest given as text.

@@ -114,7 +114,7 @@ async fn try_once(
     };
     let cleared = match gate::clear(hands, order).await {
         Ok(cleared) => cleared,
-        Err(stop) => return Ok(not_started(stopped(stop))),
+        Err(stop) => return Ok(not_started(stopped(stop)?)),
     };
     if let Err(error) = hands.begin(started(hands, op, &cleared)).await? {
         let why = format!("{error}; nothing was sent");
@@ -134,13 +134,14 @@ async fn try_once(
     Ok(Tried { op, end, upid, started: true, may_pass })
 }
 
-fn stopped(stop: Stop) -> End {
-    match stop {
+fn stopped(stop: Stop) -> Result<End, Fatal> {
+    Ok(match stop {
         Stop::Unneeded => End::Unneeded,
         Stop::Stale(why) => End::Stale { why },
         Stop::Held(reason, why) => End::Held { reason, why },
         Stop::Refused(why) => End::Failed { why },
-    }
+        Stop::Fatal(fatal) => return Err(fatal),
+    })
 }
 
 /// The record that must be on disk before anything leaves (invariant 5).

@@ -25,8 +25,9 @@ use evenkeel_core::plan::{Action, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
 use serde_json::{Map, Value, json};
 
-use super::Hands;
+use super::error::Fatal;
 use super::volumes::volumes_before;
+use super::{Hands, backups};
 use crate::journal::Details;
 use crate::observe::observe_guest;
 use crate::pve::error::Class;
@@ -132,6 +133,8 @@ pub(super) enum Stop {
     Held(ReasonCode, String),
     /// It cannot be judged or done.
     Refused(String),
+    /// The journal broke: everything ends.
+    Fatal(Fatal),
 }
 
 impl Cleared {
@@ -218,7 +221,9 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         }
         Err(error) => return Err(Stop::Refused(format!("the guest could not be read: {error}"))),
     };
-    let action = match judge(&order.action, &order.desired, &fresh, &order.site) {
+    let memories = backups::memories(hands).await.map_err(Stop::Fatal)?;
+    let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
+    let action = match judge(&order.action, &order.desired, &fresh, &order.site, memory) {
         Verdict::Clear(action) => *action,
         Verdict::Unneeded => return Err(Stop::Unneeded),
         Verdict::Stale(why) => return Err(Stop::Stale(why)),
@@ -227,7 +232,8 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
     };
     let act = act(&action.step)?;
     let volumes_before = match &action.step {
-        Step::SetConfig(_) => {
+        Step::SetConfig(write) => {
+            backups::remember(hands, &fresh, write).await.map_err(Stop::Fatal)?;
             volumes_before(&hands.client, &fresh, &action).await.map_err(Stop::Refused)?
         }
         Step::Resize { .. }

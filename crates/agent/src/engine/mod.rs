@@ -12,6 +12,7 @@
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
 mod approvals;
+mod backups;
 mod court;
 mod decisions;
 mod destroy;

@@ -13,8 +13,10 @@ use std::sync::Arc;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
+use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::Site;
+use evenkeel_core::id::VmId;
 use evenkeel_core::lane::{Job, Refusal};
 use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
@@ -26,7 +28,7 @@ use super::explain::explain;
 use super::gate::Order;
 use super::pending::NotRaised;
 use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, decisions, execute, pending, signed};
+use super::{Engine, Running, backups, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
 use crate::queue::Work;
 
@@ -72,7 +74,8 @@ impl Engine {
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
-        let mut plan = self.plan(desired, &actual);
+        let memories = backups::memories(&self.hands).await?;
+        let mut plan = self.plan(desired, &actual, memories);
         let client = self.hands.client.clone();
         self.meanwhile(explain(&client, &mut plan)).await?;
         Ok(Preview { actual, plan })
@@ -86,7 +89,12 @@ impl Engine {
         self.meanwhile(reading).await?.map_err(PassError::Actual)
     }
 
-    fn plan(&self, desired: &Desired, actual: &Snapshot) -> Plan {
+    fn plan(
+        &self,
+        desired: &Desired,
+        actual: &Snapshot,
+        memories: BTreeMap<VmId, BackupMemory>,
+    ) -> Plan {
         let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
         let busy = busy.map(|(vmid, busy)| {
             let since =
@@ -96,13 +104,15 @@ impl Engine {
             let op = unknown.map_or(busy.op, |(op, _)| op);
             (vmid, plan::Busy { op, since, unknown: unknown.map(|(_, why)| why.to_owned()) })
         });
-        let context = plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect() };
+        let context =
+            plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect(), memories };
         plan(desired, actual, &context)
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
     pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
         let Preview { actual, plan } = preview;
+        backups::forget(&self.hands, desired, &actual).await?;
         decisions::follow_plan(&self.hands, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
         self.restore_protection().await?;

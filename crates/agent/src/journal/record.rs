@@ -120,12 +120,14 @@ pub enum Subject {
     Trust,
     /// A transaction over several operations.
     Txn,
+    /// A volume that left its slot while no backup held it.
+    Volume,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::Decision, Self::Pending, Self::Approval, Self::Trust, Self::Txn];
+    pub const ALL: [Self; 6] =
+        [Self::Decision, Self::Pending, Self::Approval, Self::Trust, Self::Txn, Self::Volume];
 
     /// The `type` of its records.
     pub fn as_str(self) -> &'static str {
@@ -135,6 +137,7 @@ impl Subject {
             Self::Approval => "approval",
             Self::Trust => "trust",
             Self::Txn => "txn",
+            Self::Volume => "volume",
         }
     }
 }

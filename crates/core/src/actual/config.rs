@@ -180,8 +180,9 @@ impl Field {
         };
         let waiting = match (entry.pending, entry.delete) {
             (_, 2..) => Some(Waiting::ForceDelete),
-            (_, 1) => Some(Waiting::Delete),
-            (Some(text), 0) => Some(Waiting::Set(reading(text))),
+            // Both wait in a container whose key was written and then removed: PVE deletes first and sets then.
+            (Some(text), 0 | 1) => Some(Waiting::Set(reading(text))),
+            (None, 1) => Some(Waiting::Delete),
             (None, 0) => None,
         };
         Self { key, current: entry.value.map(reading), waiting }
@@ -258,6 +259,14 @@ mod tests {
         let after: Vec<Option<&str>> =
             config.fields.iter().map(|field| field.after_restart().map(|r| &*r.text)).collect();
         assert_eq!(after, [Some("4"), None, None]);
+    }
+
+    #[test]
+    fn a_value_that_waits_beneath_a_deletion_is_what_a_restart_brings() {
+        let both = entry("mp0", Some("tank:a,mp=/a"), Some("tank:b,mp=/a"), 1);
+        let config = Config::from_pending(GuestKind::Lxc, [both]);
+        let after = config.fields[0].after_restart().map(|reading| &*reading.text);
+        assert_eq!(after, Some("tank:b,mp=/a"));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Called by `classify` for every key of a write, and by the planner to part what needs a signature from
 //! what does not. It never looks at who asks.
 
+use super::volume::{self, BackupMemory, SlotChange};
 use super::{Class, Judgement};
 use crate::actual::{Config, Field, Reading};
 use crate::id::{GuestKind, VmId};
@@ -11,14 +12,24 @@ use crate::value::{Property, Value, Volume, is_root_device};
 
 /// The class of one key's change; none stands for absence. It is the worse of what the change does to the
 /// value in effect and to the value that waits: a write replaces both.
-pub(crate) fn change(key: KeyRef, vmid: VmId, config: &Config, to: Option<&Value>) -> Judgement {
+pub(crate) fn change(
+    key: KeyRef,
+    vmid: VmId,
+    config: &Config,
+    memory: &BackupMemory,
+    to: Option<&Value>,
+) -> Judgement {
     let field = config.field(key);
     let current = field.and_then(|field| field.current.as_ref());
     let after = field.and_then(Field::after_restart);
-    let cloud_init = config.has_cloud_init();
-    let judge =
-        |from: Option<&Reading>| change_of(key, vmid, from.map(|from| &from.value), to, cloud_init);
-    judge(current).worse(judge(after))
+    let judge = |from: Option<&Reading>| {
+        change_of(&SlotChange { key, vmid, config, memory, from: from.map(|from| &from.value), to })
+    };
+    let forgotten = match to {
+        None => volume::forgets_waiting(key, config),
+        Some(_) => Judgement::benign(),
+    };
+    judge(current).worse(judge(after)).worse(forgotten)
 }
 
 /// The class of one key of a guest that is being made. There is nothing to lose yet but what the value
@@ -40,7 +51,7 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
         }
         Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
             Some(Volume::Existing { .. })
-                if !value.as_property().is_some_and(Property::is_cdrom) =>
+                if value.as_property().is_some_and(|new| new.data_volume().is_some()) =>
             {
                 destructive(format!("the volume for `{key}` exists, so it is somebody's"))
             }
@@ -63,13 +74,8 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
 }
 
 /// The class of changing one key from a value to another.
-fn change_of(
-    key: KeyRef,
-    vmid: VmId,
-    from: Option<&Value>,
-    to: Option<&Value>,
-    cloud_init: bool,
-) -> Judgement {
+fn change_of(change: &SlotChange<'_>) -> Judgement {
+    let SlotChange { key, config, from, to, .. } = *change;
     if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
         return Judgement::new(
             Class::Destructive,
@@ -81,10 +87,14 @@ fn change_of(
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
+        Hazard::Disrupts if volume::unsaves_firmware(key, config, to) => Judgement::new(
+            Class::Destructive,
+            "backups hold the firmware's variables only while `bios` is ovmf",
+        ),
         Hazard::Disrupts => {
             Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
         }
-        Hazard::GuestName if cloud_init => {
+        Hazard::GuestName if config.has_cloud_init() => {
             Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
         }
         Hazard::GuestName => Judgement::benign(),
@@ -92,14 +102,16 @@ fn change_of(
         Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
         Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
         Hazard::TpmState => match from {
-            None => whose_volume(key, vmid, None, to),
+            None => from_outside(key, from, to).worse(volume::judge(change)),
             Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
         },
         Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
         Hazard::Forbidden => {
             Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
         }
-        Hazard::VolumeSlot => slot(key, from, to).worse(whose_volume(key, vmid, from, to)),
+        Hazard::VolumeSlot => {
+            slot(key, from, to).worse(from_outside(key, from, to)).worse(volume::judge(change))
+        }
     }
 }
 
@@ -127,9 +139,9 @@ fn opens_host(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> bool {
     }
 }
 
-/// A volume that comes into a slot must be new or the guest's own: two guests that write to one volume
-/// destroy it, and the host's own files are not a guest's.
-fn whose_volume(key: KeyRef, vmid: VmId, from: Option<&Value>, to: Option<&Value>) -> Judgement {
+/// What comes into a slot from outside of the storages, or as a copy: the host's own files are not a guest's, and an
+/// image may be another guest's. Volumes are judged by `volume`.
+fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
     let Some(new) = to.and_then(Value::as_property) else {
         return Judgement::benign();
     };
@@ -141,29 +153,19 @@ fn whose_volume(key: KeyRef, vmid: VmId, from: Option<&Value>, to: Option<&Value
     match new.volume() {
         volume if volume == old => Judgement::benign(),
         Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
-        Some(Volume::Existing { name, .. }) => match owner(name) {
-            Some(owner) if owner == vmid.to_string() => Judgement::benign(),
-            Some(owner) => destructive(format!("the volume for `{key}` belongs to guest {owner}")),
-            // Images of CD-ROMs have no owner; they are read only.
-            None if new.is_cdrom() => Judgement::benign(),
-            None => destructive(format!("nobody can tell whose the volume for `{key}` is")),
-        },
+        // An image may be shown as a CD-ROM, which cannot be written to.
+        Some(volume @ Volume::Existing { .. }) if volume.is_image() && !new.is_cdrom() => {
+            destructive(format!("nobody can tell whose the volume for `{key}` is"))
+        }
         Some(
-            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom,
+            Volume::Existing { .. }
+            | Volume::Fresh { .. }
+            | Volume::CloudInit { .. }
+            | Volume::Empty
+            | Volume::HostCdrom,
         )
         | None => Judgement::benign(),
     }
-}
-
-/// The guest number in the name of a volume: `vm-101-disk-0`, `101/any.raw`, `base-100-x/vm-101-x`.
-fn owner(name: &str) -> Option<&str> {
-    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let file = name.rsplit('/').next().unwrap_or(name);
-    let named = ["vm-", "base-", "subvol-", "basevol-"].iter().find_map(|prefix| {
-        let (owner, _) = file.strip_prefix(prefix)?.split_once('-')?;
-        number(owner).then_some(owner)
-    });
-    named.or_else(|| name.split_once('/').map(|(folder, _)| folder).filter(|folder| number(folder)))
 }
 
 fn is_odd(value: &Value) -> bool {
@@ -206,17 +208,9 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         }
     }
     let Some(old) = old else {
-        let attaches = matches!(new.volume(), Some(Volume::Existing { .. }));
-        let left_out = ["backup", "replicate"]
-            .into_iter()
-            .find(|part| new.get(part) == Some(&Value::Bool(false)));
-        return match (from, left_out) {
-            // Detaching a volume and attaching it without backups is taking it out of them in two steps.
-            (None, Some(part)) if attaches => {
-                Judgement::new(Class::Destructive, format!("leaves `{key}` out of {part}s"))
-            }
-            (None, _) => Judgement::benign(),
-            (Some(_), _) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
+        return match from {
+            None => Judgement::benign(),
+            Some(_) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
         };
     };
     // Mount points are in backups only when they say so, disks unless they say otherwise; in both

@@ -150,8 +150,28 @@ impl<'a> Checker<'a> {
         if let Some(entry) = unset {
             self.unset(id.kind, entry, entries, &mut spec.fields);
         }
+        self.volumes_in_two_slots(&spec.fields, entries);
         spec.fields.sort_by_key(|field| field.key);
         State::Present(spec)
+    }
+
+    /// Two disks that write to one volume destroy it.
+    fn volumes_in_two_slots(&mut self, fields: &[Field], entries: &[Entry]) {
+        let place = |key: KeyRef| entries.iter().find(|entry| entry.key == key.to_string());
+        let held = |field: &Field| field.want.as_ref()?.as_property()?.data_volume()?.volid();
+        for (at, field) in fields.iter().enumerate() {
+            let first = fields[..at].iter().find(|other| held(other) == held(field));
+            let (Some(volid), Some(first)) = (held(field), first) else {
+                continue;
+            };
+            let message = format!("{volid} is declared for `{}` and `{}`", first.key, field.key);
+            let mut diagnostic = Diagnostic::new(Code::Contradiction, message);
+            if let (Some(first), Some(again)) = (place(first.key), place(field.key)) {
+                diagnostic = diagnostic.at(again.value.span, "again here");
+                diagnostic = diagnostic.related(first.key_span, "first here");
+            }
+            self.errors.push(diagnostic.hint("a volume has room in one slot only"));
+        }
     }
 
     fn field(&mut self, kind: GuestKind, entry: &Entry) -> Option<Field> {

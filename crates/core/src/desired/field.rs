@@ -176,6 +176,7 @@ impl Reader<'_> {
             return Err(errors);
         }
         read::require(shape, &property)
+            .and_then(|()| read::goes_together(&property))
             .map_err(|misfit| vec![self.misfit(name, &misfit, node.span)])?;
         read::normalise(shape, &mut property);
         let value = Value::Property(property);

@@ -8,9 +8,11 @@ use super::problem::Problem;
 use super::write::{self, Refusal};
 use super::{GuestPlan, push};
 use crate::actual::{Config, Field, Guest, Snapshot};
-use crate::classify::{self, Class};
+use crate::classify::{self, BackupMemory, Class};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
+use crate::id::GuestKind;
+use crate::quantity::Bytes;
 use crate::registry::{Declared, Hazard, KeyRef};
 use crate::value::compare::{Difference, difference, size_gap};
 use crate::value::{Value, Volume, read};
@@ -21,9 +23,10 @@ pub(super) fn plan_config(
     guest: &Guest,
     config: &Config,
     actual: &Snapshot,
+    memory: &BackupMemory,
     planned: &mut GuestPlan,
 ) {
-    let differ = Differ { guest, config, actual };
+    let differ = Differ { guest, config, memory, actual };
     let mut found = Found::default();
     let mut stored = config.fields.iter().peekable();
     for field in &spec.fields {
@@ -61,7 +64,7 @@ struct Found {
     changes: Vec<Change>,
     waiting: Vec<Change>,
     problems: Vec<Problem>,
-    grow: Vec<(KeyRef, crate::quantity::Bytes, crate::quantity::Bytes)>,
+    grow: Vec<(KeyRef, Bytes, Bytes)>,
 }
 
 impl Found {
@@ -76,6 +79,7 @@ impl Found {
 struct Differ<'a> {
     guest: &'a Guest,
     config: &'a Config,
+    memory: &'a BackupMemory,
     actual: &'a Snapshot,
 }
 
@@ -110,6 +114,14 @@ impl Differ<'_> {
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
+            // A container would keep the value that waits beside the deletion, and get it with the restart. It is
+            // dropped first; the pass after this one removes the key.
+            (Difference::Size { .. } | Difference::Other, Difference::Other)
+                if want.is_none() && self.guest.id.kind == GuestKind::Lxc && after.is_some() =>
+            {
+                let from = current.map(|reading| reading.value.clone());
+                found.changes.push(self.change(field, from, How::Revert));
+            }
             (Difference::Size { .. } | Difference::Other, Difference::Other) => {
                 self.differs(field, then, Some(have), found);
             }
@@ -135,8 +147,10 @@ impl Differ<'_> {
             found.problems.push(problem);
             return;
         }
+        // A write that comes after the growth carries the size that will be.
+        let mut grown = None;
         if have.is_none_or(|have| have.waiting.is_none()) {
-            compare_sizes(field, have, found);
+            grown = compare_sizes(field, have, found);
         }
         if let Difference::Size { .. } = difference {
             return;
@@ -149,9 +163,13 @@ impl Differ<'_> {
             found.problems.push(Problem::LeftUnused { disk: field.key, unused });
             return;
         }
+        if let Some(other) = self.other_slot(field) {
+            found.problems.push(Problem::InOtherSlot { disk: field.key, other });
+            return;
+        }
         let how = match &field.want {
             None => Ok(How::Delete),
-            Some(want) => write::text(field.key, want, there).map(|text| match text {
+            Some(want) => write::text(field.key, want, there, grown).map(|text| match text {
                 Some(text) => How::Set(text),
                 // A value that says no more than absence is written by removing the key: PVE would store an
                 // empty value as a blank.
@@ -184,6 +202,12 @@ impl Differ<'_> {
         unused.map(|field| field.key)
     }
 
+    /// Another slot that holds the declared volume, now or after a restart.
+    fn other_slot(&self, field: &desired::Field) -> Option<KeyRef> {
+        let volume = field.want.as_ref()?.as_property()?.data_volume()?;
+        classify::slot_of(self.config, field.key, volume)
+    }
+
     fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
         let when = match how {
@@ -195,7 +219,7 @@ impl Differ<'_> {
         };
         let class = match &how {
             // Reverting drops what waits; what is in effect stays.
-            How::Revert => Class::Benign,
+            How::Revert => classify::revert(field.key, self.guest.id.vmid, self.config).class,
             How::Delete => self.class(field.key, None),
             How::Set(text) => {
                 self.class(field.key, Some(&read::written(&field.key.key().format, text)))
@@ -205,7 +229,7 @@ impl Differ<'_> {
     }
 
     fn class(&self, key: KeyRef, to: Option<&Value>) -> Class {
-        classify::change(key, self.guest.id.vmid, self.config, to).class
+        classify::change(key, self.guest.id.vmid, self.config, self.memory, to).class
     }
 
     /// Why a field cannot be written at all, whatever its value is now.
@@ -231,19 +255,21 @@ impl Differ<'_> {
     }
 }
 
-/// Declared and actual size of a volume that exists.
-fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+/// Declared and actual size of a volume that exists; tells the size it will have if it must grow.
+fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) -> Option<Bytes> {
     let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
-    let Some((want, size)) = size_gap(&field.key.key().format, field.want.as_ref(), current) else {
-        return;
-    };
+    let (want, size) = size_gap(&field.key.key().format, field.want.as_ref(), current)?;
     match size {
         None => found.problems.push(Problem::SizeUnknown(field.key)),
         Some(have) if have > want => {
             found.problems.push(Problem::Shrink { disk: field.key, want, have });
         }
-        Some(have) => found.grow.push((field.key, have, want)),
+        Some(have) => {
+            found.grow.push((field.key, have, want));
+            return Some(want);
+        }
     }
+    None
 }
 
 fn set_config(changes: &[Change], config: &Config) -> SetConfig {

@@ -27,7 +27,7 @@ pub use problem::Problem;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
-use crate::classify::{Class, Intent, Target, classify};
+use crate::classify::{BackupMemory, Class, Intent, Target, classify_remembering};
 use crate::desired::{self, Desired, Run, Spec, State, Stop};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
@@ -44,7 +44,17 @@ pub struct Context {
     pub frozen: bool,
     /// Guests whose lane is at work.
     pub busy: BTreeMap<VmId, Busy>,
+    /// What the journal remembers of the volumes of guests.
+    pub memories: BTreeMap<VmId, BackupMemory>,
 }
+
+impl Context {
+    fn memory(&self, vmid: VmId) -> &BackupMemory {
+        self.memories.get(&vmid).unwrap_or(&NO_MEMORY)
+    }
+}
+
+static NO_MEMORY: BackupMemory = BackupMemory::none();
 
 /// A lane that takes nothing now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,7 +173,9 @@ fn plan_guest(
         (_, Some(here)) if here.id.kind != guest.id.kind => {
             planned.problems.push(Problem::OtherKind(here.id.kind));
         }
-        (State::Present(spec), Some(here)) => plan_present(spec, here, actual, &mut planned),
+        (State::Present(spec), Some(here)) => {
+            plan_present(spec, here, actual, context.memory(guest.id.vmid), &mut planned);
+        }
         (State::Absent, Some(here)) => {
             push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
         }
@@ -175,9 +187,15 @@ fn plan_guest(
     planned
 }
 
-fn plan_present(spec: &Spec, here: &actual::Guest, actual: &Snapshot, planned: &mut GuestPlan) {
+fn plan_present(
+    spec: &Spec,
+    here: &actual::Guest,
+    actual: &Snapshot,
+    memory: &BackupMemory,
+    planned: &mut GuestPlan,
+) {
     match &here.config {
-        Ok(config) => diff::plan_config(spec, here, config, actual, planned),
+        Ok(config) => diff::plan_config(spec, here, config, actual, memory, planned),
         Err(error) => planned.problems.push(Problem::Unreadable(error.to_string())),
     }
     plan_power(spec, here, planned);
@@ -249,7 +267,8 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &Contex
         let kind = action.step.kind();
         let intent = Intent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
         // A plan knows no journal: provenance can only be claimed by the gate, in the lane.
-        let judgement = classify(&intent, &Provenance::none());
+        let memory = context.memory(action.guest.vmid);
+        let judgement = classify_remembering(&intent, &Provenance::none(), memory);
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());

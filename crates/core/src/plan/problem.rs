@@ -54,6 +54,13 @@ pub enum Problem {
         /// Where the detached volume is.
         unused: KeyRef,
     },
+    /// The declared volume is in another slot of the guest.
+    InOtherSlot {
+        /// The slot it is declared for.
+        disk: KeyRef,
+        /// The slot it is in, or waits in.
+        other: KeyRef,
+    },
     /// The root volume differs in more than its size.
     RootVolume,
     /// Only root@pam may set it, and an API token never is root@pam.
@@ -104,6 +111,10 @@ impl fmt::Display for Problem {
                 f,
                 "{disk} is empty and {unused} holds a volume of that storage: it may be the one, so none is allocated"
             ),
+            Self::InOtherSlot { disk, other } => write!(
+                f,
+                "the volume declared for {disk} is in {other}: two disks would write to it"
+            ),
             Self::RootVolume => f.write_str("rootfs differs, and the root volume is never written"),
             Self::RootOnly(key) => {
                 write!(f, "{key} can be set only by root@pam, which no API token is")
@@ -148,6 +159,9 @@ impl Problem {
             Self::LeftUnused { disk, unused } => {
                 format!("declare {disk} with the volume of {unused}, or have {unused} removed")
             }
+            Self::InOtherSlot { disk, other } => format!(
+                "add {other} to `unset`: once it is detached, the volume is attached as {disk}"
+            ),
             Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
             Self::Protected(_) => {

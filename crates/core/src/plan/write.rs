@@ -6,6 +6,7 @@
 
 use crate::actual::{Config, Reading};
 use crate::id::GuestKind;
+use crate::quantity::Bytes;
 use crate::registry::{Compared, Format, Hazard, KeyRef, Part, Shape};
 use crate::release::Release;
 use crate::value::{Property, Value, Volume, is_root_device, print};
@@ -24,11 +25,13 @@ pub(super) enum Refusal {
     SlotTaken,
 }
 
-/// The text to send for a declared value; none if it says no more than absence.
+/// The text to send for a declared value; none if it says no more than absence. A volume that grows before the write
+/// is named with the size it then has.
 pub(super) fn text(
     key: KeyRef,
     want: &Value,
     have: Option<&Reading>,
+    grown: Option<Bytes>,
 ) -> Result<Option<String>, Refusal> {
     let format = &key.key().format;
     if want.is_empty() {
@@ -41,6 +44,9 @@ pub(super) fn text(
     if let Some(have) = have {
         take_over_volume(&mut property, have)?;
         take_over_parts(shape, &mut property, have);
+    }
+    if let Some(size) = grown {
+        property.set("size", Value::Size(size));
     }
     Ok(Some(print::pve(format, &Value::Property(property))))
 }
@@ -65,8 +71,10 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));
-            // The image was imported when the volume was made; PVE refuses the source beside a volume.
+            // The image was imported when the volume was made; PVE refuses the source beside a volume. The format
+            // was chosen then too; beside a volume it would change how what the guest wrote is read.
             property.remove("import-from");
+            property.remove("format");
             match stored.and_then(Property::size) {
                 Some(size) => property.set("size", Value::Size(size)),
                 None => property.remove("size"),

@@ -16,11 +16,14 @@ pub mod compare;
 pub mod print;
 pub mod read;
 mod rule;
+mod volume;
 
 use std::collections::BTreeSet;
 
 pub(crate) use rule::MOUNT_OPTIONS;
 pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
+
+pub use volume::Volume;
 
 use crate::quantity::{Bytes, Decimal};
 
@@ -88,72 +91,6 @@ impl Value {
     }
 }
 
-/// Where the bytes of a disk are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Volume {
-    /// To be allocated on a storage; its size is the `size` part.
-    Fresh {
-        /// The storage.
-        storage: Box<str>,
-    },
-    /// One that exists.
-    Existing {
-        /// The storage.
-        storage: Box<str>,
-        /// The name on that storage; it may contain slashes.
-        name: Box<str>,
-    },
-    /// The generated cloud-init drive.
-    CloudInit {
-        /// The storage.
-        storage: Box<str>,
-    },
-    /// A file, directory or device of the host.
-    Path(Box<str>),
-    /// An empty CD-ROM drive.
-    Empty,
-    /// The host's own CD-ROM drive.
-    HostCdrom,
-}
-
-impl Volume {
-    /// Whether the volume is a base image, which only templates have.
-    pub fn is_base_image(&self) -> bool {
-        match self {
-            Self::Existing { name, .. } => {
-                name.rsplit('/').next().is_some_and(|last| last.starts_with("base-"))
-            }
-            Self::Fresh { .. }
-            | Self::CloudInit { .. }
-            | Self::Path(_)
-            | Self::Empty
-            | Self::HostCdrom => false,
-        }
-    }
-
-    /// The name its storage lists it under: `local-lvm:vm-101-disk-0`.
-    pub fn volid(&self) -> Option<String> {
-        match self {
-            Self::Existing { storage, name } => Some(format!("{storage}:{name}")),
-            Self::Fresh { .. }
-            | Self::CloudInit { .. }
-            | Self::Path(_)
-            | Self::Empty
-            | Self::HostCdrom => None,
-        }
-    }
-
-    /// The storage it is on, if it is on one.
-    pub fn storage(&self) -> Option<&str> {
-        match self {
-            Self::Fresh { storage }
-            | Self::Existing { storage, .. }
-            | Self::CloudInit { storage } => Some(storage),
-            Self::Path(_) | Self::Empty | Self::HostCdrom => None,
-        }
-    }
-}
-
 /// A property string in normal form: its parts by name, without those that say what absence says.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Property {
@@ -204,6 +141,21 @@ impl Property {
             Some(Value::Volume(volume)) => Some(volume),
             Some(_) | None => None,
         }
+    }
+
+    /// The volume it holds data in: not an empty drive, not cloud-init's, not an image of a CD-ROM. A volume
+    /// that has an owner holds data even where it is shown to the guest as a CD-ROM.
+    pub fn data_volume(&self) -> Option<&Volume> {
+        self.volume().filter(|volume| match volume {
+            Volume::Existing { .. } => {
+                !volume.is_image() && (volume.owner().is_some() || !self.is_cdrom())
+            }
+            Volume::Fresh { .. }
+            | Volume::CloudInit { .. }
+            | Volume::Path(_)
+            | Volume::Empty
+            | Volume::HostCdrom => false,
+        })
     }
 
     /// The size part.

@@ -375,7 +375,7 @@ fn rule(rule: Rule) -> BoxedStrategy<String> {
 
 fn volume(may_be_cdrom: bool) -> BoxedStrategy<String> {
     let fresh = "[a-z]{2,5}:[0-9]{1,3}(\\.[0-9]{0,3})?";
-    let existing = "local:[1-9]00/vm-100-disk-[0-9]\\.(raw|qcow2)|tank:(base-1-disk-0/)?vm-1-disk-0|local:1\\.2a|/dev/[a-z]{2,4}";
+    let existing = "local:[1-9]00/vm-100-disk-[0-9]{6}\\.(raw|qcow2)|tank:(base-1-disk-0/)?vm-1-disk-[0-9]{6}|local:1\\.2[a-z]{6}|/dev/[a-z]{2,4}";
     if may_be_cdrom {
         prop_oneof![fresh, existing, "none|cdrom|local:cloudinit|local:1/vm-1-cloudinit\\.qcow2"]
             .boxed()
@@ -392,8 +392,9 @@ fn parts(shape: &'static Shape, table: bool) -> BoxedStrategy<Vec<&'static Part>
     let required: Vec<&'static Part> = shape.parts.iter().filter(|part| part.required).collect();
     subsequence(optional, 0..=most)
         .prop_map(move |mut chosen| {
-            // A gateway needs a fixed address; a new volume has one size and is no CD-ROM.
-            chosen.retain(|part| !matches!(part.name, "gw" | "gw6" | "media"));
+            // A gateway needs a fixed address; a new volume has one size and is no CD-ROM; only a new one has a
+            // format that is chosen.
+            chosen.retain(|part| !matches!(part.name, "format" | "gw" | "gw6" | "media"));
             chosen.retain(|part| !(table && part.name == "size"));
             chosen.extend(&required);
             chosen

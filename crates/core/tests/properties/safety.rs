@@ -1,6 +1,6 @@
 //! What no plan may ever hold, whatever is declared and whatever is there.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use evenkeel_core::classify::{Class, Intent, Target, classify};
 use evenkeel_core::identity::identity;
@@ -75,7 +75,7 @@ proptest! {
     fn every_action_has_the_class_the_gate_will_give_it(mut dice in dice()) {
         let world = World::new(&mut dice);
         let actual = world.pve.snapshot();
-        let context = Context { frozen: dice.chance(10), busy: BTreeMap::new() };
+        let context = Context { frozen: dice.chance(10), ..Context::default() };
         let plan = plan(&world.desired(), &actual, &context);
         for action in plan.actions() {
             let params = action.step.params();

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use evenkeel_core::actual::{
     Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable,
 };
+use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId};
@@ -42,6 +43,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
+/// remembers VOLUME     (the journal knows that no backup held it when it left its slot)
 /// cores: 2
 ///   waits: 4            or  waits to be deleted   or  waits to be destroyed
 /// nameserver:           a key that is absent now (its next line says what waits)
@@ -150,6 +152,10 @@ fn setting(
             snapshot.elsewhere.insert(id.vmid, there);
         }
         "unreadable" => guests.last_mut().unwrap().0.config = Err(Unreadable(rest.into())),
+        "remembers" => {
+            let vmid = guests.last().unwrap().0.id.vmid;
+            context.memories.insert(vmid, BackupMemory::of([rest.to_owned()]));
+        }
         "no" => guests.last_mut().unwrap().1.retain(|entry| entry.key != "digest"),
         _ => panic!("what is `{line}`?"),
     }

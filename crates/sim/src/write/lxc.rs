@@ -96,7 +96,7 @@ fn stage(world: &World, id: GuestId, change: &Change, config: &mut Config) -> Re
         if is_mount(key) || key.starts_with("unused") {
             check_protection(id, config, &format!("can't remove CT {} drive '{key}'", id.vmid))?;
         }
-        config.pending.remove(key);
+        // A value that waits stays beside the deletion, and is applied after it.
         config.pending_delete.insert(key.clone(), false);
     }
     for (key, value) in &change.set {

@@ -17,6 +17,7 @@
 //! - Size of the file, depth of nesting, repetition by YAML aliases, dates, tags, merge keys: likewise.
 //! - A number with a fraction of more than 18 digits, all its zeros counted: a schema compares numbers
 //!   by value and cannot count digits.
+//! - One volume in two slots of a guest, and a `format` beside a volume that exists: a schema compares no two values.
 //! - The node's release and root's keys: neither can `load`; the planner does.
 
 mod number;

@@ -7,7 +7,7 @@ mod property;
 
 use std::collections::BTreeSet;
 
-pub(crate) use property::{comma, declarable, declared_volume, normalise, require};
+pub(crate) use property::{comma, declarable, declared_volume, goes_together, normalise, require};
 
 use super::{Misfit, Value, Volume, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
@@ -330,7 +330,7 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
     if side != Side::Stored && !name.is_empty() && !rule::is_volume_name(name) {
         return Err(Misfit::new("the name of a volume has no blanks and no commas").piece(name));
     }
-    if name == "cloudinit" || is_cloud_init(file) {
+    if is_cloud_init(file) {
         return Ok((Volume::CloudInit { storage }, None));
     }
     if is_allocation(name) {
@@ -356,10 +356,16 @@ fn is_allocation(name: &str) -> bool {
         && name.bytes().all(|b| b.is_ascii_digit() || b == b'.')
 }
 
-/// `vm-200-cloudinit`, with or without an image format.
+/// `vm-200-cloudinit` or `cloudinit`, with or without an image format: exactly the names whose volume PVE frees
+/// when the drive goes. Any other name is a disk, and its loss must not pass for a cloud-init drive's.
 fn is_cloud_init(file: &str) -> bool {
-    let stem = file.split('.').next().unwrap_or(file);
-    stem.strip_prefix("vm-")
-        .and_then(|rest| rest.strip_suffix("-cloudinit"))
-        .is_some_and(|vmid| !vmid.is_empty() && vmid.bytes().all(|b| b.is_ascii_digit()))
+    let stem = match file.rsplit_once('.') {
+        Some((stem, "raw" | "qcow" | "qcow2" | "qed" | "vmdk" | "cloop")) => stem,
+        Some(_) | None => file,
+    };
+    let guest = |name: &str| {
+        let owner = name.strip_prefix("vm-")?.strip_suffix("-cloudinit")?.to_owned();
+        (!owner.is_empty() && owner.bytes().all(|b| b.is_ascii_digit())).then_some(())
+    };
+    stem == "cloudinit" || guest(stem).is_some()
 }

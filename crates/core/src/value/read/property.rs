@@ -202,6 +202,9 @@ fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misf
     if side != Side::Stored {
         require(shape, property)?;
     }
+    if side == Side::Declared {
+        goes_together(property)?;
+    }
     normalise(shape, property);
     Ok(())
 }
@@ -222,6 +225,20 @@ pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> 
             return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`"))
                 .piece(format!("{gateway}=")));
         }
+    }
+    Ok(())
+}
+
+/// Refuses parts of a declared property that do not go together. The storage knows the format of a volume that
+/// exists; another one would make QEMU read what the guest wrote as the description of a disk.
+pub(crate) fn goes_together(property: &Property) -> Result<(), Misfit> {
+    let exists = match property.volume() {
+        Some(Volume::Fresh { .. } | Volume::CloudInit { .. }) | None => false,
+        Some(Volume::Existing { .. } | Volume::Path(_) | Volume::Empty | Volume::HostCdrom) => true,
+    };
+    if exists && property.get("format").is_some() {
+        let why = "`format` is for a new volume: the storage knows the format of one that exists";
+        return Err(Misfit::new(why).piece("format").hint("leave `format` out"));
     }
     Ok(())
 }
