@@ -62,7 +62,7 @@ fn judgement() -> Row {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let verdict = judge(black_box(&action), &declared, fresh, &site, &BackupMemory::none());
+            let verdict = judge(black_box(&action), &declared, fresh, &site, BackupMemory::none());
             assert!(matches!(verdict, Verdict::Clear(_)), "{verdict:?}");
         }
     };
