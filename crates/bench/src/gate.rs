@@ -16,6 +16,7 @@ use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
@@ -61,7 +62,7 @@ fn judgement() -> Row {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let verdict = judge(black_box(&action), &declared, fresh, &site);
+            let verdict = judge(black_box(&action), &declared, fresh, &site, BackupMemory::none());
             assert!(matches!(verdict, Verdict::Clear(_)), "{verdict:?}");
         }
     };
