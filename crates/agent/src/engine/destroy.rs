@@ -29,7 +29,6 @@ use super::gate::signed::{SignedOrder, protection};
 use super::identity_proof::prove_identity;
 use super::report::End;
 use super::settle::{settle, why};
-use super::world::Sent;
 use crate::authority::Authority;
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
@@ -230,7 +229,7 @@ impl<'a> Destruction<'a> {
     }
 
     async fn by_evidence(&self) -> Result<End, Fatal> {
-        let settled = settle(self.hands, self.op, Sent::JustNow).await?;
+        let settled = settle(self.hands, self.op, Instant::now()).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });

@@ -23,8 +23,8 @@ use tokio::time::Instant;
 use super::error::Fatal;
 use super::gate::{self, Act, Cleared, Order, Stop};
 use super::report::{End, OpReport};
-use super::settle::{Settled, load, settle, settle_clock, why};
-use super::world::{Sent, Sight};
+use super::settle::{Settled, load, settle, why};
+use super::world::{SettleClock, Sight};
 use super::{Hands, Progress};
 use crate::journal::Record;
 use crate::pve::error::{Class, Error, Refusal};
@@ -186,10 +186,10 @@ pub(super) async fn follow(
             if let Some((operation, _)) = load(hands, op).await? {
                 hands.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle(hands, op, Sent::JustNow).await?))
+            Ok(settled(settle(hands, op, Instant::now()).await?))
         }
         Ok(Taken::Done) => read_back(hands, op).await,
-        Err(Error::Unknown { .. }) => Ok(settled(settle(hands, op, Sent::JustNow).await?)),
+        Err(Error::Unknown { .. }) => Ok(settled(settle(hands, op, Instant::now()).await?)),
         Err(error @ Error::NotSent { .. }) => {
             let why = error.to_string();
             hands.record(op, failed(&why)).await?;
@@ -224,7 +224,7 @@ async fn read_back(hands: &Hands, op: OperationId) -> Result<(End, bool), Fatal>
     let Some((operation, _)) = load(hands, op).await? else {
         return Ok(settled(None));
     };
-    let mut sight = Sight::new(settle_clock(hands, &operation, Sent::JustNow).await);
+    let mut sight = Sight::new(SettleClock::new(&operation, Instant::now()));
     loop {
         let Some((operation, details)) = load(hands, op).await? else {
             return Ok(settled(None));
@@ -264,11 +264,11 @@ async fn close_refused(
     let Some((operation, details)) = load(hands, op).await? else {
         return Ok(settled(None));
     };
-    let mut sight = Sight::new(settle_clock(hands, &operation, Sent::JustNow).await);
+    let mut sight = Sight::new(SettleClock::new(&operation, Instant::now()));
     let why = refusal.to_string();
     let found = sight.postcondition(hands, &operation, &details).await;
     match after_refusal(operation.intent.kind, found) {
-        AfterRefusal::AskNumber => Ok(settled(settle(hands, op, Sent::JustNow).await?)),
+        AfterRefusal::AskNumber => Ok(settled(settle(hands, op, Instant::now()).await?)),
         AfterRefusal::Done => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));

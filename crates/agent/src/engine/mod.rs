@@ -57,7 +57,6 @@ use approvals::Refusals;
 use execute::Told;
 use pending::NotRaised;
 use settle::{Settled, settle, why};
-use world::Sent;
 
 /// The lanes at work.
 pub struct Engine {
@@ -85,6 +84,8 @@ struct Unsettled {
     /// The name its lane is held under.
     job: OperationId,
     vmid: VmId,
+    /// When we knew of it in this life: its request had left by then.
+    since: Instant,
     /// Whether somebody looks for evidence right now.
     looking: bool,
     /// The operation the journal has not closed and why nobody knows its end, once that was found.
@@ -325,7 +326,8 @@ impl Engine {
     }
 
     fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId) {
-        self.unknown.insert(op, Unsettled { job, vmid, looking: false, doubt: None });
+        let since = Instant::now();
+        self.unknown.insert(op, Unsettled { job, vmid, since, looking: false, doubt: None });
     }
 
     /// Remembers why nobody knows how an operation ended. It is logged when it changes, not at every look.
@@ -353,9 +355,11 @@ impl Engine {
     pub fn look_again(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (hands, op, vmid) = (self.hands.clone(), *op, unsettled.vmid);
-                let looking =
-                    async move { SettleEnd { op, ended: settle_lane(&hands, op, vmid).await } };
+                let (hands, op) = (self.hands.clone(), *op);
+                let (vmid, since) = (unsettled.vmid, unsettled.since);
+                let looking = async move {
+                    SettleEnd { op, ended: settle_lane(&hands, op, vmid, since).await }
+                };
                 self.settling.push(looking.boxed());
             }
         }
@@ -383,13 +387,18 @@ impl Engine {
 
 /// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its
 /// first try; the one in doubt is the one the journal has not closed, and a guest never has two of those.
-async fn settle_lane(hands: &Hands, op: OperationId, vmid: VmId) -> Result<Option<Settled>, Fatal> {
+async fn settle_lane(
+    hands: &Hands,
+    op: OperationId,
+    vmid: VmId,
+    since: Instant,
+) -> Result<Option<Settled>, Fatal> {
     let open = hands.journal.read(move |state, _| {
         let mut in_flight = state.ledger().in_flight();
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(hands, open.unwrap_or(op), Sent::Earlier).await
+    settle(hands, open.unwrap_or(op), since).await
 }
 
 /// The next event of a queue; never if nothing runs.

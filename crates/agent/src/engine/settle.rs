@@ -13,7 +13,7 @@ use evenkeel_core::recover::{Decision, Evidence, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
-use super::world::{Sent, SettleClock, Sight};
+use super::world::{SettleClock, Sight};
 use super::{Hands, Progress};
 use crate::journal::{AppendError, Details};
 use crate::pve::error::Class;
@@ -23,8 +23,7 @@ use crate::pve::task::ExitStatus;
 /// cheap question in this time and nothing else.
 const TASK_WAIT: Duration = Duration::from_mins(1);
 
-/// The longest pause between two looks: more than the minute in which Proxmox begins what it took. Only a clock that is
-/// wrong makes it longer, and then the node is asked again instead.
+/// The longest pause between two looks: more than the minute in which Proxmox begins what it took.
 const WAIT_MAX: Duration = Duration::from_secs(90);
 
 /// The shortest pause: the node's time is known in whole seconds.
@@ -41,16 +40,16 @@ pub(super) struct Settled {
     pub(super) warning: Option<String>,
 }
 
-/// Follows an operation until it is closed or nothing more can be learned now.
+/// Follows an operation until it is closed or nothing more can be learned now. Its request had left by `since`.
 pub(super) async fn settle(
     hands: &Hands,
     op: OperationId,
-    sent: Sent,
+    since: Instant,
 ) -> Result<Option<Settled>, Fatal> {
     let Some((operation, _)) = load(hands, op).await? else {
         return Ok(None);
     };
-    let clock = settle_clock(hands, &operation, sent).await;
+    let clock = SettleClock::new(&operation, since);
     let mut sight = Sight::new(clock);
     loop {
         let Some((operation, details)) = load(hands, op).await? else {
@@ -142,15 +141,6 @@ fn with_words(event: OpEvent, exit: Option<&ExitStatus>) -> OpEvent {
 /// A lock file that could not be taken in time.
 fn may_pass(exit: &ExitStatus) -> bool {
     exit.class() == Some(Class::LockTimeout)
-}
-
-/// What is waited for is reckoned by the node's clock, and ours may say anything: the node is asked first. What it
-/// answers does not matter, only that its time is known then.
-pub(super) async fn settle_clock(hands: &Hands, operation: &Operation, sent: Sent) -> SettleClock {
-    if hands.client.node_clock().is_none() {
-        let _ = hands.client.version().await;
-    }
-    SettleClock::begin(hands.node_now(), operation, sent)
 }
 
 async fn wait(hands: &Hands, operation: &Operation, pause: Duration, reason: WaitReason) {

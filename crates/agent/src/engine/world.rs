@@ -11,7 +11,7 @@ use evenkeel_core::actual::{Guest, SnapshotPoint};
 use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
-    TaskStatus, is_candidate, leaves_task, postcondition, search_tasks,
+    TaskStatus, could_be_ours, leaves_task, postcondition, search_tasks,
 };
 use tokio::time::Instant;
 
@@ -37,38 +37,25 @@ pub(super) struct Sight {
     clock: SettleClock,
 }
 
-/// The node's time when the settling of an operation began, and what has passed since by our own steady clock: a clock
-/// of the node that is set meanwhile neither cuts a wait short nor makes it last for years.
+/// How long an operation has been waited for, as a time that goes on from the moment its request left. It follows our
+/// own steady clock: a clock of the node that is set meanwhile neither cuts a wait short nor makes it last for years. After
+/// a restart nobody can say how much time has passed, so it begins anew.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SettleClock {
-    base: UnixSeconds,
-    began: Instant,
-}
-
-/// When the request in question left.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Sent {
-    /// Directly before.
-    JustNow,
-    /// At some other time, perhaps in another life of the agent.
-    Earlier,
+    sent_at: UnixSeconds,
+    since: Instant,
 }
 
 impl SettleClock {
-    /// Begins now, and never before the moment at which the operation's request left. For one that left just now it
-    /// begins at that moment: what the node's clock says by then may be an hour later.
-    pub(super) fn begin(node_now: UnixSeconds, operation: &Operation, sent: Sent) -> Self {
-        let sent_at = operation.sent().map_or(node_now, |(_, sent_at)| sent_at);
-        let base = match sent {
-            Sent::JustNow => sent_at,
-            Sent::Earlier => node_now.max(sent_at),
-        };
-        Self { base, began: Instant::now() }
+    /// For an operation whose request had left by `since`.
+    pub(super) fn new(operation: &Operation, since: Instant) -> Self {
+        let sent_at = operation.sent().map_or(UnixSeconds(0), |(_, sent_at)| sent_at);
+        Self { sent_at, since }
     }
 
     /// The time by it.
     pub(super) fn now(self) -> UnixSeconds {
-        self.base.plus(self.began.elapsed().as_secs())
+        self.sent_at.plus(self.since.elapsed().as_secs())
     }
 
     /// How long it is until then.
@@ -242,7 +229,7 @@ async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
     };
     // The list of active tasks also shows those that have just ended.
     let works = |task: &wire::TaskEntry| {
-        task.exit_status().is_none() && is_candidate(operation, &hands.owner, &task.upid)
+        task.exit_status().is_none() && could_be_ours(operation, &hands.owner, &task.upid)
     };
     match hands.client.tasks(&filter).await {
         Ok(tasks) if tasks.iter().any(works) => Lock::Held,

@@ -29,7 +29,7 @@ pub use evidence::{
 pub use postcondition::postcondition;
 pub use refusal::{AfterRefusal, after_refusal};
 pub(crate) use tasks::act_types as task_types;
-pub use tasks::{TaskList, could_be_task_of, is_candidate, leaves_task, search_tasks};
+pub use tasks::{TaskList, could_be_ours, could_be_task_of, leaves_task, search_tasks};
 
 use crate::action_kind::ActionKind;
 use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};

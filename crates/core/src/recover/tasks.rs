@@ -74,14 +74,18 @@ pub fn search_tasks(
     }
 }
 
-/// Whether a task could be the operation's own: its type, guest and owner, and not begun before it. While such a
-/// one runs the request may still take effect, whoever it belongs to.
-pub fn is_candidate(operation: &Operation, owner: &str, upid: &Upid) -> bool {
-    operation.sent().is_some_and(|(request, sent_at)| {
-        upid.user() == owner
-            && upid.started_at() >= earliest(sent_at)
-            && could_be_task_of(operation, request, upid)
+/// Whether a task could be the operation's own by its type, guest and owner. While such a one runs, the request may
+/// still take effect, whenever the node's clock says that it began.
+pub fn could_be_ours(operation: &Operation, owner: &str, upid: &Upid) -> bool {
+    operation.sent().is_some_and(|(request, _)| {
+        upid.user() == owner && could_be_task_of(operation, request, upid)
     })
+}
+
+/// The same, and not begun before the request left.
+fn is_candidate(operation: &Operation, owner: &str, upid: &Upid) -> bool {
+    let begun = |(_, sent_at)| upid.started_at() >= earliest(sent_at);
+    operation.sent().is_some_and(begun) && could_be_ours(operation, owner, upid)
 }
 
 fn earliest(sent_at: UnixSeconds) -> UnixSeconds {
