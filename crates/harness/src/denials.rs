@@ -246,8 +246,10 @@ impl Run {
 
     fn sign_item(&mut self, commands: &UnboundedSender<Command>, (id, item): (&str, &PendingItem)) {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let trust = self.trust();
         let Some(office) = &mut self.office else { return };
-        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, Twist::Nothing);
+        let when = (now_s, trust.as_ref());
+        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, Twist::Nothing);
         self.signed_guest = Some(item.guest);
         self.note(|| format!("somebody signs {} of {} as {paper}", item.op, item.guest));
         self.hand_in(commands, paper);
