@@ -3,9 +3,11 @@
 //!
 //! Called by `run` for a share of its steps. At the end of a run everything is given back.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
+use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::PendingItem;
 use evenkeel_sim::Event;
@@ -246,8 +248,10 @@ impl Run {
 
     fn sign_item(&mut self, commands: &UnboundedSender<Command>, (id, item): (&str, &PendingItem)) {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let trust = self.trust();
         let Some(office) = &mut self.office else { return };
-        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, Twist::Nothing);
+        let when = (now_s, trust.as_ref());
+        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, Twist::Nothing);
         self.signed_guest = Some(item.guest);
         self.note(|| format!("somebody signs {} of {} as {paper}", item.op, item.guest));
         self.hand_in(commands, paper);
@@ -285,11 +289,24 @@ impl Run {
         Waited::Elapsed
     }
 
-    /// Everything that waits is signed and handed in at once: together it may be more than the budget.
-    pub(crate) fn sign_at_once(&mut self, commands: &UnboundedSender<Command>) {
+    /// Several things are asked for, signed and handed in at once: together they may be more than the budget.
+    pub(crate) async fn sign_at_once<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        agent: Pin<&mut F>,
+    ) -> Waited {
+        for guest in self.guests.clone() {
+            if self.dice.percent(40) {
+                continue;
+            }
+            let params = BTreeMap::from([("purge".to_owned(), "0".to_owned())]);
+            self.tell(commands, Command::Ask(ActionKind::Destroy, guest, params));
+        }
+        let waited = wait(agent, Duration::from_secs(1), &mut None).await;
         for (id, item, _) in self.oracle.items() {
             self.sign_item(commands, (&id, &item));
         }
+        waited
     }
 
     /// While an act is judged, the signers change.

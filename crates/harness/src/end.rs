@@ -86,9 +86,11 @@ impl Run {
         let mut papers = Vec::new();
         for (id, item, _) in self.oracle.items() {
             let now_s = self.oracle.effective_s(&self.rig.ambient);
+            let trust = self.trust();
             let Some(office) = &mut self.office else { continue };
+            let when = (now_s, trust.as_ref());
             let paper =
-                office.approve(&mut self.dice, &self.oracle, (&id, &item), now_s, Twist::Nothing);
+                office.approve(&mut self.dice, &self.oracle, (&id, &item), when, Twist::Nothing);
             papers.push(paper);
         }
         self.accepted.clear();

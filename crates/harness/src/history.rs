@@ -18,8 +18,8 @@ pub(crate) struct History {
     pub(crate) ops: BTreeMap<String, Op>,
     /// The end of every synced line, by number: what must never be lost again.
     pub(crate) sums: BTreeMap<u64, String>,
-    /// What waits for a signature, by its name: the item, and its envelope as an operator gets it.
-    pub(crate) items: BTreeMap<String, (PendingItem, Vec<u8>)>,
+    /// What waits for a signature, by its name.
+    pub(crate) items: BTreeMap<String, Raised>,
     /// The accepted rotations, in the order of their lines.
     pub(crate) rotations: Vec<Accepted>,
     /// Refusals that were written down, by what was refused.
@@ -35,6 +35,16 @@ pub(crate) struct History {
     last: u64,
     /// The newest segment read so far; those before it are closed and read.
     newest: String,
+}
+
+/// An item that waits, as its line tells it.
+#[derive(Debug, Clone)]
+pub(crate) struct Raised {
+    pub(crate) item: PendingItem,
+    /// Its envelope as an operator gets it.
+    pub(crate) envelope: Vec<u8>,
+    /// The number of its line: the same item may be raised again after it has ended.
+    pub(crate) seq: u64,
 }
 
 /// An operation as its lines tell it.
@@ -144,7 +154,7 @@ impl History {
         let key = line["key"].as_str().unwrap_or_default().to_owned();
         match line["type"].as_str() {
             Some("op") => self.take_op(seq, at_s, &line),
-            Some("pending") => self.take_item(key, &line["value"]),
+            Some("pending") => self.take_item(seq, key, &line["value"]),
             Some("trust") => {
                 let envelope = envelope(&line["value"])?;
                 let payload = envelope.0.payload().to_vec();
@@ -161,12 +171,12 @@ impl History {
         Some(())
     }
 
-    fn take_item(&mut self, id: String, value: &Value) {
+    fn take_item(&mut self, seq: u64, id: String, value: &Value) {
         self.items.remove(&id);
-        if let Some((envelope, bytes)) = envelope(value)
-            && let Ok(item) = PendingItem::parse(envelope.payload())
+        if let Some((opened, envelope)) = envelope(value)
+            && let Ok(item) = PendingItem::parse(opened.payload())
         {
-            self.items.insert(id, (item, bytes));
+            self.items.insert(id, Raised { item, envelope, seq });
         }
     }
 

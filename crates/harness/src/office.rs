@@ -16,6 +16,15 @@ use crate::dice::Dice;
 use crate::operator::Operator;
 use crate::oracle::{Claim, NewSigners, Oracle};
 
+/// Everybody who is or may become an operator. A key that was retired is never enrolled again, so there are many.
+const NAMES: [&str; 20] = [
+    "anna", "bob", "carl", "dora", "emil", "frida", "gustav", "hanna", "ivan", "jana", "karl",
+    "lena", "max", "nora", "otto", "paula", "quirin", "rosa", "stefan", "tina",
+];
+
+/// So many operators are in root's trust file.
+const FOUNDERS: usize = 2;
+
 /// Something that can be handed in.
 #[derive(Debug, Clone)]
 pub(crate) struct Paper {
@@ -38,6 +47,8 @@ pub(crate) struct Office {
     /// Everything that was ever made, in order.
     pub(crate) papers: Vec<Paper>,
     nonces: Vec<u128>,
+    /// The fingerprints of operational keys that were on any list.
+    ever_enrolled: BTreeSet<String>,
 }
 
 /// What is wrong about a statement that a real operator signs: a mistake, or a hub that misled them.
@@ -96,40 +107,54 @@ impl Twist {
 impl Office {
     /// An office for a host that begins with two operators and one recovery key.
     pub(crate) fn new(host: HostBinding, life_max_s: u64) -> Self {
-        let operational =
-            [("anna", 1), ("bob", 3), ("carl", 4)].map(|(name, seed)| Operator::new(name, seed));
+        let operational = NAMES.into_iter().zip(10..).map(|(name, seed)| Operator::new(name, seed));
+        let operational: Vec<Operator> = operational.collect();
+        let founders = operational.iter().take(FOUNDERS);
+        let ever_enrolled = founders.map(|by| by.key.fingerprint().to_string()).collect();
         let recovery = [("vault", 2), ("safe", 6)].map(|(name, seed)| Operator::new(name, seed));
         Self {
-            operational: operational.into(),
+            operational,
             recovery: recovery.into(),
             stranger: Operator::new("mallory", 66),
             host,
             life_max_s,
             papers: Vec::new(),
             nonces: Vec::new(),
+            ever_enrolled,
         }
+    }
+
+    /// The operators that these signers name.
+    fn enrolled(&self, trust: &Trust) -> Vec<&Operator> {
+        let is_enrolled = |by: &&Operator| {
+            let is_it = |signer: &Signer| signer.key == by.key && signer.role == Role::Operational;
+            trust.signers().any(is_it)
+        };
+        self.operational.iter().filter(is_enrolled).collect()
     }
 
     /// The signers in root's trust file.
     pub(crate) fn founders(&self) -> Vec<Signer> {
         let mut signers: Vec<Signer> =
-            self.operational[..2].iter().map(|by| by.signer(Role::Operational)).collect();
+            self.operational[..FOUNDERS].iter().map(|by| by.signer(Role::Operational)).collect();
         signers.push(self.recovery[0].signer(Role::Recovery));
         signers
     }
 
-    /// Approves an item, rightly or with a twist. The answer is the paper's number.
+    /// Approves an item, rightly or with a twist; mostly by somebody who is enrolled. The answer is the paper's number.
     pub(crate) fn approve(
         &mut self,
         dice: &mut Dice,
         oracle: &Oracle,
         (id, item): (&str, &PendingItem),
-        now_s: u64,
+        (now_s, trust): (u64, Option<&Trust>),
         twist: Twist,
     ) -> usize {
         let plain = self.statement(dice, item, now_s, twist);
         let (statement, payload) = self.twisted(dice, plain, twist);
-        let by = dice.pick(&self.operational);
+        let enrolled = trust.map(|trust| self.enrolled(trust)).unwrap_or_default();
+        let knows = !enrolled.is_empty() && dice.percent(85);
+        let by = if knows { *dice.pick(&enrolled) } else { dice.pick(&self.operational) };
         oracle.signed(&payload, self.claim(&statement, by, id));
         let bytes = by.seal(Namespace::Op, &payload);
         self.keep(bytes, twist.is_hopeless(), payload)
@@ -281,11 +306,18 @@ impl Office {
     ) -> usize {
         let recovers = dice.percent(30);
         let authority = if recovers { sign::Authority::Recovery } else { sign::Authority::Planned };
-        let mut operational: Vec<&Operator> =
-            self.operational.iter().filter(|_| dice.percent(60)).collect();
+        let mut operational = self.enrolled(trust);
+        operational.retain(|_| dice.percent(70));
+        // Somebody new, or once in a while whoever comes to mind.
+        let is_new =
+            |by: &&Operator| !self.ever_enrolled.contains(&by.key.fingerprint().to_string());
+        let new = self.operational.iter().find(is_new).filter(|_| dice.percent(50));
+        let any = dice.pick(&self.operational);
+        operational.extend(new.or(Some(any).filter(|_| dice.percent(10))));
         if operational.is_empty() {
-            operational.push(dice.pick(&self.operational));
+            operational.extend(self.enrolled(trust).first().copied().or(Some(any)));
         }
+        operational.dedup_by(|one, other| one.key == other.key);
         let mut signers: Vec<Signer> =
             operational.iter().map(|by| by.signer(Role::Operational)).collect();
         let keeps = |signer: &&Signer| signer.role == Role::Recovery;
@@ -313,6 +345,7 @@ impl Office {
         let (not_before_s, expires_s) =
             (rotation.window.not_before().0, rotation.window.expires_at().0);
         let version = rotation.version.0;
+        self.ever_enrolled.extend(operational.iter().cloned());
         oracle.rotation_signed(
             &payload,
             NewSigners { version, recovers, operational, not_before_s, expires_s },

@@ -152,8 +152,10 @@ impl Run {
         }
         let (id, item, _) = self.dice.pick(&items);
         let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let trust = self.trust();
         let Some(office) = &mut self.office else { return };
-        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), now_s, twist);
+        let when = (now_s, trust.as_ref());
+        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, twist);
         self.signed_guest = Some(item.guest);
         self.note(|| {
             format!("somebody signs {} of {} ({twist:?}) as {paper}", item.op, item.guest)
@@ -222,7 +224,7 @@ impl Run {
     }
 
     /// The signers as the agent has them now, unless it is just changing them.
-    fn trust(&self) -> Option<Trust> {
+    pub(crate) fn trust(&self) -> Option<Trust> {
         self.rig.court.as_ref()?.authority.try_read().ok()?.trust().cloned()
     }
 

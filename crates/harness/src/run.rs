@@ -234,10 +234,7 @@ impl Run {
                 0..=5 => self.swap(commands, agent).await,
                 6..=11 => self.interrupt(commands, agent).await,
                 12..=14 => self.rotate_meanwhile(commands, agent).await,
-                15 | 16 => {
-                    self.sign_at_once(commands);
-                    Waited::Elapsed
-                }
+                15 | 16 => self.sign_at_once(commands, agent).await,
                 _ => self.people(commands, agent).await,
             };
         }

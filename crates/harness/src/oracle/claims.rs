@@ -28,7 +28,7 @@ use super::promise::is_promised;
 use super::readings::{Told, birth_of};
 use super::{Inner, Oracle};
 use crate::call::Write;
-use crate::history::{History, Op};
+use crate::history::{History, Op, Raised};
 use crate::office::Paper;
 use crate::rig::Seeded;
 
@@ -82,14 +82,15 @@ pub(crate) struct Rules {
 #[derive(Debug, Default)]
 pub(super) struct Claims {
     rules: Option<Rules>,
-    signed: BTreeMap<String, Claim>,
+    /// Every statement, by its hash, and the birth marks of the guest that its signer was shown.
+    signed: BTreeMap<String, (Claim, Option<[u64; 2]>)>,
     lists: BTreeMap<String, NewSigners>,
     /// The version and the operational keys after each rotation on disk; the first are those it began with.
     enrolled: Vec<(u64, BTreeSet<String>)>,
     /// The birth marks of whoever showed a digest last: before and after it was read.
     digests: BTreeMap<(u32, String), [u64; 2]>,
-    /// The birth marks of whom an item was raised for: either of them.
-    items: BTreeMap<String, Option<[u64; 2]>>,
+    /// The line that raised an item last, and the birth marks of whom it is about: either of them.
+    items: BTreeMap<String, (u64, Option<[u64; 2]>)>,
     /// How many destroys the journal calls done.
     destroyed: usize,
     /// Operations whose first request has left.
@@ -124,9 +125,13 @@ impl Oracle {
         claims.rules = Some(rules);
     }
 
-    /// Somebody signs; the bytes are the statement.
+    /// Somebody signs; the bytes are the statement. What they have before them is the item as it waits now.
     pub(crate) fn signed(&self, statement: &[u8], claim: Claim) {
-        self.inner().claims.signed.insert(PayloadHash::of(statement).to_string(), claim);
+        let mut inner = self.inner();
+        inner.read_disk();
+        let claims = &mut inner.claims;
+        let meant = claims.items.get(&claim.item).and_then(|(_, births)| *births);
+        claims.signed.insert(PayloadHash::of(statement).to_string(), (claim, meant));
     }
 
     /// Somebody with the right to do so signs a list of signers.
@@ -162,7 +167,9 @@ impl Oracle {
         let mut inner = self.inner();
         inner.read_disk();
         let items = inner.history.items.iter();
-        items.map(|(id, (item, bytes))| (id.clone(), item.clone(), bytes.clone())).collect()
+        items
+            .map(|(id, raised)| (id.clone(), raised.item.clone(), raised.envelope.clone()))
+            .collect()
     }
 
     /// Whether a signed act on the guest has begun and has its last request still before it, or has just sent it.
@@ -257,8 +264,8 @@ impl Claims {
         if self.rules.is_some() && history.high_s > self.mark_max_s {
             odd.push("(16) a line is dated by a clock that leapt".to_owned());
         }
-        for (id, (item, _)) in &history.items {
-            if !self.items.contains_key(id) {
+        for (id, Raised { item, seq, .. }) in &history.items {
+            if self.items.get(id).is_none_or(|(known, _)| known != seq) {
                 let birth = match &item.expected {
                     Expected::Free => None,
                     Expected::Guest { digest, .. } => {
@@ -266,7 +273,7 @@ impl Claims {
                         self.digests.get(&read).copied()
                     }
                 };
-                self.items.insert(id.clone(), birth);
+                self.items.insert(id.clone(), (*seq, birth));
             }
         }
         let Some(rules) = &self.rules else { return odd };
@@ -331,7 +338,7 @@ impl Inner {
         let Some(rules) = self.claims.rules.clone() else {
             return Err("(3) this host has no signers".to_owned());
         };
-        let Some(claim) = self.claims.signed.get(&op.payload).cloned() else {
+        let Some((claim, meant)) = self.claims.signed.get(&op.payload).cloned() else {
             return Err("(3) nobody signed this statement".to_owned());
         };
         if self.claims.begun.insert(name.to_owned()) {
@@ -339,7 +346,6 @@ impl Inner {
         }
         // Of what an operation sends, only taking off a protection changes the file.
         let is_untouched = !self.claims.unprotected.values().any(|debt| debt.op == name);
-        let meant = self.claims.items.get(&claim.item).copied().flatten();
         let readings = self.readings.directly_before(now_ms, write.guest);
         let look_ms = readings.iter().map(|(status, _)| status.asked_ms).max().unwrap_or(now_ms);
         self.still_holds((op, &claim, &rules), now_ms, look_ms)?;
