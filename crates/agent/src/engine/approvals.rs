@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::PRESENT;
-use evenkeel_core::classify::{self, Class, Target, classify};
+use evenkeel_core::classify::{self, Class, Target, classify, never_written};
 use evenkeel_core::destroy::Destroy;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::identity_proof::TaskListMark;
@@ -270,6 +270,9 @@ async fn request(
         Ok(params) => params,
         Err(refusal) => return Ok(Err(refusal)),
     };
+    if let Some(why) = never_written(&guest, &params) {
+        return Ok(Err(Refusal::new(ReasonCode::NotExecutable, why)));
+    }
     let intent = classify::Intent {
         op: op.as_str(),
         kind: id.kind,

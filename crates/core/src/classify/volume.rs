@@ -5,12 +5,13 @@
 //! another guest's; it saves what is in a slot, but not a CD-ROM's volume, nor one that is left out of backups; and it
 //! takes a volume into as many slots as it is told to. What is not known of a volume is taken to be the worst.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Class, Judgement};
-use crate::actual::{Config, Field, Waiting};
+use crate::actual::{Config, Field, Guest, Waiting};
 use crate::id::{GuestKind, VmId};
-use crate::registry::{Hazard, KeyRef};
+use crate::registry::{self, Hazard, KeyRef};
+use crate::value::read::written;
 use crate::value::{Property, Value, Volume};
 
 /// What our own journal remembers of a guest's volumes: which ones left their slot while no backup held them. Any
@@ -208,6 +209,34 @@ pub fn leaving_unsaved<'a>(
 pub fn saved_volumes(config: &Config) -> BTreeSet<String> {
     let saved = slots(config).filter(|(key, property, _)| is_saved(*key, property, config));
     saved.filter_map(|(_, _, volume)| volume.volid()).collect()
+}
+
+/// Why a write of these parameters is never made, not even signed: it would let two disks write to one volume, or say
+/// how bytes are read that a guest wrote.
+pub fn never_written(guest: &Guest, params: &BTreeMap<String, String>) -> Option<String> {
+    let config = guest.config.as_ref().ok()?;
+    let removed = params.get("delete").map_or("", String::as_str);
+    let is_removed = |key: KeyRef| removed.split(',').any(|name| name.trim() == key.to_string());
+    let mut seen: Vec<(KeyRef, Volume)> = Vec::new();
+    for (name, text) in params {
+        let Some(key) = registry::find(guest.id.kind, name) else { continue };
+        let value = written(&key.key().format, text);
+        let Some(property) = value.as_property() else { continue };
+        let Some(volume) = property.data_volume() else { continue };
+        let was = config.field(key).and_then(|field| field.current.as_ref()?.value.as_property());
+        let format = property.get("format");
+        if format.is_some() && format != was.and_then(|was| was.get("format")) {
+            return Some(format!("`format` in `{key}` says how bytes are read that a guest wrote"));
+        }
+        let held = slot_of(config, key, volume).filter(|other| !is_removed(*other));
+        let twice = seen.iter().find(|(_, other)| other == volume).map(|(other, _)| *other);
+        if let Some(other) = held.or(twice) {
+            let name = volume.volid().unwrap_or_default();
+            return Some(format!("{name} is in `{other}` too: two disks would write to it"));
+        }
+        seen.push((key, volume.clone()));
+    }
+    None
 }
 
 /// Another slot that holds a volume, now or after a restart. Two disks on one volume destroy it.

@@ -160,3 +160,27 @@ async fn what_has_no_executor_or_needs_no_signature_is_not_asked_for() {
     .await;
     assert!(rig.live(async |engine| engine.pending().await).await.unwrap().unwrap().is_empty());
 }
+
+/// Not even signed: PVE would let two disks write to one volume, or read a guest's bytes as another format.
+#[tokio::test(start_paused = true)]
+async fn x12_x13_one_volume_in_two_slots_or_another_format_is_not_put_before_a_signer() {
+    let rig = rig().await;
+    let guest: GuestId = "qemu/101".parse().unwrap();
+    let stored =
+        rig.node.with(|sim| sim.world.guest(guest).unwrap().config.active["scsi0"].clone());
+    let volume = stored.split(',').next().unwrap();
+    live(&rig, async |engine| {
+        for (slot, value, words) in [
+            ("scsi5", volume.to_owned(), "in `scsi0` too"),
+            ("scsi0", format!("{volume},format=qcow2"), "`format` in `scsi0`"),
+        ] {
+            let params = BTreeMap::from([(slot.to_owned(), value)]);
+            let refusal = engine.request(ActionKind::SetConfig, guest, params).await?.unwrap_err();
+            assert_eq!(refusal.reason, ReasonCode::NotExecutable, "{refusal}");
+            assert!(refusal.detail.contains(words), "{refusal}");
+        }
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, "qemu/101"), Vec::<String>::new());
+}

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
+use evenkeel_core::classify::never_written;
 use evenkeel_core::destroy::{self, Destroy};
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
@@ -236,6 +237,9 @@ fn delete_volume(item: &PendingItem, fresh: &Guest) -> Result<Act, Refusal> {
 }
 
 fn change(item: &PendingItem, fresh: &Guest) -> Result<ConfigChange, Refusal> {
+    if let Some(why) = never_written(fresh, &item.params) {
+        return Err(Refusal::new(ReasonCode::NotExecutable, why));
+    }
     let mut change = ConfigChange {
         set: Settings::new(),
         delete: Vec::new(),
