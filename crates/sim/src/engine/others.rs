@@ -68,8 +68,11 @@ impl Simulator {
     }
 
     pub(super) fn make_template(&mut self, guest: GuestId) {
-        let found = self.world.guest(guest);
-        if found.is_none_or(|found| found.power.is_running() || found.config.is_set("template")) {
+        // Not while something waits for a restart: that names volumes as they are called before.
+        let Some(found) = self.world.guest(guest).filter(|found| !found.power.is_running()) else {
+            return;
+        };
+        if found.config.is_set("template") || !found.config.pending.is_empty() {
             return;
         }
         let kind = match guest.kind {
