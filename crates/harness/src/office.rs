@@ -190,7 +190,8 @@ impl Office {
                 (now_s.saturating_sub(ago_s), life_s)
             }
         };
-        item.statement(nonce, window(from_s, life_s), "no longer needed")
+        let bytes = item.to_bytes().expect("an item that was raised reads back");
+        item.statement(PendingItem::id(&bytes), nonce, window(from_s, life_s), "no longer needed")
     }
 
     /// The statement with its twist, in bytes; without, if no tool would write it so.

@@ -72,7 +72,8 @@ impl Operator {
 pub fn statement(item: &PendingItem, nonce: u128, now: UnixSeconds) -> Statement {
     let nonce = Nonce::from_random(nonce.to_be_bytes()).expect("a nonce in a test is not zero");
     let window = Window::new(now, now.plus(3_600)).expect("an hour is a window");
-    item.statement(nonce, window, "no longer needed")
+    let bytes = item.to_bytes().expect("an item that was raised reads back");
+    item.statement(PendingItem::id(&bytes), nonce, window, "no longer needed")
 }
 
 impl std::fmt::Debug for Operator {

@@ -225,29 +225,28 @@ fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
         guest: statement.guest,
         found,
         params: statement.params.clone(),
+        item: statement.item,
     }
 }
 
-/// The item a statement approves: exactly this act on exactly this guest, and raised before it was signed. A guest that
-/// is made again and looks the same gets an item that says the same; who signed for the former one has not seen it.
+/// The item a statement approves: the one it names, if that waits here and says the same. A guest that is made again and
+/// looks the same gets an item that says the same under another name; who signed for the former one has not seen it.
 fn approved_item(
     statement: &Statement,
-    items: BTreeMap<PendingId, (PendingItem, Waiting)>,
+    mut items: BTreeMap<PendingId, (PendingItem, Waiting)>,
 ) -> Result<(PendingId, PendingItem, TaskListMark), Refusal> {
-    let mut near = false;
-    for (id, (item, waiting)) in items {
-        let same_act = item.op == statement.op && item.guest == statement.guest;
-        if same_act && item.params == statement.params && item.expected == statement.expected {
-            if statement.window.not_before() >= item.raised_at {
-                return Ok((id, item, waiting.anchor));
-            }
-            let why = "it was signed before what waits here was raised; look at it and sign again";
-            return Err(Refusal::new(ReasonCode::Stale, why));
+    let same_act = |item: &PendingItem| item.op == statement.op && item.guest == statement.guest;
+    if let Some((item, waiting)) = items.remove(&statement.item) {
+        if same_act(&item) && item.params == statement.params && item.expected == statement.expected
+        {
+            return Ok((statement.item, item, waiting.anchor));
         }
-        near |= same_act;
+        let why = "the item it names says otherwise";
+        return Err(Refusal::new(ReasonCode::Stale, why));
     }
-    Err(if near {
-        Refusal::new(ReasonCode::Stale, "the guest or the act changed after it was signed")
+    Err(if items.values().any(|(item, _)| same_act(item)) {
+        let why = "the item it approves was replaced by another; look at that one and sign it";
+        Refusal::new(ReasonCode::Stale, why)
     } else {
         Refusal::new(ReasonCode::NotPending, "nothing waits here that this approves")
     })

@@ -15,7 +15,7 @@ use evenkeel_core::loss::losses;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::{Held, Plan};
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::{Envelope, Expected, PendingId, PendingItem, TrustVersion};
+use evenkeel_core::sign::{Envelope, Expected, Nonce, PendingId, PendingItem, TrustVersion};
 use serde::{Deserialize, Serialize};
 
 use super::Hands;
@@ -189,6 +189,10 @@ pub(super) async fn raise(
         return Ok(Err(Refusal::new(ReasonCode::Stale, why)));
     }
     let snapshots = observe_snapshots(&hands.client, guest.id).await.ok();
+    let serial = match Nonce::from_random(hands.ambient.random().to_be_bytes()) {
+        Ok(serial) => serial,
+        Err(refusal) => return unproven(refusal.to_string()),
+    };
     let item = PendingItem {
         op: wanted.op,
         host: court.host().await,
@@ -198,6 +202,7 @@ pub(super) async fn raise(
         params: wanted.params.clone(),
         losses: losses(wanted.op, &wanted.params, &guest, snapshots.as_deref()),
         last_backup: last_backup(hands, guest.id).await,
+        serial,
         raised_at: hands.reading().await?.now,
         trust_version: version(court).await,
     };

@@ -41,6 +41,7 @@ fn item(key: &HostKey) -> PendingItem {
         params: names.map(|name| (name.to_owned(), "0".to_owned())).into(),
         losses: Vec::new(),
         last_backup: None,
+        serial: evenkeel_core::sign::Nonce::from_random([5; 16]).unwrap(),
         raised_at: UnixSeconds(1_800_000_000),
         trust_version: TrustVersion(1),
     }

@@ -122,6 +122,7 @@ fn would_allow(
         guest: statement.guest,
         found,
         params: statement.params.clone(),
+        item: statement.item,
     };
     let clock = Reading { now, mark: now, doubt: None };
     let spent = SpentNonces::default();

@@ -66,7 +66,8 @@ impl Offer {
             let told = render::pending(envelope.payload())?;
             let life_s = arguments.life_s.unwrap_or(LIFE_DEFAULT_S);
             let reason = arguments.reason.as_deref().unwrap_or_default();
-            let statement = item.statement(nonce()?, window(now(), life_s)?, reason);
+            let id = PendingItem::id(envelope.payload());
+            let statement = item.statement(id, nonce()?, window(now(), life_s)?, reason);
             return Self::of(statement.to_bytes()?, Origin::Pending { told });
         }
         only_for_pending(arguments)?;

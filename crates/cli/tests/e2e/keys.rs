@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use evenkeel_agent::host_key::HostKey;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{Expected, HostBinding, Loss, PendingItem, TrustVersion};
+use evenkeel_core::sign::{Expected, HostBinding, Loss, Nonce, PendingItem, TrustVersion};
 
 use crate::core_keys::{DIGEST, IDENTITY, destroy_params};
 use crate::support::{Desk, Run};
@@ -157,6 +157,7 @@ pub(crate) fn item(host: &HostKey) -> PendingItem {
             size_bytes: Some(17_179_869_184),
         }],
         last_backup: None,
+        serial: Nonce::from_random([5; 16]).unwrap(),
         raised_at: UnixSeconds(1_794_772_800),
         trust_version: TrustVersion(1),
     }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use super::clock::{Doubt, Reading};
 use super::envelope::{Approver, Envelope};
-use super::hash::PayloadHash;
+use super::hash::{PayloadHash, PendingId};
 use super::key::Fingerprint;
 use super::nonce::{Nonce, OpResult, SpentNonces};
 use super::sshsig::{Namespace, Touch};
@@ -38,6 +38,8 @@ pub struct Act {
     pub found: Found,
     /// With which parameters, all of them.
     pub params: BTreeMap<String, String>,
+    /// The item that waits for it.
+    pub item: PendingId,
 }
 
 /// What a fresh read found under the guest's number.
@@ -220,6 +222,7 @@ fn judge(
         guest,
         expected,
         params,
+        item,
         nonce: _,
         window: _,
         trust_version: _,
@@ -233,6 +236,8 @@ fn judge(
         Some(format!("signed is {op}, asked is {}", act.op))
     } else if *guest != act.guest {
         Some(format!("signed is {guest}, asked is {}", act.guest))
+    } else if *item != act.item {
+        Some(format!("signed is the item {item}, asked is {}", act.item))
     } else {
         first_difference(params, &act.params)
     };

@@ -46,6 +46,9 @@ pub struct PendingItem {
     pub losses: Vec<Loss>,
     /// When a backup was last made; none if there is none that is known of.
     pub last_backup: Option<UnixSeconds>,
+    /// Drawn by the host each time it raises an item: no two have the same name, even if they say the same about guests
+    /// that look the same. A clock could not tell them apart.
+    pub serial: Nonce,
     /// When the item was raised, by the host's effective clock.
     pub raised_at: UnixSeconds,
     /// The version of the host's trust store.
@@ -80,6 +83,7 @@ impl PendingItem {
             params: &self.params,
             losses: losses.collect(),
             last_backup: self.last_backup.map_or(OrNot::Not("none"), |at| OrNot::Number(at.0)),
+            serial: self.serial,
             raised_at: self.raised_at.0,
             trust_version: self.trust_version.0,
         };
@@ -118,15 +122,22 @@ impl PendingItem {
         Ok(item)
     }
 
-    /// The statement that approves it. It is valid from when the item was raised at the earliest, by the host's own
-    /// clock: so the host can tell it from one that was made for an earlier item.
-    pub fn statement(&self, nonce: Nonce, window: Window, reason: &str) -> Statement {
+    /// The statement that approves it; `item` is the name of the exact bytes that it was read from. It is valid from when
+    /// the item was raised at the earliest, by the host's own clock.
+    pub fn statement(
+        &self,
+        item: PendingId,
+        nonce: Nonce,
+        window: Window,
+        reason: &str,
+    ) -> Statement {
         Statement {
             op: self.op,
             host: self.host.clone(),
             guest: self.guest,
             expected: self.expected.clone(),
             params: self.params.clone(),
+            item,
             nonce,
             window: window.not_before_at_least(self.raised_at),
             trust_version: self.trust_version,
@@ -147,6 +158,7 @@ impl PendingItem {
         let losses = fields.list("losses")?.into_iter().map(read_loss);
         let losses = losses.collect::<Result<_, _>>()?;
         let last_backup = number_or(&mut fields, "last_backup", "none")?.map(UnixSeconds);
+        let serial = fields.parsed("serial")?;
         let raised_at = UnixSeconds(fields.integer("raised_at")?);
         let trust_version = TrustVersion(fields.integer("trust_version")?);
         fields.finish()?;
@@ -159,6 +171,7 @@ impl PendingItem {
             params,
             losses,
             last_backup,
+            serial,
             raised_at,
             trust_version,
         })
@@ -196,6 +209,7 @@ struct Written<'a> {
     params: &'a BTreeMap<String, String>,
     losses: Vec<WrittenLoss<'a>>,
     last_backup: OrNot,
+    serial: Nonce,
     raised_at: u64,
     trust_version: u64,
 }

@@ -22,7 +22,7 @@ const SHOWN_CHARS_MAX: usize = 256;
 
 /// A statement in words.
 pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
-    let Statement { op, host, guest, expected, params, nonce, window, trust_version, reason } =
+    let Statement { op, host, guest, expected, params, item, nonce, window, trust_version, reason } =
         Statement::parse(bytes)?;
     let mut text = format!("{} {guest}\n", op.as_str().to_uppercase());
     put_host(&mut text, &host);
@@ -31,6 +31,7 @@ pub fn statement(bytes: &[u8]) -> Result<String, Refusal> {
     put(&mut text, "reason", &visible(&reason));
     put_window(&mut text, window);
     put(&mut text, "trust", &format!("version {trust_version}"));
+    put(&mut text, "pending", &item.to_string());
     put(&mut text, "nonce", &nonce.to_string());
     put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
     Ok(text)

@@ -10,6 +10,7 @@ use std::str::FromStr;
 
 use serde::Serialize;
 
+use super::hash::PendingId;
 use super::json::{self, Fields, Malformed};
 use super::key::Fingerprint;
 use super::nonce::Nonce;
@@ -48,6 +49,8 @@ pub struct Statement {
     pub expected: Expected,
     /// With which parameters, all of them.
     pub params: BTreeMap<String, String>,
+    /// The pending item it approves, and no other, also not one that says the same.
+    pub item: PendingId,
     /// Once.
     pub nonce: Nonce,
     /// When.
@@ -194,18 +197,20 @@ impl Statement {
         let expected = Expected::read(&mut fields)?;
         let params = fields.object("params")?.into_texts()?;
         params::check(op, guest.kind, &params)?;
+        let item = fields.parsed("item")?;
         let nonce = fields.parsed("nonce")?;
         let window = read_window(&mut fields)?;
         let trust_version = TrustVersion(fields.integer("trust_version")?);
         let reason = read_reason(&mut fields)?;
         fields.finish()?;
-        Ok(Self { op, host, guest, expected, params, nonce, window, trust_version, reason })
+        Ok(Self { op, host, guest, expected, params, item, nonce, window, trust_version, reason })
     }
 
     /// The bytes to be signed. They are read back before they are given out, so that nothing is signed
     /// that a host would refuse to read.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
-        let Self { op, host, guest, expected, params, nonce, window, trust_version, reason } = self;
+        let Self { op, host, guest, expected, params, item, nonce, window, trust_version, reason } =
+            self;
         let (identity, expect_digest) = expected.texts();
         let written = Written {
             format: STATEMENT_FORMAT,
@@ -215,6 +220,7 @@ impl Statement {
             identity,
             expect_digest,
             params,
+            item: item.to_string(),
             nonce: *nonce,
             not_before: window.not_before.0,
             expires_at: window.expires_at.0,
@@ -263,6 +269,7 @@ struct Written<'a> {
     identity: String,
     expect_digest: String,
     params: &'a BTreeMap<String, String>,
+    item: String,
     nonce: Nonce,
     not_before: u64,
     expires_at: u64,

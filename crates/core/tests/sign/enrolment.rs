@@ -12,8 +12,8 @@ use evenkeel_core::sign::{
 };
 
 use crate::support::{
-    Key, NOW, act, alice, destroy_params, ed, expected, host, one_of_each, reason, sealed, sk_ed,
-    vault,
+    Key, NOW, act, alice, destroy_params, ed, expected, host, item_id, one_of_each, reason, sealed,
+    sk_ed, vault,
 };
 
 fn source(text: &str) -> SourceFile {
@@ -246,6 +246,7 @@ pub(crate) fn item() -> PendingItem {
             Loss { what: "local-lvm:vm-101-disk-1".to_owned(), size_bytes: None },
         ],
         last_backup: None,
+        serial: Nonce::from_random([5; 16]).unwrap(),
         raised_at: NOW,
         trust_version: TrustVersion(1),
     }
@@ -287,7 +288,8 @@ fn a_new_digest_makes_a_new_item() {
 #[test]
 fn the_statement_made_from_an_item_approves_exactly_it() {
     let window = Window::new(NOW, NOW.plus(600)).unwrap();
-    let statement = item().statement(Nonce::from_random([3; 16]).unwrap(), window, "gone for good");
+    let statement =
+        item().statement(item_id(), Nonce::from_random([3; 16]).unwrap(), window, "gone for good");
     let bytes = statement.to_bytes().unwrap();
     assert_eq!(Statement::parse(&bytes).unwrap().params, item().params);
     assert_eq!(reason(&sealed(&bytes, Namespace::Op, &[&alice()]), &act()), R::AllowedSigned);

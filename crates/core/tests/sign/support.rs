@@ -8,9 +8,9 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Expected, Found, HostBinding, Limits, Namespace, Nonce, PublicKey,
-    Role, Signer, SkPolicy, SpentNonces, Statement, Trust, TrustVersion, Validity, Window, armour,
-    authorise,
+    Act, Decision, Envelope, Expected, Found, HostBinding, Limits, Namespace, Nonce, PendingId,
+    PublicKey, Role, Signer, SkPolicy, SpentNonces, Statement, Trust, TrustVersion, Validity,
+    Window, armour, authorise,
 };
 use sha2::{Digest, Sha256, Sha512};
 
@@ -235,6 +235,7 @@ pub(crate) fn statement() -> Statement {
         guest: "qemu/101".parse().unwrap(),
         expected: expected(),
         params: destroy_params(),
+        item: item_id(),
         nonce: Nonce::from_random([9; 16]).unwrap(),
         window: Window::new(NOW.minus(60), NOW.plus(3600)).unwrap(),
         trust_version: TrustVersion(1),
@@ -250,7 +251,13 @@ pub(crate) fn act() -> Act {
         guest: "qemu/101".parse().unwrap(),
         found: found(),
         params: destroy_params(),
+        item: item_id(),
     }
+}
+
+/// The name of the item it waits as.
+pub(crate) fn item_id() -> PendingId {
+    PendingId::of(b"an item")
 }
 
 /// The operational key of the tests.

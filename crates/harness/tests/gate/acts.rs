@@ -60,7 +60,7 @@ async fn g24_p12_t13_who_is_not_an_operator_or_bent_the_item_moves_nothing() {
             (stranger.approve(&item, 8, now(&rig)), ReasonCode::UnknownSigner),
             (vault().approve(&item, 8, now(&rig)), ReasonCode::RoleDenied),
             (anna().sign(&tampered), ReasonCode::Stale),
-            (anna().sign(&other_guest), ReasonCode::NotPending),
+            (anna().sign(&other_guest), ReasonCode::Stale),
             (anna().sign(&late), ReasonCode::Expired),
             (anna().sign(&old_trust), ReasonCode::TrustVersion),
             (anna().sign(&elsewhere), ReasonCode::HostMismatch),

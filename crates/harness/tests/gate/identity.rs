@@ -191,3 +191,32 @@ async fn x17_a_number_is_not_free_because_a_node_without_quorum_says_so() {
     })
     .await;
 }
+
+/// The host's time stands still, so two items raised for guests that look the same say the same in every field but one.
+#[tokio::test(start_paused = true)]
+async fn x02_an_approval_is_for_the_item_its_signer_saw_and_not_for_one_raised_again() {
+    let rig = rig().await;
+    let absent = desired(ABSENT);
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let first = item(engine).await;
+        let approval = anna().approve(&first, 7, now(&rig));
+        // The item ends while nobody wants it, and its guest is made again the same.
+        pass(engine, &desired("guest.102 = { kind = \"lxc\", run = \"running\" }")).await?;
+        assert!(engine.pending().await?.is_empty());
+        made_again(&rig).await;
+        rig.ambient.set_off(-90);
+        pass(engine, &absent).await?;
+        let second = item(engine).await;
+        assert_eq!((&first.expected, &first.params), (&second.expected, &second.params));
+        rig.node.with(evenkeel_sim::Simulator::clear_records);
+        let submitted = engine.submit_approval(approval.as_bytes()).await?;
+        let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
+        assert_eq!(refusal.reason, ReasonCode::Stale, "{refusal}");
+        let anew = anna().approve(&second, 8, second.raised_at);
+        let accepted = engine.submit_approval(anew.as_bytes()).await?;
+        assert!(matches!(accepted, Submitted::Accepted(_)), "the new one is good: {accepted:?}");
+        Ok(())
+    })
+    .await;
+}

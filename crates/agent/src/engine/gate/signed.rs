@@ -88,7 +88,7 @@ pub(in crate::engine) async fn clear_signed<'c>(
     });
     let (waits, spent, budget) = asked.await.map_err(Fatal::Journal)?;
     let (op, guest, params) = (order.item.op, order.item.guest, order.item.params.clone());
-    let act = sign::Act { op, host: authority.host().clone(), guest, found, params };
+    let act = sign::Act { op, host: authority.host().clone(), guest, found, params, item: id };
     let limits = court.policy.limits();
     let approved = match authorise(&order.envelope, &act, signers, &reading, &spent, limits) {
         Decision::Allowed(approved) => approved,
