@@ -246,15 +246,66 @@ impl Run {
         Some((id.clone(), item.clone()))
     }
 
-    fn sign_item(&mut self, commands: &UnboundedSender<Command>, (id, item): (&str, &PendingItem)) {
+    fn sign_item(&mut self, commands: &UnboundedSender<Command>, item: (&str, &PendingItem)) {
+        if let Some(paper) = self.sign_for_later(item) {
+            self.hand_in(commands, paper);
+        }
+    }
+
+    fn sign_for_later(&mut self, (id, item): (&str, &PendingItem)) -> Option<usize> {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let trust = self.trust();
-        let Some(office) = &mut self.office else { return };
+        let office = self.office.as_mut()?;
         let when = (now_s, trust.as_ref());
         let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, Twist::Nothing);
         self.signed_guest = Some(item.guest);
         self.note(|| format!("somebody signs {} of {} as {paper}", item.op, item.guest));
-        self.hand_in(commands, paper);
+        Some(paper)
+    }
+
+    /// The host's time stands still, because its clock is a little behind; an item is signed, ends, and is raised again
+    /// for another guest, and then the signature for the former one is handed in.
+    pub(crate) async fn raise_again<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<Command>,
+        mut agent: Pin<&mut F>,
+    ) -> Waited {
+        let guest = self.some_guest();
+        if !self.denied.guests {
+            return Waited::Elapsed;
+        }
+        self.oracle.clock_is_set();
+        self.set_clock_right();
+        self.rig.ambient.set_off(self.rig.ambient.off_s() - 300);
+        self.oracle.clock_is_set();
+        let ask = || {
+            let params = BTreeMap::from([("purge".to_owned(), "0".to_owned())]);
+            Command::Ask(ActionKind::Destroy, guest, params)
+        };
+        self.tell(commands, ask());
+        match wait(agent.as_mut(), Duration::from_secs(1), &mut None).await {
+            Waited::Elapsed => {}
+            ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+        }
+        let items = self.oracle.items();
+        let Some((id, item, _)) = items.into_iter().find(|(_, item, _)| item.guest == guest) else {
+            return Waited::Elapsed;
+        };
+        let paper = self.sign_for_later((&id, &item));
+        self.note(|| format!("behind the agent's back: {guest} is made again"));
+        self.rig.node.with(|sim| sim.happen(Event::Recreate { guest }));
+        for (ms, command) in [(1_200, Command::Pass), (4_000, ask())] {
+            match wait(agent.as_mut(), Duration::from_millis(ms), &mut None).await {
+                Waited::Elapsed => {}
+                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            }
+            self.tell(commands, command);
+        }
+        let waited = wait(agent, Duration::from_secs(1), &mut None).await;
+        if let Some(paper) = paper {
+            self.hand_in(commands, paper);
+        }
+        waited
     }
 
     /// Something happens between two requests of an act that has begun.

@@ -185,7 +185,10 @@ impl Office {
             | Twist::OtherDigest
             | Twist::OldTrust
             | Twist::NextTrust
-            | Twist::NonceAgain => (now_s.saturating_sub(dice.below(60)), life_s),
+            | Twist::NonceAgain => {
+                let ago_s = if dice.percent(50) { 0 } else { dice.below(60) };
+                (now_s.saturating_sub(ago_s), life_s)
+            }
         };
         item.statement(nonce, window(from_s, life_s), "no longer needed")
     }

@@ -235,6 +235,7 @@ impl Run {
                 6..=11 => self.interrupt(commands, agent).await,
                 12..=14 => self.rotate_meanwhile(commands, agent).await,
                 15 | 16 => self.sign_at_once(commands, agent).await,
+                17 | 18 => self.raise_again(commands, agent).await,
                 _ => self.people(commands, agent).await,
             };
         }
