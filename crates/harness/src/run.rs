@@ -266,10 +266,14 @@ impl Run {
                 let places = [Panics::BeforeSending, Panics::AfterAnswer, Panics::AfterSecondTry];
                 let here = *self.dice.pick(&places);
                 if here == Panics::AfterSecondTry {
-                    let guest = *self.dice.pick(&self.guests);
-                    let event =
-                        Event::HoldFileLock { guest, ms: self.dice.between(11_000, 25_000) };
-                    self.rig.node.with(|sim| sim.happen(event));
+                    // Mostly every guest: which of them is written to is not known.
+                    let all = self.dice.percent(70);
+                    let one = *self.dice.pick(&self.guests);
+                    let ms = self.dice.between(11_000, 25_000);
+                    for guest in self.guests.iter().copied().filter(|guest| all || *guest == one) {
+                        let event = Event::HoldFileLock { guest, ms };
+                        self.rig.node.with(|sim| sim.happen(event));
+                    }
                     self.tell(commands, Command::Pass);
                 }
                 self.rig.wire.panic_once(here);
