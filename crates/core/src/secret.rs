@@ -123,7 +123,7 @@ pub(crate) fn shown(key: &Key, value: &Value) -> String {
 }
 
 /// The pieces of a secret that could be quoted alone: the whole text, and of a list its items and their values. What
-/// is shorter than [`PIECE_MIN`] is left out: it would blot out half a sentence and is no secret to speak of.
+/// is shorter than `PIECE_MIN` is left out: it would blot out half a sentence and is no secret to speak of.
 pub fn pieces(text: &str) -> impl Iterator<Item = &str> {
     let items = text.split('\0').flat_map(|item| {
         let value = item.split_once('=').map(|(_, value)| value);
