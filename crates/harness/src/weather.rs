@@ -324,8 +324,11 @@ impl Weather {
             sim.happen(Event::Quorum { quorate: true });
             for guest in guests.iter().copied() {
                 sim.happen(Event::Lock { guest, lock: None });
-                sim.happen(Event::IgnoreShutdown { guest, ignores: false });
             }
+            // Also those that are on another node now and come back.
+            let here = sim.world.guests.values_mut();
+            let away = sim.world.elsewhere.values_mut().map(|away| &mut away.guest);
+            here.chain(away).for_each(|guest| guest.ignores_shutdown = false);
         });
     }
 }
