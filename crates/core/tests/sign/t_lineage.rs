@@ -6,28 +6,16 @@ use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{Doubt, Reading};
 use evenkeel_core::sign::{
     Authority, ClockChange, Envelope, Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,
-    Rotation, STATEMENT_LIFE_MAX_S, Signer, Trust, TrustHash, TrustVersion, Window,
+    Rotation, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion, Window,
 };
 
 use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
+use crate::t_rotation::following;
 
 const DAY: u64 = 86_400;
 
 fn mallory() -> Key {
     ed(66)
-}
-
-fn following(trust: &Trust, authority: Authority, signers: Vec<Signer>) -> Rotation {
-    Rotation {
-        authority,
-        host: host(),
-        version: TrustVersion(trust.version().0 + 1),
-        previous: trust.head(),
-        signers,
-        clock: ClockChange::Keep,
-        window: Window::new(NOW.minus(60), NOW.plus(3_600)).unwrap(),
-        reason: "because".to_owned(),
-    }
 }
 
 fn signed(rotation: &Rotation, keys: &[&Key]) -> Envelope {

@@ -32,7 +32,7 @@ fn recovery(key: &Key, name: &str) -> Signer {
 }
 
 /// A rotation that follows a store, with these signers.
-fn following(trust: &Trust, authority: Authority, signers: Vec<Signer>) -> Rotation {
+pub(crate) fn following(trust: &Trust, authority: Authority, signers: Vec<Signer>) -> Rotation {
     Rotation {
         authority,
         host: host(),
