@@ -62,6 +62,7 @@ mod tests {
                 id_was_free: false,
                 volumes_before: None,
                 identity_after: None,
+                task_mark: None,
                 identity: None,
             };
             let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None };

@@ -73,6 +73,7 @@ fn started(number: u64, vmid: u64) -> Record {
         id_was_free: false,
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: None,
     };
     let details = Details::new(

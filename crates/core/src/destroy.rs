@@ -3,12 +3,14 @@
 //! The planner and the gate ask what it takes; the agent asks again before every request, because minutes may pass
 //! between two of them. Nothing here is believed from memory but the guest as it was when its protection was taken off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Config, Guest, Power};
 use crate::id::GuestKind;
 use crate::identity::identity;
-use crate::operation::{Operation, Request};
+use crate::identity_proof::TaskReading;
+use crate::operation::{Operation, Request, Upid};
+use crate::reason::{ReasonCode, Refusal};
 use crate::sign::Expected;
 
 /// A destroy with its preparations, everything spelled out: this is what an operator signs.
@@ -94,25 +96,47 @@ pub fn is_ready(request: Request, fresh: &Guest) -> bool {
 }
 
 /// What is owed to a guest whose protection an operation took off and could not use.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Owed {
     /// Its protection.
     Protection,
     /// Perhaps, but not now: it is locked, or nobody can tell which guest it is.
-    Later,
-    /// Nothing: it is another guest, or protected again.
+    Later(Refusal),
+    /// Nothing: somebody made it another guest since, or it is protected again.
     Nothing,
 }
 
 impl Owed {
-    /// To the guest as it is now.
-    pub fn to(fresh: &Guest, operation: &Operation) -> Self {
-        match identity(fresh) {
-            Err(_) => Self::Later,
-            Ok(live) if Some(live) != operation.intent.identity => Self::Nothing,
-            Ok(_) if fresh.is_protected() => Self::Nothing,
-            Ok(_) if fresh.lock.is_some() => Self::Later,
-            Ok(_) => Self::Protection,
+    /// To the guest as it is now. `tasks` were listed after it was read; `ours` are those of our own journal.
+    pub fn to(
+        fresh: &Guest,
+        operation: &Operation,
+        tasks: &TaskReading,
+        ours: &BTreeSet<Upid>,
+    ) -> Self {
+        let live = match identity(fresh) {
+            Ok(live) => live,
+            Err(error) => {
+                return Self::Later(Refusal::new(ReasonCode::IdentityUnproven, error.to_string()));
+            }
+        };
+        if Some(live) != operation.intent.identity || fresh.is_protected() {
+            return Self::Nothing;
+        }
+        // A journal from before the mark was kept has none: then the identity alone tells.
+        if let Some(mark) = &operation.intent.task_mark {
+            if mark.replaced_by(tasks, fresh.id.vmid, ours).is_some_and(|task| task.ended) {
+                return Self::Nothing;
+            }
+            if let Err(refusal) = mark.holds(tasks, fresh.id.vmid, ours) {
+                return Self::Later(refusal);
+            }
+        }
+        match &fresh.lock {
+            Some(lock) => {
+                Self::Later(Refusal::new(ReasonCode::Locked, format!("it is locked ({lock})")))
+            }
+            None => Self::Protection,
         }
     }
 }
@@ -148,7 +172,11 @@ fn same_but_protection(before: &Guest, after: &Guest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::action_kind::ActionKind;
     use crate::actual::{Entry, Unreadable};
+    use crate::id::OperationId;
+    use crate::identity_proof::{ListedTask, TaskListMark};
+    use crate::operation::{Intent, OpEvent, Repeat, UnixSeconds};
 
     const DIGEST: &str = "1f2e3d4c5b6a798897a6b5c4d3e2f1001f2e3d4c";
 
@@ -226,35 +254,78 @@ mod tests {
 
     #[test]
     fn a_protection_is_owed_to_the_same_guest_alone_and_never_forgotten_for_want_of_proof() {
-        let mine = guest(&[("mp0", "a:b,mp=/x")]);
-        let intent = crate::operation::Intent {
-            guest: mine.id,
-            kind: crate::action_kind::ActionKind::Destroy,
-            repeat: crate::operation::Repeat::Convergent,
-            first: Request::Unprotect,
-            unprotects: true,
-            sent_at: crate::operation::UnixSeconds(1),
-            clone_source: None,
-            id_was_free: false,
-            volumes_before: None,
-            identity_after: None,
-            identity: identity(&mine).ok(),
+        let task = |kind: &str, ended| ListedTask {
+            upid: format!("UPID:pve1:00000457:00001111:00000064:{kind}:101:root@pam:")
+                .parse()
+                .unwrap(),
+            ended,
         };
-        let event = crate::operation::OpEvent::Started(Box::new(intent));
-        let op = crate::id::OperationId::from_parts(1, 1);
-        let operation = Operation::begin(op, &event).unwrap();
+        let tasks = |tasks: &[ListedTask]| TaskReading {
+            tasks: tasks.to_vec(),
+            filtered: None,
+            node_now: UnixSeconds(200),
+        };
+        let (old, quiet) = (task("vzstart", true), tasks(&[task("vzstart", true)]));
+        let mine = guest(&[("mp0", "a:b,mp=/x")]);
+        let operation = |task_mark| {
+            let intent = Intent {
+                guest: mine.id,
+                kind: ActionKind::Destroy,
+                repeat: Repeat::Convergent,
+                first: Request::Unprotect,
+                unprotects: true,
+                sent_at: UnixSeconds(1),
+                clone_source: None,
+                id_was_free: false,
+                volumes_before: None,
+                identity_after: None,
+                identity: identity(&mine).ok(),
+                task_mark,
+            };
+            Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent)))
+        };
+        let operation = |mark| operation(mark).unwrap();
+        let marked = operation(TaskListMark::of(&quiet, mine.id.vmid).ok());
+        let to = |guest: &Guest, tasks: &TaskReading, operation: &Operation| match Owed::to(
+            guest,
+            operation,
+            tasks,
+            &BTreeSet::new(),
+        ) {
+            Owed::Protection => "protection",
+            Owed::Later(refusal) => refusal.reason.as_str(),
+            Owed::Nothing => "nothing",
+        };
         let locked = Guest { lock: Some("backup".to_owned()), ..mine.clone() };
         let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..mine.clone() };
         for (name, guest, owed) in [
-            ("mine", &mine, Owed::Protection),
-            ("locked", &locked, Owed::Later),
-            ("unreadable", &unreadable, Owed::Later),
-            ("an empty answer", &guest(&[]), Owed::Later),
-            ("another", &guest(&[("mp0", "a:c,mp=/x")]), Owed::Nothing),
-            ("protected", &guest(&[("mp0", "a:b,mp=/x"), ("protection", "1")]), Owed::Nothing),
+            ("mine", &mine, "protection"),
+            ("locked", &locked, "locked"),
+            ("unreadable", &unreadable, "identity_unproven"),
+            ("an empty answer", &guest(&[]), "identity_unproven"),
+            ("another", &guest(&[("mp0", "a:c,mp=/x")]), "nothing"),
+            ("protected", &guest(&[("mp0", "a:b,mp=/x"), ("protection", "1")]), "nothing"),
         ] {
-            assert_eq!(Owed::to(guest, &operation), owed, "{name}");
+            assert_eq!(to(guest, &quiet, &marked), owed, "{name}");
         }
+        let again = tasks(&[old.clone(), task("vzcreate", true)]);
+        let filtered = TaskReading { filtered: Some("no right".to_owned()), ..quiet.clone() };
+        let early = TaskReading { node_now: UnixSeconds(100), ..quiet.clone() };
+        for (name, tasks, owed) in [
+            ("made again the same", &again, "nothing"),
+            (
+                "made again, and seen all the same",
+                &TaskReading { filtered: filtered.filtered.clone(), ..again.clone() },
+                "nothing",
+            ),
+            ("somebody is at it", &tasks(&[old, task("vzrestore", false)]), "identity_unproven"),
+            ("tasks are hidden", &filtered, "identity_unproven"),
+            ("tasks are forgotten", &tasks(&[]), "identity_unproven"),
+            ("the clock was set back", &early, "clock"),
+        ] {
+            assert_eq!(to(&mine, tasks, &marked), owed, "{name}");
+        }
+        assert_eq!(to(&mine, &again, &operation(None)), "protection", "a journal without marks");
     }
 
     #[test]

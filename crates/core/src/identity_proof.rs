@@ -104,15 +104,25 @@ impl TaskListMark {
             let why = "the node's task list does not reach back to when the item was raised";
             return Err(unproven(why));
         }
-        let tasks = reading.tasks.iter().map(|task| &task.upid);
-        let is_new = |upid: &&Upid| !self.replaced.contains(*upid) && !ours.contains(*upid);
-        match tasks.filter(is_new).find(|upid| replaces(upid, vmid)) {
-            Some(upid) => {
-                let (user, kind) = (upid.user(), upid.task_type());
+        match self.replaced_by(reading, vmid, ours) {
+            Some(task) => {
+                let (user, kind) = (task.upid.user(), task.upid.task_type());
                 Err(unproven(format!("{user} ran {kind} on it after the item was raised")))
             }
             None => Ok(()),
         }
+    }
+
+    /// A task of somebody else that replaced the guest since, or is at it. A filtered list may hide one; it never makes
+    /// one up.
+    pub fn replaced_by<'r>(
+        &self,
+        reading: &'r TaskReading,
+        vmid: VmId,
+        ours: &BTreeSet<Upid>,
+    ) -> Option<&'r ListedTask> {
+        let is_new = |upid: &Upid| !self.replaced.contains(upid) && !ours.contains(upid);
+        reading.tasks.iter().find(|task| is_new(&task.upid) && replaces(&task.upid, vmid))
     }
 }
 

@@ -263,6 +263,7 @@ fn promise(guest: GuestId, kind: ActionKind, identity: Option<IdentityHash>) -> 
         id_was_free: kind.brings_forth(),
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity,
     }
 }

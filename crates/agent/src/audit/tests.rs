@@ -39,6 +39,7 @@ fn started(number: u64, guest: &str, decision: &Value) -> Record {
         id_was_free: false,
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: None,
     };
     let decision = decision.as_object().cloned().unwrap_or_default();

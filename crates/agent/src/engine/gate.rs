@@ -20,6 +20,7 @@ use evenkeel_core::destroy::Destroy;
 use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, IdError};
 use evenkeel_core::identity::{identity, identity_after_restart};
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{IdentityHash, Intent, Repeat, Request, UnixSeconds, VolumeId};
 use evenkeel_core::plan::{Action, Held, SetConfig, Step};
 use evenkeel_core::reason::ReasonCode;
@@ -82,6 +83,7 @@ pub struct Cleared {
     act: Act,
     identity: Option<IdentityHash>,
     identity_after: Option<IdentityHash>,
+    task_mark: Option<TaskListMark>,
     before: BTreeMap<String, String>,
     volumes_before: Option<BTreeSet<VolumeId>>,
 }
@@ -169,6 +171,7 @@ impl Cleared {
             volumes_before: self.volumes_before.clone(),
             identity: self.identity,
             identity_after: self.identity_after,
+            task_mark: self.task_mark.clone(),
         }
     }
 
@@ -193,6 +196,7 @@ impl Cleared {
             act: Act::Start,
             identity: None,
             identity_after: None,
+            task_mark: None,
             before: BTreeMap::new(),
             volumes_before: None,
         }
@@ -252,6 +256,7 @@ pub(super) async fn clear(hands: &Hands, order: &Order) -> Result<Cleared, Stop>
         decision: allowed(&class, &action.why),
         repeat: Repeat::Convergent,
         identity_after: identity_after(&act, &fresh),
+        task_mark: None,
         act,
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),

@@ -86,6 +86,7 @@ async fn sees_all_tasks(hands: &Hands) -> Result<bool, Error> {
     hands.client.may(&path, AUDIT).await
 }
 
-async fn our_tasks(hands: &Hands) -> Result<BTreeSet<Upid>, Fatal> {
+/// The tasks of our own journal.
+pub(super) async fn our_tasks(hands: &Hands) -> Result<BTreeSet<Upid>, Fatal> {
     hands.journal.read(|state, _| state.ledger().tasks()).await.map_err(Fatal::Journal)
 }

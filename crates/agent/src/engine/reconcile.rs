@@ -115,7 +115,6 @@ impl Engine {
         backups::forget(&self.hands, desired, &actual).await?;
         decisions::follow_plan(&self.hands, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
-        self.restore_protection().await?;
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
         let site = Site {
@@ -132,6 +131,8 @@ impl Engine {
         }
         self.passes.insert(id, running);
         self.close_pass(id);
+        // Last: one that cannot be given back yet must not keep its guest from what is declared for it.
+        self.restore_protection().await?;
         Ok(Pass { id, plan })
     }
 

@@ -23,6 +23,7 @@ use super::error::Fatal;
 use super::execute::{Told, follow, send, started};
 use super::gate::Act;
 use super::gate::signed::{Held, SignedOrder, clear_protection, clear_signed};
+use super::identity_proof::{our_tasks, read_tasks};
 use super::report::{End, OpReport};
 use super::settle::load;
 use super::{Hands, Progress, pending};
@@ -199,12 +200,13 @@ async fn write_protection(
         Ok(fresh) => fresh,
         Err(error) => return not_begun(End::Failed { why: error.to_string() }),
     };
-    match Owed::to(&fresh, &owed) {
+    let tasks = match read_tasks(hands).await {
+        Ok(tasks) => tasks,
+        Err(refusal) => return not_begun(refused(&refusal)),
+    };
+    match Owed::to(&fresh, &owed, &tasks, &our_tasks(hands).await?) {
         Owed::Protection => {}
-        Owed::Later => {
-            let why = "it is locked, or which guest it is cannot be told".to_owned();
-            return not_begun(End::Held { reason: ReasonCode::Locked, why });
-        }
+        Owed::Later(refusal) => return not_begun(refused(&refusal)),
         Owed::Nothing => {
             note_given_back(hands, owing).await?;
             return not_begun(End::Unneeded);

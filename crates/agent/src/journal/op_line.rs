@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
     Closer, IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
     Upid, VolumeId,
@@ -79,6 +80,8 @@ optional_fields! {
     identity: IdentityHash,
     /// Where a power action makes it another one.
     identity_after: IdentityHash,
+    /// Of acts that take a protection off.
+    task_mark: TaskListMark,
     upid: Upid,
     /// Left out when the answer named the task.
     found: bool,
@@ -155,6 +158,7 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
         volumes_before,
         identity,
         identity_after,
+        task_mark,
     } = intent;
     line.put("guest", guest)?;
     line.put("kind", kind)?;
@@ -179,7 +183,8 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
     line.put("id_was_free", id_was_free)?;
     line.put_some("volumes_before", volumes_before.as_ref())?;
     line.put_some("identity", identity.as_ref())?;
-    line.put_some("identity_after", identity_after.as_ref())
+    line.put_some("identity_after", identity_after.as_ref())?;
+    line.put_some("task_mark", task_mark.as_ref())
 }
 
 /// What is empty is left out.
@@ -280,6 +285,7 @@ impl OpLine {
             volumes_before: self.volumes_before.take(),
             identity: self.identity.take(),
             identity_after: self.identity_after.take(),
+            task_mark: self.task_mark.take(),
         })
     }
 

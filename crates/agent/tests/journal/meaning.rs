@@ -7,13 +7,14 @@ use evenkeel_agent::journal::{
     Details, Files as _, Kept, Limits, Record, SimulatedDisk, State, Subject, verify,
 };
 use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Request, Resolution, UnixSeconds};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::support::{
     SMALL, event, failed, identity, intent, note, now, object, op, open, open_with, run, script,
-    started, succeeded, task_running, unknown,
+    started, succeeded, task_running, unknown, upid,
 };
 
 /// Every event core knows, in an order it allows, with every optional field there and not there.
@@ -25,6 +26,11 @@ fn every_event() -> Vec<Record> {
         id_was_free: true,
         volumes_before: Some(BTreeSet::from(["local:vm-1-disk-0".parse().unwrap()])),
         identity_after: Some("cd".repeat(32).parse().unwrap()),
+        task_mark: Some(TaskListMark {
+            at: UnixSeconds(7),
+            task: Some(upid(101)),
+            replaced: BTreeSet::from([upid(102)]),
+        }),
         ..intent(102, ActionKind::Destroy, Some("nonce"))
     };
     let bare = Intent { identity: None, ..intent(103, ActionKind::Start, None) };

@@ -7,7 +7,7 @@ use evenkeel_agent::journal::{
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
-    IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
+    IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds, Upid,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -96,6 +96,7 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
         id_was_free: false,
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: Some(identity(7)),
     }
 }
@@ -119,9 +120,13 @@ pub(crate) fn started(number: u64, vmid: u32, key: Option<&str>) -> Record {
     Record::op_started(OpRecord { op: op(number), event }, details)
 }
 
-pub(crate) fn task_running(number: u64, vmid: u32) -> Record {
+pub(crate) fn upid(vmid: u32) -> Upid {
     let upid = format!("UPID:pve1:0000C530:001A2B3C:6553F100:vzstart:{vmid}:evenkeel@pve!agent:");
-    event(number, OpEvent::TaskRunning { upid: upid.parse().unwrap(), found: false })
+    upid.parse().unwrap()
+}
+
+pub(crate) fn task_running(number: u64, vmid: u32) -> Record {
+    event(number, OpEvent::TaskRunning { upid: upid(vmid), found: false })
 }
 
 pub(crate) fn succeeded(number: u64) -> Record {

@@ -127,6 +127,7 @@ fn started_with(number: u64, vmid: u32, reason: &str, first: Request) -> Record 
         id_was_free: false,
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: None,
     };
     let details = Details::new(Map::new(), Map::new(), reason.to_owned(), Map::new());

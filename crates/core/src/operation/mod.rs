@@ -30,6 +30,7 @@ pub use upid::{UnixSeconds, Upid};
 
 use crate::action_kind::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::identity_proof::TaskListMark;
 use crate::sign::PayloadHash;
 
 /// An operation as its journalled events tell it.
@@ -135,6 +136,10 @@ pub struct Intent {
     /// applies what waits when a guest starts and when it stops.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_after: Option<IdentityHash>,
+    /// For an act that takes the protection off: the task list when its item was raised. It tells later whether the
+    /// guest that is there is still the one the protection is owed to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_mark: Option<TaskListMark>,
 }
 
 impl Intent {

@@ -32,6 +32,7 @@ fn intent(kind: ActionKind) -> Intent {
         id_was_free: kind.brings_forth(),
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: None,
     }
 }

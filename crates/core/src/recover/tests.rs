@@ -65,6 +65,7 @@ fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
         id_was_free: kind.brings_forth(),
         volumes_before: None,
         identity_after: None,
+        task_mark: None,
         identity: None,
     };
     Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent))).unwrap()

@@ -8,7 +8,6 @@ use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
-use evenkeel_sim::TOKENS;
 
 use crate::support::*;
 
@@ -16,22 +15,6 @@ const GUEST: &str = "lxc/100";
 
 fn guest() -> GuestId {
     GUEST.parse().unwrap()
-}
-
-/// Our token keeps what guests need, and has these rights besides.
-fn restrict(rig: &Rig, grants: &[(&str, &str)]) {
-    let token = TOKENS[0].0;
-    rig.node.with(|sim| {
-        let access = &mut sim.world.access;
-        access.tokens.get_mut(token).unwrap().separated = true;
-        access.acl.retain(|grant| grant.holder != token);
-        for (path, role) in [("/vms", "PVEVMAdmin"), ("/storage", "PVEDatastoreAdmin")] {
-            access.grant(path, token, role);
-        }
-        for (path, role) in grants {
-            access.grant(path, token, role);
-        }
-    });
 }
 
 /// The node's clock is set this many seconds ahead, or back.

@@ -139,6 +139,45 @@ async fn a_freeze_between_two_requests_of_a_destroy_is_obeyed() {
     }
 }
 
+/// The host is frozen after the protection was taken off; somebody acts; then it is thawed.
+async fn thawed_after(somebody: impl AsyncFnOnce(&Rig)) -> Rig {
+    let freeze = async |rig: &Rig| rig.frozen.store(true, Ordering::Relaxed);
+    let (rig, end) = once_sent(UNPROTECT, freeze).await;
+    assert_it_was_left(&rig, &end);
+    somebody(&rig).await;
+    rig.frozen.store(false, Ordering::Relaxed);
+    afterwards(&rig, &desired("")).await;
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_protection_is_not_given_to_a_guest_that_was_made_again_the_same() {
+    let rig = thawed_after(async |rig| {
+        rig.node.with(|sim| sim.happen(Event::Recreate { guest: guest() }));
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        assert!(exists(rig, RUNNING));
+    })
+    .await;
+    assert!(!protected(&rig, RUNNING), "nobody declared it: {:?}", writes(&rig, RUNNING));
+}
+
+/// And the guest is kept as declared all the while.
+#[tokio::test(start_paused = true)]
+async fn a_protection_is_given_back_once_the_right_to_see_all_tasks_is() {
+    let rig = thawed_after(async |rig| restrict(rig, &[])).await;
+    assert!(!protected(&rig, RUNNING));
+    afterwards(&rig, &desired("guest.102 = { kind = \"lxc\", description = \"kept\" }")).await;
+    let config = rig.node.with(|sim| sim.world.guest(guest()).unwrap().config.clone());
+    assert!(
+        config.active.get("description").is_some_and(|text| text.contains("kept")),
+        "{config:?}"
+    );
+    assert!(!protected(&rig, RUNNING));
+    restrict(&rig, &[("/", "PVEAuditor")]);
+    afterwards(&rig, &desired("")).await;
+    assert!(protected(&rig, RUNNING), "{:?}", writes(&rig, RUNNING));
+}
+
 /// The signers are these from now on, as after a rotation that is on disk.
 async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
     let trust = Trust::genesis(TrustVersion(2), signers).unwrap();

@@ -167,3 +167,19 @@ pub(crate) async fn foreign(rig: &Rig, method: &str, path: &str, form: &[(&str, 
 pub(crate) fn count(rig: &Rig, guest: &str, request: &str) -> usize {
     writes(rig, guest).iter().filter(|write| *write == request).count()
 }
+
+/// Our token keeps what guests need, and has these rights besides.
+pub(crate) fn restrict(rig: &Rig, grants: &[(&str, &str)]) {
+    let token = evenkeel_sim::TOKENS[0].0;
+    rig.node.with(|sim| {
+        let access = &mut sim.world.access;
+        access.tokens.get_mut(token).unwrap().separated = true;
+        access.acl.retain(|grant| grant.holder != token);
+        for (path, role) in [("/vms", "PVEVMAdmin"), ("/storage", "PVEDatastoreAdmin")] {
+            access.grant(path, token, role);
+        }
+        for (path, role) in grants {
+            access.grant(path, token, role);
+        }
+    });
+}

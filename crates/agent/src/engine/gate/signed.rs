@@ -120,6 +120,7 @@ fn cleared(order: &SignedOrder, fresh: &Guest, approved: &Approved) -> Result<Cl
         .iter()
         .map(|by| json!({ "name": by.name.to_string(), "key": by.key.to_string(), "touch": by.touch.is_some() }))
         .collect();
+    let act = act(item, fresh)?;
     Ok(Cleared {
         guest: item.guest,
         kind: item.op,
@@ -139,7 +140,8 @@ fn cleared(order: &SignedOrder, fresh: &Guest, approved: &Approved) -> Result<Cl
             payload: *payload,
             expires_at: *expires_at,
         },
-        act: act(item, fresh)?,
+        task_mark: act.unprotects().then(|| order.mark.clone()),
+        act,
         identity: identity(fresh).ok(),
         identity_after: None,
         before: BTreeMap::new(),
@@ -283,6 +285,7 @@ pub(in crate::engine) fn clear_protection(owed: &Operation, fresh: &Guest) -> Op
         act: Act::SetConfig(change),
         identity: owed.intent.identity,
         identity_after: None,
+        task_mark: None,
         before: BTreeMap::new(),
         volumes_before: None,
     })
