@@ -37,6 +37,26 @@ impl Destroy {
         }
     }
 
+    /// What is left to do of a destroy that was signed, for the guest as it is now: less than what was signed, never
+    /// more. A guest that went down meanwhile need not be stopped.
+    pub fn signed(params: &BTreeMap<String, String>, fresh: &Guest) -> Result<Self, Refusal> {
+        let is_on = |name: &str| params.get(name).map(String::as_str) == Some("1");
+        if is_on("destroy-unreferenced-disks") || is_on("force") {
+            let why = "evenkeel never destroys by force, nor what no configuration mentions";
+            return Err(Refusal::new(ReasonCode::NotExecutable, why));
+        }
+        let now = Self::of(fresh);
+        if now.stop && !is_on("stop") || now.unprotect && !is_on("unprotect") {
+            let why =
+                "the guest runs or is protected now, and that it is taken down was not signed";
+            return Err(Refusal::new(ReasonCode::Stale, why));
+        }
+        if now.stop && stop_changes(fresh) {
+            return Err(Refusal::new(ReasonCode::Stale, STOP_CHANGES));
+        }
+        Ok(Self { purge: is_on("purge"), ..now })
+    }
+
     /// Every parameter, defaults too. Volumes of that number that no configuration mentions may be a former
     /// guest's: they are never taken along, nor is a running container killed.
     pub fn params(self) -> BTreeMap<String, String> {
@@ -61,7 +81,7 @@ pub fn stop_changes(fresh: &Guest) -> bool {
 }
 
 /// What is said of a guest that a stop would change.
-pub const STOP_CHANGES: &str = "changes wait for a restart, and stopping the guest would apply them: it would no longer be the one \
+const STOP_CHANGES: &str = "changes wait for a restart, and stopping the guest would apply them: it would no longer be the one \
      that was signed for; nothing was sent; restart or revert them, then sign the item that waits then";
 
 /// What a guest's configuration must equal when a request leaves.
@@ -123,14 +143,13 @@ impl Owed {
         if Some(live) != operation.intent.identity || fresh.is_protected() {
             return Self::Nothing;
         }
-        // A journal from before the mark was kept has none: then the identity alone tells.
-        if let Some(mark) = &operation.intent.task_mark {
-            if mark.replaced_by(tasks, fresh.id.vmid, ours).is_some_and(|task| task.ended) {
-                return Self::Nothing;
-            }
-            if let Err(refusal) = mark.holds(tasks, fresh.id.vmid, ours) {
-                return Self::Later(refusal);
-            }
+        // A journal from before the mark was kept has none, and a list may have forgotten: then the identity alone
+        // tells. A flag too many on a guest that looks the same harms nobody; one that is missing may.
+        let mark = operation.intent.task_mark.as_ref();
+        match mark.map_or(Ok(false), |mark| mark.another_guest(tasks, fresh.id.vmid, ours)) {
+            Ok(true) => return Self::Nothing,
+            Ok(false) => {}
+            Err(refusal) => return Self::Later(refusal),
         }
         match &fresh.lock {
             Some(lock) => {
@@ -175,7 +194,7 @@ mod tests {
     use crate::action_kind::ActionKind;
     use crate::actual::{Entry, Unreadable};
     use crate::id::OperationId;
-    use crate::identity_proof::{ListedTask, TaskListMark};
+    use crate::identity_proof::{ListedTask, TaskListMark, TaskState};
     use crate::operation::{Intent, OpEvent, Repeat, UnixSeconds};
 
     const DIGEST: &str = "1f2e3d4c5b6a798897a6b5c4d3e2f1001f2e3d4c";
@@ -254,18 +273,19 @@ mod tests {
 
     #[test]
     fn a_protection_is_owed_to_the_same_guest_alone_and_never_forgotten_for_want_of_proof() {
-        let task = |kind: &str, ended| ListedTask {
+        let task = |kind: &str, state| ListedTask {
             upid: format!("UPID:pve1:00000457:00001111:00000064:{kind}:101:root@pam:")
                 .parse()
                 .unwrap(),
-            ended,
+            state,
         };
         let tasks = |tasks: &[ListedTask]| TaskReading {
             tasks: tasks.to_vec(),
             filtered: None,
             node_now: UnixSeconds(200),
         };
-        let (old, quiet) = (task("vzstart", true), tasks(&[task("vzstart", true)]));
+        let (old, quiet) =
+            (task("vzstart", TaskState::Done), tasks(&[task("vzstart", TaskState::Done)]));
         let mine = guest(&[("mp0", "a:b,mp=/x")]);
         let operation = |task_mark| {
             let intent = Intent {
@@ -308,7 +328,7 @@ mod tests {
         ] {
             assert_eq!(to(guest, &quiet, &marked), owed, "{name}");
         }
-        let again = tasks(&[old.clone(), task("vzcreate", true)]);
+        let again = tasks(&[old.clone(), task("vzcreate", TaskState::Done)]);
         let filtered = TaskReading { filtered: Some("no right".to_owned()), ..quiet.clone() };
         let early = TaskReading { node_now: UnixSeconds(100), ..quiet.clone() };
         for (name, tasks, owed) in [
@@ -318,14 +338,57 @@ mod tests {
                 &TaskReading { filtered: filtered.filtered.clone(), ..again.clone() },
                 "nothing",
             ),
-            ("somebody is at it", &tasks(&[old, task("vzrestore", false)]), "identity_unproven"),
+            (
+                "somebody is at it",
+                &tasks(&[old.clone(), task("vzrestore", TaskState::Running)]),
+                "identity_unproven",
+            ),
             ("tasks are hidden", &filtered, "identity_unproven"),
-            ("tasks are forgotten", &tasks(&[]), "identity_unproven"),
-            ("the clock was set back", &early, "clock"),
+            (
+                "a restore that failed",
+                &tasks(&[old.clone(), task("vzrestore", TaskState::Undone)]),
+                "protection",
+            ),
+            ("rolled back", &tasks(&[old, task("vzrollback", TaskState::Done)]), "protection"),
+            ("tasks are forgotten", &tasks(&[]), "protection"),
+            ("the clock was set back", &early, "protection"),
         ] {
             assert_eq!(to(&mine, tasks, &marked), owed, "{name}");
         }
         assert_eq!(to(&mine, &again, &operation(None)), "protection", "a journal without marks");
+    }
+
+    #[test]
+    fn less_than_what_was_signed_is_done_and_never_more() {
+        let protected = guest(&[("protection", "1")]);
+        let running = Guest { power: Power::Running, ..guest(&[("cores", "2")]) };
+        let both = Guest { power: Power::Running, ..protected.clone() };
+        let bare = guest(&[("cores", "2")]);
+        for guest in [&bare, &protected, &running, &both] {
+            let now = Destroy::of(guest);
+            for (stop, unprotect) in [(false, false), (false, true), (true, false), (true, true)] {
+                let params = Destroy { stop, unprotect, ..now }.params();
+                let done = Destroy::signed(&params, guest);
+                if now.stop && !stop || now.unprotect && !unprotect {
+                    let refused = done.map_err(|refusal| refusal.reason);
+                    assert_eq!(refused, Err(ReasonCode::Stale), "{now:?}, signed: {params:?}");
+                } else {
+                    assert_eq!(done, Ok(now), "signed: {params:?}");
+                }
+            }
+        }
+        let signed = |name: &str, guest: &Guest| {
+            let mut params = Destroy::of(guest).params();
+            params.insert(name.to_owned(), "1".to_owned());
+            Destroy::signed(&params, guest)
+        };
+        for name in ["force", "destroy-unreferenced-disks"] {
+            let refused = signed(name, &bare).map_err(|refusal| refusal.reason);
+            assert_eq!(refused, Err(ReasonCode::NotExecutable), "{name}");
+        }
+        assert!(signed("purge", &bare).unwrap().purge, "although it no longer is in HA");
+        let refused = signed("stop", &waiting(running)).map_err(|refusal| refusal.reason);
+        assert_eq!(refused, Err(ReasonCode::Stale), "a stop would apply what waits");
     }
 
     #[test]

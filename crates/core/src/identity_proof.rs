@@ -33,8 +33,26 @@ pub struct TaskReading {
 pub struct ListedTask {
     /// Its name.
     pub upid: Upid,
-    /// Whether it has ended, and so stands in the archive.
-    pub ended: bool,
+    /// How far it is.
+    pub state: TaskState,
+}
+
+/// How far a listed task is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskState {
+    /// It runs.
+    Running,
+    /// It has done what it is for, perhaps with warnings.
+    Done,
+    /// It failed, was killed, or nobody knows how it ended.
+    Undone,
+}
+
+impl ListedTask {
+    /// It has ended, and so stands in the archive.
+    fn has_ended(&self) -> bool {
+        self.state != TaskState::Running
+    }
 }
 
 /// The task list when an item was raised: what a later list is compared with.
@@ -61,6 +79,10 @@ const REPLACING: [ActionKind; 6] = [
     ActionKind::Template,
 ];
 
+/// After one of these that was done, another guest has the number, however alike.
+const MAKING_ANOTHER: [ActionKind; 3] =
+    [ActionKind::Create, ActionKind::Restore, ActionKind::Destroy];
+
 /// The node's time is known in whole seconds; two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
 
@@ -72,14 +94,14 @@ impl TaskListMark {
             return Err(unproven(why));
         }
         let mut replaced = BTreeSet::new();
-        for task in reading.tasks.iter().filter(|task| replaces(&task.upid, vmid)) {
-            if !task.ended {
+        for task in reading.tasks.iter().filter(|task| is_one_of(&REPLACING, &task.upid, vmid)) {
+            if !task.has_ended() {
                 let (user, kind) = (task.upid.user(), task.upid.task_type());
                 return Err(unproven(format!("{user} runs {kind} on it")));
             }
             replaced.insert(task.upid.clone());
         }
-        let ended = reading.tasks.iter().filter(|task| task.ended).map(|task| &task.upid);
+        let ended = reading.tasks.iter().filter(|task| task.has_ended()).map(|task| &task.upid);
         let task = ended.max_by_key(|upid| (upid.started_at(), *upid)).cloned();
         Ok(Self { at: reading.node_now, task, replaced })
     }
@@ -104,7 +126,7 @@ impl TaskListMark {
             let why = "the node's task list does not reach back to when the item was raised";
             return Err(unproven(why));
         }
-        match self.replaced_by(reading, vmid, ours) {
+        match self.new_tasks(reading, &REPLACING, vmid, ours).next() {
             Some(task) => {
                 let (user, kind) = (task.upid.user(), task.upid.task_type());
                 Err(unproven(format!("{user} ran {kind} on it after the item was raised")))
@@ -113,16 +135,36 @@ impl TaskListMark {
         }
     }
 
-    /// A task of somebody else that replaced the guest since, or is at it. A filtered list may hide one; it never makes
-    /// one up.
-    pub fn replaced_by<'r>(
+    /// Whether somebody made another guest of it since, as far as the list tells; otherwise why that must be asked
+    /// later. This is not enough to destroy a guest: a list that has forgotten says no.
+    pub fn another_guest(
         &self,
-        reading: &'r TaskReading,
+        reading: &TaskReading,
         vmid: VmId,
         ours: &BTreeSet<Upid>,
-    ) -> Option<&'r ListedTask> {
+    ) -> Result<bool, Refusal> {
+        let mut tasks = self.new_tasks(reading, &MAKING_ANOTHER, vmid, ours);
+        if tasks.clone().any(|task| task.state == TaskState::Done) {
+            return Ok(true);
+        }
+        if let Some(task) = tasks.find(|task| !task.has_ended()) {
+            let (user, kind) = (task.upid.user(), task.upid.task_type());
+            return Err(unproven(format!("{user} runs {kind} on it")));
+        }
+        reading.filtered.as_ref().map_or(Ok(false), |why| Err(unproven(why)))
+    }
+
+    /// Other people's tasks of these kinds on the guest that were not there when the item was raised.
+    fn new_tasks<'r>(
+        &'r self,
+        reading: &'r TaskReading,
+        kinds: &'r [ActionKind],
+        vmid: VmId,
+        ours: &'r BTreeSet<Upid>,
+    ) -> impl Iterator<Item = &'r ListedTask> + Clone {
         let is_new = |upid: &Upid| !self.replaced.contains(upid) && !ours.contains(upid);
-        reading.tasks.iter().find(|task| is_new(&task.upid) && replaces(&task.upid, vmid))
+        let tasks = reading.tasks.iter();
+        tasks.filter(move |task| is_new(&task.upid) && is_one_of(kinds, &task.upid, vmid))
     }
 }
 
@@ -148,8 +190,8 @@ fn unproven(why: impl Into<String>) -> Refusal {
     Refusal::new(ReasonCode::IdentityUnproven, why)
 }
 
-fn replaces(task: &Upid, vmid: VmId) -> bool {
-    let types = |guest| REPLACING.into_iter().flat_map(move |kind| task_types(kind, guest));
+fn is_one_of(kinds: &[ActionKind], task: &Upid, vmid: VmId) -> bool {
+    let types = |guest| kinds.iter().flat_map(move |kind| task_types(*kind, guest));
     // Both kinds: a container's number may be taken by a machine.
     let mut types = types(GuestKind::Lxc).chain(types(GuestKind::Qemu));
     types.any(|known| *known == task.task_type()) && task.task_id().parse() == Ok(vmid)
@@ -168,7 +210,7 @@ mod tests {
     }
 
     fn reading(tasks: &[&Upid], node_now: u64) -> TaskReading {
-        let listed = |upid: &&Upid| ListedTask { upid: (*upid).clone(), ended: true };
+        let listed = |upid: &&Upid| ListedTask { upid: (*upid).clone(), state: TaskState::Done };
         let tasks = tasks.iter().map(listed).collect();
         TaskReading { tasks, filtered: None, node_now: UnixSeconds(node_now) }
     }
@@ -258,7 +300,7 @@ mod tests {
     fn nothing_is_raised_about_a_guest_somebody_is_replacing_and_only_ended_tasks_are_held_on_to() {
         let (ended, at_it) = (task("vzstart", "7", 4_000), task("vzrestore", "100", 5_000));
         let mut list = reading(&[&ended, &at_it], 5_100);
-        list.tasks[1].ended = false;
+        list.tasks[1].state = TaskState::Running;
         let refusal = TaskListMark::of(&list, vmid()).unwrap_err();
         assert_eq!(refusal.detail, "root@pam runs vzrestore on it");
         list.tasks[1].upid = task("vzdump", "100", 5_000);

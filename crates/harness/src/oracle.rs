@@ -307,7 +307,7 @@ impl Inner {
             self.is_alone(node, &write),
             self.is_within_the_caps(),
             self.is_fresh(now_ms, &write),
-            self.is_declared(&write),
+            self.is_declared(now_ms, &write),
             self.allocates_once(&write),
             has_a_digest(&write),
         ];
@@ -404,8 +404,8 @@ impl Inner {
     }
 
     /// Invariant 8.
-    fn is_declared(&self, write: &Write) -> Option<String> {
-        if self.is_undeclared_by_right(write) {
+    fn is_declared(&self, now_ms: u64, write: &Write) -> Option<String> {
+        if self.is_undeclared_by_right(now_ms, write) {
             return None;
         }
         let Some(keys) = self.declared.get(&write.guest) else {

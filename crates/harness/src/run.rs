@@ -249,6 +249,9 @@ impl Run {
             36..=45 => {
                 let (dice, node) = (&mut self.dice, &self.rig.node);
                 let told = self.weather.event(dice, node, &self.guests);
+                if self.weather.tasks_forgotten {
+                    self.oracle.tasks_are_forgotten();
+                }
                 self.note(|| told);
             }
             46..=57 => self.change_wishes(),

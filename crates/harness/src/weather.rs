@@ -32,6 +32,8 @@ pub(crate) struct Weather {
     rebirths: Vec<(Guest, usize)>,
     /// The files the guests began with.
     pub(crate) first_files: Vec<(GuestId, Config)>,
+    /// Whether the node has forgotten its tasks.
+    pub(crate) tasks_forgotten: bool,
     /// Whether the run is over and nobody else touches the node.
     is_calm: bool,
 }
@@ -97,6 +99,7 @@ impl Weather {
             13 => Event::ForgetTasks,
             _ => return self.foreign_request(dice, node, guest),
         };
+        self.tasks_forgotten |= event == Event::ForgetTasks;
         let told = format!("{event:?}");
         node.with(|sim| sim.happen(event));
         told

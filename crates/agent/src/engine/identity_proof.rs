@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::id::VmId;
-use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, prove};
+use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState, prove};
 use evenkeel_core::operation::Upid;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
@@ -19,6 +19,7 @@ use super::Hands;
 use super::error::Fatal;
 use crate::observe::has_quorum;
 use crate::pve::error::{Class, Error};
+use crate::pve::task::ExitStatus;
 use crate::pve::wire::TaskEntry;
 use crate::pve::{TaskFilter, TaskSource};
 
@@ -72,8 +73,16 @@ pub(super) async fn read_tasks(hands: &Hands) -> Result<TaskReading, Refusal> {
     let saw_all = sees_all_tasks(hands).await.map_err(unread)?;
     let listed = hands.client.tasks(&filter).await.map_err(unread)?;
     let sees_all = saw_all && sees_all_tasks(hands).await.map_err(unread)?;
-    let task =
-        |entry: TaskEntry| ListedTask { ended: entry.exit_status().is_some(), upid: entry.upid };
+    let task = |entry: TaskEntry| {
+        let state = match entry.exit_status() {
+            None => TaskState::Running,
+            Some(ExitStatus::Ok | ExitStatus::Warnings(_)) => TaskState::Done,
+            Some(
+                ExitStatus::Failed(_) | ExitStatus::UnexpectedStatus | ExitStatus::Unreadable(_),
+            ) => TaskState::Undone,
+        };
+        ListedTask { state, upid: entry.upid }
+    };
     Ok(TaskReading {
         tasks: listed.into_iter().map(task).collect(),
         filtered: (!sees_all).then(|| lacks_tasks(hands.client.node())),

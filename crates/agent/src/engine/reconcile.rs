@@ -24,6 +24,7 @@ use futures_util::future::FutureExt as _;
 use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
+use super::execute::Told;
 use super::explain::explain;
 use super::gate::Order;
 use super::pending::NotRaised;
@@ -31,6 +32,9 @@ use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, backups, decisions, execute, pending, signed};
 use crate::observe::{CONCURRENCY, observe};
 use crate::queue::Work;
+
+/// A job that gives a protection back, and what is reported if it never gets its turn.
+type OwedJob = ((Job, Work<Told>), OpReport);
 
 /// A pass since the engine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,16 +127,17 @@ impl Engine {
             conventions: actual.conventions,
         };
         let mut running = Running { report: early_report(&plan, &self.not_raised), open: 0 };
+        let mut owed = self.owed_jobs().await?;
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
                 continue;
             };
-            self.submit_guest(id, guest, declared, &site, &mut running)?;
+            let owed = owed.remove(&guest.guest.vmid).unwrap_or_default();
+            self.submit_guest(id, guest, declared, &site, owed, &mut running)?;
         }
+        self.submit_owed(owed)?;
         self.passes.insert(id, running);
         self.close_pass(id);
-        // Last: one that cannot be given back yet must not keep its guest from what is declared for it.
-        self.restore_protection().await?;
         Ok(Pass { id, plan })
     }
 
@@ -157,34 +162,50 @@ impl Engine {
     /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
     /// for which nothing is declared makes no passes, and asks for it.
     pub async fn restore_protection(&mut self) -> Result<(), Fatal> {
+        let owed = self.owed_jobs().await?;
+        self.submit_owed(owed)
+    }
+
+    /// A job for every protection that is owed, by the guest's number.
+    async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<OwedJob>>, Fatal> {
+        let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for owed in signed::owed(&self.hands).await? {
             let (op, guest) = (self.hands.new_operation(), owed.intent.guest);
             let hands = self.hands.clone();
             let work: Work<_> =
                 Box::new(move |turn| signed::run_give_back(hands, op, owed, turn).boxed());
             let job = Job { op, target: guest.vmid, source: None, storage: None };
+            let (kind, end, reasons) = (ActionKind::SetConfig, End::Skipped, Vec::new());
+            let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
+            jobs.entry(guest.vmid).or_default().push(((job, work), report));
+        }
+        Ok(jobs)
+    }
+
+    fn submit_owed(&mut self, owed: BTreeMap<VmId, Vec<OwedJob>>) -> Result<(), Fatal> {
+        for (vmid, owed) in owed {
+            let (jobs, reports): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
             // A lane at work is asked again by the next pass.
-            if let Ok(()) = self.queue.submit(guest.vmid, vec![(job, work)])? {
-                let kind = ActionKind::SetConfig;
-                let (end, reasons) = (End::Skipped, Vec::new());
-                let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
-                self.submitted.insert(op, (None, report));
+            if let Ok(()) = self.queue.submit(vmid, jobs)? {
+                self.submitted
+                    .extend(reports.into_iter().map(|report| (report.op, (None, report))));
             }
         }
         Ok(())
     }
 
-    /// Hands one guest's actions to its lane, in order.
+    /// Hands one guest's actions to its lane, in order, after what is owed to it: neither must starve the other.
     fn submit_guest(
         &mut self,
         id: PassId,
         planned: &GuestPlan,
         declared: &desired::Guest,
         site: &Site,
+        owed: Vec<OwedJob>,
         running: &mut Running,
     ) -> Result<(), Fatal> {
         let declared = Arc::new(declared.clone());
-        let mut jobs = Vec::new();
+        let (mut jobs, owed): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
         let mut reports = BTreeMap::new();
         for action in planned.actions.iter().filter(|action| action.held.is_none()) {
             let op = self.hands.new_operation();
@@ -204,6 +225,7 @@ impl Engine {
         }
         match self.queue.submit(planned.guest.vmid, jobs)? {
             Ok(()) => {
+                self.submitted.extend(owed.into_iter().map(|report| (report.op, (None, report))));
                 running.open += reports.len();
                 self.submitted
                     .extend(reports.into_iter().map(|(op, report)| (op, (Some(id), report))));

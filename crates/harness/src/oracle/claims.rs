@@ -101,8 +101,8 @@ pub(super) struct Claims {
     records: BTreeMap<String, usize>,
     /// Guests whose protection was taken off on the way to a destroy.
     unprotected: BTreeMap<u32, Debt>,
-    /// The same, also when somebody else has decided about the protection since: the agent may not know.
-    ever_unprotected: BTreeSet<u32>,
+    /// Whether the node has ever forgotten its tasks.
+    tasks_forgotten: bool,
     /// The latest time the agent can have believed.
     mark_max_s: u64,
     /// When the clock was last set, by the true time.
@@ -155,6 +155,11 @@ impl Oracle {
         let mut inner = self.inner();
         inner.read_disk();
         inner.history.high_s.max(seconds(clock))
+    }
+
+    /// The node forgets its tasks.
+    pub(crate) fn tasks_are_forgotten(&self) {
+        self.inner().claims.tasks_forgotten = true;
     }
 
     /// Somebody else decides about a guest's protection.
@@ -315,15 +320,31 @@ impl Claims {
 
 impl Inner {
     /// Whether a request belongs to a signed act, or gives back what one took.
-    pub(super) fn is_undeclared_by_right(&self, write: &Write) -> bool {
+    pub(super) fn is_undeclared_by_right(&self, now_ms: u64, write: &Write) -> bool {
         let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
         let newest = of_guest.max_by_key(|op| op.started);
         let own = ["digest", "background_delay"];
         let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
-        let owes = self.claims.ever_unprotected.contains(&write.guest.vmid.get());
-        newest.is_some_and(Op::is_signed) || (protects && owes)
+        newest.is_some_and(Op::is_signed) || (protects && self.may_owe(now_ms, write))
+    }
+
+    /// Whether the agent may believe that it owes a protection to whom it has read: it promised to take one off that
+    /// very guest, or the node has forgotten who was made again.
+    fn may_owe(&self, now_ms: u64, write: &Write) -> bool {
+        let readings = self.readings.directly_before(now_ms, write.guest);
+        let births: Vec<u64> = readings.iter().flat_map(|(_, told)| told.births).collect();
+        let took = |op: &&Op| {
+            let meant = self.claims.signed.get(&op.payload).and_then(|(_, meant)| *meant);
+            let is_it = meant.is_none_or(|meant| meant.iter().any(|birth| births.contains(birth)));
+            op.kind == ActionKind::Destroy
+                && op.guest.vmid == write.guest.vmid
+                && op.stage != "stop"
+                && op.params.get("unprotect").is_some_and(|on| on == "1")
+                && (is_it || self.claims.tasks_forgotten)
+        };
+        self.history.ops.values().filter(|op| op.is_signed()).any(|op| took(&op))
     }
 
     /// Everything that must be true of a request of a signed operation.
@@ -381,7 +402,6 @@ impl Inner {
             let outline = node.with(|sim| outline(&sim.world, op.guest));
             let debt = Debt { op: name.to_owned(), birth, outline };
             self.claims.unprotected.insert(op.guest.vmid.get(), debt);
-            self.claims.ever_unprotected.insert(op.guest.vmid.get());
         } else if op.kind == ActionKind::SetConfig {
             self.claims.unprotected.remove(&op.guest.vmid.get());
         }

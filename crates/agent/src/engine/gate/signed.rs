@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::classify::never_written;
-use evenkeel_core::destroy::{self, Destroy};
+use evenkeel_core::destroy::Destroy;
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{Operation, Repeat};
@@ -154,30 +154,7 @@ fn act(item: &PendingItem, fresh: &Guest) -> Result<Act, Refusal> {
     let not_executable = |why: &str| Err(Refusal::new(ReasonCode::NotExecutable, why));
     let is_on = |name: &str| item.params.get(name).map(String::as_str) == Some("1");
     match item.op {
-        ActionKind::Destroy => {
-            if is_on("destroy-unreferenced-disks") || is_on("force") {
-                return not_executable(
-                    "evenkeel never destroys by force, nor what no configuration mentions",
-                );
-            }
-            let now = Destroy::of(fresh);
-            let signed = Destroy {
-                kind: item.guest.kind,
-                stop: is_on("stop"),
-                unprotect: is_on("unprotect"),
-                purge: is_on("purge"),
-            };
-            if now.stop && !signed.stop || now.unprotect && !signed.unprotect {
-                let why =
-                    "the guest runs or is protected now, and that it is taken down was not signed";
-                return Err(Refusal::new(ReasonCode::Stale, why));
-            }
-            if now.stop && destroy::stop_changes(fresh) {
-                return Err(Refusal::new(ReasonCode::Stale, destroy::STOP_CHANGES));
-            }
-            // A guest that went down meanwhile need not be stopped: less than what was signed is done, never more.
-            Ok(Act::Destroy(Destroy { stop: now.stop, unprotect: now.unprotect, ..signed }))
-        }
+        ActionKind::Destroy => Ok(Act::Destroy(Destroy::signed(&item.params, fresh)?)),
         ActionKind::Rollback if is_on("start") => {
             not_executable("a rollback that starts the guest")
         }
