@@ -30,6 +30,8 @@ pub(crate) struct History {
     pub(crate) high_s: u64,
     /// Lines that went with a segment before anybody read them: what counts lines is not exact any more.
     pub(crate) has_gap: bool,
+    /// Kind and field names of every line, folded.
+    pub(crate) shape: u64,
     /// The bytes on the disk when it was last read, as a number of calls.
     read_at_call: Option<u64>,
     last: u64,
@@ -151,6 +153,15 @@ impl History {
             }
             self.items.retain(|id, _| text.contains(id.as_str()));
         }
+        for word in ["type", "state", "kind", "request"] {
+            self.shape = fold(self.shape, line[word].as_str().unwrap_or_default());
+        }
+        let fields = |value: &Value| {
+            value.as_object().map(Map::keys).into_iter().flatten().cloned().collect()
+        };
+        let names: [Vec<String>; 4] =
+            [&line, &line["params"], &line["decision"], &line["value"]].map(fields);
+        self.shape = names.iter().flatten().fold(self.shape, |shape, name| fold(shape, name));
         let key = line["key"].as_str().unwrap_or_default().to_owned();
         match line["type"].as_str() {
             Some("op") => self.take_op(seq, at_s, &line),
@@ -221,6 +232,12 @@ impl History {
     pub(crate) fn open(&self) -> impl Iterator<Item = (&String, &Op)> {
         self.ops.iter().filter(|(_, op)| op.is_open())
     }
+}
+
+/// Folds a word into a hash (FNV-1a): two runs share it if they folded the same words.
+pub(crate) fn fold(hash: u64, word: &str) -> u64 {
+    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
+    word.bytes().chain([0]).fold(hash, step)
 }
 
 /// The envelope a kept value holds, and its bytes.

@@ -25,7 +25,7 @@ pub(crate) use claims::{Claim, NewSigners, Rules};
 use readings::{Readings, birth_of};
 
 use crate::call::{Call, Write, guest_of, needs_signature, read_call, write_of};
-use crate::history::{CLOSED_UNREAD, History};
+use crate::history::{CLOSED_UNREAD, History, fold};
 
 /// More requests than these in one second are no work any more.
 const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
@@ -109,9 +109,11 @@ impl Oracle {
         self.inner().writes
     }
 
-    /// A number that two runs share if they did the same at the same moments.
-    pub fn trace(&self) -> u64 {
-        self.inner().trace
+    /// Two numbers that two runs share: the first if they sent the same requests at the same moments, the second if
+    /// their journals have the same kinds of lines with the same fields.
+    pub fn trace(&self) -> (u64, u64) {
+        let inner = self.inner();
+        (inner.trace, inner.history.shape)
     }
 
     /// Whether the agent asks without end.
@@ -289,11 +291,9 @@ impl Inner {
         }
     }
 
-    /// Folds words into the trace (FNV-1a).
+    /// Folds words into the trace.
     fn trace_of(&mut self, words: &[&str]) {
-        for byte in words.iter().flat_map(|word| word.bytes().chain([0])) {
-            self.trace = (self.trace ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
-        }
+        self.trace = words.iter().fold(self.trace, |trace, word| fold(trace, word));
     }
 
     /// Everything that must be true when a request that changes something leaves.

@@ -39,8 +39,8 @@ pub struct Outcome {
     pub seed: u64,
     /// What was broken; empty if nothing.
     pub broken: Vec<String>,
-    /// The same for the same seed and steps.
-    pub trace: u64,
+    /// The same for the same seed and steps: of the requests, and of the journal's lines.
+    pub trace: (u64, u64),
     /// Requests that changed something.
     pub writes: u64,
     /// How often the agent was started.

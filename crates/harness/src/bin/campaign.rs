@@ -1,5 +1,6 @@
 //! `campaign --seeds A..B --steps N`: runs every seed from A up to, not including, B. With `--first` it ends at the
-//! first seed that breaks something, with `--story` it prints what happened. Exit code 1 if anything was broken.
+//! first seed that breaks something, with `--story` it prints what happened, with `--traces` two numbers a seed that stay
+//! the same while the agent's behaviour does. Exit code 1 if anything was broken.
 #![expect(clippy::print_stdout, reason = "this is a program that reports")]
 
 use std::process::ExitCode;
@@ -20,12 +21,17 @@ fn main() -> ExitCode {
     let steps: u64 = after("--steps").and_then(|steps| steps.parse().ok()).unwrap_or(1_000);
     let only_first = args.iter().any(|arg| arg == "--first");
     let told = args.iter().any(|arg| arg == "--story");
+    let traced = args.iter().any(|arg| arg == "--traces");
     println!("seeds {from}..{to} of {steps} steps");
     let began = Instant::now();
     let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
     for seed in from..to {
         let outcome = evenkeel_harness::run_told(seed, steps, told);
         outcome.story.iter().for_each(|line| println!("{line}"));
+        if traced {
+            let (requests, lines) = outcome.trace;
+            println!("{seed} {requests:016x} {lines:016x}");
+        }
         writes += outcome.writes;
         acts += outcome.acts;
         lives += outcome.lives;
