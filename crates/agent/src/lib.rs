@@ -11,7 +11,6 @@
 pub mod ambient;
 pub mod audit;
 pub mod authority;
-pub mod budget;
 pub mod config;
 pub mod daemon;
 pub mod effective_clock;

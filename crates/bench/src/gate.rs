@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Court, End, Engine, Event, Hands, Submitted};
+use evenkeel_agent::engine::{ApprovalContext, End, Engine, EngineContext, Event, Submitted};
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
@@ -130,28 +130,28 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         vec![anna.signer(Role::Operational), Operator::new("vault", 2).signer(Role::Recovery)];
     let trust = Trust::genesis(TrustVersion(1), signers).expect("these are good signers");
     let policy = Policy { destructive_per_day: 1_000, ..Policy::default() };
-    let court = Court {
+    let approvals = ApprovalContext {
         authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
         seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
         policy,
-        docket: Arc::default(),
+        judging_lock: Arc::default(),
     };
-    let hands = Hands {
+    let context = EngineContext {
         client: client.clone(),
         journal: journal.expect("a journal opens in a fresh directory").handle,
         ambient,
         owner: owner.to_owned(),
         frozen: Arc::new(|| false),
-        court: Some(court),
+        approvals: Some(approvals),
         listener: Arc::new(|_| {}),
     };
-    Engine::start(hands, LaneLimits::default()).await.expect("nothing is in flight")
+    Engine::start(context, LaneLimits::default()).await.expect("nothing is in flight")
 }
 
 /// Asks for a destroy and signs it: that is people's time, not the host's.
 async fn raised(engine: &mut Engine, anna: &Operator, guest: GuestId, nonce: u128) -> String {
     let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await;
-    let id = asked.expect("the journal works").expect("it may be asked for");
+    let id = asked.expect("it may be asked for");
     let (item, _) =
         engine.pending().await.expect("the journal works").remove(&id).expect("it waits");
     let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());

@@ -11,7 +11,7 @@ use std::time::Instant;
 use evenkeel_agent::journal::{
     Details, Files as _, Journal, Limits, ReadOnlyDirectory, RealDisk, Record, Stamp, group,
 };
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request, UnixSeconds};
 use jiff::Timestamp;

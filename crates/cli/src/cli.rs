@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};

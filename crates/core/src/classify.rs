@@ -17,7 +17,7 @@ use change::creation;
 pub use volume::{BackupMemory, leaving_unsaved, never_written, saved_volumes};
 pub(crate) use volume::{revert, slot_of};
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::{ActionCost, ActionKind, AppliesWaiting, WorstEffect};
 use crate::actual::{Config, Field, Guest, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
@@ -113,154 +113,27 @@ pub fn classify_remembering(
             format!("`{}` is not an op evenkeel knows", intent.op),
         );
     };
-    let verb = match op {
-        ActionKind::SetConfig => config(intent, memory),
-        ActionKind::Start => Judgement::benign(),
-        ActionKind::Shutdown => Judgement::new(Class::Disruptive, "takes the guest down"),
-        ActionKind::Stop => Judgement::new(Class::Disruptive, "cuts the guest's power"),
-        ActionKind::Resize => resize(intent),
-        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
-            into_free_number(intent, op)
-        }
-        ActionKind::Snapshot => Judgement::benign(),
-        ActionKind::Destroy => destroy(intent, provenance),
-        ActionKind::Rollback => {
-            Judgement::new(Class::Destructive, "everything since the snapshot is lost")
-        }
-        ActionKind::DeleteSnapshot => Judgement::new(Class::Destructive, "a point in time is lost"),
-        ActionKind::DeleteVolume => Judgement::new(Class::Destructive, "the volume is freed"),
-        ActionKind::MoveVolume => Judgement::benign(),
-        ActionKind::Migrate => Judgement::new(Class::Disruptive, "moves the guest to another node"),
-        ActionKind::Template => Judgement::new(Class::Disruptive, "the guest can no longer start"),
-        ActionKind::WipeStorage => {
-            Judgement::new(Class::Destructive, "everything on the storage is lost")
-        }
-        ActionKind::Decommission => {
-            Judgement::new(Class::Destructive, "the host is taken out of service")
-        }
+    let verb = match op.row().cost {
+        ActionCost::Always(class, why) => Judgement::new(class, why),
+        ActionCost::ByChanges => config(intent, memory),
+        ActionCost::ByGrowth => resize(intent),
+        ActionCost::ByFreeNumber => into_free_number(intent, op),
+        ActionCost::ByOrigin => destroy(intent, provenance),
     };
     verb.worse(parameters(intent, op)).worse(what_waits(intent, op))
 }
 
-/// The parameters an op may carry besides configuration keys, with the class of their worst value.
-fn known_parameters(op: ActionKind) -> &'static [(&'static str, Worst)] {
-    use Worst::{Harmless, IfOn, Interrupts};
-    match op {
-        ActionKind::SetConfig => &[
-            ("background_delay", Harmless),
-            ("delete", Harmless),
-            ("digest", Harmless),
-            ("force", IfOn("destroys what is deleted instead of detaching it")),
-            ("revert", Harmless),
-        ],
-        ActionKind::Start => &[],
-        ActionKind::Shutdown => &[("forceStop", Interrupts), ("timeout", Harmless)],
-        ActionKind::Stop => &[("overrule-shutdown", Interrupts), ("timeout", Harmless)],
-        ActionKind::Resize => &[("digest", Harmless), ("disk", Harmless), ("size", Harmless)],
-        ActionKind::Create => &[
-            ("bwlimit", Harmless),
-            ("ha-managed", Interrupts),
-            ("ostemplate", Harmless),
-            ("pool", Harmless),
-            ("ssh-public-keys", Harmless),
-            ("start", Harmless),
-            ("storage", Harmless),
-        ],
-        ActionKind::Clone => &[
-            ("bwlimit", Harmless),
-            ("description", Harmless),
-            ("format", Harmless),
-            ("full", Harmless),
-            ("hostname", Harmless),
-            ("name", Harmless),
-            ("newid", Harmless),
-            ("pool", Harmless),
-            ("snapname", Harmless),
-            ("storage", Harmless),
-            ("target", Harmless),
-        ],
-        ActionKind::Restore => &[
-            ("archive", Harmless),
-            ("bwlimit", Harmless),
-            ("force", IfOn("destroys the guest that has this number")),
-            ("ostemplate", Harmless),
-            ("pool", Harmless),
-            ("restore", Harmless),
-            ("start", Harmless),
-            ("storage", Harmless),
-            ("unique", Harmless),
-        ],
-        ActionKind::Snapshot => {
-            &[("description", Harmless), ("snapname", Harmless), ("vmstate", Harmless)]
-        }
-        ActionKind::Destroy => &[
-            (
-                "destroy-unreferenced-disks",
-                IfOn("destroys volumes of former guests of this number"),
-            ),
-            ("force", Interrupts),
-            ("purge", IfOn("removes backup jobs, replicas and HA entries")),
-            ("stop", Interrupts),
-            ("unprotect", IfOn("takes off a protection somebody set")),
-        ],
-        ActionKind::Rollback => {
-            &[("snapname", Harmless), ("snaptime", Harmless), ("start", Harmless)]
-        }
-        ActionKind::DeleteSnapshot => {
-            &[("force", Harmless), ("snapname", Harmless), ("snaptime", Harmless)]
-        }
-        ActionKind::DeleteVolume => {
-            &[("digest", Harmless), ("slot", Harmless), ("volume", Harmless)]
-        }
-        ActionKind::MoveVolume => &[
-            ("bwlimit", Harmless),
-            ("delete", IfOn("the source is freed after the copy")),
-            ("digest", Harmless),
-            ("disk", Harmless),
-            ("format", Harmless),
-            ("storage", Harmless),
-            ("target-disk", Interrupts),
-            ("target-vmid", IfOn("gives the volume to another guest")),
-            ("target-volume", Interrupts),
-            ("volume", Harmless),
-        ],
-        ActionKind::Migrate => &[
-            ("bwlimit", Harmless),
-            ("online", Harmless),
-            ("restart", Harmless),
-            ("target", Harmless),
-            ("target-storage", Harmless),
-            ("targetstorage", Harmless),
-            ("timeout", Harmless),
-            ("with-local-disks", Harmless),
-        ],
-        ActionKind::Template => &[("disk", Harmless)],
-        ActionKind::WipeStorage | ActionKind::Decommission => &[],
-    }
-}
-
-/// The worst a parameter can do.
-#[derive(Debug, Clone, Copy)]
-enum Worst {
-    Harmless,
-    Interrupts,
-    /// Destructive unless it is plainly off.
-    IfOn(&'static str),
-}
-
 fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
-    let takes_keys = matches!(op, ActionKind::SetConfig | ActionKind::Create | ActionKind::Restore);
     let mut judgement = Judgement::benign();
     for (name, value) in intent.params {
-        let known = known_parameters(op).iter().find(|(known, _)| known == name);
-        let next = match known {
-            Some((_, Worst::Harmless)) => Judgement::benign(),
-            Some((_, Worst::Interrupts)) => {
+        let next = match op.param(intent.kind, name).map(|param| param.worst) {
+            Some(WorstEffect::Harmless) => Judgement::benign(),
+            Some(WorstEffect::Interrupts) => {
                 Judgement::new(Class::Disruptive, format!("`{name}` interrupts"))
             }
-            Some((_, Worst::IfOn(_))) if value == "0" => Judgement::benign(),
-            Some((_, Worst::IfOn(why))) => Judgement::new(Class::Destructive, *why),
-            None if takes_keys && registry::find(intent.kind, name).is_some() => {
+            Some(WorstEffect::DestroysIfOn(_)) if value == "0" => Judgement::benign(),
+            Some(WorstEffect::DestroysIfOn(why)) => Judgement::new(Class::Destructive, why),
+            None if op.row().takes_keys && registry::find(intent.kind, name).is_some() => {
                 Judgement::benign()
             }
             None => Judgement::new(
@@ -275,7 +148,7 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
 fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
-    let sets_off = matches!(op, ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop);
+    let sets_off = op.row().applies_waiting == AppliesWaiting::Yes;
     let config = match intent.target {
         Target::Seen(Guest { config: Ok(config), .. }) => config,
         Target::Seen(_) | Target::Unknown if sets_off => {
@@ -286,26 +159,13 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         }
         Target::Seen(_) | Target::Free | Target::Unknown => return Judgement::benign(),
     };
-    let applies_waiting = match op {
-        ActionKind::Start | ActionKind::Shutdown | ActionKind::Stop => true,
-        ActionKind::SetConfig => match intent.target {
-            Target::Seen(guest) => intent.kind == GuestKind::Qemu && !guest.is_running(),
-            Target::Free | Target::Unknown => true,
-        },
-        ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::Destroy
-        | ActionKind::Rollback
-        | ActionKind::DeleteSnapshot
-        | ActionKind::DeleteVolume
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => false,
+    let applies_waiting = match (op.row().applies_waiting, intent.target) {
+        (AppliesWaiting::No, _) => false,
+        (AppliesWaiting::StoppedMachine, Target::Seen(guest)) => {
+            intent.kind == GuestKind::Qemu && !guest.is_running()
+        }
+        (AppliesWaiting::Yes, _)
+        | (AppliesWaiting::StoppedMachine, Target::Free | Target::Unknown) => true,
     };
     if config.destruction_waits() && !drops_every_destruction(intent, config, op) {
         Judgement::new(Class::Destructive, "a waiting deletion would destroy its volume")
@@ -322,7 +182,7 @@ fn drops_every_destruction(intent: &Intent<'_>, config: &Config, op: ActionKind)
     let reverted = intent.params.get("revert").map_or("", String::as_str);
     let mut doomed = config.fields.iter().filter(|field| field.destruction_waits());
     op == ActionKind::SetConfig
-        && config.unknown_waits != UnknownWaits::Destruction
+        && config.unknown_waits != UnknownWaits::DestroySteps
         && doomed.all(|field| names_in(reverted).any(|name| field.key.to_string() == name))
 }
 

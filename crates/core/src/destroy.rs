@@ -191,7 +191,7 @@ fn same_but_protection(before: &Guest, after: &Guest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action_kind::ActionKind;
+    use crate::action_registry::ActionKind;
     use crate::actual::{Entry, Unreadable};
     use crate::id::OperationId;
     use crate::identity_proof::{ListedTask, TaskListMark, TaskState};

@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::{ActionKind, Replacement};
 use crate::actual::Guest;
 use crate::id::{GuestKind, VmId};
 use crate::identity::identity;
 use crate::operation::{UnixSeconds, Upid};
 use crate::reason::{ReasonCode, Refusal};
-use crate::recover::task_types;
 use crate::sign::Found;
 
 /// The node's task list as it was read just now: running and ended tasks of all guests.
@@ -68,21 +67,6 @@ pub struct TaskListMark {
     pub replaced: BTreeSet<Upid>,
 }
 
-/// After one of these the number may belong to another guest, or the guest hold other data. A clone onto the number is
-/// not among them, because Proxmox names it after its source; the destroy that must come before it is.
-const REPLACING: [ActionKind; 6] = [
-    ActionKind::Create,
-    ActionKind::Restore,
-    ActionKind::Destroy,
-    ActionKind::Rollback,
-    ActionKind::Migrate,
-    ActionKind::Template,
-];
-
-/// After one of these that was done, another guest has the number, however alike.
-const MAKING_ANOTHER: [ActionKind; 3] =
-    [ActionKind::Create, ActionKind::Restore, ActionKind::Destroy];
-
 /// The node's time is known in whole seconds; two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
 
@@ -94,7 +78,9 @@ impl TaskListMark {
             return Err(unproven(why));
         }
         let mut replaced = BTreeSet::new();
-        for task in reading.tasks.iter().filter(|task| is_one_of(&REPLACING, &task.upid, vmid)) {
+        for task in
+            reading.tasks.iter().filter(|task| replaces(Replacement::OtherData, &task.upid, vmid))
+        {
             if !task.has_ended() {
                 let (user, kind) = (task.upid.user(), task.upid.task_type());
                 return Err(unproven(format!("{user} runs {kind} on it")));
@@ -126,7 +112,7 @@ impl TaskListMark {
             let why = "the node's task list does not reach back to when the item was raised";
             return Err(unproven(why));
         }
-        match self.new_tasks(reading, &REPLACING, vmid, ours).next() {
+        match self.new_tasks(reading, Replacement::OtherData, vmid, ours).next() {
             Some(task) => {
                 let (user, kind) = (task.upid.user(), task.upid.task_type());
                 Err(unproven(format!("{user} ran {kind} on it after the item was raised")))
@@ -143,7 +129,7 @@ impl TaskListMark {
         vmid: VmId,
         ours: &BTreeSet<Upid>,
     ) -> Result<bool, Refusal> {
-        let mut tasks = self.new_tasks(reading, &MAKING_ANOTHER, vmid, ours);
+        let mut tasks = self.new_tasks(reading, Replacement::OtherGuest, vmid, ours);
         if tasks.clone().any(|task| task.state == TaskState::Done) {
             return Ok(true);
         }
@@ -154,17 +140,17 @@ impl TaskListMark {
         reading.filtered.as_ref().map_or(Ok(false), |why| Err(unproven(why)))
     }
 
-    /// Other people's tasks of these kinds on the guest that were not there when the item was raised.
+    /// Other people's tasks on the guest that replace at least so much of it, and that were not there when the item was raised.
     fn new_tasks<'r>(
         &'r self,
         reading: &'r TaskReading,
-        kinds: &'r [ActionKind],
+        least: Replacement,
         vmid: VmId,
         ours: &'r BTreeSet<Upid>,
     ) -> impl Iterator<Item = &'r ListedTask> + Clone {
         let is_new = |upid: &Upid| !self.replaced.contains(upid) && !ours.contains(upid);
         let tasks = reading.tasks.iter();
-        tasks.filter(move |task| is_new(&task.upid) && is_one_of(kinds, &task.upid, vmid))
+        tasks.filter(move |task| is_new(&task.upid) && replaces(least, &task.upid, vmid))
     }
 }
 
@@ -190,11 +176,14 @@ fn unproven(why: impl Into<String>) -> Refusal {
     Refusal::new(ReasonCode::IdentityUnproven, why)
 }
 
-fn is_one_of(kinds: &[ActionKind], task: &Upid, vmid: VmId) -> bool {
-    let types = |guest| kinds.iter().flat_map(move |kind| task_types(*kind, guest));
-    // Both kinds: a container's number may be taken by a machine.
-    let mut types = types(GuestKind::Lxc).chain(types(GuestKind::Qemu));
-    types.any(|known| *known == task.task_type()) && task.task_id().parse() == Ok(vmid)
+/// Whether a task replaces at least so much of a guest. Tasks of both kinds count: a container's number may be taken by
+/// a machine.
+fn replaces(least: Replacement, task: &Upid, vmid: VmId) -> bool {
+    let is_of = |kind: &ActionKind| {
+        GuestKind::ALL.iter().any(|guest| kind.task_types(*guest).contains(&task.task_type()))
+    };
+    let mut kinds = ActionKind::ALL.into_iter().filter(|kind| kind.row().replaces >= least);
+    kinds.any(|kind| is_of(&kind)) && task.task_id().parse() == Ok(vmid)
 }
 
 #[cfg(test)]

@@ -11,8 +11,11 @@
 //! drives. There is no clock, no file, no network, no randomness and no environment in this crate;
 //! clippy refuses them.
 
-pub mod action_kind;
+pub mod action_registry;
 pub mod actual;
+pub mod allocation;
+pub mod approval;
+pub mod budget;
 pub mod classify;
 pub mod desired;
 pub mod destroy;
@@ -28,6 +31,7 @@ pub mod loss;
 pub mod name;
 pub mod operation;
 pub mod plan;
+pub mod pve_call;
 pub mod quantity;
 pub mod reason;
 pub mod recover;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::{ActionKind, LossRule};
 use crate::actual::{Guest, PRESENT, SnapshotPoint};
 use crate::sign::Loss;
 
@@ -16,41 +16,28 @@ pub fn losses(
     guest: &Guest,
     snapshots: Option<&[SnapshotPoint]>,
 ) -> Vec<Loss> {
-    match op {
-        ActionKind::Destroy => {
+    match op.row().loss {
+        LossRule::WholeGuest => {
             let mut lost = volumes(guest);
             lost.extend(all_snapshots(snapshots));
             lost
         }
-        ActionKind::Rollback => {
+        LossRule::SinceSnapshot => {
             let since = params.get("snapname").map_or("the snapshot", String::as_str);
             vec![unknown(format!("everything written since {since}"))]
         }
-        ActionKind::DeleteSnapshot => {
+        LossRule::OneSnapshot => {
             let name = params.get("snapname").map_or("?", String::as_str);
             vec![unknown(format!("snapshot {name}"))]
         }
-        ActionKind::DeleteVolume => {
+        LossRule::OneVolume => {
             let name = params.get("volume").cloned().unwrap_or_default();
             let known =
                 guest.config.as_ref().ok().and_then(|config| *config.volumes().get(&name)?);
             vec![Loss { what: format!("volume {name}"), size_bytes: known.map(|size| size.0) }]
         }
         // Which part of a write destroys is in its parameters, shown beside this.
-        ActionKind::SetConfig
-        | ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => Vec::new(),
+        LossRule::AsParameters => Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::action_registry::ActionKind;
 use crate::desired::{Desired, Spec, State};
 use crate::id::{GuestKind, NodeName};
 use crate::registry::{Declared, Hazard};
@@ -59,7 +60,9 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
         rights.entry(path).or_default().insert(privilege);
     };
     if spec.run.is_some() {
-        need("/vms", "VM.PowerMgmt");
+        for kind in [ActionKind::Start, ActionKind::Shutdown, ActionKind::Stop] {
+            kind.row().rights.iter().for_each(|(path, privilege)| need(path, privilege));
+        }
     }
     for field in &spec.fields {
         let key = field.key.key();

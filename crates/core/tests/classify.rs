@@ -6,7 +6,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Config, Entry, Guest, Power};
 use evenkeel_core::classify::Class::{Benign, Destructive, Disruptive};
 use evenkeel_core::classify::{Class, Intent, Judgement, Target, classify};
@@ -260,7 +260,7 @@ fn promise(guest: GuestId, kind: ActionKind, identity: Option<IdentityHash>) -> 
         unprotects: false,
         sent_at: UnixSeconds(1000),
         clone_source: None,
-        id_was_free: kind.brings_forth(),
+        id_was_free: kind.creates_guest(),
         volumes_before: None,
         identity_after: None,
         task_mark: None,

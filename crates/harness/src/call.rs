@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::pve::exchange::Request;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use percent_encoding::percent_decode_str;
 
@@ -53,27 +53,14 @@ pub(crate) fn read_call(target: &str) -> Call {
 pub(crate) fn needs_signature(write: &Write) -> bool {
     let lifts = write.params.get("protection").is_some_and(|on| on != "1");
     let deletes = write.params.get("delete").is_some_and(|list| list.contains("protection"));
-    match write.kind {
-        ActionKind::SetConfig => lifts || deletes,
-        ActionKind::Destroy
-        | ActionKind::Rollback
-        | ActionKind::DeleteSnapshot
-        | ActionKind::DeleteVolume => true,
-        // Whether these are declared is asked elsewhere; `write_of` knows no others.
-        ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => false,
-    }
+    let always = [
+        ActionKind::Destroy,
+        ActionKind::Rollback,
+        ActionKind::DeleteSnapshot,
+        ActionKind::DeleteVolume,
+    ];
+    // Whether anything else is declared is asked elsewhere.
+    always.contains(&write.kind) || (write.kind == ActionKind::SetConfig && (lifts || deletes))
 }
 
 /// The kinds this engine may send, by method and path; none for everything else.

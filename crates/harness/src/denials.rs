@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::time::Duration;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::PendingItem;
 use evenkeel_sim::Event;
@@ -173,7 +173,10 @@ impl Run {
         let is_away = self.rig.node.with(|sim| sim.world.elsewhere.contains_key(&guest.vmid.get()));
         let source = *self.dice.pick(&self.guests);
         let event = match self.dice.below(10) {
-            _ if is_away => Event::MigrateBack { guest, another: self.dice.percent(50) },
+            _ if is_away => {
+                self.oracle.exchanges_are_unseen();
+                Event::MigrateBack { guest, another: self.dice.percent(50) }
+            }
             0..=2 => Event::Restore { guest },
             3..=5 => Event::Recreate { guest },
             6 => Event::MigrateAway { guest },
@@ -215,7 +218,10 @@ impl Run {
         let events = match self.dice.below(3) {
             0 => vec![Event::Recreate { guest }],
             1 => vec![Event::Restore { guest }],
-            _ => vec![Event::MigrateAway { guest }, Event::MigrateBack { guest, another: true }],
+            _ => {
+                self.oracle.exchanges_are_unseen();
+                vec![Event::MigrateAway { guest }, Event::MigrateBack { guest, another: true }]
+            }
         };
         self.note(|| format!("behind the agent's back: {events:?}"));
         for event in events {

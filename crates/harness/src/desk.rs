@@ -8,7 +8,7 @@ use std::time::Duration;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, PassError, Submitted};
 use evenkeel_agent::journal::Record;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
@@ -126,7 +126,9 @@ impl Desk {
                     }
                     Some(Command::Ask(op, guest, params)) => {
                         // What is refused is not asked for again: whoever wants it looks at what waits.
-                        engine.request(op, guest, params).await?.ok();
+                        if let Err(error) = engine.request(op, guest, params).await {
+                            error.refusal()?;
+                        }
                     }
                     Some(Command::ShutDown(within)) => {
                         engine.shut_down(within).await?;
@@ -144,10 +146,11 @@ impl Desk {
 
     /// Who may sign, by root's file and the rotations in the journal, as every start reads it.
     async fn read_signers(&self, engine: &Engine, rig: &Rig) -> Result<(), Fatal> {
-        let (Some(court), Some(founders)) = (&rig.court, self.papers().founders.clone()) else {
+        let (Some(approvals), Some(founders)) = (&rig.approvals, self.papers().founders.clone())
+        else {
             return Ok(());
         };
-        let host = court.authority.read().await.host().clone();
+        let host = approvals.authority.read().await.host().clone();
         let (slot, found) = (Arc::new(Mutex::new(None)), "trust.toml".to_owned());
         let into = Arc::clone(&slot);
         let read = engine.keep_due(move |state| {
@@ -158,7 +161,7 @@ impl Desk {
         read.await?;
         let read = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         match read {
-            Some(Ok(authority)) => *court.authority.write().await = authority,
+            Some(Ok(authority)) => *approvals.authority.write().await = authority,
             Some(Err(error)) => self.papers().trouble = Some(error.to_string()),
             None => {}
         }

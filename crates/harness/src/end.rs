@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use evenkeel_agent::journal::Files;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::plan::{Action, Plan};
 use evenkeel_sim::Guest;
 use tokio::sync::mpsc::UnboundedSender;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_agent::journal::{ExactBytes, Files, SimulatedDisk};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Envelope, PendingItem};
 use jiff::Timestamp;

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_agent::journal::{Fault, SimulatedDisk, verify};
 use evenkeel_agent::pve::exchange::{Outcome, Request};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::InProcess;

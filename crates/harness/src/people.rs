@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_agent::engine::Submitted;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{Role, Signer, Trust, TrustVersion};
@@ -47,9 +47,9 @@ impl Run {
             clock: Arc::clone(&self.rig.ambient),
         });
         self.rig = self.rig.clone().judged_by(founders);
-        if let Some(court) = &mut self.rig.court {
-            court.policy.statement_life_s = life_s;
-            court.policy.destructive_per_day = acts_per_day;
+        if let Some(approvals) = &mut self.rig.approvals {
+            approvals.policy.statement_life_s = life_s;
+            approvals.policy.destructive_per_day = acts_per_day;
         }
         self.office = Some(office);
     }
@@ -225,7 +225,7 @@ impl Run {
 
     /// The signers as the agent has them now, unless it is just changing them.
     pub(crate) fn trust(&self) -> Option<Trust> {
-        self.rig.court.as_ref()?.authority.try_read().ok()?.trust().cloned()
+        self.rig.approvals.as_ref()?.authority.try_read().ok()?.trust().cloned()
     }
 
     /// Somebody sets the clock wrong, or right again: not behind what the host has seen, or nothing would be done.

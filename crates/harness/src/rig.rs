@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Court, Engine, Fatal, Hands, Progress};
+use evenkeel_agent::engine::{ApprovalContext, Engine, EngineContext, Fatal, Progress};
 use evenkeel_agent::journal::{
     Journal, JournalError, JournalHandle, Limits, SimulatedDisk, Stamp, group,
 };
@@ -38,7 +38,7 @@ pub struct Rig {
     /// The agent's clock and randomness.
     pub ambient: Arc<Seeded>,
     /// What judges destructive acts, if anything does.
-    pub court: Option<Court>,
+    pub approvals: Option<ApprovalContext>,
     /// Whether an operator has frozen the host.
     pub frozen: Arc<AtomicBool>,
     /// The living agent's way to its journal: what an operator's verbs use.
@@ -63,7 +63,7 @@ impl Rig {
             frozen: Arc::default(),
             journal: Arc::default(),
             ambient: Arc::new(Seeded::new(unix, seed)),
-            court: None,
+            approvals: None,
             owner: name.to_owned(),
             progress: Arc::default(),
         }
@@ -88,19 +88,19 @@ impl Rig {
         let clock = Arc::clone(&self.ambient);
         let writer = requests.serve(journal, move || clock.now());
         let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
-        let hands = Hands {
+        let context = EngineContext {
             client: Client::new(Arc::new(self.wire.clone()), self.node_name()),
             journal: handle,
             ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
             owner: self.owner.clone(),
             frozen: Arc::new(move || frozen.load(Ordering::Relaxed)),
-            court: self.court.clone(),
+            approvals: self.approvals.clone(),
             listener: Arc::new(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             }),
         };
         let agent = async move {
-            let mut engine = Engine::start(hands, LaneLimits::default()).await?;
+            let mut engine = Engine::start(context, LaneLimits::default()).await?;
             life(&mut engine).await
         };
         tokio::pin!(writer, agent);
@@ -125,11 +125,11 @@ impl Rig {
     pub fn judged_by(mut self, signers: Vec<Signer>) -> Self {
         let (host, binding) = (host_key(), Self::host());
         let trust = Trust::genesis(TrustVersion(1), signers).expect("signers in a test are good");
-        self.court = Some(Court {
+        self.approvals = Some(ApprovalContext {
             authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
             policy: Policy::default(),
-            docket: Arc::default(),
+            judging_lock: Arc::default(),
         });
         self
     }

@@ -250,7 +250,7 @@ impl Run {
                 let (dice, node) = (&mut self.dice, &self.rig.node);
                 let told = self.weather.event(dice, node, &self.guests);
                 if self.weather.tasks_forgotten {
-                    self.oracle.tasks_are_forgotten();
+                    self.oracle.exchanges_are_unseen();
                 }
                 self.note(|| told);
             }

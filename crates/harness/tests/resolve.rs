@@ -53,7 +53,7 @@ async fn closing_by_hand_what_is_being_looked_at_ends_nothing_else() {
         let [(op, _)] = unknown[..] else { panic!("{unknown:?}") };
         // Evidence is looked for again, a minute after the request, and each question takes five seconds: the
         // operator speaks while it is being read.
-        engine.look_again();
+        engine.recheck_unknown();
         rig.node.with(|sim| sim.inject(Effect::Latency { ms: 5_000 }.on("/lxc/114/")));
         let asked = |sim: &mut Simulator| sim.records().len();
         let before = rig.node.with(asked);
@@ -62,8 +62,8 @@ async fn closing_by_hand_what_is_being_looked_at_ends_nothing_else() {
         }
         assert!(engine.is_settling());
         let note = "an operator looked".to_owned();
-        assert_eq!(engine.resolve(op, Resolution::Failed, note.clone()).await?, Ok(()));
-        assert!(engine.resolve(op, Resolution::Failed, note).await?.is_err(), "it is closed");
+        engine.resolve(op, Resolution::Failed, note.clone()).await.unwrap();
+        assert!(engine.resolve(op, Resolution::Failed, note).await.is_err(), "it is closed");
         assert_eq!(engine.unknown().count(), 0);
         assert!(engine.busy("114".parse().unwrap()).is_none(), "its lane is open");
         work_for(engine, Duration::from_mins(5)).await;

@@ -1,6 +1,6 @@
 //! What the audit tells of a journal, and that it tells nothing of a journal it cannot verify.
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
     Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,

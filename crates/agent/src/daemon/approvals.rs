@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::Refusal;
 use tokio::sync::oneshot;
@@ -35,10 +35,9 @@ impl Agent {
         guest: GuestId,
         params: BTreeMap<String, String>,
     ) -> Result<Answer, Fatal> {
-        let raised = self.engine.request(op, guest, params).await?;
-        Ok(match raised {
+        Ok(match self.engine.request(op, guest, params).await {
             Ok(id) => Answer::Raised { id },
-            Err(refusal) => Answer::Refused(refused(&refusal)),
+            Err(error) => Answer::Refused(refused(&error.refusal()?)),
         })
     }
 

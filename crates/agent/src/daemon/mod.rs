@@ -59,7 +59,9 @@ use told::Said;
 
 use crate::ambient::Ambient;
 use crate::config::AgentConfig;
-use crate::engine::{Court, CourtError, Engine, Fatal, Hands, PassId, Progress};
+use crate::engine::{
+    ApprovalContext, ApprovalContextError, Engine, EngineContext, Fatal, PassId, Progress,
+};
 use crate::journal::JournalHandle;
 use crate::pve::Client;
 use crate::pve::exchange::Exchange;
@@ -105,7 +107,7 @@ pub enum DaemonError {
     State(#[from] StateError),
     /// Nothing could be judged.
     #[error(transparent)]
-    Court(#[from] CourtError),
+    ApprovalContext(#[from] ApprovalContextError),
     /// The socket cannot be made.
     #[error(transparent)]
     Socket(#[from] SocketError),
@@ -209,23 +211,24 @@ impl Agent {
     ) -> Result<Self, DaemonError> {
         let Setup { config, config_path, state, exchange, node, owner, seal_key, ambient, version } =
             setup;
-        let court = Court::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
+        let approvals =
+            ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
-        let hands = Hands {
+        let context = EngineContext {
             client: client.clone(),
             journal,
             ambient: Arc::clone(&ambient),
             owner,
             frozen: Arc::new(move || frozen.is_frozen()),
-            court: Some(court),
+            approvals: Some(approvals),
             listener: Arc::new(move |step| {
                 told::progress(&step);
                 // Nobody may be following, which is no error.
                 let _ = progress.send(step);
             }),
         };
-        let engine = Engine::start(hands, LaneLimits::default()).await?;
+        let engine = Engine::start(context, LaneLimits::default()).await?;
         let in_flight = engine.unknown().count();
         tracing::info!(version, node = %client.node(), in_flight, "evenkeel runs");
         let interval = Duration::from_secs(config.interval);

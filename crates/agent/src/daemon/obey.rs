@@ -28,7 +28,10 @@ impl Agent {
         let Command { request, answer } = command;
         let told = match request {
             Request::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
-            Request::Resolve { op, outcome, note } => self.resolve(op, outcome, note).await?,
+            Request::Resolve { op, outcome, note } => {
+                let _ = answer.send(self.resolve(op, outcome, note).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
             Request::Reload {} => match self.reload(ears).await {
                 Some(told) => told,
                 None => return Ok(ControlFlow::Break(())),
@@ -112,14 +115,15 @@ impl Agent {
         op: OperationId,
         outcome: Resolution,
         note: String,
-    ) -> Result<Result<String, Refused>, Fatal> {
-        if let Err(message) = self.engine.resolve(op, outcome, note).await? {
+    ) -> Result<Answer, Fatal> {
+        if let Err(error) = self.engine.resolve(op, outcome, note).await {
             let hint = "`evenkeel status` lists what is unknown; what is under way is looked at";
-            return Ok(Err(Refused::new(RefusedCode::NotFound, message, hint)));
+            let message = error.refusal()?.detail;
+            return Ok(Answer::Refused(Refused::new(RefusedCode::NotFound, message, hint)));
         }
         self.schedule.soon(Instant::now());
         tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");
-        Ok(Ok(format!("{op} is closed; its guest is looked at again")))
+        Ok(Answer::Done { message: format!("{op} is closed; its guest is looked at again") })
     }
 
     /// Reads configuration and desired files again. What is broken changes nothing, and is said. None if the agent shall

@@ -161,7 +161,7 @@ impl Agent {
     /// Nothing is declared: one question tells whether the node is there. Operations of unknown outcome are looked at
     /// and protections are given back as by every pass: a destroy that was requested by hand may have left them.
     async fn rest(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
-        self.engine.look_again();
+        self.engine.recheck_unknown();
         self.engine.restore_protection().await?;
         let client = self.client.clone();
         let version = client.version();

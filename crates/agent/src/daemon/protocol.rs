@@ -17,7 +17,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;

@@ -3,7 +3,7 @@
 //! A plain value: written by the agent, carried over its socket, rendered by the command line. Fields are added, never
 //! renamed or given another meaning, while `format_version` stays.
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId};
 use evenkeel_core::operation::{OpState, Operation, Upid};
 use evenkeel_core::reason::ReasonCode;

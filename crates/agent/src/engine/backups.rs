@@ -14,7 +14,7 @@ use evenkeel_core::plan::SetConfig;
 use evenkeel_core::value::{Value, read};
 use serde_json::json;
 
-use super::Hands;
+use super::EngineContext;
 use super::error::Fatal;
 use crate::journal::{Kept, Record, State, Subject};
 
@@ -22,14 +22,20 @@ use crate::journal::{Kept, Record, State, Subject};
 const SHAPE: u32 = 1;
 
 /// What is remembered of every guest.
-pub(super) async fn memories(hands: &Hands) -> Result<BTreeMap<VmId, BackupMemory>, Fatal> {
-    let known = hands.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
+pub(super) async fn memories(
+    context: &EngineContext,
+) -> Result<BTreeMap<VmId, BackupMemory>, Fatal> {
+    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
     Ok(known.into_iter().map(|(vmid, volumes)| (vmid, BackupMemory::of(volumes))).collect())
 }
 
 /// Writes down what a configuration write is about to detach, as far as no backup holds it. A journal that does not
 /// take it remembers nothing, which is the strict answer.
-pub(super) async fn remember(hands: &Hands, guest: &Guest, write: &SetConfig) -> Result<(), Fatal> {
+pub(super) async fn remember(
+    context: &EngineContext,
+    guest: &Guest,
+    write: &SetConfig,
+) -> Result<(), Fatal> {
     let Ok(config) = &guest.config else {
         return Ok(());
     };
@@ -43,13 +49,13 @@ pub(super) async fn remember(hands: &Hands, guest: &Guest, write: &SetConfig) ->
     if leaving.is_empty() {
         return Ok(());
     }
-    let known = hands.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
+    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
     let vmid = guest.id.vmid;
     for volume in
         leaving.iter().filter(|volume| !known.get(&vmid).is_some_and(|of| of.contains(*volume)))
     {
         let kept = Kept::put(Subject::Volume, key(vmid, volume), SHAPE, json!({ "backup": false }));
-        hands.begin(Record::Kept(kept)).await?.ok();
+        context.append_if_room(Record::Kept(kept)).await?;
     }
     Ok(())
 }
@@ -57,11 +63,11 @@ pub(super) async fn remember(hands: &Hands, guest: &Guest, write: &SetConfig) ->
 /// Strikes out what is no longer known: a volume that is in backups now or that its guest does not mention, and
 /// everything of a guest nobody declares, because nobody looks at it.
 pub(super) async fn forget(
-    hands: &Hands,
+    context: &EngineContext,
     desired: &Desired,
     actual: &Snapshot,
 ) -> Result<(), Fatal> {
-    let known = hands.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
+    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
     for (vmid, volumes) in known {
         let guest = actual.guests.get(&vmid).filter(|_| desired.guests.contains_key(&vmid));
         let over: BTreeSet<String> = match guest.map(|guest| &guest.config) {
@@ -77,7 +83,7 @@ pub(super) async fn forget(
         };
         for volume in over {
             let kept = Kept::remove(Subject::Volume, key(vmid, &volume));
-            hands.begin(Record::Kept(kept)).await?.ok();
+            context.append_if_room(Record::Kept(kept)).await?;
         }
     }
     Ok(())

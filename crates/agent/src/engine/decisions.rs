@@ -9,7 +9,7 @@ use evenkeel_core::plan::{Action, Plan};
 use evenkeel_core::sign::PayloadHash;
 use serde_json::{Value, json};
 
-use super::Hands;
+use super::EngineContext;
 use super::error::Fatal;
 use crate::journal::{Kept, Record, Subject};
 
@@ -17,9 +17,9 @@ use crate::journal::{Kept, Record, Subject};
 const PLANNED: &str = "plan ";
 
 /// Brings the record to what a plan holds now.
-pub(super) async fn follow_plan(hands: &Hands, plan: &Plan) -> Result<(), Fatal> {
+pub(super) async fn follow_plan(context: &EngineContext, plan: &Plan) -> Result<(), Fatal> {
     let held: BTreeMap<String, Value> = plan.actions().filter_map(held).collect();
-    let known = hands.journal.read(|state, _| {
+    let known = context.journal.read(|state, _| {
         let kept = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(PLANNED));
         kept.map(|(key, kept)| (key.to_owned(), kept.value.clone())).collect::<BTreeMap<_, _>>()
     });
@@ -34,12 +34,12 @@ pub(super) async fn follow_plan(hands: &Hands, plan: &Plan) -> Result<(), Fatal>
         held.iter().filter(|(key, value)| !known.get(*key).is_some_and(|old| same(old, value)));
     let new = new.map(|(key, value)| {
         let mut value = value.clone();
-        value["at"] = json!(hands.ambient.now().to_string());
+        value["at"] = json!(context.ambient.now().to_string());
         Kept::put(Subject::Decision, key.clone(), 1, value)
     });
     for kept in over.chain(new) {
         // Nothing rests on it: on a nearly full disk it is left out, and the next pass tries again.
-        hands.begin(Record::Kept(kept)).await?.ok();
+        context.append_if_room(Record::Kept(kept)).await?;
     }
     Ok(())
 }

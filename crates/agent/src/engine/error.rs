@@ -1,6 +1,7 @@
 //! What ends the engine, and what ends one pass.
 
 use evenkeel_core::lane::LaneError;
+use evenkeel_core::reason::Refusal;
 
 use crate::journal::AppendError;
 use crate::pve::error::Error;
@@ -14,6 +15,33 @@ pub enum Fatal {
     /// The lane table refused an event: two operations could meet on one guest.
     #[error("the lanes are in disorder; this is a bug in evenkeel")]
     Lanes(#[from] LaneError),
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// It is refused, and nothing was changed.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// The engine must end.
+    #[error(transparent)]
+    Fatal(#[from] Fatal),
+}
+
+impl EngineError {
+    /// The refusal; what ends the engine stays an error.
+    pub fn refusal(self) -> Result<Refusal, Fatal> {
+        match self {
+            Self::Refused(refusal) => Ok(refusal),
+            Self::Fatal(fatal) => Err(fatal),
+        }
+    }
+}
+
+impl From<Refusal> for EngineError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
 }
 
 /// A pass came to nothing. Guests are left as they are; lanes that run go on.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::id::VmId;
 use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState, prove};
@@ -15,7 +15,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
 use evenkeel_core::sign::Found;
 
-use super::Hands;
+use super::EngineContext;
 use super::error::Fatal;
 use crate::observe::has_quorum;
 use crate::pve::error::{Class, Error};
@@ -27,31 +27,34 @@ use crate::pve::{TaskFilter, TaskSource};
 pub(super) const TASKS_LISTED_MAX: u32 = 5_000;
 
 /// Where the task list stands now. The guest must be read after it.
-pub(super) async fn mark(hands: &Hands, vmid: VmId) -> Result<TaskListMark, Refusal> {
-    TaskListMark::of(&read_tasks(hands).await?, vmid)
+pub(super) async fn mark(context: &EngineContext, vmid: VmId) -> Result<TaskListMark, Refusal> {
+    TaskListMark::of(&read_tasks(context).await?, vmid)
 }
 
 /// The guest as found, if it can be told from every other.
 pub(super) async fn prove_identity(
-    hands: &Hands,
+    context: &EngineContext,
     guest: &Guest,
     mark: &TaskListMark,
 ) -> Result<Found, Fatal> {
-    let reading = match read_tasks(hands).await {
+    let reading = match read_tasks(context).await {
         Ok(reading) => reading,
         Err(refusal) => return Ok(Found::Unproven(refusal)),
     };
-    Ok(prove(guest, mark, &reading, &our_tasks(hands).await?))
+    Ok(prove(guest, mark, &reading, &our_tasks(context).await?))
 }
 
 /// Whether the end of this act could be proven; otherwise it must not begin. That a guest is gone is proved by its
 /// number, and only a node with quorum knows whether that is free.
-pub(super) async fn end_is_provable(hands: &Hands, op: ActionKind) -> Result<(), Refusal> {
+pub(super) async fn end_is_provable(
+    context: &EngineContext,
+    op: ActionKind,
+) -> Result<(), Refusal> {
     if op != ActionKind::Destroy {
         return Ok(());
     }
     let unproven = |why: String| Refusal::new(ReasonCode::IdentityUnproven, why);
-    match hands.client.cluster_status().await {
+    match context.client.cluster_status().await {
         Ok(entries) if has_quorum(&entries) => Ok(()),
         Ok(_) => Err(unproven("the cluster has no quorum".to_owned())),
         Err(error) if error.class() == Some(&Class::Permission) => {
@@ -63,16 +66,16 @@ pub(super) async fn end_is_provable(hands: &Hands, op: ActionKind) -> Result<(),
 
 /// The whole task list. The right to see all of it is asked for before and after: who loses or gets it meanwhile is
 /// shown a part.
-pub(super) async fn read_tasks(hands: &Hands) -> Result<TaskReading, Refusal> {
+pub(super) async fn read_tasks(context: &EngineContext) -> Result<TaskReading, Refusal> {
     let unread = |error: Error| {
         let why = format!("the task list cannot be read: {error}");
         Refusal::new(ReasonCode::IdentityUnproven, why)
     };
     let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
-    let saw_all = sees_all_tasks(hands).await.map_err(unread)?;
-    let listed = hands.client.tasks(&filter).await.map_err(unread)?;
-    let sees_all = saw_all && sees_all_tasks(hands).await.map_err(unread)?;
+    let saw_all = sees_all_tasks(context).await.map_err(unread)?;
+    let listed = context.client.tasks(&filter).await.map_err(unread)?;
+    let sees_all = saw_all && sees_all_tasks(context).await.map_err(unread)?;
     let task = |entry: TaskEntry| {
         let state = match entry.exit_status() {
             None => TaskState::Running,
@@ -85,17 +88,17 @@ pub(super) async fn read_tasks(hands: &Hands) -> Result<TaskReading, Refusal> {
     };
     Ok(TaskReading {
         tasks: listed.into_iter().map(task).collect(),
-        filtered: (!sees_all).then(|| lacks_tasks(hands.client.node())),
-        node_now: hands.node_now(),
+        filtered: (!sees_all).then(|| lacks_tasks(context.client.node())),
+        node_now: context.node_now(),
     })
 }
 
-async fn sees_all_tasks(hands: &Hands) -> Result<bool, Error> {
-    let path = format!("/nodes/{}", hands.client.node());
-    hands.client.may(&path, AUDIT).await
+async fn sees_all_tasks(context: &EngineContext) -> Result<bool, Error> {
+    let path = format!("/nodes/{}", context.client.node());
+    context.client.may(&path, AUDIT).await
 }
 
 /// The tasks of our own journal.
-pub(super) async fn our_tasks(hands: &Hands) -> Result<BTreeSet<Upid>, Fatal> {
-    hands.journal.read(|state, _| state.ledger().tasks()).await.map_err(Fatal::Journal)
+pub(super) async fn our_tasks(context: &EngineContext) -> Result<BTreeSet<Upid>, Fatal> {
+    context.journal.read(|state, _| state.ledger().tasks()).await.map_err(Fatal::Journal)
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   start ── what was in flight: lanes held, settled by evidence ──┐
 //!                                                                  ▼
-//!   pass (reconcile.rs): observe ─> plan ─> submit ─> lanes: gate ─> execute ─> settle ─> journal
+//!   pass (reconcile.rs): observe ─> plan ─> submit ─> lanes (lane.rs): gate ─> send ─> settle ─> journal
 //!                                                                  │
 //!   work: awaits what becomes of it, and nothing else drives it <──┘
 //! ```
@@ -11,24 +11,24 @@
 //! `apply` is one pass and its work; `run` is passes and work for ever; the harness drops the whole engine at any
 //! await point, as a crash would. It must never decide what core decides, nor start a task nobody owns.
 
+mod answer;
+mod approval_context;
 mod approvals;
 mod backups;
-mod court;
+mod context;
 mod decisions;
-mod destroy;
+mod destroy_steps;
 mod error;
-mod execute;
-mod explain;
+mod evidence;
 mod gate;
-mod hands;
 mod identity_proof;
+mod lane;
+mod lock_owners;
 mod pending;
 mod reconcile;
 mod report;
 mod settle;
-mod signed;
 mod volumes;
-mod world;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -36,17 +36,20 @@ use std::time::Duration;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
+use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
+pub use approval_context::{ApprovalContext, ApprovalContextError, Seal};
 pub use approvals::Submitted;
-pub use court::{Court, CourtError, Seal};
-pub use error::{Fatal, PassError};
-pub use gate::Cleared;
-pub use hands::{Hands, Progress};
-pub use pending::{RaisedBy, Waiting};
+pub use context::{EngineContext, Progress};
+pub use error::{EngineError, Fatal, PassError};
+pub use gate::cleared::Cleared;
+
+pub use evenkeel_core::approval::RaisedBy;
+pub use pending::Waiting;
 pub use reconcile::{Pass, PassId, Preview};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
@@ -54,14 +57,14 @@ use crate::journal::resolve::RESOLVED;
 use crate::journal::{Note, Record, State};
 use crate::queue::{Event as LaneEvent, Queue};
 use approvals::Refusals;
-use execute::Told;
+use lane::OpResult;
 use pending::NotRaised;
 use settle::{Settled, settle, why};
 
 /// The lanes at work.
 pub struct Engine {
-    hands: Hands,
-    queue: Queue<Told>,
+    context: EngineContext,
+    queue: Queue<OpResult>,
     settling: FuturesUnordered<BoxFuture<'static, SettleEnd>>,
     /// Operations of unknown outcome, and the job that holds their lane. Looked at again every pass.
     unknown: BTreeMap<OperationId, Unsettled>,
@@ -122,16 +125,16 @@ pub enum Event {
 impl Engine {
     /// Takes up what the journal says is in flight, before anything new: those lanes are shut until evidence or an
     /// operator ends them. Waits for nothing, so a node that is down delays nobody.
-    pub async fn start(hands: Hands, limits: LaneLimits) -> Result<Self, Fatal> {
-        let ambient = hands.ambient.clone();
+    pub async fn start(context: EngineContext, limits: LaneLimits) -> Result<Self, Fatal> {
+        let ambient = context.ambient.clone();
         let now = move || UnixSeconds(u64::try_from(ambient.now().as_second()).unwrap_or(0));
         let queue = Queue::new(LaneTable::new(limits), std::sync::Arc::new(now));
-        let in_flight = hands
+        let in_flight = context
             .journal
             .read(|state, _| state.ledger().in_flight().cloned().collect::<Vec<Operation>>());
         let in_flight = in_flight.await.map_err(Fatal::Journal)?;
         let mut engine = Self {
-            hands,
+            context,
             queue,
             settling: FuturesUnordered::new(),
             unknown: BTreeMap::new(),
@@ -148,7 +151,7 @@ impl Engine {
             engine.queue.hold(job)?;
             engine.mark_unknown(operation.id, operation.id, operation.intent.guest.vmid);
         }
-        engine.look_again();
+        engine.recheck_unknown();
         Ok(engine)
     }
 
@@ -210,30 +213,26 @@ impl Engine {
     }
 
     /// Takes an operator's word on an operation of unknown outcome: into the journal, with a note of who says so and
-    /// why, and its lane opens. Refused in words, with nothing changed, if it is not unknown now.
+    /// why, and its lane opens. Refused, with nothing changed, if it is not unknown now.
     pub async fn resolve(
         &mut self,
         op: OperationId,
         outcome: Resolution,
         note: String,
-    ) -> Result<Result<(), String>, Fatal> {
-        let found = settle::load(&self.hands, op).await?.map(|(operation, _)| operation.state);
+    ) -> Result<(), EngineError> {
+        let found = settle::load(&self.context, op).await?.map(|(operation, _)| operation.state);
         if !matches!(found, Some(OpState::Unknown { .. })) {
             let state = found.as_ref().map_or("not open", OpState::as_str);
-            return Ok(Err(format!(
-                "{op} is {state}, and only an unknown outcome is closed by hand"
-            )));
+            let why = format!("{op} is {state}, and only an unknown outcome is closed by hand");
+            return Err(Refusal::new(ReasonCode::Stale, why).into());
         }
         // The note first: no crash leaves a closed operation without the name of the one who closed it.
         let note = Record::Note(Note { what: RESOLVED.to_owned(), text: note });
         let event = OpEvent::Resolved { outcome };
         for record in [note, Record::op(OpRecord { op, event })] {
-            if let Err(error) = self.hands.begin(record).await? {
-                return Ok(Err(error.to_string()));
-            }
+            self.context.append(record).await?;
         }
-        self.release(op)?;
-        Ok(Ok(()))
+        Ok(self.release(op)?)
     }
 
     /// An operator closed an operation by hand: its lane opens.
@@ -249,27 +248,30 @@ impl Engine {
         &self,
         due: impl FnOnce(&State) -> Vec<Record> + Send + 'static,
     ) -> Result<(), Fatal> {
-        let due = self.hands.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
+        let due = self.context.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
         for record in due {
-            self.hands.begin(record).await?.ok();
+            self.context.append_if_room(record).await?;
         }
         Ok(())
     }
 
     /// Awaits something that does not need the lanes, while they go on.
-    async fn meanwhile<T>(&mut self, other: impl Future<Output = T>) -> Result<T, Fatal> {
+    async fn drive_lanes_until<T, E: From<Fatal>>(
+        &mut self,
+        other: impl Future<Output = Result<T, E>>,
+    ) -> Result<T, E> {
         tokio::pin!(other);
         loop {
             tokio::select! {
                 biased;
-                done = &mut other => return Ok(done),
+                done = &mut other => return done,
                 event = next_of(&mut self.queue) => self.lane_told(event?)?,
                 Some(end) = self.settling.next() => self.settled(end)?,
             }
         }
     }
 
-    fn lane_told(&mut self, event: LaneEvent<Told>) -> Result<(), Fatal> {
+    fn lane_told(&mut self, event: LaneEvent<OpResult>) -> Result<(), Fatal> {
         match event {
             LaneEvent::Ended { op: job, done } => {
                 let mut reports = done.result?;
@@ -288,7 +290,7 @@ impl Engine {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
                     report.end = End::Unknown { why: format!("evenkeel failed: {message}") };
                     self.mark_unknown(job, job, report.guest.vmid);
-                    self.look_again();
+                    self.recheck_unknown();
                     self.ended(job, report);
                 }
             }
@@ -352,13 +354,13 @@ impl Engine {
 
     /// Looks for evidence on every operation in doubt that nobody looks at. Every pass does so; an agent for which
     /// nothing is declared makes no passes, and asks for it.
-    pub fn look_again(&mut self) {
+    pub fn recheck_unknown(&mut self) {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
-                let (hands, op) = (self.hands.clone(), *op);
+                let (context, op) = (self.context.clone(), *op);
                 let (vmid, since) = (unsettled.vmid, unsettled.since);
                 let looking = async move {
-                    SettleEnd { op, ended: settle_lane(&hands, op, vmid, since).await }
+                    SettleEnd { op, ended: settle_lane(&context, op, vmid, since).await }
                 };
                 self.settling.push(looking.boxed());
             }
@@ -388,21 +390,21 @@ impl Engine {
 /// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its
 /// first try; the one in doubt is the one the journal has not closed, and a guest never has two of those.
 async fn settle_lane(
-    hands: &Hands,
+    context: &EngineContext,
     op: OperationId,
     vmid: VmId,
     since: Instant,
 ) -> Result<Option<Settled>, Fatal> {
-    let open = hands.journal.read(move |state, _| {
+    let open = context.journal.read(move |state, _| {
         let mut in_flight = state.ledger().in_flight();
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(hands, open.unwrap_or(op), since).await
+    settle(context, open.unwrap_or(op), since).await
 }
 
 /// The next event of a queue; never if nothing runs.
-async fn next_of(queue: &mut Queue<Told>) -> Result<LaneEvent<Told>, Fatal> {
+async fn next_of(queue: &mut Queue<OpResult>) -> Result<LaneEvent<OpResult>, Fatal> {
     match queue.next().await? {
         Some(event) => Ok(event),
         None => std::future::pending().await,

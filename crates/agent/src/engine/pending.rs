@@ -6,25 +6,26 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Guest, Snapshot};
+use evenkeel_core::approval::{ItemReview, RaisedBy, WantedByPlan, WantedItem, wanted_by_plan};
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::loss::losses;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::plan::{Held, Plan};
+use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::{Envelope, Expected, Nonce, PendingId, PendingItem, TrustVersion};
+use evenkeel_core::sign::{Envelope, Nonce, PendingId, PendingItem, TrustVersion};
 use serde::{Deserialize, Serialize};
 
-use super::Hands;
-use super::court::Court;
-use super::error::Fatal;
+use super::EngineContext;
+use super::approval_context::ApprovalContext;
+use super::error::{EngineError, Fatal};
 use super::identity_proof::{end_is_provable, mark};
 use crate::journal::{ExactBytes, Kept, Record, State, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
+use crate::pve::error::Error;
 
 /// The shape of a kept item.
 const VERSION: u32 = 1;
@@ -41,25 +42,6 @@ pub struct Waiting {
     pub(super) anchor: TaskListMark,
 }
 
-/// Who wants it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RaisedBy {
-    /// The desired state.
-    Plan,
-    /// Somebody who asked.
-    Request,
-}
-
-/// An act that shall wait, before it is written down.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
-    pub(super) op: ActionKind,
-    pub(super) guest: GuestId,
-    pub(super) expected: Expected,
-    pub(super) params: BTreeMap<String, String>,
-}
-
 /// Every item that waits, by its name.
 pub(super) fn waiting(state: &State) -> BTreeMap<PendingId, (PendingItem, Waiting)> {
     let read = |(key, kept): (&str, &crate::journal::Versioned)| {
@@ -71,172 +53,106 @@ pub(super) fn waiting(state: &State) -> BTreeMap<PendingId, (PendingItem, Waitin
     state.kept(Subject::Pending).filter_map(read).collect()
 }
 
-impl Wanted {
-    /// What is wanted of a guest as it is; in words if that cannot be told for certain.
-    pub(super) fn of(
-        op: ActionKind,
-        params: BTreeMap<String, String>,
-        guest: &Guest,
-    ) -> Result<Self, Refusal> {
-        let unproven = |why: String| Refusal::new(ReasonCode::IdentityUnproven, why);
-        let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
-        let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
-        let no_digest = |_| unproven("Proxmox gave no digest of its configuration".to_owned());
-        let digest = config.digest.parse().map_err(no_digest)?;
-        Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
-    }
-
-    pub(super) fn is(&self, item: &PendingItem, version: TrustVersion) -> bool {
-        (item.op, item.guest, &item.expected, &item.params, item.trust_version)
-            == (self.op, self.guest, &self.expected, &self.params, version)
-    }
-}
-
 /// Acts that need a signature and cannot even be put before somebody, and why.
 pub(super) type NotRaised = BTreeMap<(GuestId, ActionKind), Refusal>;
 
 /// Brings the items to what a plan wants: new ones are raised, those nobody wants or that changed are ended. What cannot
 /// be raised now is tried again by the next pass.
 pub(super) async fn follow_plan(
-    hands: &Hands,
-    court: &Court,
+    context: &EngineContext,
+    approvals: &ApprovalContext,
     plan: &Plan,
     actual: &Snapshot,
 ) -> Result<NotRaised, Fatal> {
-    let (version, now) = (version(court).await, hands.reading().await?.now);
-    let known = hands.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
+    let (version, now) = (version(approvals).await, context.reading().await?.now);
+    let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let busy: BTreeSet<GuestId> =
         plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
-    let wanted = wanted_by(plan, actual);
-    let over = |item: &PendingItem, waiting: &Waiting| {
-        let still = wanted.iter().any(|wanted| wanted.is(item, version));
-        let same = || is_unchanged(item, actual) && item.trust_version == version;
-        let late = now >= item.raised_at.plus(court.policy.pending_life_s());
-        late || match waiting.from {
-            RaisedBy::Plan => !still && !busy.contains(&item.guest),
-            RaisedBy::Request => !same() && !busy.contains(&item.guest),
-        }
-    };
+    let WantedByPlan { items: wanted, refused: mut not_raised } = wanted_by_plan(plan, actual);
+    let life_s = approvals.policy.pending_life_s();
+    let review = ItemReview { wanted: &wanted, actual, busy: &busy, version, now, life_s };
     let mut left = 0;
     for (id, (item, waiting)) in &known {
-        if over(item, waiting) {
-            end(hands, *id).await?;
+        if review.is_over(item, waiting.from) {
+            end(context, *id).await?;
         } else {
             left += 1;
         }
     }
     let new =
         wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
-    let mut not_raised = NotRaised::new();
-    for wanted in new.take(max(court).saturating_sub(left)) {
-        if let Err(refusal) = raise(hands, court, wanted, RaisedBy::Plan).await? {
-            not_raised.insert((wanted.guest, wanted.op), refusal);
+    for wanted in new.take(max(approvals).saturating_sub(left)) {
+        if let Err(error) = raise(context, approvals, wanted, RaisedBy::Plan).await {
+            not_raised.insert((wanted.guest, wanted.op), error.refusal()?);
         }
     }
     Ok(not_raised)
 }
 
-fn wanted_by(plan: &Plan, actual: &Snapshot) -> Vec<Wanted> {
-    let held = plan.actions().filter(|action| action.held == Some(Held::PendingSignature));
-    held.filter_map(|action| {
-        let guest = actual.guests.get(&action.guest.vmid)?;
-        // An item is read by people and hubs. No change of a secret needs a signature today; if one ever does, what
-        // was masked is not what would be sent, so the item stands for nothing rather than for a secret.
-        let mut params = action.step.shown_params();
-        params.remove("digest");
-        Wanted::of(action.step.kind(), params, guest).ok()
-    })
-    .collect()
-}
-
-/// Whether the guest of an item is still the same, as far as the node was read.
-fn is_unchanged(item: &PendingItem, actual: &Snapshot) -> bool {
-    let Some(guest) = actual.guests.get(&item.guest.vmid) else {
-        return false;
-    };
-    Wanted::of(item.op, item.params.clone(), guest)
-        .is_ok_and(|wanted| wanted.expected == item.expected && wanted.guest == item.guest)
-}
-
 /// Writes an item down, signed, unless too many wait. The answer is its name.
 pub(super) async fn raise(
-    hands: &Hands,
-    court: &Court,
-    wanted: &Wanted,
+    context: &EngineContext,
+    approvals: &ApprovalContext,
+    wanted: &WantedItem,
     from: RaisedBy,
-) -> Result<Result<PendingId, Refusal>, Fatal> {
-    let known = hands.journal.read(|state, _| waiting(state).len()).await;
-    if known.map_err(Fatal::Journal)? >= max(court) {
-        let why = format!("{} items wait already", max(court));
-        return Ok(Err(Refusal::new(ReasonCode::Budget, why)));
+) -> Result<PendingId, EngineError> {
+    let known = context.journal.read(|state, _| waiting(state).len()).await;
+    if known.map_err(Fatal::Journal)? >= max(approvals) {
+        let why = format!("{} items wait already", max(approvals));
+        return Err(Refusal::new(ReasonCode::Budget, why).into());
     }
-    let unproven = |why: String| Ok(Err(Refusal::new(ReasonCode::IdentityUnproven, why)));
-    let anchor = match mark(hands, wanted.guest.vmid).await {
-        Ok(anchor) => anchor,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
-    if let Err(refusal) = end_is_provable(hands, wanted.op).await {
-        return Ok(Err(refusal));
-    }
+    let anchor = mark(context, wanted.guest.vmid).await?;
+    end_is_provable(context, wanted.op).await?;
     // Whoever was read before the task list may have been replaced since.
-    let guest = match observe_guest(&hands.client, wanted.guest).await {
-        Ok(guest) => guest,
-        Err(error) => return unproven(error.to_string()),
-    };
-    let now = Wanted::of(wanted.op, wanted.params.clone(), &guest);
+    let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
+    let guest = observe_guest(&context.client, wanted.guest).await.map_err(unread)?;
+    let now = WantedItem::of(wanted.op, wanted.params.clone(), &guest);
     if now.as_ref() != Ok(wanted) {
         let why = "the guest changed while it was put down";
-        return Ok(Err(Refusal::new(ReasonCode::Stale, why)));
+        return Err(Refusal::new(ReasonCode::Stale, why).into());
     }
-    let snapshots = observe_snapshots(&hands.client, guest.id).await.ok();
-    let serial = match Nonce::from_random(hands.ambient.random().to_be_bytes()) {
-        Ok(serial) => serial,
-        Err(refusal) => return unproven(refusal.to_string()),
-    };
+    let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
+    let serial = Nonce::from_random(context.ambient.random().to_be_bytes())
+        .map_err(|error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string()))?;
     let item = PendingItem {
         op: wanted.op,
-        host: court.host().await,
+        host: approvals.host().await,
         guest: wanted.guest,
         guest_name: name_of(&guest),
         expected: wanted.expected.clone(),
         params: wanted.params.clone(),
         losses: losses(wanted.op, &wanted.params, &guest, snapshots.as_deref()),
-        last_backup: last_backup(hands, guest.id).await,
+        last_backup: last_backup(context, guest.id).await,
         serial,
-        raised_at: hands.reading().await?.now,
-        trust_version: version(court).await,
+        raised_at: context.reading().await?.now,
+        trust_version: version(approvals).await,
     };
-    let sealed =
-        item.to_bytes().and_then(|bytes| Ok((PendingItem::id(&bytes), (court.seal)(&item)?)));
-    let (id, envelope) = match sealed {
-        Ok(sealed) => sealed,
-        Err(refusal) => return Ok(Err(refusal)),
-    };
+    let id = PendingItem::id(&item.to_bytes()?);
+    let envelope = (approvals.seal)(&item)?;
     let waiting = Waiting { envelope: ExactBytes(envelope.into_bytes()), from, anchor };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
     let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
-    match hands.begin(Record::Kept(kept)).await? {
-        Ok(()) => Ok(Ok(id)),
-        Err(error) => Ok(Err(Refusal::new(ReasonCode::Storage, error.to_string()))),
-    }
+    context.append(Record::Kept(kept)).await?;
+    Ok(id)
 }
 
 /// Ends an item: approvals of it are refused from now on.
-pub(super) async fn end(hands: &Hands, id: PendingId) -> Result<(), Fatal> {
-    let ended = hands.begin(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await?;
+pub(super) async fn end(context: &EngineContext, id: PendingId) -> Result<(), Fatal> {
+    let ended = context.append(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await;
     // On a nearly full disk it stays; whoever approves it is refused by what has changed.
     if let Err(error) = ended {
-        tracing::warn!(%id, %error, "a pending item could not be ended");
+        let why = error.refusal()?.detail;
+        tracing::warn!(%id, why, "a pending item could not be ended");
     }
     Ok(())
 }
 
-pub(super) async fn version(court: &Court) -> TrustVersion {
-    court.authority.read().await.version().unwrap_or(TrustVersion(0))
+pub(super) async fn version(approvals: &ApprovalContext) -> TrustVersion {
+    approvals.authority.read().await.version().unwrap_or(TrustVersion(0))
 }
 
-fn max(court: &Court) -> usize {
-    usize::try_from(court.policy.pending_items).unwrap_or(usize::MAX)
+fn max(approvals: &ApprovalContext) -> usize {
+    usize::try_from(approvals.policy.pending_items).unwrap_or(usize::MAX)
 }
 
 fn name_of(guest: &Guest) -> String {
@@ -250,8 +166,8 @@ fn name_of(guest: &Guest) -> String {
 }
 
 /// When the newest backup of a guest was made, on any storage that can be read.
-async fn last_backup(hands: &Hands, guest: GuestId) -> Option<UnixSeconds> {
-    let storages = hands.client.storages().await.unwrap_or_default();
+async fn last_backup(context: &EngineContext, guest: GuestId) -> Option<UnixSeconds> {
+    let storages = context.client.storages().await.unwrap_or_default();
     let holds = |content: &Option<String>| {
         content.as_deref().is_some_and(|content| content.split(',').any(|kind| kind == "backup"))
     };
@@ -261,7 +177,7 @@ async fn last_backup(hands: &Hands, guest: GuestId) -> Option<UnixSeconds> {
         let Ok(name) = storage.storage.parse() else {
             continue;
         };
-        let found = hands.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
+        let found = context.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
         newest = newest
             .max(found.unwrap_or_default().iter().filter_map(|volume| volume.made_unix_s).max());
     }

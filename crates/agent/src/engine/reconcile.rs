@@ -11,30 +11,30 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::Site;
-use evenkeel_core::id::VmId;
+use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, Refusal};
-use evenkeel_core::plan::{self, Action, GuestPlan, Plan, plan};
+use evenkeel_core::plan::{self, GuestPlan, Plan, plan};
 use evenkeel_core::reason::ReasonCode;
 use futures_util::future::FutureExt as _;
 use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
-use super::execute::Told;
-use super::explain::explain;
-use super::gate::Order;
+use super::gate::owed::owed;
+use super::gate::{Order, PlannedOrder};
+use super::lane::OpResult;
+use super::lock_owners::name_lock_owners;
 use super::pending::NotRaised;
 use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, backups, decisions, execute, pending, signed};
+use super::{Engine, Running, backups, decisions, lane, pending};
 use crate::observe::{CONCURRENCY, observe};
 use crate::queue::Work;
 
-/// A job that gives a protection back, and what is reported if it never gets its turn.
-type OwedJob = ((Job, Work<Told>), OpReport);
+/// A job for a lane, and what is reported of it if it never gets its turn.
+type LaneJob = ((Job, Work<OpResult>), OpReport);
 
 /// A pass since the engine started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -78,19 +78,25 @@ impl Engine {
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
         let actual = self.observe(desired).await?;
-        let memories = backups::memories(&self.hands).await?;
+        let memories = backups::memories(&self.context).await?;
         let mut plan = self.plan(desired, &actual, memories);
-        let client = self.hands.client.clone();
-        self.meanwhile(explain(&client, &mut plan)).await?;
+        let client = self.context.client.clone();
+        let naming = async {
+            name_lock_owners(&client, &mut plan).await;
+            Ok::<(), Fatal>(())
+        };
+        self.drive_lanes_until(naming).await?;
         Ok(Preview { actual, plan })
     }
 
     async fn observe(&mut self, desired: &Desired) -> Result<Snapshot, PassError> {
-        self.look_again();
-        let client = self.hands.client.clone();
+        self.recheck_unknown();
+        let client = self.context.client.clone();
         let declared = desired.guests.keys().copied().collect();
-        let reading = async move { observe(&client, &declared, CONCURRENCY).await };
-        self.meanwhile(reading).await?.map_err(PassError::Actual)
+        let reading = async move {
+            observe(&client, &declared, CONCURRENCY).await.map_err(PassError::Actual)
+        };
+        self.drive_lanes_until(reading).await
     }
 
     fn plan(
@@ -109,15 +115,15 @@ impl Engine {
             (vmid, plan::Busy { op, since, unknown: unknown.map(|(_, why)| why.to_owned()) })
         });
         let context =
-            plan::Context { frozen: (self.hands.frozen)(), busy: busy.collect(), memories };
+            plan::Context { frozen: self.context.is_frozen(), busy: busy.collect(), memories };
         plan(desired, actual, &context)
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
     pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
         let Preview { actual, plan } = preview;
-        backups::forget(&self.hands, desired, &actual).await?;
-        decisions::follow_plan(&self.hands, &plan).await?;
+        backups::forget(&self.context, desired, &actual).await?;
+        decisions::follow_plan(&self.context, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
@@ -143,12 +149,13 @@ impl Engine {
 
     /// What needs a signature is put before those who may give one.
     async fn raise_pending(&mut self, plan: &Plan, actual: &Snapshot) -> Result<(), Fatal> {
-        let hands = self.hands.clone();
-        let Some(court) = hands.court.clone() else {
+        let context = self.context.clone();
+        let Some(approvals) = context.approvals.clone() else {
             return Ok(());
         };
-        let not_raised =
-            self.meanwhile(pending::follow_plan(&hands, &court, plan, actual)).await??;
+        let not_raised = self
+            .drive_lanes_until(pending::follow_plan(&context, &approvals, plan, actual))
+            .await?;
         // Logged when it changes, not at every pass.
         for ((guest, op), refusal) in &not_raised {
             if self.not_raised.get(&(*guest, *op)) != Some(refusal) {
@@ -167,22 +174,26 @@ impl Engine {
     }
 
     /// A job for every protection that is owed, by the guest's number.
-    async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<OwedJob>>, Fatal> {
+    async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for owed in signed::owed(&self.hands).await? {
-            let (op, guest) = (self.hands.new_operation(), owed.intent.guest);
-            let hands = self.hands.clone();
-            let work: Work<_> =
-                Box::new(move |turn| signed::run_give_back(hands, op, owed, turn).boxed());
-            let job = Job { op, target: guest.vmid, source: None, storage: None };
-            let (kind, end, reasons) = (ActionKind::SetConfig, End::Skipped, Vec::new());
-            let report = OpReport { op, guest, kind, reasons, end, upid: None, started: 0 };
-            jobs.entry(guest.vmid).or_default().push(((job, work), report));
+        for owed in owed(&self.context).await? {
+            let (op, guest) = (self.context.new_operation(), owed.intent.guest);
+            jobs.entry(guest.vmid).or_default().push(self.job(op, Order::Owed(Box::new(owed))));
         }
         Ok(jobs)
     }
 
-    fn submit_owed(&mut self, owed: BTreeMap<VmId, Vec<OwedJob>>) -> Result<(), Fatal> {
+    /// The job of an order, and what is reported if it never gets its turn.
+    pub(super) fn job(&self, op: OperationId, order: Order) -> LaneJob {
+        let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
+        let report =
+            OpReport { op, guest, kind, reasons, end: End::Skipped, upid: None, started: 0 };
+        let context = self.context.clone();
+        let work: Work<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
+        ((Job::on(guest.vmid, op), work), report)
+    }
+
+    fn submit_owed(&mut self, owed: BTreeMap<VmId, Vec<LaneJob>>) -> Result<(), Fatal> {
         for (vmid, owed) in owed {
             let (jobs, reports): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
             // A lane at work is asked again by the next pass.
@@ -201,24 +212,19 @@ impl Engine {
         planned: &GuestPlan,
         declared: &desired::Guest,
         site: &Site,
-        owed: Vec<OwedJob>,
+        owed: Vec<LaneJob>,
         running: &mut Running,
     ) -> Result<(), Fatal> {
         let declared = Arc::new(declared.clone());
         let (mut jobs, owed): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
         let mut reports = BTreeMap::new();
         for action in planned.actions.iter().filter(|action| action.held.is_none()) {
-            let op = self.hands.new_operation();
-            let order = Order {
-                action: action.clone(),
-                desired: Arc::clone(&declared),
-                site: site.clone(),
-            };
-            let hands = self.hands.clone();
-            let work: Work<_> = Box::new(move |turn| execute::run(hands, op, order, turn).boxed());
-            let job = Job { op, target: action.guest.vmid, source: None, storage: None };
-            jobs.push((job, work));
-            reports.insert(op, skipped(op, action));
+            let op = self.context.new_operation();
+            let (action, site) = (action.clone(), site.clone());
+            let order = PlannedOrder { action, desired: Arc::clone(&declared), site };
+            let (job, report) = self.job(op, Order::Planned(Box::new(order)));
+            jobs.push(job);
+            reports.insert(op, report);
         }
         if jobs.is_empty() {
             return Ok(());
@@ -269,17 +275,4 @@ fn refused(planned: &GuestPlan, refusal: &Refusal, actions: usize) -> Hold {
         Refusal::ShuttingDown => "the agent is going down".to_owned(),
     };
     Hold { guest: planned.guest, kind: None, reason: ReasonCode::Busy, why }
-}
-
-/// What is reported of an action that never gets its turn.
-fn skipped(op: evenkeel_core::id::OperationId, action: &Action) -> OpReport {
-    OpReport {
-        op,
-        guest: action.guest,
-        kind: action.step.kind(),
-        reasons: action.reasons(),
-        end: End::Skipped,
-        upid: None,
-        started: 0,
-    }
 }

@@ -3,7 +3,7 @@
 //! Filled while lanes run; shown by `apply`, logged and counted by `run`, carried over the agent's socket between the
 //! two. Nothing decides by it.
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::Outcome;
 use evenkeel_core::operation::Upid;

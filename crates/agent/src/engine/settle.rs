@@ -13,8 +13,8 @@ use evenkeel_core::recover::{Decision, Evidence, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
-use super::world::{SettleClock, Sight};
-use super::{Hands, Progress};
+use super::evidence::{EvidenceReader, SettleClock};
+use super::{EngineContext, Progress};
 use crate::journal::{AppendError, Details};
 use crate::pve::error::Class;
 use crate::pve::task::ExitStatus;
@@ -42,52 +42,52 @@ pub(super) struct Settled {
 
 /// Follows an operation until it is closed or nothing more can be learned now. Its request had left by `since`.
 pub(super) async fn settle(
-    hands: &Hands,
+    context: &EngineContext,
     op: OperationId,
     since: Instant,
 ) -> Result<Option<Settled>, Fatal> {
-    let Some((operation, _)) = load(hands, op).await? else {
+    let Some((operation, _)) = load(context, op).await? else {
         return Ok(None);
     };
     let clock = SettleClock::new(&operation, since);
-    let mut sight = Sight::new(clock);
+    let mut reader = EvidenceReader::new(clock);
     loop {
-        let Some((operation, details)) = load(hands, op).await? else {
+        let Some((operation, details)) = load(context, op).await? else {
             return Ok(None);
         };
-        let decision = decide(&operation, &sight.evidence, clock.now());
+        let decision = decide(&operation, &reader.evidence, clock.now());
         match &decision {
             Decision::Look(question) => {
-                sight.look(hands, &operation, &details, *question).await?;
+                reader.look(context, &operation, &details, *question).await?;
             }
             Decision::Wait { not_before, reason } => {
-                wait(hands, &operation, clock.until(*not_before), *reason).await;
-                sight.evidence = std::mem::take(&mut sight.evidence).after_wait();
+                wait(context, &operation, clock.until(*not_before), *reason).await;
+                reader.evidence = std::mem::take(&mut reader.evidence).after_wait();
             }
             Decision::Resume(upid) => {
                 // How it ended is asked anew; here only time passes.
-                let _ = hands.client.wait(upid, Instant::now() + TASK_WAIT).await;
-                sight.evidence = Evidence::default();
+                let _ = context.client.wait(upid, Instant::now() + TASK_WAIT).await;
+                reader.evidence = Evidence::default();
             }
             Decision::Adopt(_)
             | Decision::Succeed { .. }
             | Decision::Fail { .. }
             | Decision::Doubt(_)
             | Decision::Closed => {
-                let identity = sight.guest.as_ref().and_then(|guest| identity(guest).ok());
+                let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
                 let event = decision.event(&operation.state, identity);
-                let event = event.map(|event| with_words(event, sight.exit.as_ref()));
-                let Some(after) = journalled(hands, operation, event).await? else {
-                    sight.evidence = Evidence::default();
+                let event = event.map(|event| with_words(event, reader.exit.as_ref()));
+                let Some(after) = journalled(context, operation, event).await? else {
+                    reader.evidence = Evidence::default();
                     continue;
                 };
                 let Decision::Adopt(upid) = &decision else {
-                    let may_pass = sight.exit.as_ref().is_some_and(may_pass);
+                    let may_pass = reader.exit.as_ref().is_some_and(may_pass);
                     let warning = warning(&decision);
                     return Ok(Some(Settled { operation: after, may_pass, warning }));
                 };
-                adopted(hands, &after, upid);
-                sight.evidence = Evidence::default();
+                adopted(context, &after, upid);
+                reader.evidence = Evidence::default();
             }
         }
     }
@@ -96,7 +96,7 @@ pub(super) async fn settle(
 /// The operation after the event, which is on disk; none if an operator closed it first. It is not read back: the
 /// journal may forget an operation as soon as it is closed.
 async fn journalled(
-    hands: &Hands,
+    context: &EngineContext,
     operation: Operation,
     event: Option<OpEvent>,
 ) -> Result<Option<Operation>, Fatal> {
@@ -104,10 +104,10 @@ async fn journalled(
         return Ok(Some(operation));
     };
     let after = operation.after(&event);
-    match hands.record(operation.id, event).await {
+    match context.record(operation.id, event).await {
         Ok(()) => Ok(after.ok()),
         Err(Fatal::Journal(AppendError::Refused(_)))
-            if load(hands, operation.id).await?.is_none_or(|(now, _)| !now.is_in_flight()) =>
+            if load(context, operation.id).await?.is_none_or(|(now, _)| !now.is_in_flight()) =>
         {
             Ok(None)
         }
@@ -117,10 +117,10 @@ async fn journalled(
 
 /// The operation and what its `started` record told; none if the journal has forgotten it, being closed.
 pub(super) async fn load(
-    hands: &Hands,
+    context: &EngineContext,
     op: OperationId,
 ) -> Result<Option<(Operation, Details)>, Fatal> {
-    let found = hands.journal.read(move |state, _| {
+    let found = context.journal.read(move |state, _| {
         let operation = state.ledger().get(op)?.clone();
         let details = state.details(op).cloned().unwrap_or_default();
         Some((operation, details))
@@ -143,15 +143,15 @@ fn may_pass(exit: &ExitStatus) -> bool {
     exit.class() == Some(Class::LockTimeout)
 }
 
-async fn wait(hands: &Hands, operation: &Operation, pause: Duration, reason: WaitReason) {
+async fn wait(context: &EngineContext, operation: &Operation, pause: Duration, reason: WaitReason) {
     let (op, guest) = (operation.id, operation.intent.guest);
-    hands.tell(Progress::Waiting { op, guest, why: reason.to_string() });
+    context.tell(Progress::Waiting { op, guest, why: reason.to_string() });
     tokio::time::sleep(pause.clamp(WAIT_MIN, WAIT_MAX)).await;
 }
 
-fn adopted(hands: &Hands, operation: &Operation, upid: &Upid) {
+fn adopted(context: &EngineContext, operation: &Operation, upid: &Upid) {
     let (op, guest) = (operation.id, operation.intent.guest);
-    hands.tell(Progress::Task { op, guest, upid: upid.clone() });
+    context.tell(Progress::Task { op, guest, upid: upid.clone() });
 }
 
 fn warning(decision: &Decision) -> Option<String> {

@@ -1,55 +1,56 @@
 //! The volumes of a guest around a write that allocates one.
 //!
-//! The gate asks before the write, `world` after a lost answer. A volume is never allocated twice: what is there
+//! The gate asks before the write, `evidence` after a lost answer. A volume is never allocated twice: what is there
 //! before is recorded, and a volume that hangs on nothing stops the write.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use evenkeel_core::actual::{Config, Guest};
-use evenkeel_core::id::{GuestKind, VmId};
+use evenkeel_core::actual::Guest;
+use evenkeel_core::allocation::{allocates_on, loose_volume};
+use evenkeel_core::id::{IdError, VmId};
 use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::plan::Action;
-use evenkeel_core::registry;
-use evenkeel_core::value::Volume;
-use evenkeel_core::value::read::written;
 
+use crate::pve::error::Error;
 use crate::pve::{Client, ContentFilter};
 
-/// The storages on which a configuration write with these parameters allocates.
-pub(super) fn allocates_on(kind: GuestKind, params: &BTreeMap<String, String>) -> BTreeSet<String> {
-    let fresh = |(key, text): (&String, &String)| {
-        let value = written(&registry::find(kind, key)?.key().format, text);
-        match value.as_property()?.volume()? {
-            Volume::Fresh { storage } => Some(storage.to_string()),
-            Volume::Existing { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom => None,
-        }
-    };
-    params.iter().filter_map(fresh).collect()
+/// Why the volumes of a guest cannot be told, or must stay as they are.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum VolumesError {
+    /// A name Proxmox gave, or was given, is none.
+    #[error(transparent)]
+    Name(#[from] IdError),
+    /// They cannot be listed.
+    #[error("the volumes of {storage} cannot be listed: {error}")]
+    Unlisted {
+        /// Where.
+        storage: String,
+        /// Why.
+        #[source]
+        error: Error,
+    },
+    /// One of them is attached nowhere: it may be what an earlier write left behind.
+    #[error(
+        "{0} belongs to this guest and is attached nowhere: attach it by its name, or remove it, before another volume is \
+         allocated on its storage"
+    )]
+    Loose(VolumeId),
 }
 
-/// The guest's volumes where the action allocates; none if it does not. Refused, in words, while one of them is
-/// attached nowhere: it may be what an earlier write left behind.
+/// The guest's volumes where the action allocates; none if it does not.
 pub(super) async fn volumes_before(
     client: &Client,
     guest: &Guest,
     action: &Action,
-) -> Result<Option<BTreeSet<VolumeId>>, String> {
+) -> Result<Option<BTreeSet<VolumeId>>, VolumesError> {
     let storages = allocates_on(guest.id.kind, &action.step.params());
     if storages.is_empty() {
         return Ok(None);
     }
     let volumes = volumes_of(client, guest.id.vmid, &storages).await?;
-    let attached = guest.config.as_ref().map(Config::volumes).unwrap_or_default();
-    match volumes.iter().find(|volume| is_disk(volume) && !attached.contains_key(volume.as_str())) {
+    match loose_volume(guest, &volumes).cloned() {
         None => Ok(Some(volumes)),
-        Some(loose) => Err(format!(
-            "{loose} belongs to this guest and is attached nowhere: attach it by its name, or remove it, \
-             before another volume is allocated on its storage"
-        )),
+        Some(loose) => Err(VolumesError::Loose(loose)),
     }
 }
 
@@ -58,24 +59,19 @@ pub(super) async fn volumes_of(
     client: &Client,
     vmid: VmId,
     storages: &BTreeSet<String>,
-) -> Result<BTreeSet<VolumeId>, String> {
+) -> Result<BTreeSet<VolumeId>, VolumesError> {
     let mut found = BTreeSet::new();
     for storage in storages {
-        let name: StorageName = storage.parse().map_err(|error| format!("{error}"))?;
+        let name: StorageName = storage.parse()?;
         let listed = client.volumes(&name, &ContentFilter::Guest(vmid)).await;
-        let listed = listed
-            .map_err(|error| format!("the volumes of {storage} cannot be listed: {error}"))?;
+        let unlisted = |error| VolumesError::Unlisted { storage: storage.clone(), error };
+        let listed = listed.map_err(unlisted)?;
         for volume in listed.into_iter().filter(|volume| volume.vmid == Some(vmid)) {
             // A backup belongs to the guest too, and is never what a write allocates.
             if volume.content.as_deref() != Some("backup") {
-                found.insert(volume.volid.parse().map_err(|error| format!("{error}"))?);
+                found.insert(volume.volid.parse()?);
             }
         }
     }
     Ok(found)
-}
-
-/// A snapshot's memory and a cloud-init drive are volumes that come and go by themselves.
-fn is_disk(volume: &VolumeId) -> bool {
-    !volume.as_str().contains("-state-") && !volume.as_str().contains("-cloudinit")
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, TrustVersion, verify};
 use tempfile::TempDir;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{

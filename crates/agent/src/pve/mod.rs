@@ -18,7 +18,6 @@ pub mod error;
 pub mod exchange;
 pub mod form;
 pub mod http;
-pub mod name;
 mod reads;
 mod scalar;
 pub mod site;

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::operation::StorageName;
 
 use super::Client;
 use super::error::{Class, Error};
 use super::exchange::{ApiPath, Request};
 use super::form::Query;
-use super::name::StorageName;
 use super::site::{
     ClusterEntry, NodeEntry, NodeStatus, Number, Options, Permissions, Resource, StorageEntry,
     Version, Volume,

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::id::VmId;
+use evenkeel_core::sign::ConfigDigest;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 use serde_json::value::RawValue;
 
-use super::name::ConfigDigest;
 use super::scalar::{self, Scalar};
 use super::task::{ExitStatus, Upid};
 

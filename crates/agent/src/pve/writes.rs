@@ -5,14 +5,16 @@
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
 use evenkeel_core::id::{GuestId, GuestKind, NodeName, VmId};
+use evenkeel_core::operation::StorageName;
+use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
 use evenkeel_core::secret::masked_param;
+use evenkeel_core::sign::ConfigDigest;
 use secrecy::SecretString;
 
 use super::Client;
 use super::error::Error;
 use super::exchange::Request;
 use super::form::{Form, Query};
-use super::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
 use super::task::Upid;
 use super::wire::{MaybeTask, Task};
 use crate::engine::Cleared;
@@ -43,6 +45,16 @@ pub enum Taken {
     Task(Upid),
 }
 
+impl Taken {
+    /// The task that works on it.
+    pub fn task(&self) -> Option<&Upid> {
+        match self {
+            Self::Done => None,
+            Self::Task(upid) => Some(upid),
+        }
+    }
+}
+
 impl From<MaybeTask> for Taken {
     fn from(answer: MaybeTask) -> Self {
         match answer.0 {
@@ -50,41 +62,6 @@ impl From<MaybeTask> for Taken {
             None => Self::Done,
         }
     }
-}
-
-/// Config keys with their values, for a create, a restore or a config write.
-#[derive(Debug, Clone, Default)]
-pub struct Settings(Form);
-
-impl Settings {
-    /// No settings.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Sets a key. What core calls a secret is never shown, also not when PVE repeats it in an error.
-    #[must_use]
-    pub fn set(self, key: &ConfigKey, value: impl Into<String>) -> Self {
-        let (name, value) = (key.as_str(), value.into());
-        Self(if masked_param(name, &value) == value {
-            self.0.with(name, value)
-        } else {
-            self.0.with_secret(name, value.into())
-        })
-    }
-}
-
-/// One change of a guest's config, bound to the config that was read.
-#[derive(Debug, Clone)]
-pub struct ConfigChange {
-    /// Keys to set.
-    pub set: Settings,
-    /// Keys to remove.
-    pub delete: Vec<ConfigKey>,
-    /// Keys whose waiting change is dropped.
-    pub revert: Vec<ConfigKey>,
-    /// The config that was read.
-    pub digest: ConfigDigest,
 }
 
 /// A new guest.
@@ -198,11 +175,10 @@ impl Writes<'_> {
     /// go on as a task. An error does not prove that nothing was changed.
     pub async fn set_config(self, guest: GuestId, change: ConfigChange) -> Result<Taken, Error> {
         let ConfigChange { set, delete, revert, digest } = change;
-        let form = set
-            .0
+        let form = form_of(set)
             .with_some("delete", joined(&delete))
             .with_some("revert", joined(&revert))
-            .with("digest", digest.as_str());
+            .with("digest", digest.to_string());
         let path = self.client.guest_path(guest, ["config"]);
         let request = match guest.kind {
             GuestKind::Lxc => Request::put(path, form),
@@ -224,7 +200,7 @@ impl Writes<'_> {
         let form = Form::new()
             .with("disk", slot.as_str())
             .with("size", size_bytes.to_string())
-            .with("digest", digest.as_str());
+            .with("digest", digest.to_string());
         let request = Request::put(self.client.guest_path(guest, ["resize"]), form);
         self.client.call::<MaybeTask>(request).await.map(Taken::from)
     }
@@ -236,7 +212,7 @@ impl Writes<'_> {
         let form = Form::new()
             .with("vmid", vmid.to_string())
             .with_some("storage", storage.as_ref().map(StorageName::as_str))
-            .with_all(settings.0);
+            .with_all(form_of(settings));
         let (kind, form) = match origin {
             Origin::Template { volid, password } => {
                 let form = form.with("ostemplate", volid);
@@ -326,7 +302,7 @@ impl Writes<'_> {
             .with(slot_parameter, slot.as_str())
             .with("storage", storage.as_str())
             .with_flag("delete", delete_source)
-            .with("digest", digest.as_str());
+            .with("digest", digest.to_string());
         self.post_task(guest, [action], form).await
     }
 
@@ -358,6 +334,18 @@ impl Writes<'_> {
         let request = Request::post(self.client.guest_path(guest, rest), form);
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
+}
+
+/// What core calls a secret is never shown, also not when PVE repeats it in an error.
+fn form_of(settings: Settings) -> Form {
+    settings.into_iter().fold(Form::new(), |form, (key, value)| {
+        let is_plain = masked_param(key.as_str(), &value) == value;
+        if is_plain {
+            form.with(key.as_str(), value)
+        } else {
+            form.with_secret(key.as_str(), value.into())
+        }
+    })
 }
 
 fn joined(keys: &[ConfigKey]) -> Option<String> {

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use evenkeel_agent::journal::{
     Details, Files as _, Kept, Limits, Record, SimulatedDisk, State, Subject, verify,
 };
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Request, Resolution, UnixSeconds};
 use jiff::Timestamp;

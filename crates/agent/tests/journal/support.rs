@@ -4,7 +4,7 @@ use evenkeel_agent::journal::{
     AppendError, Details, Journal, JournalError, Kept, Limits, Note, Record, SimulatedDisk, Stamp,
     State, Subject, verify,
 };
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
     IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds, Upid,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    Court, CourtError, End, Engine, Event, Fatal, Hands, PassError, Preview, Progress, Report,
+    ApprovalContext, ApprovalContextError, End, Engine, EngineContext, Event, Fatal, PassError,
+    Preview, Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
@@ -77,18 +78,19 @@ async fn start(
     ambient: Arc<dyn Ambient>,
 ) -> Result<Engine, Failure> {
     let node = connection.client.node();
-    let court = Court::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
+    let approvals =
+        ApprovalContext::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
     let frozen = state.clone();
-    let hands = Hands {
+    let context = EngineContext {
         client: connection.client.clone(),
         journal,
         ambient,
         owner: connection.token_id.clone(),
         frozen: Arc::new(move || frozen.is_frozen()),
-        court: Some(court),
+        approvals: Some(approvals),
         listener: Arc::new(tell),
     };
-    Ok(Engine::start(hands, LaneLimits::default()).await?)
+    Ok(Engine::start(context, LaneLimits::default()).await?)
 }
 
 async fn apply(
@@ -268,13 +270,13 @@ impl From<PassError> for Failure {
     }
 }
 
-impl From<CourtError> for Failure {
-    fn from(error: CourtError) -> Self {
+impl From<ApprovalContextError> for Failure {
+    fn from(error: ApprovalContextError) -> Self {
         let hint = error.hint();
         let exit = match &error {
-            CourtError::HostKey(HostKeyError::InUse { .. }) => Exit::Transient,
-            CourtError::HostKey(_) | CourtError::Journal(_) => Exit::Failed,
-            CourtError::Authority(_) | CourtError::HostId(_) => Exit::Invalid,
+            ApprovalContextError::HostKey(HostKeyError::InUse { .. }) => Exit::Transient,
+            ApprovalContextError::HostKey(_) | ApprovalContextError::Journal(_) => Exit::Failed,
+            ApprovalContextError::Authority(_) | ApprovalContextError::HostId(_) => Exit::Invalid,
         };
         Self::wrapping(exit, error).hint(hint)
     }

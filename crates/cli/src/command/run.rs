@@ -49,7 +49,7 @@ impl From<DaemonError> for Failure {
     fn from(error: DaemonError) -> Self {
         match error {
             DaemonError::State(error) => error.into(),
-            DaemonError::Court(error) => error.into(),
+            DaemonError::ApprovalContext(error) => error.into(),
             DaemonError::Fatal(error) => error.into(),
             DaemonError::Socket(_) => Self::wrapping(Exit::Failed, error)
                 .hint("is the path longer than 107 bytes? name another with `dir` under [state]"),

@@ -94,7 +94,7 @@ pub(crate) fn as_json(operation: &OpSummary) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::action_kind::ActionKind;
+    use evenkeel_core::action_registry::ActionKind;
     use evenkeel_core::id::OperationId;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
 use evenkeel_agent::journal::{Details, Journal, Limits, RealDisk, Record, Stamp, verify};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request, UnixSeconds};
 use serde_json::{Map, Value};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use evenkeel_agent::host_key::HostKey;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, Loss, Nonce, PendingItem, TrustVersion};
 

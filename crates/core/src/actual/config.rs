@@ -45,7 +45,7 @@ pub enum UnknownWaits {
     /// A change or a detachment.
     Change,
     /// A volume waits to be destroyed.
-    Destruction,
+    DestroySteps,
 }
 
 /// One key of a configuration.
@@ -139,7 +139,7 @@ impl Config {
 
     /// Whether a deletion waits that will destroy a volume.
     pub fn destruction_waits(&self) -> bool {
-        self.unknown_waits == UnknownWaits::Destruction
+        self.unknown_waits == UnknownWaits::DestroySteps
             || self.fields.iter().any(Field::destruction_waits)
     }
 
@@ -211,7 +211,7 @@ impl Field {
 impl UnknownWaits {
     fn of(entry: &Entry) -> Self {
         match (&entry.pending, entry.delete) {
-            (_, 2..) => Self::Destruction,
+            (_, 2..) => Self::DestroySteps,
             (_, 1) | (Some(_), 0) => Self::Change,
             (None, 0) => Self::Nothing,
         }

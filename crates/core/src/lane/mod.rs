@@ -66,6 +66,13 @@ pub struct Job {
     pub storage: Option<StorageName>,
 }
 
+impl Job {
+    /// An operation that uses its guest's lane and nothing else.
+    pub fn on(target: VmId, op: OperationId) -> Self {
+        Self { op, target, source: None, storage: None }
+    }
+}
+
 /// The second lane of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Source {

@@ -13,7 +13,7 @@ use super::{
     IdempotencyKey, IdentityHash, IllegalTransition, Intent, OpEvent, Operation, Origin,
     Provenance, Repeat, Upid,
 };
-use crate::action_kind::ActionKind;
+use crate::action_registry::OriginEffect;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
@@ -199,7 +199,7 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
     let guest = operation.intent.guest;
     match event {
         // A new guest under this number means the former one is gone, whatever comes of it.
-        OpEvent::Started(intent) if intent.kind.brings_forth() => {
+        OpEvent::Started(intent) if intent.kind.creates_guest() => {
             origins.remove(&guest.vmid);
         }
         // Somebody else changed the guest since our last operation. Taking the identity after
@@ -226,31 +226,17 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
 
 fn trace_success(origins: &mut Origins, operation: &Operation, after: Option<IdentityHash>) {
     let Intent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
-    match kind {
-        ActionKind::Create | ActionKind::Clone | ActionKind::Restore => {
+    match kind.row().origin {
+        OriginEffect::Begins => {
             if let (true, Some(baseline)) = (id_was_free, after) {
                 let origin = Origin { guest, created_by: operation.id, baseline };
                 origins.insert(guest.vmid, origin);
             }
         }
-        // Gone, elsewhere, or something others build upon: no longer ours to destroy.
-        ActionKind::Destroy
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => {
+        OriginEffect::Ends => {
             origins.remove(&guest.vmid);
         }
-        ActionKind::SetConfig
-        | ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Snapshot
-        | ActionKind::Rollback
-        | ActionKind::DeleteSnapshot
-        | ActionKind::DeleteVolume
-        | ActionKind::MoveVolume => {
+        OriginEffect::Keeps => {
             if let (Some(origin), Some(after)) = (origins.get_mut(&guest.vmid), after)
                 && before == Some(origin.baseline)
             {

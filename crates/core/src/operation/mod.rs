@@ -28,7 +28,7 @@ pub use names::{IdempotencyKey, StorageName, VolumeId};
 pub use provenance::{IdentityHash, NotAnIdentityHash, Origin, Provenance};
 pub use upid::{UnixSeconds, Upid};
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::identity_proof::TaskListMark;
 use crate::sign::PayloadHash;

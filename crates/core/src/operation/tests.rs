@@ -29,7 +29,7 @@ fn intent(kind: ActionKind) -> Intent {
         unprotects: false,
         sent_at: UnixSeconds(1000),
         clone_source: None,
-        id_was_free: kind.brings_forth(),
+        id_was_free: kind.creates_guest(),
         volumes_before: None,
         identity_after: None,
         task_mark: None,

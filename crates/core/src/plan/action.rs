@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::classify::Class;
 use crate::destroy::Destroy;
 use crate::effect::When;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512_256};
 
 use super::{Action, Plan};
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::id::{GuestId, NodeName};
 use crate::secret;
 

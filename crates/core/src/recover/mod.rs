@@ -16,22 +16,21 @@
 //! A [`Decision`] has no form that sends a request, so nothing can be sent again from here
 //! (invariants 4 and 13). What could not be read decides nothing (invariant 14).
 
+mod answer;
 mod decision;
 mod evidence;
 mod postcondition;
-mod refusal;
 mod tasks;
 
+pub use answer::{AnswerKind, AnswerVerdict, UnknownVolume, judge_answer, left_volume};
 pub use decision::{Decision, Doubt, FailReason, Question, WaitReason, Warning};
 pub use evidence::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
 };
 pub use postcondition::postcondition;
-pub use refusal::{AfterRefusal, after_refusal};
-pub(crate) use tasks::act_types as task_types;
 pub use tasks::{TaskList, could_be_ours, could_be_task_of, leaves_task, search_tasks};
 
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};
 
 /// PVE may fork a task this long after the request: it waits for locks and activates storage first.
@@ -106,7 +105,7 @@ impl Case<'_> {
             return Ok(fail(FailReason::ActNotSent));
         }
         match self.fact(looked_at)? {
-            Fact::Holds if !self.operation.intent.kind.shows() => {
+            Fact::Holds if !self.operation.intent.kind.proved_by_state() => {
                 Ok(Decision::Doubt(Doubt::OriginUnproven))
             }
             Fact::Holds => Ok(Decision::Succeed { warning: None }),
@@ -122,7 +121,7 @@ impl Case<'_> {
         if !could_be_task_of(self.operation, request, upid) {
             return Decision::Doubt(Doubt::ForeignTask);
         }
-        if intent.kind.brings_forth() && !intent.id_was_free {
+        if intent.kind.creates_guest() && !intent.id_was_free {
             return Decision::Doubt(Doubt::OriginUnproven);
         }
         Decision::Adopt(upid.clone())
@@ -169,7 +168,7 @@ impl Case<'_> {
             }
             // A fact may follow its task: it is awaited, not read once.
             Fact::DoesNotHold if self.now < seen.at.plus(POSTCONDITION_DEADLINE_SECONDS) => {
-                Err(self.look_again(WaitReason::NotYet))
+                Err(self.recheck_unknown(WaitReason::NotYet))
             }
             Fact::DoesNotHold => self.did_not_happen(FailReason::FactMissing, looked_at),
             Fact::NotYet => self.not_yet(seen.at),
@@ -179,14 +178,14 @@ impl Case<'_> {
     /// The fact is there after the task ended so. The fact wins, but it does not say who made it:
     /// a guest under our number after a create that failed or is forgotten may be anybody's.
     fn held_after(self, status: TaskStatus) -> Decision {
-        let shows = self.operation.intent.kind.shows();
+        let shows = self.operation.intent.kind.proved_by_state();
         match status {
             TaskStatus::Succeeded => Decision::Succeed { warning: None },
             TaskStatus::Warned => Decision::Succeed { warning: Some(Warning::TaskWarned) },
             TaskStatus::Failed if !shows => fail(FailReason::TaskFailed),
             TaskStatus::Forgotten if !shows => Decision::Doubt(Doubt::OriginUnproven),
             // A rollback that was cut off has left something between two states.
-            TaskStatus::Unclear if !shows && !self.operation.intent.kind.brings_forth() => {
+            TaskStatus::Unclear if !shows && !self.operation.intent.kind.creates_guest() => {
                 Decision::Doubt(Doubt::OriginUnproven)
             }
             TaskStatus::Failed
@@ -207,7 +206,7 @@ impl Case<'_> {
             return Ok(fail(FailReason::ActNotSent));
         }
         let fact = self.fact(unlocked_at)?;
-        let shows = self.operation.intent.kind.shows();
+        let shows = self.operation.intent.kind.proved_by_state();
         match (fact, &self.operation.intent.repeat) {
             (Fact::Holds, _) if shows => Ok(Decision::Succeed { warning: None }),
             (Fact::DoesNotHold, Repeat::Convergent) => {
@@ -230,7 +229,7 @@ impl Case<'_> {
         match fresh(self.evidence.lock.as_ref(), settles_at) {
             None => Err(Pause::Look(Question::Lock)),
             Some(Seen { found: Lock::Unreadable, .. }) => Err(self.unreadable(Question::Lock)),
-            Some(Seen { found: Lock::Held, .. }) => Err(self.look_again(WaitReason::Locked)),
+            Some(Seen { found: Lock::Held, .. }) => Err(self.recheck_unknown(WaitReason::Locked)),
             Some(Seen { found: Lock::Free, at }) => Ok(*at),
         }
     }
@@ -265,7 +264,9 @@ impl Case<'_> {
             Postcondition::Holds if kind == ActionKind::Destroy => Ok(Fact::NotYet),
             Postcondition::Holds => Ok(Fact::Holds),
             // Something sits under the number: half a guest, not the absence of one.
-            Postcondition::DoesNotHold if kind.brings_forth() && !self.number_is_free(since)? => {
+            Postcondition::DoesNotHold
+                if kind.creates_guest() && !self.number_is_free(since)? =>
+            {
                 Ok(Fact::NotYet)
             }
             Postcondition::DoesNotHold => Ok(Fact::DoesNotHold),
@@ -305,17 +306,17 @@ impl Case<'_> {
 
     fn not_yet(self, since: UnixSeconds) -> Decided {
         if self.now < since.plus(POSTCONDITION_DEADLINE_SECONDS) {
-            Err(self.look_again(WaitReason::NotYet))
+            Err(self.recheck_unknown(WaitReason::NotYet))
         } else {
             Ok(Decision::Doubt(Doubt::FactLate))
         }
     }
 
     fn unreadable(&self, question: Question) -> Pause {
-        self.look_again(WaitReason::Unreadable(question))
+        self.recheck_unknown(WaitReason::Unreadable(question))
     }
 
-    fn look_again(&self, reason: WaitReason) -> Pause {
+    fn recheck_unknown(&self, reason: WaitReason) -> Pause {
         Pause::Wait { not_before: self.now.plus(LOOK_AGAIN_SECONDS), reason }
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::Postcondition;
-use crate::action_kind::ActionKind;
+use crate::action_registry::Proof;
 use crate::actual::{Config, Guest, PRESENT, Power, SnapshotPoint};
 use crate::identity::identity;
 use crate::operation::Intent;
@@ -25,40 +25,30 @@ pub fn postcondition(
     guest: Option<&Guest>,
     snapshots: Option<&[SnapshotPoint]>,
 ) -> Postcondition {
+    let proof = intent.kind.row().proof;
     let Some(guest) = guest else {
-        return if intent.kind == ActionKind::Destroy {
+        return if proof == Proof::NumberFree {
             Postcondition::Holds
         } else {
             Postcondition::DoesNotHold
         };
     };
-    match intent.kind {
-        ActionKind::SetConfig => readable(guest, |config| config_holds(guest, config, params)),
-        ActionKind::Resize => readable(guest, |config| size_holds(guest, config, params)),
-        ActionKind::Start => power(intent, guest, Power::Running),
-        ActionKind::Shutdown | ActionKind::Stop => power(intent, guest, Power::Stopped),
-        ActionKind::Destroy if intent.is_another(identity(guest).ok()) => {
-            Postcondition::AnotherGuest
-        }
-        ActionKind::Destroy => Postcondition::DoesNotHold,
-        ActionKind::Rollback => listed(snapshots, |all| {
+    match proof {
+        Proof::Configuration => readable(guest, |config| config_holds(guest, config, params)),
+        Proof::VolumeSize => readable(guest, |config| size_holds(guest, config, params)),
+        Proof::PowerState(wanted) => power(intent, guest, wanted),
+        Proof::NumberFree if intent.is_another(identity(guest).ok()) => Postcondition::AnotherGuest,
+        Proof::NumberFree => Postcondition::DoesNotHold,
+        Proof::SnapshotParent => listed(snapshots, |all| {
             let present = all.iter().find(|point| point.name == PRESENT);
             present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"))
         }),
-        ActionKind::DeleteSnapshot => {
+        Proof::SnapshotGone => {
             listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
         }
-        ActionKind::DeleteVolume => readable(guest, |config| volume_is_gone(config, params)),
+        Proof::VolumeGone => readable(guest, |config| volume_is_gone(config, params)),
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
-        ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => Postcondition::Unreadable,
+        Proof::NotRead => Postcondition::Unreadable,
     }
 }
 

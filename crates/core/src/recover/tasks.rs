@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use super::{LATE_FORK_SECONDS, Search};
-use crate::action_kind::ActionKind;
+use crate::action_registry::{ActionKind, TaskSubject};
 use crate::id::{GuestKind, VmId};
 use crate::identity_proof::TaskReading;
 use crate::operation::{Operation, Request, UnixSeconds, Upid};
@@ -100,17 +100,20 @@ pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) ->
         return false;
     }
     let (vmid, task_id) = (intent.guest.vmid, upid.task_id());
-    let act = request == Request::Act;
-    if act && intent.kind == ActionKind::Clone {
-        // PVE names a clone after its source.
-        return intent.clone_source.is_some_and(|source| is_number(task_id, source));
+    let subject = match request {
+        Request::Act => intent.kind.row().tasks.subject,
+        Request::Stop | Request::Unprotect => TaskSubject::Guest,
+    };
+    match subject {
+        TaskSubject::Guest => is_number(task_id, vmid),
+        TaskSubject::CloneSource => {
+            intent.clone_source.is_some_and(|source| is_number(task_id, source))
+        }
+        TaskSubject::VolumeGiver => {
+            let giver = task_id.split_once('>').and_then(|(from, _)| from.split_once('-'));
+            is_number(giver.map_or(task_id, |(number, _)| number), vmid)
+        }
     }
-    if act && intent.kind == ActionKind::MoveVolume {
-        // A move to another guest is named `100-mp0>101-mp0`.
-        let giver = task_id.split_once('>').and_then(|(from, _)| from.split_once('-'));
-        return is_number(giver.map_or(task_id, |(number, _)| number), vmid);
-    }
-    is_number(task_id, vmid)
 }
 
 /// Whether a request leaves a task at all. Configuration writes of containers do not.
@@ -123,37 +126,11 @@ fn is_number(text: &str, vmid: VmId) -> bool {
     text.parse() == Ok(vmid)
 }
 
-/// The types of task a request can leave; the `ha` ones when the guest is managed by HA.
+/// The types of task a request can leave.
 fn task_types(kind: ActionKind, guest: GuestKind, request: Request) -> &'static [&'static str] {
     match request {
-        Request::Stop => act_types(ActionKind::Stop, guest),
-        Request::Unprotect => act_types(ActionKind::SetConfig, guest),
-        Request::Act => act_types(kind, guest),
-    }
-}
-
-/// The types of task that an action itself can leave.
-pub(crate) fn act_types(kind: ActionKind, guest: GuestKind) -> &'static [&'static str] {
-    let (lxc, qemu): (&[&str], &[&str]) = match kind {
-        ActionKind::SetConfig | ActionKind::DeleteVolume => (&[], &["qmconfig"]),
-        ActionKind::Start => (&["vzstart", "hastart"], &["qmstart", "hastart"]),
-        ActionKind::Shutdown => (&["vzshutdown", "hastop"], &["qmshutdown", "hastop"]),
-        ActionKind::Stop => (&["vzstop", "hastop"], &["qmstop", "hastop"]),
-        ActionKind::Resize => (&["resize"], &["resize"]),
-        ActionKind::Create => (&["vzcreate"], &["qmcreate"]),
-        ActionKind::Clone => (&["vzclone"], &["qmclone"]),
-        ActionKind::Restore => (&["vzrestore"], &["qmrestore"]),
-        ActionKind::Snapshot => (&["vzsnapshot"], &["qmsnapshot"]),
-        ActionKind::Destroy => (&["vzdestroy"], &["qmdestroy"]),
-        ActionKind::Rollback => (&["vzrollback"], &["qmrollback"]),
-        ActionKind::DeleteSnapshot => (&["vzdelsnapshot"], &["qmdelsnapshot"]),
-        ActionKind::MoveVolume => (&["move_volume"], &["qmmove"]),
-        ActionKind::Migrate => (&["vzmigrate", "hamigrate"], &["qmigrate", "hamigrate"]),
-        ActionKind::Template => (&["vztemplate"], &["qmtemplate"]),
-        ActionKind::WipeStorage | ActionKind::Decommission => (&[], &[]),
-    };
-    match guest {
-        GuestKind::Lxc => lxc,
-        GuestKind::Qemu => qemu,
+        Request::Stop => ActionKind::Stop.task_types(guest),
+        Request::Unprotect => ActionKind::SetConfig.task_types(guest),
+        Request::Act => kind.task_types(guest),
     }
 }

@@ -62,7 +62,7 @@ fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
         unprotects: false,
         sent_at: SENT,
         clone_source: (kind == ActionKind::Clone).then(|| VmId::try_from(9000).unwrap()),
-        id_was_free: kind.brings_forth(),
+        id_was_free: kind.creates_guest(),
         volumes_before: None,
         identity_after: None,
         task_mark: None,
@@ -87,7 +87,7 @@ fn every_operation() -> Vec<Operation> {
     for kind in ActionKind::ALL {
         for guest in GuestKind::ALL {
             let mut bases = vec![operation(kind, guest), signed(operation(kind, guest))];
-            if kind.brings_forth() {
+            if kind.creates_guest() {
                 let mut over = operation(kind, guest);
                 over.intent.id_was_free = false;
                 bases.push(over);
@@ -151,7 +151,7 @@ fn every_evidence(operation: &Operation, at: UnixSeconds, mut check: impl FnMut(
     let new_volumes =
         [NewVolumes::None, NewVolumes::One(volume), NewVolumes::Several, NewVolumes::Unreadable];
     let kind = operation.intent.kind;
-    let numbers: &[NumberUse] = if kind.brings_forth() || kind == ActionKind::Destroy {
+    let numbers: &[NumberUse] = if kind.creates_guest() || kind == ActionKind::Destroy {
         &[NumberUse::Free, NumberUse::Taken, NumberUse::Unreadable]
     } else {
         &[]
@@ -203,7 +203,7 @@ fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> De
         Decision::Adopt(_) => {
             matches!(operation.state, OpState::Started { .. })
                 && matches!(found(evidence.search.as_ref()), Some(Search::One(_)))
-                && (!operation.intent.kind.brings_forth() || operation.intent.id_was_free)
+                && (!operation.intent.kind.creates_guest() || operation.intent.id_was_free)
         }
         Decision::Wait { not_before, .. } => *not_before > now,
         Decision::Look(_) | Decision::Resume(_) | Decision::Doubt(_) => true,
@@ -253,11 +253,11 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     // A create or rollback that failed or is forgotten leaves nothing to call ours.
     let made = match found(evidence.task.as_ref()) {
         Some(TaskStatus::Succeeded | TaskStatus::Warned) => true,
-        Some(TaskStatus::Unclear) => operation.intent.kind.brings_forth(),
+        Some(TaskStatus::Unclear) => operation.intent.kind.creates_guest(),
         _ => false,
     };
     let known = matches!(operation.state, OpState::TaskRunning { .. });
-    let ours = (known && made) || operation.intent.kind.shows();
+    let ours = (known && made) || operation.intent.kind.proved_by_state();
     operation.furthest == Request::Act && proof && ours
 }
 
@@ -268,9 +268,9 @@ fn failure_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let task_failed = known && found(evidence.task.as_ref()) == Some(&TaskStatus::Failed);
     let number = found(evidence.number.as_ref());
     let absent = found(evidence.postcondition.as_ref()) == Some(&Postcondition::DoesNotHold)
-        && (!kind.brings_forth() || number == Some(&NumberUse::Free))
+        && (!kind.creates_guest() || number == Some(&NumberUse::Free))
         && (kind != ActionKind::Destroy || number == Some(&NumberUse::Taken));
-    operation.furthest != Request::Act || absent || (task_failed && !kind.shows())
+    operation.furthest != Request::Act || absent || (task_failed && !kind.proved_by_state())
 }
 
 /// A volume that was allocated is never forgotten, so that it is never allocated again.
@@ -363,7 +363,7 @@ impl World {
 fn every_world(operation: &Operation, mut check: impl FnMut(&World)) {
     every_evidence(operation, SENT, |evidence| {
         let kind = operation.intent.kind;
-        let asks_number = kind.brings_forth() || kind == ActionKind::Destroy;
+        let asks_number = kind.creates_guest() || kind == ActionKind::Destroy;
         let whole = evidence.task.is_some()
             && evidence.search.is_some()
             && evidence.lock.is_some()

@@ -20,7 +20,7 @@ use super::statement::{
     ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
 };
 use super::trust::{Role, SignerName, Trust};
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::id::{GuestId, OperationId};
 use crate::operation::{IdentityHash, UnixSeconds};
 use crate::reason::{ReasonCode, Refusal};
@@ -228,8 +228,7 @@ fn judge(
         trust_version: _,
         reason: _,
     } = statement;
-    if !is_executable(act.op) {
-        let detail = format!("evenkeel never does a {}", act.op);
+    if let Some(detail) = act.op.not_signable() {
         return Err(Refusal::new(ReasonCode::NotExecutable, detail));
     }
     let differs = if *op != act.op {
@@ -316,28 +315,6 @@ fn first_difference(
         Some(other) if other != value => Some(format!("`{name}` differs from what is signed")),
         Some(_) => None,
     })
-}
-
-fn is_executable(op: ActionKind) -> bool {
-    match op {
-        ActionKind::WipeStorage | ActionKind::Decommission => false,
-        ActionKind::SetConfig
-        | ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::Destroy
-        | ActionKind::Rollback
-        | ActionKind::DeleteSnapshot
-        | ActionKind::DeleteVolume
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template => true,
-    }
 }
 
 impl SignedBy {

@@ -20,7 +20,7 @@ use super::statement::{
     to_json,
 };
 use super::trust::TrustVersion;
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::id::GuestId;
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};

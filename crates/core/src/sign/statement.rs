@@ -16,7 +16,7 @@ use super::key::Fingerprint;
 use super::nonce::Nonce;
 use super::params;
 use super::trust::TrustVersion;
-use crate::action_kind::ActionKind;
+use crate::action_registry::ActionKind;
 use crate::id::{GuestId, HostId};
 use crate::operation::{IdentityHash, UnixSeconds};
 use crate::reason::{ReasonCode, Refusal};

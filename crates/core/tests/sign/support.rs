@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ed25519_dalek::Signer as _;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::clock::Reading;

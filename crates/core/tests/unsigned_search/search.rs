@@ -89,9 +89,9 @@ pub(crate) fn search(start: &Model, depth: usize, eyes: Eyes) -> Searched {
     for left in (0..depth).rev() {
         let mut next_layer = Vec::new();
         for at in layer {
-            let sight = judge.look(&reached[at].model);
+            let reader = judge.look(&reached[at].model);
             for which in 0..judge.requests.len() {
-                let Some((next, lost)) = judge.step(&sight, &reached[at].model, which, left == 0)
+                let Some((next, lost)) = judge.step(&reader, &reached[at].model, which, left == 0)
                 else {
                     continue;
                 };
@@ -136,7 +136,7 @@ struct Judge {
 }
 
 /// A state as evenkeel sees it.
-struct Sight {
+struct EvidenceReader {
     seen: Model,
     guest: Guest,
     memory: BackupMemory,
@@ -151,16 +151,16 @@ impl Judge {
         Self { start: start.clone(), eyes, requests, verdicts: HashMap::new(), judged: 0 }
     }
 
-    fn look(&self, model: &Model) -> Sight {
+    fn look(&self, model: &Model) -> EvidenceReader {
         let guest = self.eyes.guest(model, &Request::Start);
-        Sight { seen: model.seen(), guest, memory: self.eyes.memory(model) }
+        EvidenceReader { seen: model.seen(), guest, memory: self.eyes.memory(model) }
     }
 
     /// One request that Proxmox VE takes and evenkeel sends unsigned, if it changes anything, with what it loses. Of
     /// the last requests of a sequence only those that would lose something are asked about.
     fn step(
         &mut self,
-        sight: &Sight,
+        reader: &EvidenceReader,
         model: &Model,
         which: usize,
         last: bool,
@@ -175,13 +175,13 @@ impl Judge {
             return None;
         }
         let size = self.requests.len();
-        let verdicts = self.verdicts.entry(sight.seen.clone()).or_insert_with(|| vec![None; size]);
+        let verdicts = self.verdicts.entry(reader.seen.clone()).or_insert_with(|| vec![None; size]);
         let allowed = *verdicts[which].get_or_insert_with(|| {
             self.judged += 1;
-            self.eyes.allow(model, &sight.guest, &sight.memory, request, params)
+            self.eyes.allow(model, &reader.guest, &reader.memory, request, params)
         });
         allowed.then_some(())?;
-        remember(model, &sight.guest, request, &mut next);
+        remember(model, &reader.guest, request, &mut next);
         Some((next, lost))
     }
 }

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use evenkeel_agent::ambient::Ambient as _;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, Simulator, World};
@@ -101,8 +101,10 @@ pub(super) struct Claims {
     records: BTreeMap<String, usize>,
     /// Guests whose protection was taken off on the way to a destroy.
     unprotected: BTreeMap<u32, Debt>,
-    /// Whether the node has ever forgotten its tasks.
-    tasks_forgotten: bool,
+    /// Operations that have sent a write which takes a protection off.
+    took_protection_off: BTreeSet<String>,
+    /// Whether a guest may have been exchanged for one that looks the same without a task that tells so.
+    unseen_exchanges: bool,
     /// The latest time the agent can have believed.
     mark_max_s: u64,
     /// When the clock was last set, by the true time.
@@ -157,9 +159,9 @@ impl Oracle {
         inner.history.high_s.max(seconds(clock))
     }
 
-    /// The node forgets its tasks.
-    pub(crate) fn tasks_are_forgotten(&self) {
-        self.inner().claims.tasks_forgotten = true;
+    /// The node forgets its tasks, or a guest comes back from another node, where it may have been exchanged.
+    pub(crate) fn exchanges_are_unseen(&self) {
+        self.inner().claims.unseen_exchanges = true;
     }
 
     /// Somebody else decides about a guest's protection.
@@ -331,7 +333,7 @@ impl Inner {
     }
 
     /// Whether the agent may believe that it owes a protection to whom it has read: it promised to take one off that
-    /// very guest, or the node has forgotten who was made again.
+    /// very guest, or no task tells who was exchanged.
     fn may_owe(&self, now_ms: u64, write: &Write) -> bool {
         let readings = self.readings.directly_before(now_ms, write.guest);
         let births: Vec<u64> = readings.iter().flat_map(|(_, told)| told.births).collect();
@@ -342,7 +344,7 @@ impl Inner {
                 && op.guest.vmid == write.guest.vmid
                 && op.stage != "stop"
                 && op.params.get("unprotect").is_some_and(|on| on == "1")
-                && (is_it || self.claims.tasks_forgotten)
+                && (is_it || self.claims.unseen_exchanges)
         };
         self.history.ops.values().filter(|op| op.is_signed()).any(|op| took(&op))
     }
@@ -366,7 +368,7 @@ impl Inner {
             self.may_begin(op, &claim, &rules)?;
         }
         // Of what an operation sends, only taking off a protection changes the file.
-        let is_untouched = !self.claims.unprotected.values().any(|debt| debt.op == name);
+        let is_untouched = !self.claims.took_protection_off.contains(name);
         let readings = self.readings.directly_before(now_ms, write.guest);
         let look_ms = readings.iter().map(|(status, _)| status.asked_ms).max().unwrap_or(now_ms);
         self.still_holds((op, &claim, &rules), now_ms, look_ms)?;
@@ -401,6 +403,7 @@ impl Inner {
             let birth = birth_of(node, op.guest);
             let outline = node.with(|sim| outline(&sim.world, op.guest));
             let debt = Debt { op: name.to_owned(), birth, outline };
+            self.claims.took_protection_off.insert(name.to_owned());
             self.claims.unprotected.insert(op.guest.vmid.get(), debt);
         } else if op.kind == ActionKind::SetConfig {
             self.claims.unprotected.remove(&op.guest.vmid.get());

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::{End, Submitted};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{OpResult, TrustVersion};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::{End, Engine, OpReport};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -22,7 +22,7 @@ async fn done(
     guest: &str,
     given: &[(&str, &str)],
 ) -> OpReport {
-    let asked = engine.request(op, guest.parse().unwrap(), params(given)).await.unwrap();
+    let asked = engine.request(op, guest.parse().unwrap(), params(given)).await;
     let id = asked.unwrap();
     let item = engine.pending().await.unwrap().remove(&id).unwrap().0;
     let nonce = u128::from(rig.ambient.next()) + 1;
@@ -75,8 +75,8 @@ async fn p15_nothing_is_asked_for_while_somebody_else_destroys_the_guest() {
     rig.node.send(request).await;
     live(&rig, async |engine| {
         tokio::time::sleep(std::time::Duration::from_secs(10)).await;
-        let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await?;
-        assert_eq!(asked.unwrap_err().reason, ReasonCode::IdentityUnproven);
+        let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await;
+        assert_eq!(asked.unwrap_err().refusal()?.reason, ReasonCode::IdentityUnproven);
         assert!(engine.pending().await?.is_empty());
         Ok(())
     })
@@ -90,8 +90,8 @@ async fn a_snapshot_that_is_not_there_is_not_asked_for() {
         for name in ["gone", "current", ""] {
             let given = params(&[("snapname", name)]);
             let asked =
-                engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await?;
-            assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload);
+                engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await;
+            assert_eq!(asked.unwrap_err().refusal()?.reason, ReasonCode::Payload);
         }
         Ok(())
     })
@@ -110,8 +110,8 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
         assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
         let given = params(&[("slot", "rootfs")]);
         let asked =
-            engine.request(ActionKind::DeleteVolume, "lxc/100".parse().unwrap(), given).await?;
-        assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload);
+            engine.request(ActionKind::DeleteVolume, "lxc/100".parse().unwrap(), given).await;
+        assert_eq!(asked.unwrap_err().refusal()?.reason, ReasonCode::Payload);
         Ok(())
     })
     .await;
@@ -152,8 +152,8 @@ async fn what_has_no_executor_or_needs_no_signature_is_not_asked_for() {
             (ActionKind::Restore, vec![], ReasonCode::NotExecutable),
             (ActionKind::SetConfig, vec![("cores", "2")], ReasonCode::NotPending),
         ] {
-            let asked = engine.request(op, "lxc/102".parse().unwrap(), params(&given)).await?;
-            assert_eq!(asked.unwrap_err().reason, reason, "{op}");
+            let asked = engine.request(op, "lxc/102".parse().unwrap(), params(&given)).await;
+            assert_eq!(asked.unwrap_err().refusal()?.reason, reason, "{op}");
         }
         Ok(())
     })
@@ -175,7 +175,11 @@ async fn x12_x13_one_volume_in_two_slots_or_another_format_is_not_put_before_a_s
             ("scsi0", format!("{volume},format=qcow2"), "`format` in `scsi0`"),
         ] {
             let params = BTreeMap::from([(slot.to_owned(), value)]);
-            let refusal = engine.request(ActionKind::SetConfig, guest, params).await?.unwrap_err();
+            let refusal = engine
+                .request(ActionKind::SetConfig, guest, params)
+                .await
+                .unwrap_err()
+                .refusal()?;
             assert_eq!(refusal.reason, ReasonCode::NotExecutable, "{refusal}");
             assert!(refusal.detail.contains(words), "{refusal}");
         }

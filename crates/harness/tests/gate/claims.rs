@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -58,8 +58,8 @@ async fn g11_g27_a_claim_in_a_file_or_a_request_is_refused_and_raises_nothing() 
         for claim in claims {
             let (key, value) = claim.split_once('=').unwrap();
             let given = BTreeMap::from([(key.to_owned(), value.to_owned())]);
-            let asked = engine.request(ActionKind::Destroy, guest(), given).await?;
-            assert_eq!(asked.unwrap_err().reason, ReasonCode::Payload, "{claim}");
+            let asked = engine.request(ActionKind::Destroy, guest(), given).await;
+            assert_eq!(asked.unwrap_err().refusal()?.reason, ReasonCode::Payload, "{claim}");
         }
         assert!(engine.pending().await?.is_empty());
         Ok(())

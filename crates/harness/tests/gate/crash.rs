@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::Submitted;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_harness::Rig;
 
@@ -70,7 +70,7 @@ async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after
         let approval = rig
             .live(async |engine| {
                 let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
-                engine.request(ActionKind::Rollback, guest, given).await?.unwrap();
+                engine.request(ActionKind::Rollback, guest, given).await.unwrap();
                 Ok(anna().approve(&item(engine).await, 7, now(&rig)))
             })
             .await

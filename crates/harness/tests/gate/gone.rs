@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::{End, Engine, Submitted};
 use evenkeel_agent::journal::{ExactBytes, Files as _, Kept, Record, Subject};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{PendingId, PendingItem};
@@ -30,7 +30,7 @@ async fn ended_while_the_judge_is_busy(
             engine.pending().await?.into_iter().map(|(id, (item, _))| (id, item)).next().unwrap();
         tokio::time::sleep(wait).await;
         let approval = anna().approve(&item, 7, now(rig));
-        let judge = Arc::clone(&rig.court.as_ref().unwrap().docket).lock_owned().await;
+        let judge = Arc::clone(&rig.approvals.as_ref().unwrap().judging_lock).lock_owned().await;
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         assert!(matches!(accepted, Submitted::Accepted(_)), "{accepted:?}");
         ends(engine, id).await;
@@ -49,7 +49,7 @@ fn assert_not_pending(rig: &Rig, end: &End) {
 #[tokio::test(start_paused = true)]
 async fn g26_an_item_that_expires_before_its_approval_is_judged_is_not_executed() {
     let mut rig = rig().await;
-    rig.court.as_mut().unwrap().policy.pending_days = 1;
+    rig.approvals.as_mut().unwrap().policy.pending_days = 1;
     // Signed half an hour before the item's day is over, judged after it.
     let end = ended_while_the_judge_is_busy(
         &rig,
@@ -94,7 +94,7 @@ fn is_begun(rig: &Rig, guest: &str) -> bool {
 #[tokio::test(start_paused = true)]
 async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() {
     let rig = rig().await;
-    let court = rig.court.clone().unwrap();
+    let approvals = rig.approvals.clone().unwrap();
     let absent = desired(ABSENT);
     let mut looked = false;
     live(&rig, async |engine| {
@@ -105,8 +105,14 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
         let end = std::future::poll_fn(|context| {
             if !looked && is_begun(&rig, "lxc/100") {
                 looked = true;
-                assert!(court.docket.try_lock().is_err(), "the budget's lock is free already");
-                assert!(court.authority.try_write().is_err(), "the signers' lock is free already");
+                assert!(
+                    approvals.judging_lock.try_lock().is_err(),
+                    "the budget's lock is free already"
+                );
+                assert!(
+                    approvals.authority.try_write().is_err(),
+                    "the signers' lock is free already"
+                );
             }
             acts.as_mut().poll(context)
         });
@@ -115,14 +121,14 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
     })
     .await;
     assert!(looked, "the decision reached the disk between two polls");
-    assert!(court.docket.try_lock().is_ok() && court.authority.try_write().is_ok());
+    assert!(approvals.judging_lock.try_lock().is_ok() && approvals.authority.try_write().is_ok());
 }
 
 /// A container with a detached volume, and the item that asks for its removal.
 async fn asked(rig: &Rig, engine: &mut Engine) -> (PendingId, PendingItem) {
     let guest: GuestId = "lxc/100".parse().unwrap();
     let slot = BTreeMap::from([("slot".to_owned(), "unused0".to_owned())]);
-    let id = engine.request(ActionKind::DeleteVolume, guest, slot).await.unwrap().unwrap();
+    let id = engine.request(ActionKind::DeleteVolume, guest, slot).await.unwrap();
     let item = engine.pending().await.unwrap().remove(&id).unwrap().0;
     rig.node.with(evenkeel_sim::Simulator::clear_records);
     (id, item)
@@ -159,7 +165,7 @@ async fn p21_a_slot_that_holds_another_volume_than_was_signed_away_is_left_alone
 #[tokio::test(start_paused = true)]
 async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
     let rig = with_a_detached_volume().await;
-    let seal = Arc::clone(&rig.court.as_ref().unwrap().seal);
+    let seal = Arc::clone(&rig.approvals.as_ref().unwrap().seal);
     live(&rig, async |engine| {
         let (id, item) = asked(&rig, engine).await;
         let mut other = item.clone();

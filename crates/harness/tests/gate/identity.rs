@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::{End, Event, Submitted};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -80,8 +80,8 @@ async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
         let [hold] = &report.holds[..] else { panic!("{report:?}") };
         assert!(hold.why.contains("Sys.Audit on /nodes/pve1"), "the pass says so: {hold:?}");
         assert!(engine.pending().await?.is_empty());
-        let asked = engine.request(ActionKind::Destroy, guest(), BTreeMap::new()).await?;
-        let refusal = asked.unwrap_err();
+        let asked = engine.request(ActionKind::Destroy, guest(), BTreeMap::new()).await;
+        let refusal = asked.unwrap_err().refusal()?;
         assert_eq!(refusal.reason, ReasonCode::IdentityUnproven);
         assert!(refusal.detail.contains("Sys.Audit on /nodes/pve1"), "{refusal}");
         Ok(())

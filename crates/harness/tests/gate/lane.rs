@@ -38,7 +38,7 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
 
 /// Other signers from one moment to the next, as a rotation would leave them.
 async fn replace(rig: &Rig, other: impl FnOnce(HostBinding) -> Authority) {
-    let mut authority = rig.court.as_ref().unwrap().authority.write().await;
+    let mut authority = rig.approvals.as_ref().unwrap().authority.write().await;
     let host = authority.host().clone();
     *authority = other(host);
 }
@@ -150,7 +150,7 @@ async fn g27_with_nobody_enrolled_nothing_destructive_runs() {
 #[tokio::test(start_paused = true)]
 async fn g23_the_hosts_own_budget_stops_even_what_is_signed() {
     let mut rig = rig().await;
-    rig.court.as_mut().unwrap().policy.destructive_per_day = 0;
+    rig.approvals.as_mut().unwrap().policy.destructive_per_day = 0;
     assert_eq!(held_after(&rig, async |_| {}).await, ReasonCode::Budget);
 }
 
@@ -158,7 +158,7 @@ async fn g23_the_hosts_own_budget_stops_even_what_is_signed() {
 #[tokio::test(start_paused = true)]
 async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
     let mut rig = rig().await;
-    rig.court.as_mut().unwrap().policy.destructive_per_day = 1;
+    rig.approvals.as_mut().unwrap().policy.destructive_per_day = 1;
     let both = desired(
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
     );
@@ -211,7 +211,7 @@ async fn g26_an_item_that_ended_is_not_executed_later() {
 #[tokio::test(start_paused = true)]
 async fn g25_a_flood_of_items_is_bounded_and_at_rest_nothing_is_written() {
     let mut rig = rig().await;
-    rig.court.as_mut().unwrap().policy.pending_items = 2;
+    rig.approvals.as_mut().unwrap().policy.pending_items = 2;
     let all = desired(
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }\n\
          guest.102 = { kind = \"lxc\", state = \"absent\" }\nguest.103 = { kind = \"qemu\", state = \"absent\" }",

@@ -181,7 +181,7 @@ async fn a_protection_is_given_back_once_the_right_to_see_all_tasks_is() {
 /// The signers are these from now on, as after a rotation that is on disk.
 async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
     let trust = Trust::genesis(TrustVersion(2), signers).unwrap();
-    let mut authority = rig.court.as_ref().unwrap().authority.write().await;
+    let mut authority = rig.approvals.as_ref().unwrap().authority.write().await;
     *authority = Authority::first(Rig::host(), trust);
 }
 

@@ -33,7 +33,7 @@ fn root_file() -> NamedTempFile {
 /// The same rig after a restart: whoever may sign is read from root's file and the journal, as every start does.
 async fn restarted(rig: Rig) -> Rig {
     let (file, found) = (root_file(), Arc::new(Mutex::new(None)));
-    let host = rig.court.as_ref().unwrap().authority.read().await.host().clone();
+    let host = rig.approvals.as_ref().unwrap().authority.read().await.host().clone();
     let (path, slot) = (file.path().to_owned(), Arc::clone(&found));
     let read = rig.live(async |engine| {
         engine
@@ -45,13 +45,13 @@ async fn restarted(rig: Rig) -> Rig {
     });
     read.await.unwrap().unwrap();
     let authority = found.lock().unwrap().take().unwrap();
-    let mut court = rig.court.clone().unwrap();
-    court.authority = Arc::new(RwLock::new(authority));
-    Rig { court: Some(court), ..rig }
+    let mut approvals = rig.approvals.clone().unwrap();
+    approvals.authority = Arc::new(RwLock::new(authority));
+    Rig { approvals: Some(approvals), ..rig }
 }
 
 async fn version(rig: &Rig) -> TrustVersion {
-    rig.court.as_ref().unwrap().authority.read().await.version().unwrap()
+    rig.approvals.as_ref().unwrap().authority.read().await.version().unwrap()
 }
 
 /// Bob in anna's place, signed by whoever has the authority and by the new key.
@@ -66,7 +66,7 @@ async fn rotation(
     signers: Vec<Signer>,
     by: &[&Operator],
 ) -> String {
-    let current = rig.court.as_ref().unwrap().authority.read().await.clone();
+    let current = rig.approvals.as_ref().unwrap().authority.read().await.clone();
     let trust = current.trust().unwrap();
     let statement = Rotation {
         authority,
@@ -166,7 +166,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
         // The lane waits for the judge, who is busy with the rotation.
-        let bench = Arc::clone(&rig.court.as_ref().unwrap().authority);
+        let bench = Arc::clone(&rig.approvals.as_ref().unwrap().authority);
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let rotated = {
             let mut authority = bench.write().await;

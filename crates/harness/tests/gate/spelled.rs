@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::{Engine, Submitted};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{Namespace, PendingItem};
@@ -21,7 +21,7 @@ async fn asked(
     given: &[(&str, &str)],
 ) -> PendingItem {
     let given = given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let asked = engine.request(op, guest.parse().unwrap(), given.collect()).await.unwrap();
+    let asked = engine.request(op, guest.parse().unwrap(), given.collect()).await;
     let id = asked.unwrap_or_else(|refusal| panic!("{op} {guest}: {refusal}"));
     engine.pending().await.unwrap().remove(&id).unwrap().0
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{End, Engine, Submitted};
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
@@ -66,14 +66,14 @@ async fn host() -> (Rig, Trust, Signer) {
     let rig = rig().await;
     let vault = dated_vault(&rig);
     let mut rig = rig.judged_by(vec![anna().signer(Role::Operational), vault.clone()]);
-    let policy = &mut rig.court.as_mut().unwrap().policy;
+    let policy = &mut rig.approvals.as_mut().unwrap().policy;
     (policy.pending_items, policy.destructive_per_day) = (FEW, FEW);
     let first = current(&rig).await;
     (rig, first, vault)
 }
 
 async fn current(rig: &Rig) -> Trust {
-    rig.court.as_ref().unwrap().authority.read().await.trust().unwrap().clone()
+    rig.approvals.as_ref().unwrap().authority.read().await.trust().unwrap().clone()
 }
 
 fn envelope(rotation: &Rotation, by: &[&Operator]) -> String {
@@ -108,7 +108,7 @@ fn recovery(rig: &Rig, known: &Trust, vault_key: Signer) -> String {
 
 async fn destroy_item(engine: &mut Engine, guest: &str) -> PendingItem {
     let guest: GuestId = guest.parse().unwrap();
-    let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await.unwrap();
+    let asked = engine.request(ActionKind::Destroy, guest, BTreeMap::new()).await;
     let id = asked.unwrap();
     engine.pending().await.unwrap().remove(&id).unwrap().0
 }
@@ -182,9 +182,9 @@ async fn restarted(rig: Rig, first: Trust) -> Rig {
             .await
     });
     read.await.unwrap().unwrap();
-    let mut court = rig.court.clone().unwrap();
-    court.authority = Arc::new(RwLock::new(found.lock().unwrap().take().unwrap()));
-    Rig { court: Some(court), ..rig }
+    let mut approvals = rig.approvals.clone().unwrap();
+    approvals.authority = Arc::new(RwLock::new(found.lock().unwrap().take().unwrap()));
+    Rig { approvals: Some(approvals), ..rig }
 }
 
 async fn taken_back(theft: Theft) {

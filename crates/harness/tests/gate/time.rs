@@ -59,7 +59,7 @@ async fn t06_not_yet_valid_or_for_too_long_by_this_hosts_policy_is_refused() {
     let mut early = statement(&item, 7, now(&rig));
     early.window = Window::new(now(&rig).plus(600), now(&rig).plus(1_200)).unwrap();
     assert_eq!(held(&rig, &anna().sign(&early), Duration::ZERO).await, ReasonCode::NotYetValid);
-    rig.court.as_mut().unwrap().policy.statement_life_s = 3_599;
+    rig.approvals.as_mut().unwrap().policy.statement_life_s = 3_599;
     let long = anna().approve(&item, 8, now(&rig));
     assert_eq!(held(&rig, &long, Duration::ZERO).await, ReasonCode::LifetimeExceeded);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::End;
 use evenkeel_agent::journal::Fault;
-use evenkeel_core::action_kind::ActionKind;
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
@@ -154,7 +154,7 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
             .live(async |engine| {
                 let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
                 let id: GuestId = "lxc/102".parse().unwrap();
-                engine.request(ActionKind::Rollback, id, given).await?.unwrap();
+                engine.request(ActionKind::Rollback, id, given).await.unwrap();
                 let approval = anna().approve(&item(engine).await, 7, now(&rig));
                 if rolled_back {
                     foreign(&rig, "POST", "lxc/102/snapshot/before/rollback", &[]).await;
@@ -184,7 +184,7 @@ async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
     foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
     let end = live(&rig, async |engine| {
         let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
-        engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await?.unwrap();
+        engine.request(ActionKind::Rollback, "lxc/102".parse().unwrap(), given).await.unwrap();
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let token = evenkeel_sim::TOKENS[0].0;
         rig.node.with(|sim| {

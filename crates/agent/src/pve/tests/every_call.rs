@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use crate::engine::Cleared;
 use crate::pve::error::Error;
 use crate::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
-use crate::pve::name::{ConfigDigest, ConfigKey, SnapshotName, StorageName};
 use crate::pve::task::Upid;
-use crate::pve::writes::{
-    CloneOrder, ConfigChange, DestroyFlags, Migration, NewGuest, Origin, Settings, VolumeMove,
-};
+use crate::pve::writes::{CloneOrder, DestroyFlags, Migration, NewGuest, Origin, VolumeMove};
 use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::operation::StorageName;
+use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
+use evenkeel_core::sign::ConfigDigest;
 
 /// An exchange that gives the same outcome to every request, and keeps the requests.
 pub(crate) struct Always {

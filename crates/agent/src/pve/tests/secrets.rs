@@ -11,7 +11,7 @@ use crate::pve::error::Unknown;
 use crate::pve::exchange::{Answer, Outcome};
 use crate::pve::http::HttpExchange;
 use crate::pve::tls::Trust;
-use crate::pve::writes::{ConfigChange, Settings};
+use evenkeel_core::pve_call::{ConfigChange, Settings};
 
 use super::every_call::{Always, client, writes};
 use super::server::{SECRET, Server, Step, answer, timeouts, token};

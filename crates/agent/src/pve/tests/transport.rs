@@ -7,8 +7,8 @@ use crate::pve::Client;
 use crate::pve::error::{Class, Error, NotSent, Unknown};
 use crate::pve::http::Timeouts;
 use crate::pve::tls::Trust;
-use crate::pve::writes::{ConfigChange, Settings};
 use evenkeel_core::id::GuestId;
+use evenkeel_core::pve_call::{ConfigChange, Settings};
 
 use super::server::{SECRET, Server, Step, answer, client, client_with, timeouts, version};
 

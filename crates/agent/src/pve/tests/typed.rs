@@ -171,7 +171,7 @@ async fn a_config_keeps_digest_and_raw_lines_apart() {
     let body = r#"{"data":{"cores":2,"memory":"512","onboot":1,"lxc":[["lxc.idmap","u 0 1 2"]],
         "digest":"80ead096dd79bf0639155fb387cfe718f54707dd"}}"#;
     let config = answering(200, body).config(lxc(), ConfigView::Current).await.unwrap();
-    assert_eq!(config.digest.unwrap().as_str(), "80ead096dd79bf0639155fb387cfe718f54707dd");
+    assert_eq!(config.digest.unwrap().to_string(), "80ead096dd79bf0639155fb387cfe718f54707dd");
     assert_eq!(config.lxc, [("lxc.idmap".to_owned(), "u 0 1 2".to_owned())]);
     assert_eq!(config.values.len(), 3);
     assert_eq!(config.values["memory"], "512");

@@ -7,21 +7,22 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::Reading;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::court::Court;
-use super::error::Fatal;
+use super::approval_context::ApprovalContext;
+use super::error::{EngineError, Fatal};
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
 use crate::effective_clock;
-use crate::journal::{AppendError, JournalHandle, Record};
+use crate::journal::{JournalHandle, Record};
 use crate::pve::Client;
 
-/// The means of every operation.
+/// The shared handles of every operation.
 #[derive(Clone)]
-pub struct Hands {
+pub struct EngineContext {
     /// Proxmox VE.
     pub client: Client,
     /// The journal.
@@ -33,7 +34,7 @@ pub struct Hands {
     /// Whether an operator has frozen this host; asked before every act.
     pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
     /// What judges destructive acts; without it they all wait.
-    pub court: Option<Court>,
+    pub approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
     pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
 }
@@ -93,7 +94,7 @@ impl Progress {
     }
 }
 
-impl Hands {
+impl EngineContext {
     /// The node's time now; ours until the node has answered once.
     pub fn node_now(&self) -> UnixSeconds {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
@@ -118,13 +119,27 @@ impl Hands {
         appended.map(drop).map_err(Fatal::Journal)
     }
 
-    /// Writes the record that begins an operation; the caller sends nothing unless this succeeds.
-    pub(super) async fn begin(&self, record: Record) -> Result<Result<(), AppendError>, Fatal> {
+    /// Makes a record durable that something depends on: the caller sends nothing unless this succeeds. Refused on a
+    /// disk that is nearly full.
+    pub(super) async fn append(&self, record: Record) -> Result<(), EngineError> {
         match self.journal.append(record).await {
-            Ok(_) => Ok(Ok(())),
-            Err(error) if error.is_fatal() => Err(Fatal::Journal(error)),
-            Err(error) => Ok(Err(error)),
+            Ok(_) => Ok(()),
+            Err(error) if error.is_fatal() => Err(Fatal::Journal(error).into()),
+            Err(error) => Err(Refusal::new(ReasonCode::Storage, error.to_string()).into()),
         }
+    }
+
+    /// The same for a record that nothing depends on: on a nearly full disk it is left out.
+    pub(super) async fn append_if_room(&self, record: Record) -> Result<(), Fatal> {
+        match self.append(record).await {
+            Ok(()) => Ok(()),
+            Err(error) => error.refusal().map(drop),
+        }
+    }
+
+    /// Whether an operator has frozen this host.
+    pub(super) fn is_frozen(&self) -> bool {
+        (self.frozen)()
     }
 
     pub(super) fn tell(&self, progress: Progress) {
@@ -132,8 +147,8 @@ impl Hands {
     }
 }
 
-impl fmt::Debug for Hands {
+impl fmt::Debug for EngineContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Hands").field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("EngineContext").field("owner", &self.owner).finish_non_exhaustive()
     }
 }

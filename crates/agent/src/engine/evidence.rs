@@ -1,13 +1,13 @@
 //! Looks at the world for one operation: the readings `core::recover::decide` asks for.
 //!
-//! Called by `settle` and by `execute` for its read-back. It only reads. What could not be read is said to be
+//! Called by `settle`, and by `answer` for its read-back. It only reads. What could not be read is said to be
 //! unreadable, never taken for a negative answer (invariant 14).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use evenkeel_core::action_kind::ActionKind;
 use evenkeel_core::actual::{Guest, SnapshotPoint};
+use evenkeel_core::allocation::allocates_on;
 use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
@@ -15,10 +15,10 @@ use evenkeel_core::recover::{
 };
 use tokio::time::Instant;
 
-use super::Hands;
+use super::EngineContext;
 use super::error::Fatal;
 use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
-use super::volumes::{allocates_on, volumes_of};
+use super::volumes::volumes_of;
 use crate::journal::Details;
 use crate::observe::{has_quorum, observe_guest, observe_snapshots};
 use crate::pve::error::{Class, Error};
@@ -27,7 +27,7 @@ use crate::pve::{TaskFilter, TaskSource, wire};
 
 /// What was seen, and what is worth keeping besides the evidence.
 #[derive(Debug)]
-pub(super) struct Sight {
+pub(super) struct EvidenceReader {
     pub(super) evidence: Evidence,
     /// The guest as last read.
     pub(super) guest: Option<Guest>,
@@ -64,7 +64,7 @@ impl SettleClock {
     }
 }
 
-impl Sight {
+impl EvidenceReader {
     /// Nothing seen yet.
     pub(super) fn new(clock: SettleClock) -> Self {
         Self { evidence: Evidence::default(), guest: None, exit: None, clock }
@@ -73,34 +73,34 @@ impl Sight {
     /// Answers one question.
     pub(super) async fn look(
         &mut self,
-        hands: &Hands,
+        context: &EngineContext,
         operation: &Operation,
         details: &Details,
         question: Question,
     ) -> Result<(), Fatal> {
         match question {
             Question::TaskStatus => {
-                let found = self.task_status(hands, operation).await;
+                let found = self.task_status(context, operation).await;
                 self.evidence.task = Some(self.seen(found));
             }
             Question::TaskList => {
-                let found = task_list(hands, operation).await?;
+                let found = task_list(context, operation).await?;
                 self.evidence.search = Some(self.seen(found));
             }
             Question::Lock => {
-                let found = lock(hands, operation).await;
+                let found = lock(context, operation).await;
                 self.evidence.lock = Some(self.seen(found));
             }
             Question::Postcondition => {
-                let found = self.postcondition(hands, operation, details).await;
+                let found = self.postcondition(context, operation, details).await;
                 self.evidence.postcondition = Some(self.seen(found));
             }
             Question::NumberUse => {
-                let found = number_use(hands, operation).await;
+                let found = number_use(context, operation).await;
                 self.evidence.number = Some(self.seen(found));
             }
             Question::Volumes => {
-                let found = new_volumes(hands, operation, details).await;
+                let found = new_volumes(context, operation, details).await;
                 self.evidence.volumes = Some(self.seen(found));
             }
         }
@@ -111,11 +111,11 @@ impl Sight {
         Seen { at: self.clock.now(), found }
     }
 
-    async fn task_status(&mut self, hands: &Hands, operation: &Operation) -> TaskStatus {
+    async fn task_status(&mut self, context: &EngineContext, operation: &Operation) -> TaskStatus {
         let OpState::TaskRunning { upid, .. } = &operation.state else {
             return TaskStatus::Unreadable;
         };
-        match hands.client.task_status(upid).await {
+        match context.client.task_status(upid).await {
             Ok(wire::TaskStatus::Running) => TaskStatus::Running,
             Ok(wire::TaskStatus::Ended(exit)) => self.ended(exit),
             Err(error) if error.class() == Some(&Class::NoSuchTask) => TaskStatus::Forgotten,
@@ -137,16 +137,16 @@ impl Sight {
     /// The guest against what the operation leaves behind.
     pub(super) async fn postcondition(
         &mut self,
-        hands: &Hands,
+        context: &EngineContext,
         operation: &Operation,
         details: &Details,
     ) -> Postcondition {
         let params = written(details);
-        let read = observe_guest(&hands.client, operation.intent.guest).await;
+        let read = observe_guest(&context.client, operation.intent.guest).await;
         match read {
             Ok(guest) => {
                 let intent = &operation.intent;
-                let snapshots = snapshots(hands, intent).await;
+                let snapshots = snapshots(context, intent).await;
                 let found = postcondition(intent, &params, Some(&guest), snapshots.as_deref());
                 self.guest = Some(guest);
                 found
@@ -158,28 +158,11 @@ impl Sight {
 }
 
 /// The guest's snapshots, where the outcome is told by them; none if they cannot be read.
-async fn snapshots(hands: &Hands, intent: &Intent) -> Option<Vec<SnapshotPoint>> {
-    match intent.kind {
-        ActionKind::Rollback | ActionKind::DeleteSnapshot => {
-            observe_snapshots(&hands.client, intent.guest).await.ok()
-        }
-        ActionKind::SetConfig
-        | ActionKind::Start
-        | ActionKind::Shutdown
-        | ActionKind::Stop
-        | ActionKind::Resize
-        | ActionKind::Create
-        | ActionKind::Clone
-        | ActionKind::Restore
-        | ActionKind::Snapshot
-        | ActionKind::Destroy
-        | ActionKind::DeleteVolume
-        | ActionKind::MoveVolume
-        | ActionKind::Migrate
-        | ActionKind::Template
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => None,
+async fn snapshots(context: &EngineContext, intent: &Intent) -> Option<Vec<SnapshotPoint>> {
+    if !intent.kind.row().proof.needs_snapshots() {
+        return None;
     }
+    observe_snapshots(&context.client, intent.guest).await.ok()
 }
 
 fn is_gone(error: &Error) -> bool {
@@ -192,33 +175,36 @@ fn written(details: &Details) -> BTreeMap<String, String> {
     details.sent().into_iter().filter_map(text).collect()
 }
 
-async fn task_list(hands: &Hands, operation: &Operation) -> Result<Search, Fatal> {
-    let Ok(reading) = read_tasks(hands).await else {
+async fn task_list(context: &EngineContext, operation: &Operation) -> Result<Search, Fatal> {
+    let Ok(reading) = read_tasks(context).await else {
         return Ok(Search::Unreadable);
     };
-    let claimed = claimed_by_others(hands, operation).await?;
-    Ok(search_tasks(operation, &TaskList::of(reading), &hands.owner, &claimed))
+    let claimed = claimed_by_others(context, operation).await?;
+    Ok(search_tasks(operation, &TaskList::of(reading), &context.owner, &claimed))
 }
 
 /// Tasks that our other operations have recorded as theirs.
-async fn claimed_by_others(hands: &Hands, operation: &Operation) -> Result<BTreeSet<Upid>, Fatal> {
+async fn claimed_by_others(
+    context: &EngineContext,
+    operation: &Operation,
+) -> Result<BTreeSet<Upid>, Fatal> {
     let this = operation.id;
-    let claimed = hands.journal.read(move |state, _| state.ledger().tasks_of_others(this)).await;
+    let claimed = context.journal.read(move |state, _| state.ledger().tasks_of_others(this)).await;
     claimed.map_err(Fatal::Journal)
 }
 
-async fn lock(hands: &Hands, operation: &Operation) -> Lock {
-    match hands.client.guest_status(operation.intent.guest).await {
+async fn lock(context: &EngineContext, operation: &Operation) -> Lock {
+    match context.client.guest_status(operation.intent.guest).await {
         Ok(status) if status.lock.is_some() => Lock::Held,
-        Ok(_) => still_works(hands, operation).await,
-        Err(error) if is_gone(&error) => still_works(hands, operation).await,
+        Ok(_) => still_works(context, operation).await,
+        Err(error) if is_gone(&error) => still_works(context, operation).await,
         Err(_) => Lock::Unreadable,
     }
 }
 
 /// Most tasks hold only a lock file while they work. Of several that could be the operation's none is adopted, and
 /// yet one of them is: the lane must not open beside it.
-async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
+async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
     if !leaves_task(operation, operation.furthest) {
         return Lock::Free;
     }
@@ -229,9 +215,9 @@ async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
     };
     // The list of active tasks also shows those that have just ended.
     let works = |task: &wire::TaskEntry| {
-        task.exit_status().is_none() && could_be_ours(operation, &hands.owner, &task.upid)
+        task.exit_status().is_none() && could_be_ours(operation, &context.owner, &task.upid)
     };
-    match hands.client.tasks(&filter).await {
+    match context.client.tasks(&filter).await {
         Ok(tasks) if tasks.iter().any(works) => Lock::Held,
         Ok(_) => Lock::Free,
         Err(_) => Lock::Unreadable,
@@ -239,10 +225,10 @@ async fn still_works(hands: &Hands, operation: &Operation) -> Lock {
 }
 
 /// Free only by a node that has quorum: another one may not have heard.
-async fn number_use(hands: &Hands, operation: &Operation) -> NumberUse {
-    match hands.client.vmid_is_free(operation.intent.guest.vmid).await {
+async fn number_use(context: &EngineContext, operation: &Operation) -> NumberUse {
+    match context.client.vmid_is_free(operation.intent.guest.vmid).await {
         Ok(false) => NumberUse::Taken,
-        Ok(true) => match hands.client.cluster_status().await {
+        Ok(true) => match context.client.cluster_status().await {
             Ok(entries) if has_quorum(&entries) => NumberUse::Free,
             Ok(_) | Err(_) => NumberUse::Unreadable,
         },
@@ -250,13 +236,17 @@ async fn number_use(hands: &Hands, operation: &Operation) -> NumberUse {
     }
 }
 
-async fn new_volumes(hands: &Hands, operation: &Operation, details: &Details) -> NewVolumes {
+async fn new_volumes(
+    context: &EngineContext,
+    operation: &Operation,
+    details: &Details,
+) -> NewVolumes {
     let Some(before) = &operation.intent.volumes_before else {
         return NewVolumes::None;
     };
     let guest = operation.intent.guest;
     let storages = allocates_on(guest.kind, &written(details));
-    match volumes_of(&hands.client, guest.vmid, &storages).await {
+    match volumes_of(&context.client, guest.vmid, &storages).await {
         Ok(now) => NewVolumes::between(before, &now),
         Err(_) => NewVolumes::Unreadable,
     }

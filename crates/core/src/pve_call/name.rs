@@ -3,24 +3,25 @@
 //! A name that PVE would not take is refused here; a name that could bend a path (`..`, a slash)
 //! or smuggle a second key into a list (a comma) cannot be built.
 
-pub use evenkeel_core::operation::StorageName;
+use crate::registry::KeyRef;
 
-evenkeel_core::name! {
+crate::name! {
     /// A snapshot of a guest.
     SnapshotName, "snapshot name", is_snapshot,
     "it must have 2 to 40 letters, digits, `-` or `_`, beginning with a letter, and not be reserved"
 }
 
-evenkeel_core::name! {
+crate::name! {
     /// One key of a guest's config, such as `cores` or `net0`.
     ConfigKey, "config key", is_config_key,
     "it must be lower-case letters, digits, `-` or `_`, and not a parameter of the call itself"
 }
 
-evenkeel_core::name! {
-    /// The digest of a config as it was read: what a write is bound to. Never empty, because PVE
-    /// skips the check for an empty one.
-    ConfigDigest, "config digest", is_digest, "it must be 40 hexadecimal digits"
+impl From<KeyRef> for ConfigKey {
+    /// The registry has no key that is a parameter of a call.
+    fn from(key: KeyRef) -> Self {
+        Self(key.to_string())
+    }
 }
 
 fn is_snapshot(text: &str) -> bool {
@@ -72,13 +73,12 @@ fn is_config_key(text: &str) -> bool {
         && !CALL_PARAMETERS.contains(&text)
 }
 
-fn is_digest(text: &str) -> bool {
-    text.len() == 40 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::id::GuestKind;
+    use crate::operation::StorageName;
+    use crate::registry::{find, table};
 
     #[test]
     fn names_that_could_bend_a_path_cannot_be_built() {
@@ -105,8 +105,13 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_digest_cannot_be_sent() {
-        assert!("".parse::<ConfigDigest>().is_err());
-        assert!("da39a3ee5e6b4b0d3255bfef95601890afd80709".parse::<ConfigDigest>().is_ok());
+    fn every_key_of_the_registry_is_a_config_key() {
+        for kind in GuestKind::ALL {
+            for row in table(kind) {
+                let name = row.slots.map_or(row.name.to_owned(), |_| format!("{}0", row.name));
+                let key = find(kind, &name).unwrap();
+                assert_eq!(name.parse(), Ok(ConfigKey::from(key)));
+            }
+        }
     }
 }

@@ -3,10 +3,8 @@
 //! The gate asks inside the lane, directly before it clears a signed act. The count is taken from what is
 //! durable, so that a restart forgives nothing. It decides nothing about who signed.
 
-use evenkeel_core::operation::{Ledger, UnixSeconds};
-use evenkeel_core::reason::{ReasonCode, Refusal};
-
-use crate::policy::Policy;
+use crate::operation::{Ledger, UnixSeconds};
+use crate::reason::{ReasonCode, Refusal};
 
 /// The time a budget is for.
 const WINDOW_S: u64 = 24 * 60 * 60;
@@ -19,8 +17,8 @@ pub fn signed_started(ledger: &Ledger, now: UnixSeconds) -> u64 {
 }
 
 /// Whether one more signed operation may start now.
-pub fn judge(ledger: &Ledger, policy: &Policy, now: UnixSeconds) -> Result<(), Refusal> {
-    let (started, limit) = (signed_started(ledger, now), policy.destructive_per_day);
+pub fn judge(ledger: &Ledger, limit: u64, now: UnixSeconds) -> Result<(), Refusal> {
+    let started = signed_started(ledger, now);
     if started < limit {
         return Ok(());
     }
@@ -33,9 +31,9 @@ pub fn judge(ledger: &Ledger, policy: &Policy, now: UnixSeconds) -> Result<(), R
 
 #[cfg(test)]
 mod tests {
-    use evenkeel_core::action_kind::ActionKind;
-    use evenkeel_core::id::OperationId;
-    use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request};
+    use crate::action_registry::ActionKind;
+    use crate::id::OperationId;
+    use crate::operation::{Intent, OpEvent, OpRecord, Repeat, Request};
 
     use super::*;
 
@@ -47,7 +45,7 @@ mod tests {
         for (number, (at, signed)) in (1_u32..).zip(started) {
             let op = OperationId::from_parts(u64::from(number), u128::from(number));
             let key = format!("{number:032x}").parse().unwrap();
-            let payload = evenkeel_core::sign::PayloadHash::of(b"a statement");
+            let payload = crate::sign::PayloadHash::of(b"a statement");
             let expires_at = UnixSeconds(u64::MAX);
             let signed_once = Repeat::AtMostOnce { key, payload, expires_at };
             let repeat = if *signed { signed_once } else { Repeat::Convergent };
@@ -85,16 +83,14 @@ mod tests {
             (NOW.0 + 999_999, true),
         ]);
         assert_eq!(signed_started(&ledger, NOW), 3, "the first is a day old, one is not signed");
-        let with = |limit| Policy { destructive_per_day: limit, ..Policy::default() };
-        assert_eq!(judge(&ledger, &with(4), NOW), Ok(()));
-        let refusal = judge(&ledger, &with(3), NOW).unwrap_err();
+        assert_eq!(judge(&ledger, 4, NOW), Ok(()));
+        let refusal = judge(&ledger, 3, NOW).unwrap_err();
         assert_eq!(refusal.reason, ReasonCode::Budget);
         assert!(refusal.detail.contains("destructive_per_day"), "{refusal}");
     }
 
     #[test]
     fn a_budget_of_nothing_allows_nothing() {
-        let policy = Policy { destructive_per_day: 0, ..Policy::default() };
-        assert_eq!(judge(&ledger(&[]), &policy, NOW).unwrap_err().reason, ReasonCode::Budget);
+        assert_eq!(judge(&ledger(&[]), 0, NOW).unwrap_err().reason, ReasonCode::Budget);
     }
 }

@@ -1,6 +1,6 @@
 //! The steps of a signed destroy: a stop and an unprotect where they are needed, then the act.
 //!
-//! Called by `signed` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
+//! Called by `lane` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
 //! last look, with the turn in hand: the guest unlocked, by both legs of identity still the same, its configuration the
 //! one that was signed for, the host not frozen, and the approval still good: its key trusted, its time not over. The
 //! signers are held fast until the request has left, so that none is sent after the rotation that voids it. Whatever is
@@ -14,19 +14,20 @@ use evenkeel_core::destroy::{self, Basis, Destroy};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, Request, Upid};
+use evenkeel_core::pve_call::ConfigChange;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::Reading;
 use evenkeel_core::sign::{Found, still_allowed};
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
-use super::Hands;
-use super::court::Court;
+use super::EngineContext;
+use super::answer::follow;
 use super::error::Fatal;
-use super::execute::{follow, send};
-use super::gate::Cleared;
-use super::gate::signed::{SignedOrder, protection};
+use super::gate::approved::ApprovedOrder;
+use super::gate::cleared::Cleared;
 use super::identity_proof::prove_identity;
+use super::lane::send;
 use super::report::End;
 use super::settle::{settle, why};
 use crate::authority::Authority;
@@ -46,12 +47,11 @@ const SHOWS_WITHIN: Duration = Duration::from_secs(30);
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// One destroy under way.
-pub(super) struct Destruction<'a> {
-    pub(super) hands: &'a Hands,
-    pub(super) court: &'a Court,
+pub(super) struct DestroySteps<'a> {
+    pub(super) context: &'a EngineContext,
     pub(super) op: OperationId,
     pub(super) cleared: &'a Cleared,
-    pub(super) order: &'a SignedOrder,
+    pub(super) order: &'a ApprovedOrder,
 }
 
 /// Leave to send one request: while it is held, the turn is ours and the signers stay as they were judged.
@@ -62,15 +62,29 @@ struct Leave<'t> {
     fresh: Guest,
 }
 
-impl<'a> Destruction<'a> {
+/// Why a request must not leave.
+enum NoLeave {
+    /// The destroy ends here.
+    Because(String),
+    /// The engine must end.
+    Fatal(Fatal),
+}
+
+impl From<Fatal> for NoLeave {
+    fn from(fatal: Fatal) -> Self {
+        Self::Fatal(fatal)
+    }
+}
+
+impl<'a> DestroySteps<'a> {
     /// Takes the steps. `started` has promised the first of them.
     pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<End, Fatal> {
-        let (guest, writes) = (self.cleared.guest(), self.hands.client.writes(self.cleared));
+        let (guest, writes) = (self.cleared.guest(), self.context.client.writes(self.cleared));
         let mut is_first = true;
         if steps.stop {
-            let leave = match self.leave(turn, Request::Stop, None).await? {
+            let leave = match self.leave(turn, Request::Stop, None).await {
                 Ok(leave) => leave,
-                Err(why) => return self.abandon(&why).await,
+                Err(stay) => return self.abandon_for(stay).await,
             };
             let answer = writes.stop(guest).await.map(Taken::Task);
             drop(leave);
@@ -81,12 +95,13 @@ impl<'a> Destruction<'a> {
         }
         let mut protected = None;
         if steps.unprotect {
-            let leave = match self.leave(turn, Request::Unprotect, None).await? {
+            let leave = match self.leave(turn, Request::Unprotect, None).await {
                 Ok(leave) => leave,
-                Err(why) => return self.abandon(&why).await,
+                Err(stay) => return self.abandon_for(stay).await,
             };
-            let Some(change) = protection(&leave.fresh, "0") else {
-                return self.abandon("Proxmox gave no digest of its configuration").await;
+            let change = match ConfigChange::protection(&leave.fresh, false) {
+                Ok(change) => change,
+                Err(refusal) => return self.abandon(&refusal.detail).await,
             };
             if !std::mem::take(&mut is_first) {
                 self.begin_next(Request::Unprotect).await?;
@@ -98,16 +113,16 @@ impl<'a> Destruction<'a> {
                 return Ok(end);
             }
         }
-        let leave = match self.leave(turn, Request::Act, protected.as_ref()).await? {
+        let leave = match self.leave(turn, Request::Act, protected.as_ref()).await {
             Ok(leave) => leave,
-            Err(why) => return self.abandon(&why).await,
+            Err(stay) => return self.abandon_for(stay).await,
         };
         if !is_first {
             self.begin_next(Request::Act).await?;
         }
-        let answer = send(self.hands, self.cleared).await;
+        let answer = send(self.context, self.cleared).await;
         drop(leave);
-        Ok(follow(self.hands, self.op, answer).await?.0)
+        Ok(follow(self.context, self.op, answer).await?.end)
     }
 
     /// Leave to send one more request, upon a last look; or in words why it must not be sent. The configuration must
@@ -117,50 +132,50 @@ impl<'a> Destruction<'a> {
         turn: &'t mut Turn,
         request: Request,
         protected: Option<&Guest>,
-    ) -> Result<Result<Leave<'t>, String>, Fatal>
+    ) -> Result<Leave<'t>, NoLeave>
     where
         'a: 't,
     {
-        let no = |why: &str| Ok(Err(why.to_owned()));
+        let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
         let Some(permit) = turn.take().await else {
             return no("the agent goes down");
         };
-        let fresh = match observe_guest(&self.hands.client, self.cleared.guest()).await {
+        let fresh = match observe_guest(&self.context.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
-            Err(error) => return Ok(Err(error.to_string())),
+            Err(error) => return no(&error.to_string()),
         };
-        match prove_identity(self.hands, &fresh, &self.order.mark).await? {
+        match prove_identity(self.context, &fresh, &self.order.mark).await? {
             Found::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
             Found::Guest { .. } | Found::Free => return no(ANOTHER),
-            Found::Unproven(refusal) => return Ok(Err(refusal.detail)),
+            Found::Unproven(refusal) => return no(&refusal.detail),
         }
         let signed = Basis::Signed(&self.order.item.expected);
         let basis = protected.map_or(signed, Basis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
             return no(why);
         }
-        let signers = self.court.authority.read().await;
-        let reading = self.hands.reading().await?;
+        let signers = self.order.approvals.authority.read().await;
+        let reading = self.context.reading().await?;
         if let Err(refusal) = self.still_allowed(&signers, &reading) {
-            return Ok(Err(format!("its approval no longer holds: {refusal}")));
+            return no(&format!("its approval no longer holds: {refusal}"));
         }
-        if (self.hands.frozen)() {
+        if self.context.is_frozen() {
             return no("this host was frozen meanwhile");
         }
-        Ok(Ok(Leave { permit, signers, fresh }))
+        Ok(Leave { permit, signers, fresh })
     }
 
     /// Whether the approval is still good now.
     fn still_allowed(&self, signers: &Authority, reading: &Reading) -> Result<(), Refusal> {
         let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
         let trust = signers.trust().ok_or_else(nobody)?;
-        still_allowed(&self.order.envelope, trust, reading, self.court.policy.limits())
+        still_allowed(&self.order.envelope, trust, reading, self.order.approvals.policy.limits())
     }
 
     /// Makes the next request durable before it is sent.
     async fn begin_next(&self, request: Request) -> Result<(), Fatal> {
-        let sent_at = self.hands.node_now();
-        self.hands.record(self.op, OpEvent::RequestStarted { request, sent_at }).await
+        let sent_at = self.context.node_now();
+        self.context.record(self.op, OpEvent::RequestStarted { request, sent_at }).await
     }
 
     /// Awaits a preparation until the guest is ready for what comes next; an end means that nothing must follow.
@@ -173,7 +188,7 @@ impl<'a> Destruction<'a> {
             Ok(Taken::Done) => {}
             Ok(Taken::Task(upid)) => {
                 let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
-                self.hands.record(self.op, running).await?;
+                self.context.record(self.op, running).await?;
                 if !self.has_ended(&upid).await {
                     return self.by_evidence().await.map(Some);
                 }
@@ -184,8 +199,8 @@ impl<'a> Destruction<'a> {
             }
         }
         match self.until(next).await {
-            Ok(()) => Ok(None),
-            Err(why) => self.abandon(&why).await.map(Some),
+            None => Ok(None),
+            Some(why) => self.abandon(&why).await.map(Some),
         }
     }
 
@@ -193,7 +208,7 @@ impl<'a> Destruction<'a> {
     async fn has_ended(&self, upid: &Upid) -> bool {
         let deadline = Instant::now() + PREPARATION_MAX;
         while Instant::now() < deadline {
-            if let Ok(Waited::Ended(_)) = self.hands.client.wait(upid, deadline).await {
+            if let Ok(Waited::Ended(_)) = self.context.client.wait(upid, deadline).await {
                 return true;
             }
             tokio::time::sleep(LOOK_PAUSE).await;
@@ -201,22 +216,29 @@ impl<'a> Destruction<'a> {
         false
     }
 
-    /// Waits until the guest, still the same one, is ready for this request.
-    async fn until(&self, next: Request) -> Result<(), String> {
+    /// Waits until the guest, still the same one, is ready for this request; otherwise why not.
+    async fn until(&self, next: Request) -> Option<String> {
         let deadline = Instant::now() + SHOWS_WITHIN;
         loop {
-            let why = match observe_guest(&self.hands.client, self.cleared.guest()).await {
+            let why = match observe_guest(&self.context.client, self.cleared.guest()).await {
                 Ok(fresh) if identity(&fresh).ok() != self.cleared.identity() => {
-                    return Err(ANOTHER.to_owned());
+                    return Some(ANOTHER.to_owned());
                 }
-                Ok(fresh) if destroy::is_ready(next, &fresh) => return Ok(()),
+                Ok(fresh) if destroy::is_ready(next, &fresh) => return None,
                 Ok(_) => destroy::NOT_READY.to_owned(),
                 Err(error) => error.to_string(),
             };
             if Instant::now() >= deadline {
-                return Err(why);
+                return Some(why);
             }
             tokio::time::sleep(LOOK_PAUSE).await;
+        }
+    }
+
+    async fn abandon_for(&self, stay: NoLeave) -> Result<End, Fatal> {
+        match stay {
+            NoLeave::Because(why) => self.abandon(&why).await,
+            NoLeave::Fatal(fatal) => Err(fatal),
         }
     }
 
@@ -224,12 +246,12 @@ impl<'a> Destruction<'a> {
     async fn abandon(&self, why: &str) -> Result<End, Fatal> {
         let reason = format!("the act was not sent: {why}");
         let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None };
-        self.hands.record(self.op, failed).await?;
+        self.context.record(self.op, failed).await?;
         Ok(End::Failed { why: reason })
     }
 
     async fn by_evidence(&self) -> Result<End, Fatal> {
-        let settled = settle(self.hands, self.op, Instant::now()).await?;
+        let settled = settle(self.context, self.op, Instant::now()).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });

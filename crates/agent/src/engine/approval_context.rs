@@ -23,7 +23,7 @@ use crate::state_dir::StateDir;
 
 /// The judge's bench of one host.
 #[derive(Clone)]
-pub struct Court {
+pub struct ApprovalContext {
     /// Who may sign, on which host.
     pub authority: Arc<RwLock<Authority>>,
     /// The host key's signature around an item that waits.
@@ -31,7 +31,7 @@ pub struct Court {
     /// Root's limits.
     pub policy: Policy,
     /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act.
-    pub docket: Arc<Mutex<()>>,
+    pub judging_lock: Arc<Mutex<()>>,
 }
 
 /// Puts the host key's signature around an item; the answer is the envelope.
@@ -39,7 +39,7 @@ pub type Seal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Syn
 
 /// Why nothing can be judged, and the agent does not start.
 #[derive(Debug, thiserror::Error)]
-pub enum CourtError {
+pub enum ApprovalContextError {
     /// The host key cannot be used.
     #[error(transparent)]
     HostKey(#[from] HostKeyError),
@@ -54,7 +54,7 @@ pub enum CourtError {
     Journal(#[from] AppendError),
 }
 
-impl Court {
+impl ApprovalContext {
     /// Opens it. No trust file means that nobody may sign, and everything destructive waits; one that is there and
     /// wrong means that nothing starts.
     pub async fn open(
@@ -63,11 +63,11 @@ impl Court {
         node: &NodeName,
         journal: &JournalHandle,
         ambient: &dyn Ambient,
-    ) -> Result<Self, CourtError> {
+    ) -> Result<Self, ApprovalContextError> {
         let key = HostKey::load_or_create(state.path())?.claimed()?;
         let id: HostId = match &config.host_id {
             Some(id) => id.clone(),
-            None => node.as_str().parse().map_err(CourtError::HostId)?,
+            None => node.as_str().parse().map_err(ApprovalContextError::HostId)?,
         };
         let host = HostBinding { id, key: key.public().fingerprint() };
         let trust = config.trust.path();
@@ -84,7 +84,7 @@ impl Court {
             authority: Arc::new(RwLock::new(authority)),
             seal: Arc::new(move |item| key.sign_pending(item)),
             policy: config.policy,
-            docket: Arc::default(),
+            judging_lock: Arc::default(),
         })
     }
 
@@ -94,7 +94,7 @@ impl Court {
     }
 }
 
-impl CourtError {
+impl ApprovalContextError {
     /// What to do about it.
     pub fn hint(&self) -> String {
         match self {
@@ -106,8 +106,8 @@ impl CourtError {
     }
 }
 
-impl fmt::Debug for Court {
+impl fmt::Debug for ApprovalContext {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Court").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("ApprovalContext").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

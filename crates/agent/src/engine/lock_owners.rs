@@ -1,4 +1,4 @@
-//! Says for which task a locked guest is waited: `waiting for vzdump of lxc/101, 34 %`.
+//! Names the task that holds a guest's lock: `waiting for vzdump of lxc/101, 34 %`.
 //!
 //! Called once a pass, after planning. It only reads, and only what a person is told depends on it: where nothing can
 //! be found out, the plan keeps PVE's own word for the lock.
@@ -22,7 +22,7 @@ const TASKS_LISTED_MAX: u32 = 500;
 const LOG_LINES_MAX: u32 = 5_000;
 
 /// Names the task behind every lock of the plan, as far as it can be found.
-pub(super) async fn explain(client: &Client, plan: &mut Plan) {
+pub(super) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
     if !plan.actions().any(|action| matches!(action.held, Some(Held::Locked { .. }))) {
         return;
     }

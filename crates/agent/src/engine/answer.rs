@@ -1,0 +1,194 @@
+//! From PVE's answer to the end of an operation.
+//!
+//! ```text
+//!   task ──────> settle                    done ─────> read back ─> succeeded, failed, unknown
+//!   lost ──────> settle                    refused ──> read back ─> failed, or done already
+//!   not sent ──> failed
+//! ```
+//!
+//! It reads and journals; core says what an answer leaves behind. It must never send anything.
+
+use std::time::Duration;
+
+use evenkeel_core::id::OperationId;
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{OpEvent, OpState};
+use evenkeel_core::recover::{AnswerKind, AnswerVerdict, Question, judge_answer, left_volume};
+use tokio::time::Instant;
+
+use super::error::Fatal;
+use super::evidence::{EvidenceReader, SettleClock};
+use super::report::End;
+use super::settle::{Settled, load, settle, why};
+use super::{EngineContext, Progress};
+use crate::pve::error::{Class, Error, Refusal};
+use crate::pve::writes::Taken;
+
+/// How long a synchronous write may take to show in what PVE tells of the guest.
+const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at it.
+const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
+
+/// How an operation ended, and whether trying again may help.
+pub(super) struct Answered {
+    pub(super) end: End,
+    pub(super) may_pass: bool,
+}
+
+impl Answered {
+    /// An end that trying again would not change.
+    pub(super) fn ended(end: End) -> Self {
+        Self { end, may_pass: false }
+    }
+}
+
+/// Follows an answer to the end of its operation.
+pub(super) async fn follow(
+    context: &EngineContext,
+    op: OperationId,
+    answer: Result<Taken, Error>,
+) -> Result<Answered, Fatal> {
+    match answer {
+        Ok(Taken::Task(upid)) => {
+            context.record(op, OpEvent::TaskRunning { upid: upid.clone(), found: false }).await?;
+            if let Some((operation, _)) = load(context, op).await? {
+                context.tell(Progress::Task { op, guest: operation.intent.guest, upid });
+            }
+            Ok(settled(settle(context, op, Instant::now()).await?))
+        }
+        Ok(Taken::Done) => read_back(context, op).await,
+        Err(Error::Unknown { .. }) => Ok(settled(settle(context, op, Instant::now()).await?)),
+        Err(error @ Error::NotSent { .. }) => {
+            let why = error.to_string();
+            let failed = OpEvent::Failed { reason: why.clone(), left_volume: None };
+            context.record(op, failed).await?;
+            Ok(Answered::ended(End::Failed { why }))
+        }
+        Err(Error::Refused(refusal)) => close_refused(context, op, &refusal).await,
+    }
+}
+
+fn settled(settled: Option<Settled>) -> Answered {
+    let Some(Settled { operation, may_pass, warning }) = settled else {
+        // Closed and already forgotten: somebody resolved it by hand meanwhile.
+        return Answered::ended(End::Failed { why: "an operator closed it".to_owned() });
+    };
+    let why = why(&operation.state).to_owned();
+    match &operation.state {
+        OpState::Succeeded { .. } => Answered::ended(End::Succeeded { warning }),
+        OpState::Failed { .. } => Answered { end: End::Failed { why }, may_pass },
+        OpState::Unknown { .. } | OpState::Started { .. } | OpState::TaskRunning { .. } => {
+            Answered::ended(End::Unknown { why })
+        }
+    }
+}
+
+/// A synchronous answer is success once the guest shows it.
+async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered, Fatal> {
+    let deadline = Instant::now() + READ_BACK_DEADLINE;
+    let Some((operation, _)) = load(context, op).await? else {
+        return Ok(settled(None));
+    };
+    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Instant::now()));
+    loop {
+        let Some((operation, details)) = load(context, op).await? else {
+            return Ok(settled(None));
+        };
+        let found = reader.postcondition(context, &operation, &details).await;
+        let answer = AnswerKind::Taken { late: Instant::now() >= deadline };
+        match judge_answer(operation.intent.kind, answer, found) {
+            AnswerVerdict::Done => return succeed(context, op, &reader, None).await,
+            AnswerVerdict::LookAgain => tokio::time::sleep(READ_BACK_PAUSE).await,
+            AnswerVerdict::Failed => {
+                let why = "Proxmox took the write, but the guest does not show it";
+                return close_failed(context, op, &mut reader, why, false).await;
+            }
+            AnswerVerdict::AskNumber | AnswerVerdict::Unknown => {
+                let why = "the write was taken, but the guest could not be read back";
+                return close_unknown(context, op, why).await;
+            }
+        }
+    }
+}
+
+/// A refusal does not prove that nothing changed, and "already running" is what was wanted: the guest tells.
+async fn close_refused(
+    context: &EngineContext,
+    op: OperationId,
+    refusal: &Refusal,
+) -> Result<Answered, Fatal> {
+    let Some((operation, details)) = load(context, op).await? else {
+        return Ok(settled(None));
+    };
+    let mut reader = EvidenceReader::new(SettleClock::new(&operation, Instant::now()));
+    let why = refusal.to_string();
+    let found = reader.postcondition(context, &operation, &details).await;
+    match judge_answer(operation.intent.kind, AnswerKind::Refused, found) {
+        AnswerVerdict::AskNumber => Ok(settled(settle(context, op, Instant::now()).await?)),
+        AnswerVerdict::Done => {
+            let warning = is_worth_a_word(&refusal.class)
+                .then(|| format!("{why}; yet the guest is as it should be"));
+            succeed(context, op, &reader, warning).await
+        }
+        AnswerVerdict::Failed => {
+            // Somebody was faster, or has the lock file: the guest is read anew and judged again.
+            let may_pass = matches!(refusal.class, Class::LockTimeout | Class::DigestMismatch);
+            close_failed(context, op, &mut reader, &why, may_pass).await
+        }
+        AnswerVerdict::LookAgain | AnswerVerdict::Unknown => {
+            let why = format!("{why}; and the guest could not be read after it");
+            close_unknown(context, op, &why).await
+        }
+    }
+}
+
+/// Whether a refusal says more than that there was nothing to do.
+fn is_worth_a_word(class: &Class) -> bool {
+    !matches!(
+        class,
+        Class::AlreadyRunning | Class::NotRunning | Class::AlreadyAtSize | Class::NothingToDo
+    )
+}
+
+async fn succeed(
+    context: &EngineContext,
+    op: OperationId,
+    reader: &EvidenceReader,
+    warning: Option<String>,
+) -> Result<Answered, Fatal> {
+    let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
+    context.record(op, OpEvent::Succeeded { identity, warning: warning.clone() }).await?;
+    Ok(Answered::ended(End::Succeeded { warning }))
+}
+
+/// Closes as failed; an allocating write may have left its volume behind.
+async fn close_failed(
+    context: &EngineContext,
+    op: OperationId,
+    reader: &mut EvidenceReader,
+    why: &str,
+    may_pass: bool,
+) -> Result<Answered, Fatal> {
+    let Some((operation, details)) = load(context, op).await? else {
+        return Ok(settled(None));
+    };
+    reader.look(context, &operation, &details, Question::Volumes).await?;
+    let volumes = reader.evidence.volumes.take().map(|seen| seen.found);
+    let left_volume = match left_volume(volumes) {
+        Ok(left) => left,
+        Err(unknown) => return close_unknown(context, op, &format!("{why}; and {unknown}")).await,
+    };
+    let may_pass = may_pass && left_volume.is_none();
+    context.record(op, OpEvent::Failed { reason: why.to_owned(), left_volume }).await?;
+    Ok(Answered { end: End::Failed { why: why.to_owned() }, may_pass })
+}
+
+async fn close_unknown(
+    context: &EngineContext,
+    op: OperationId,
+    why: &str,
+) -> Result<Answered, Fatal> {
+    context.record(op, OpEvent::Unknown { reason: why.to_owned() }).await?;
+    Ok(Answered::ended(End::Unknown { why: why.to_owned() }))
+}

@@ -1,0 +1,161 @@
+//! The gate for what an operator signed: everything is judged again inside the lane, on a fresh read.
+//!
+//! Nothing is remembered from the moment the approval came in: not the signature, not the signers, not the guest. The
+//! locks stay with the caller until the decision is durable, so that no rotation happens in between, and no second act
+//! is judged by the same budget (invariants 3, 4, 12).
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::actual::Guest;
+use evenkeel_core::budget;
+use evenkeel_core::identity::identity;
+use evenkeel_core::identity_proof::TaskListMark;
+use evenkeel_core::operation::Repeat;
+use evenkeel_core::pve_call::PveCall;
+use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::sign::{
+    self, Approved, Decision, Envelope, PendingId, PendingItem, Statement, authorise,
+};
+use serde_json::{Value, json};
+use tokio::sync::{MutexGuard, RwLockReadGuard};
+
+use super::cleared::{Cleared, object};
+use super::{Clearance, NotCleared};
+use crate::authority::Authority;
+use crate::engine::EngineContext;
+use crate::engine::approval_context::ApprovalContext;
+use crate::engine::approvals::note_refusal;
+use crate::engine::error::{EngineError, Fatal};
+use crate::engine::identity_proof::{end_is_provable, prove_identity};
+use crate::engine::pending::waiting;
+use crate::observe::observe_guest;
+use crate::pve::error::Class;
+
+/// An approval of an item that waits.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct ApprovedOrder {
+    /// What judges it.
+    pub(in crate::engine) approvals: ApprovalContext,
+    pub(in crate::engine) envelope: Envelope,
+    pub(in crate::engine) statement: Statement,
+    pub(in crate::engine) id: PendingId,
+    pub(in crate::engine) item: PendingItem,
+    pub(in crate::engine) mark: TaskListMark,
+}
+
+/// While they are held the signers stay as they were, and nobody else is judged.
+pub(in crate::engine) struct JudgingLocks<'o> {
+    /// Free it once the request has left: a rotation then finds the act begun.
+    pub(in crate::engine) signers: RwLockReadGuard<'o, Authority>,
+    /// Free it once the decision is durable.
+    pub(in crate::engine) judging: MutexGuard<'o, ()>,
+}
+
+/// Judges a signed act now. A refusal is written down: its signature holds, so whoever sent it is somebody, and no flood
+/// comes this way.
+pub(super) async fn clear<'o>(
+    context: &EngineContext,
+    order: &'o ApprovedOrder,
+) -> Result<Clearance<'o>, NotCleared> {
+    match judge(context, order).await {
+        Ok(clearance) => Ok(clearance),
+        Err(EngineError::Refused(refusal)) => {
+            note_refusal(context, order.envelope.payload(), &refusal).await?;
+            Err(NotCleared::Held(refusal))
+        }
+        Err(EngineError::Fatal(fatal)) => Err(NotCleared::Fatal(fatal)),
+    }
+}
+
+async fn judge<'o>(
+    context: &EngineContext,
+    order: &'o ApprovedOrder,
+) -> Result<Clearance<'o>, EngineError> {
+    let refuse = |reason, why: String| Err(EngineError::Refused(Refusal::new(reason, why)));
+    let approvals = &order.approvals;
+    let fresh = match observe_guest(&context.client, order.item.guest).await {
+        Ok(fresh) => fresh,
+        Err(error) if error.class() == Some(&Class::GuestNotFound) => {
+            return refuse(
+                ReasonCode::IdentityMismatch,
+                "no such guest is on this node now".into(),
+            );
+        }
+        Err(error) => return refuse(ReasonCode::IdentityUnproven, error.to_string()),
+    };
+    if let Some(lock) = &fresh.lock {
+        return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
+    }
+    let found = prove_identity(context, &fresh, &order.mark).await?;
+    let provable = end_is_provable(context, order.item.op).await;
+    let judging = approvals.judging_lock.lock().await;
+    let signers = approvals.authority.read().await;
+    let Some(trust) = signers.trust() else {
+        return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
+    };
+    let reading = context.reading().await?;
+    let (id, nonce, node_now) = (order.id, order.statement.nonce, context.node_now());
+    let per_day = approvals.policy.destructive_per_day;
+    let asked = context.journal.read(move |state, _| {
+        let ledger = state.ledger();
+        let budget = budget::judge(ledger, per_day, node_now);
+        (waiting(state).contains_key(&id), ledger.spent(&nonce), budget)
+    });
+    let (waits, spent, budget) = asked.await.map_err(Fatal::Journal)?;
+    let (op, guest, params) = (order.item.op, order.item.guest, order.item.params.clone());
+    let act = sign::Act { op, host: signers.host().clone(), guest, found, params, item: id };
+    let limits = approvals.policy.limits();
+    let approved = match authorise(&order.envelope, &act, trust, &reading, &spent, limits) {
+        Decision::Allowed(approved) => approved,
+        Decision::Refused(refusal) => return Err(EngineError::Refused(refusal)),
+        Decision::Replay { op, result } => {
+            let why = format!("it was executed before, by {op}: {}", result.as_str());
+            return refuse(ReasonCode::Replay, why);
+        }
+    };
+    if !waits {
+        return refuse(ReasonCode::NotPending, "the item it approves no longer waits".to_owned());
+    }
+    budget.and(provable)?;
+    if context.is_frozen() {
+        return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
+    }
+    let cleared = cleared(order, &fresh, &approved)?;
+    Ok(Clearance { cleared, locks: Some(JudgingLocks { signers, judging }) })
+}
+
+fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<Cleared, Refusal> {
+    let item = &order.item;
+    let Approved { by, nonce, payload, expires_at, reason } = approved;
+    let signed_by: Vec<Value> = by
+        .iter()
+        .map(|by| json!({ "name": by.name.to_string(), "key": by.key.to_string(), "touch": by.touch.is_some() }))
+        .collect();
+    let call = PveCall::signed(item.op, &item.params, fresh)?;
+    Ok(Cleared {
+        guest: item.guest,
+        kind: item.op,
+        params: item.params.clone(),
+        reasons: vec![format!("signed: {reason}")],
+        decision: object([
+            ("reason", json!(ReasonCode::AllowedSigned)),
+            ("class", json!("destructive")),
+            ("signed_by", json!(signed_by)),
+            ("nonce", json!(nonce)),
+            ("payload", json!(payload)),
+            ("pending", json!(order.id)),
+            ("statement_reason", json!(reason)),
+        ]),
+        repeat: Repeat::AtMostOnce {
+            key: nonce.idempotency_key(),
+            payload: *payload,
+            expires_at: *expires_at,
+        },
+        task_mark: call.unprotects().then(|| order.mark.clone()),
+        call,
+        identity: identity(fresh).ok(),
+        identity_after: None,
+        before: BTreeMap::new(),
+        volumes_before: None,
+    })
+}

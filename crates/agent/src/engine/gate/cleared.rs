@@ -1,0 +1,128 @@
+//! An act the gate let through: what is sent, and what the journal says of it. Only the gate makes one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::identity_proof::TaskListMark;
+use evenkeel_core::operation::{IdentityHash, Intent, Repeat, UnixSeconds, VolumeId};
+use evenkeel_core::pve_call::PveCall;
+use evenkeel_core::reason::ReasonCode;
+use serde_json::{Map, Value, json};
+
+use crate::journal::Details;
+
+/// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:
+///
+/// ```compile_fail,E0451
+/// use evenkeel_agent::engine::Cleared;
+/// fn forge(real: Cleared) -> Cleared {
+///     Cleared { identity: None, ..real }
+/// }
+/// ```
+///
+/// and only the executor can show it to the client:
+///
+/// ```compile_fail,E0624
+/// use evenkeel_agent::{engine::Cleared, pve::Client};
+/// async fn sneak(client: Client, cleared: Cleared) {
+///     let _ = client.writes(&cleared);
+/// }
+/// ```
+///
+/// although anybody may read:
+///
+/// ```
+/// async fn look(client: evenkeel_agent::pve::Client) {
+///     let _ = client.version().await;
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Cleared {
+    pub(super) guest: GuestId,
+    pub(super) kind: ActionKind,
+    /// Every parameter, as the journal keeps it.
+    pub(super) params: BTreeMap<String, String>,
+    pub(super) reasons: Vec<String>,
+    pub(super) decision: Map<String, Value>,
+    pub(super) repeat: Repeat,
+    pub(super) call: PveCall,
+    pub(super) identity: Option<IdentityHash>,
+    pub(super) identity_after: Option<IdentityHash>,
+    pub(super) task_mark: Option<TaskListMark>,
+    pub(super) before: BTreeMap<String, String>,
+    pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
+}
+
+impl Cleared {
+    pub(in crate::engine) fn guest(&self) -> GuestId {
+        self.guest
+    }
+
+    pub(in crate::engine) fn call(&self) -> &PveCall {
+        &self.call
+    }
+
+    pub(in crate::engine) fn identity(&self) -> Option<IdentityHash> {
+        self.identity
+    }
+
+    /// `cores 2 -> 4`.
+    pub(in crate::engine) fn reason(&self) -> String {
+        self.reasons.join(", ")
+    }
+
+    /// What the `started` record promises.
+    pub(in crate::engine) fn intent(&self, sent_at: UnixSeconds) -> Intent {
+        Intent {
+            guest: self.guest,
+            kind: self.kind,
+            repeat: self.repeat.clone(),
+            first: self.call.first_request(),
+            unprotects: self.call.unprotects(),
+            sent_at,
+            clone_source: None,
+            id_was_free: false,
+            volumes_before: self.volumes_before.clone(),
+            identity: self.identity,
+            identity_after: self.identity_after,
+            task_mark: self.task_mark.clone(),
+        }
+    }
+
+    /// What it tells besides: parameters, the values they replace, why, and the decision.
+    pub(in crate::engine) fn details(&self) -> Details {
+        let texts = |texts: &BTreeMap<String, String>| -> Map<String, Value> {
+            texts.iter().map(|(key, text)| (key.clone(), Value::from(text.as_str()))).collect()
+        };
+        Details::new(texts(&self.params), texts(&self.before), self.reason(), self.decision.clone())
+    }
+
+    /// One that clears nothing in particular, for tests of the client's own calls.
+    #[cfg(test)]
+    pub(crate) fn in_a_test() -> Self {
+        Self {
+            guest: "lxc/100".parse().unwrap(),
+            kind: ActionKind::Start,
+            params: BTreeMap::new(),
+            reasons: Vec::new(),
+            decision: Map::new(),
+            repeat: Repeat::Convergent,
+            call: PveCall::Start,
+            identity: None,
+            identity_after: None,
+            task_mark: None,
+            before: BTreeMap::new(),
+            volumes_before: None,
+        }
+    }
+}
+
+/// What the journal says of an action that needs nobody's signature.
+pub(super) fn allowed(class: &str, why: &str) -> Map<String, Value> {
+    object([("reason", json!(ReasonCode::Allowed)), ("class", json!(class)), ("why", json!(why))])
+}
+
+pub(super) fn object<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}

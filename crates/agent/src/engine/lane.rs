@@ -1,0 +1,242 @@
+//! What happens inside a guest's lane: one order, from its turn to its report.
+//!
+//! ```text
+//!   turn ─> gate: a fresh look, judged ─> started (on disk) ─> request, or the steps of a destroy ─> answer.rs
+//!     ▲                                                                                                  │
+//!     └── a lock file was taken: again, as a new operation (planned orders only) <───────────────────────┤
+//!                                                                report, and what a failed destroy owes <┘
+//! ```
+//!
+//! Nothing else in evenkeel sends a request that changes something. It must never send before `started` is on disk, nor
+//! twice under one name; what an operator signed is tried once, because who wants it again signs again.
+
+use std::time::Duration;
+
+use evenkeel_core::id::OperationId;
+use evenkeel_core::lane::Outcome;
+use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
+use evenkeel_core::pve_call::PveCall;
+
+use super::answer::{Answered, follow};
+use super::destroy_steps::DestroySteps;
+use super::error::Fatal;
+use super::gate::approved::JudgingLocks;
+use super::gate::cleared::Cleared;
+use super::gate::owed::{note_given_back, owed};
+use super::gate::{self, Clearance, NotCleared, Order};
+use super::report::{End, OpReport};
+use super::settle::load;
+use super::{EngineContext, Progress, pending};
+use crate::journal::Record;
+use crate::pve::error::Error;
+use crate::pve::writes::{DestroyFlags, Taken};
+use crate::queue::{Done, Turn};
+
+/// How often a planned action is tried when a lock file is taken: PVE itself waits ten seconds each time.
+const TRIES_MAX: u32 = 4;
+
+/// The first pause before trying again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+
+/// What the engine hears of a job: the report of its operation and of one that followed from it, or that everything
+/// must end.
+pub(super) type OpResult = Result<Vec<OpReport>, Fatal>;
+
+/// Carries out an order. `first` names the job in its lane, and its first operation.
+pub(super) async fn run(
+    context: EngineContext,
+    first: OperationId,
+    order: Order,
+    mut turn: Turn,
+) -> Done<OpResult> {
+    match run_order(&context, first, &order, &mut turn).await {
+        Ok((outcome, reports)) => {
+            for report in &reports {
+                context.tell(Progress::Ended(Box::new(report.clone())));
+            }
+            Done { outcome, result: Ok(reports) }
+        }
+        // What was sent is not known to the journal: the lane stays shut, and the process ends.
+        Err(fatal) => Done { outcome: Outcome::Unknown, result: Err(fatal) },
+    }
+}
+
+/// The order, and what it owes the guest if it failed.
+async fn run_order(
+    context: &EngineContext,
+    first: OperationId,
+    order: &Order,
+    turn: &mut Turn,
+) -> Result<(Outcome, Vec<OpReport>), Fatal> {
+    let report = carry_out(context, first, order, turn).await?;
+    let mut outcome = report.end.outcome();
+    let mut reports = vec![report];
+    match order {
+        Order::Planned(_) => {}
+        Order::Approved(_) => {
+            if let Some(debt) = debt_of(context, &reports[0]).await? {
+                let op = context.new_operation();
+                let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
+                // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
+                if given.end.outcome() == Outcome::Unknown {
+                    outcome = Outcome::Unknown;
+                }
+                reports.push(given);
+            }
+        }
+        // What is declared for the guest comes next, whether this could be done or not.
+        Order::Owed(_) => {
+            if outcome == Outcome::Failed {
+                outcome = Outcome::Succeeded;
+            }
+        }
+    }
+    Ok((outcome, reports))
+}
+
+/// The operation of a failed act that took a protection off.
+async fn debt_of(
+    context: &EngineContext,
+    report: &OpReport,
+) -> Result<Option<evenkeel_core::operation::Operation>, Fatal> {
+    if report.started == 0 || report.end.outcome() != Outcome::Failed {
+        return Ok(None);
+    }
+    Ok(owed(context).await?.into_iter().find(|owed| owed.id == report.op))
+}
+
+/// Tries an order as often as it may be tried.
+async fn carry_out(
+    context: &EngineContext,
+    first: OperationId,
+    order: &Order,
+    turn: &mut Turn,
+) -> Result<OpReport, Fatal> {
+    let mut tries_left = match order {
+        Order::Planned(_) => TRIES_MAX,
+        Order::Approved(_) | Order::Owed(_) => 1,
+    };
+    let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
+    loop {
+        let tried = try_once(context, op, order, turn).await?;
+        tries_left -= 1;
+        started += usize::from(tried.started);
+        if !tried.may_pass || tries_left == 0 {
+            let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
+            let Tried { end, upid, .. } = tried;
+            return Ok(OpReport { op, guest, kind, reasons, end, upid, started });
+        }
+        let why = "a lock file is taken; trying again".to_owned();
+        context.tell(Progress::Waiting { op, guest: order.guest(), why });
+        tokio::time::sleep(jittered(context, pause)).await;
+        pause *= 2;
+        op = context.new_operation();
+    }
+}
+
+/// Up to a quarter longer, so that lanes that met once do not meet again.
+fn jittered(context: &EngineContext, pause: Duration) -> Duration {
+    let quarter = u32::try_from(context.ambient.random() % 250).unwrap_or(0);
+    pause + pause * quarter / 1_000
+}
+
+/// One try.
+struct Tried {
+    end: End,
+    upid: Option<Upid>,
+    started: bool,
+    /// The same may succeed a little later without anyone doing anything.
+    may_pass: bool,
+}
+
+async fn try_once(
+    context: &EngineContext,
+    op: OperationId,
+    order: &Order,
+    turn: &mut Turn,
+) -> Result<Tried, Fatal> {
+    let not_started = |end| Tried { end, upid: None, started: false, may_pass: false };
+    let Some(permit) = turn.take().await else {
+        return Ok(not_started(End::Skipped));
+    };
+    let Clearance { cleared, locks } = match gate::clear(context, order).await {
+        Ok(clearance) => clearance,
+        Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
+    };
+    if let Err(error) = context.append(started(context, op, &cleared)).await {
+        let why = format!("{}; nothing was sent", error.refusal()?.detail);
+        return Ok(not_started(End::Failed { why }));
+    }
+    // The decision is on disk: from here on others are judged. The signers may change once the request has left, or,
+    // where there are several requests, between them.
+    let signers = locks.map(|JudgingLocks { signers, judging }| {
+        drop(judging);
+        signers
+    });
+    if let Order::Approved(order) = order {
+        pending::end(context, order.id).await?;
+    }
+    context.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
+    let (answered, named) = match (cleared.call(), order) {
+        (PveCall::Destroy(destroy), Order::Approved(order)) => {
+            let destroy = *destroy;
+            drop((permit, signers));
+            let steps = DestroySteps { context, op, cleared: &cleared, order };
+            (Answered::ended(steps.carry_out(destroy, turn).await?), None)
+        }
+        (_, Order::Planned(_) | Order::Approved(_) | Order::Owed(_)) => {
+            let answer = send(context, &cleared).await;
+            drop((permit, signers));
+            let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
+            (follow(context, op, answer).await?, named)
+        }
+    };
+    if let (Order::Owed(owing), End::Succeeded { .. }) = (order, &answered.end) {
+        note_given_back(context, owing.id).await?;
+    }
+    // A closed operation may be forgotten at once.
+    let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
+    let Answered { end, may_pass } = answered;
+    Ok(Tried { end, upid: found.or(named), started: true, may_pass })
+}
+
+fn end_of(not_cleared: NotCleared) -> Result<End, Fatal> {
+    Ok(match not_cleared {
+        NotCleared::Unneeded => End::Unneeded,
+        NotCleared::Stale(why) => End::Stale { why },
+        NotCleared::Held(refusal) => End::Held { reason: refusal.reason, why: refusal.detail },
+        NotCleared::Failed(why) => End::Failed { why },
+        NotCleared::Fatal(fatal) => return Err(fatal),
+    })
+}
+
+/// The record that must be on disk before anything leaves (invariant 5).
+fn started(context: &EngineContext, op: OperationId, cleared: &Cleared) -> Record {
+    let event = OpEvent::Started(Box::new(cleared.intent(context.node_now())));
+    Record::op_started(OpRecord { op, event }, cleared.details())
+}
+
+/// Sends the act itself.
+pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<Taken, Error> {
+    let guest = cleared.guest();
+    let writes = context.client.writes(cleared);
+    match cleared.call() {
+        PveCall::SetConfig(change) => writes.set_config(guest, change.clone()).await,
+        PveCall::Resize { slot, to_bytes, digest } => {
+            writes.resize(guest, slot, *to_bytes, digest).await
+        }
+        PveCall::Start => writes.start(guest).await.map(Taken::Task),
+        PveCall::Shutdown { timeout_s } => {
+            writes.shutdown(guest, *timeout_s, false).await.map(Taken::Task)
+        }
+        PveCall::Stop => writes.stop(guest).await.map(Taken::Task),
+        PveCall::Rollback { snapshot } => writes.rollback(guest, snapshot).await.map(Taken::Task),
+        PveCall::DeleteSnapshot { snapshot } => {
+            writes.delete_snapshot(guest, snapshot).await.map(Taken::Task)
+        }
+        PveCall::Destroy(destroy) => {
+            let flags = DestroyFlags { purge: destroy.purge, unreferenced_disks: false };
+            writes.destroy(guest, flags).await.map(Taken::Task)
+        }
+    }
+}

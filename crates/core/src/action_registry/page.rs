@@ -1,0 +1,145 @@
+//! Writes `docs/reference/actions.md`. Everything in it comes from the rows.
+
+use std::fmt::Write as _;
+
+use super::{ActionCost, ActionKind, ActionRow, Execution, LaneUse, LossRule, Proof, WorstEffect};
+use crate::actual::Power;
+use crate::id::GuestKind;
+use crate::operation::Request;
+
+const INFALLIBLE: &str = "a string takes whatever is written";
+
+/// The page, in Markdown.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Actions\n\nGenerated from the registry of actions. An action that is not here cannot be declared, asked for or \
+         signed. Whatever an action is, what it costs is judged with its parameters and on the guest as it is: \
+         what destroys data runs only with a signature.\n\n\
+         | action | does | runs | costs | is proved by |\n|---|---|---|---|---|\n",
+    );
+    for kind in ActionKind::ALL {
+        let row = kind.row();
+        let (runs, costs, proof) = (runs(row.execution), costs(&row.cost), proof(row.proof));
+        writeln!(page, "| `{kind}` | {} | {runs} | {costs} | {proof} |", row.summary)
+            .expect(INFALLIBLE);
+    }
+    for kind in ActionKind::ALL {
+        section(&mut page, kind, kind.row());
+    }
+    page
+}
+
+fn section(page: &mut String, kind: ActionKind, row: &ActionRow) {
+    if row.execution == Execution::Never {
+        return;
+    }
+    write!(page, "\n## `{kind}`\n\n- Call: `{}`", row.call).expect(INFALLIBLE);
+    for guest in GuestKind::ALL {
+        let types = kind.task_types(guest);
+        if !types.is_empty() {
+            write!(page, "; {guest} tasks {}", listed(types)).expect(INFALLIBLE);
+        }
+    }
+    page.push_str(".\n");
+    for (name, texts) in [
+        ("Rights", row.rights.iter().map(|(path, right)| format!("{right} on {path}")).collect()),
+        ("Prepared by", row.prepared_by.iter().map(|request| phase(*request)).collect::<Vec<_>>()),
+    ] {
+        if !texts.is_empty() {
+            writeln!(page, "- {name}: {}.", texts.join(", ")).expect(INFALLIBLE);
+        }
+    }
+    if let Some(lost) = loss(row.loss) {
+        writeln!(page, "- Lost with it: {lost}.").expect(INFALLIBLE);
+    }
+    if row.lanes == LaneUse::GuestAndSource {
+        page.push_str("- Holds the lane of its source, too.\n");
+    }
+    if row.params.is_empty() {
+        return;
+    }
+    page.push_str("\n| parameter | value | at worst | in a statement | if not said |\n|---|---|---|---|---|\n");
+    for param in row.params {
+        let worst = match param.worst {
+            WorstEffect::Harmless => "",
+            WorstEffect::Interrupts => "interrupts",
+            WorstEffect::DestroysIfOn(why) => why,
+        };
+        let spelled = if param.spelled_out { "spelled out" } else { "" };
+        let only = param.only.map_or_else(String::new, |guest| format!(" ({guest})"));
+        let default = param.default.unwrap_or_default();
+        writeln!(
+            page,
+            "| `{}`{only} | {} | {worst} | {spelled} | {default} |",
+            param.name,
+            param.form.as_str()
+        )
+        .expect(INFALLIBLE);
+    }
+    if row.takes_keys {
+        page.push_str("\nEvery [configuration key](keys.md) is a parameter, too.\n");
+    }
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+fn runs(execution: Execution) -> &'static str {
+    match execution {
+        Execution::Planned => "when declared",
+        Execution::PlannedOrSigned => "when declared, or signed",
+        Execution::Signed => "signed, when declared or asked for",
+        Execution::SignedRequest => "signed, when asked for",
+        Execution::NotYet => "not yet",
+        Execution::Never => "never",
+    }
+}
+
+fn costs(cost: &ActionCost) -> String {
+    match cost {
+        ActionCost::Always(class, "") => class.to_string(),
+        ActionCost::Always(class, why) => format!("{class}: {why}"),
+        ActionCost::ByChanges => "what its changes cost".to_owned(),
+        ActionCost::ByGrowth => "benign, as long as the volume grows".to_owned(),
+        ActionCost::ByFreeNumber => "benign, as long as no guest has the number".to_owned(),
+        ActionCost::ByOrigin => {
+            "destructive, unless the journal proves that the guest is ours and nothing of value"
+                .to_owned()
+        }
+    }
+}
+
+fn proof(proof: Proof) -> &'static str {
+    match proof {
+        Proof::Configuration => "the configuration",
+        Proof::VolumeSize => "the volume's size",
+        Proof::PowerState(Power::Running) => "that the guest runs",
+        Proof::PowerState(Power::Stopped | Power::Paused | Power::Unknown) => {
+            "that the guest is down"
+        }
+        Proof::NumberFree => "that its number is free, by a node with quorum",
+        Proof::SnapshotParent => "its own task, and the snapshot the guest stands on",
+        Proof::SnapshotGone => "that the snapshot is no longer listed",
+        Proof::VolumeGone => "that no slot holds the volume",
+        Proof::NotRead => "",
+    }
+}
+
+fn phase(request: Request) -> String {
+    match request {
+        Request::Stop => "`stop`".to_owned(),
+        Request::Unprotect => "taking the protection off".to_owned(),
+        Request::Act => "itself".to_owned(),
+    }
+}
+
+fn loss(rule: LossRule) -> Option<&'static str> {
+    match rule {
+        LossRule::AsParameters => None,
+        LossRule::WholeGuest => Some("all its volumes and snapshots"),
+        LossRule::SinceSnapshot => Some("everything written since the snapshot"),
+        LossRule::OneSnapshot => Some("the snapshot"),
+        LossRule::OneVolume => Some("the volume"),
+    }
+}

@@ -1,0 +1,231 @@
+//! What waits for a signature: which items a plan or a request wants, when one is over, and which one an approval means.
+//!
+//! Decisions over values. The agent reads the guest, writes items down and carries approvals to their lane; nothing is
+//! allowed here: that is `sign::authorise`, asked inside the lane.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::action_registry::{ActionKind, Execution};
+use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
+use crate::classify::{self, Class, Target, classify, never_written};
+use crate::destroy::Destroy;
+use crate::id::GuestId;
+use crate::identity::identity;
+use crate::operation::{Provenance, UnixSeconds};
+use crate::plan::{Held, Plan};
+use crate::pve_call::detached_volume;
+use crate::reason::{ReasonCode, Refusal};
+use crate::sign::{Expected, PendingId, PendingItem, Statement, TrustVersion};
+
+/// Who wants an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RaisedBy {
+    /// The desired state.
+    Plan,
+    /// Somebody who asked.
+    Request,
+}
+
+/// An act that shall wait for a signature, before it is written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WantedItem {
+    /// What it does.
+    pub op: ActionKind,
+    /// To which guest.
+    pub guest: GuestId,
+    /// What the guest must be when it is done.
+    pub expected: Expected,
+    /// Every parameter.
+    pub params: BTreeMap<String, String>,
+}
+
+impl WantedItem {
+    /// An act on a guest as it is now; refused if that cannot be told for certain, or nobody could have it done.
+    pub fn of(
+        op: ActionKind,
+        params: BTreeMap<String, String>,
+        guest: &Guest,
+    ) -> Result<Self, Refusal> {
+        if let Some(why) = op.not_signable() {
+            return Err(Refusal::new(ReasonCode::NotExecutable, why));
+        }
+        let unproven = |why: String| Refusal::new(ReasonCode::IdentityUnproven, why);
+        let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
+        let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
+        let no_digest = |_| unproven("Proxmox gave no digest of its configuration".to_owned());
+        let digest = config.digest.parse().map_err(no_digest)?;
+        Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
+    }
+
+    /// Whether an item that waits says the same, under these signers.
+    pub fn is(&self, item: &PendingItem, version: TrustVersion) -> bool {
+        (item.op, item.guest, &item.expected, &item.params, item.trust_version)
+            == (self.op, self.guest, &self.expected, &self.params, version)
+    }
+}
+
+/// What a plan wants signed, and what of it nobody could sign, with the reason.
+#[derive(Debug, Default)]
+pub struct WantedByPlan {
+    /// What shall wait.
+    pub items: Vec<WantedItem>,
+    /// What has no executor although it would need a signature.
+    pub refused: BTreeMap<(GuestId, ActionKind), Refusal>,
+}
+
+/// What a plan wants signed.
+pub fn wanted_by_plan(plan: &Plan, actual: &Snapshot) -> WantedByPlan {
+    let mut wanted = WantedByPlan::default();
+    for action in plan.actions().filter(|action| action.held == Some(Held::PendingSignature)) {
+        let Some(guest) = actual.guests.get(&action.guest.vmid) else {
+            continue;
+        };
+        // An item is read by people and hubs. No change of a secret needs a signature today; if one ever does, what
+        // was masked is not what would be sent, so the item stands for nothing rather than for a secret.
+        let mut params = action.step.shown_params();
+        params.remove("digest");
+        let op = action.step.kind();
+        match WantedItem::of(op, params, guest) {
+            Ok(item) => wanted.items.push(item),
+            Err(refusal) if refusal.reason == ReasonCode::NotExecutable => {
+                wanted.refused.insert((action.guest, op), refusal);
+            }
+            // Whoever cannot be told apart now may be with the next pass.
+            Err(_) => {}
+        }
+    }
+    wanted
+}
+
+/// What decides whether an item still waits.
+#[derive(Debug)]
+pub struct ItemReview<'a> {
+    /// What the plan wants.
+    pub wanted: &'a [WantedItem],
+    /// The node as it was read.
+    pub actual: &'a Snapshot,
+    /// Guests whose lane is at work: nothing is decided about them.
+    pub busy: &'a BTreeSet<GuestId>,
+    /// The version of the signers.
+    pub version: TrustVersion,
+    /// The time to judge by.
+    pub now: UnixSeconds,
+    /// How long an item may wait.
+    pub life_s: u64,
+}
+
+impl ItemReview<'_> {
+    /// Whether an item is over: too old, wanted by nobody, or about a guest that is no longer the same.
+    pub fn is_over(&self, item: &PendingItem, raised_by: RaisedBy) -> bool {
+        if self.now >= item.raised_at.plus(self.life_s) {
+            return true;
+        }
+        let holds = match raised_by {
+            RaisedBy::Plan => self.wanted.iter().any(|wanted| wanted.is(item, self.version)),
+            RaisedBy::Request => self.is_unchanged(item) && item.trust_version == self.version,
+        };
+        !holds && !self.busy.contains(&item.guest)
+    }
+
+    /// Whether the guest of an item is still the same, as far as the node was read.
+    fn is_unchanged(&self, item: &PendingItem) -> bool {
+        let Some(guest) = self.actual.guests.get(&item.guest.vmid) else {
+            return false;
+        };
+        WantedItem::of(item.op, item.params.clone(), guest)
+            .is_ok_and(|wanted| wanted.expected == item.expected && wanted.guest == item.guest)
+    }
+}
+
+/// The item a statement approves: the one it names, if that waits here and says the same. A guest that is made again and
+/// looks the same gets an item that says the same under another name; who signed for the former one has not seen it.
+pub fn approved_item<T>(
+    statement: &Statement,
+    mut items: BTreeMap<PendingId, (PendingItem, T)>,
+) -> Result<(PendingItem, T), Refusal> {
+    let same_act = |item: &PendingItem| item.op == statement.op && item.guest == statement.guest;
+    if let Some((item, waiting)) = items.remove(&statement.item) {
+        if same_act(&item) && item.params == statement.params && item.expected == statement.expected
+        {
+            return Ok((item, waiting));
+        }
+        return Err(Refusal::new(ReasonCode::Stale, "the item it names says otherwise"));
+    }
+    Err(if items.values().any(|(item, _)| same_act(item)) {
+        let why = "the item it approves was replaced by another; look at that one and sign it";
+        Refusal::new(ReasonCode::Stale, why)
+    } else {
+        Refusal::new(ReasonCode::NotPending, "nothing waits here that this approves")
+    })
+}
+
+/// The item for an act that somebody asks for, with every parameter spelled out: an operator signs no default.
+/// `snapshots` are the guest's, where [the act needs them](crate::action_registry::Proof::needs_snapshots).
+pub fn requested_item(
+    op: ActionKind,
+    guest: &Guest,
+    snapshots: &[SnapshotPoint],
+    given: BTreeMap<String, String>,
+) -> Result<WantedItem, Refusal> {
+    let params = requested_params(op, guest, snapshots, given)?;
+    if let Some(why) = never_written(guest, &params) {
+        return Err(Refusal::new(ReasonCode::NotExecutable, why));
+    }
+    let intent = classify::Intent {
+        op: op.as_str(),
+        kind: guest.id.kind,
+        params: &params,
+        target: Target::Seen(guest),
+    };
+    if classify(&intent, &Provenance::none()).class != Class::Destructive {
+        let why = "it needs no signature: declare it in the desired files";
+        return Err(Refusal::new(ReasonCode::NotPending, why));
+    }
+    WantedItem::of(op, params, guest)
+}
+
+fn requested_params(
+    op: ActionKind,
+    guest: &Guest,
+    snapshots: &[SnapshotPoint],
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    if let Some(why) = op.not_requestable() {
+        return Err(Refusal::new(ReasonCode::NotExecutable, why));
+    }
+    let row = op.row();
+    let default = |text: &str| text.to_owned();
+    let mut params: BTreeMap<String, String> = match row.execution {
+        // A destroy spells out what this guest takes.
+        Execution::Signed => Destroy::of(guest).params(),
+        Execution::Planned
+        | Execution::PlannedOrSigned
+        | Execution::SignedRequest
+        | Execution::NotYet
+        | Execution::Never => {
+            let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
+            of_guest
+                .filter_map(|param| Some((default(param.name), default(param.default?))))
+                .collect()
+        }
+    };
+    params.extend(given);
+    let payload = |why: String| Refusal::new(ReasonCode::Payload, why);
+    if row.proof.needs_snapshots() {
+        let name = params.get("snapname").cloned().unwrap_or_default();
+        let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
+        let at = point.and_then(|point| point.taken_at);
+        let at = at.ok_or_else(|| payload(format!("there is no snapshot `{name}`")))?;
+        params.insert("snaptime".to_owned(), at.0.to_string());
+    }
+    if op == ActionKind::DeleteVolume {
+        let slot = params.get("slot").cloned().unwrap_or_default();
+        let volume = detached_volume(guest, &slot);
+        let volume = volume.ok_or_else(|| payload(format!("`{slot}` holds no detached volume")))?;
+        params.insert("volume".to_owned(), volume);
+    }
+    Ok(params)
+}
