@@ -21,7 +21,7 @@ use evenkeel_core::gate::{Site, Verdict, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::plan::{Context, plan};
+use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, Trust, TrustVersion};
 use evenkeel_core::value::Value;
 use evenkeel_harness::{Operator, Wire};
@@ -53,7 +53,7 @@ fn judgement() -> Row {
         cores.expect("cores are declared").want = Some(Value::Integer(7));
     }
     desired.guests.insert(*vmid, declared.clone());
-    let planned = plan(&desired, &actual, &Context::default());
+    let planned = plan(&desired, &actual, &PlanContext::default());
     let action = planned.runnable().next().expect("one write is planned").clone();
     let site = Site {
         node: actual.node.clone(),
@@ -68,7 +68,7 @@ fn judgement() -> Row {
     };
     let bare = || {
         for _ in 0..CALLS {
-            black_box(plan(black_box(&desired), &actual, &Context::default()));
+            black_box(plan(black_box(&desired), &actual, &PlanContext::default()));
         }
     };
     let (value, floor) = by_turns(101, judged, bare);

@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{Desired, State};
-use evenkeel_core::plan::{Context, plan};
+use evenkeel_core::plan::{PlanContext, plan};
 
 use crate::Row;
 use crate::fleet;
@@ -34,7 +34,7 @@ pub(crate) fn run() -> Vec<Row> {
 /// Nanoseconds a guest, of the planner and of the floor.
 fn per_guest(guests: u32, repetitions: usize) -> (u32, f64, f64) {
     let (desired, actual) = fleet::as_declared(guests);
-    let context = Context::default();
+    let context = PlanContext::default();
     let planned = plan(&desired, &actual, &context);
     assert_eq!(planned.guests, [], "the fleet must be as declared");
     assert_eq!(planned.in_sync, desired.guests.len());

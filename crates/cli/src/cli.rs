@@ -141,6 +141,9 @@ pub(crate) struct Plan {
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
+    /// The state directory, which tells what is frozen, busy or remembered [default: `state.dir` of agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
     /// End with 2 if anything would run now
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,

@@ -10,7 +10,7 @@ use crate::actual::{Coverage, Guest, Snapshot};
 use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
 use crate::id::NodeName;
-use crate::plan::{Action, Context, Held, Problem, Step, plan};
+use crate::plan::{Action, Held, PlanContext, Problem, Step, plan};
 use crate::release::Release;
 use crate::value::compare::Conventions;
 use crate::value::{Value, print, read};
@@ -61,7 +61,7 @@ pub fn judge(
         hidden: BTreeSet::new(),
         coverage: Coverage::Whole,
     };
-    let context = Context { memories: [(vmid, memory)].into(), ..Context::default() };
+    let context = PlanContext { memories: [(vmid, memory)].into(), ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return Verdict::Unneeded;
     };

@@ -18,8 +18,9 @@ use super::metrics::Reconciled;
 use super::protocol::Answer;
 use super::status::DesiredStatus;
 use super::told;
-use crate::engine::{End, Event, Fatal, Pass, PassError, PassId, Preview};
+use crate::engine::{End, Event, Fatal, Pass, PassError, PassId};
 use crate::freeze;
+use crate::preview::Preview;
 
 /// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
 /// a node that answers everything late is said to be unreadable.

@@ -25,8 +25,13 @@ const SHAPE: u32 = 1;
 pub(super) async fn memories(
     context: &EngineContext,
 ) -> Result<BTreeMap<VmId, BackupMemory>, Fatal> {
-    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
-    Ok(known.into_iter().map(|(vmid, volumes)| (vmid, BackupMemory::of(volumes))).collect())
+    context.journal.read(|state, _| memories_in(state)).await.map_err(Fatal::Journal)
+}
+
+/// The same, by what a journal adds up to.
+pub(crate) fn memories_in(state: &State) -> BTreeMap<VmId, BackupMemory> {
+    let known = remembered(state).into_iter();
+    known.map(|(vmid, volumes)| (vmid, BackupMemory::of(volumes))).collect()
 }
 
 /// Writes down what a configuration write is about to detach, as far as no backup holds it. A journal that does not

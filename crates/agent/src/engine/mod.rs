@@ -23,7 +23,6 @@ mod evidence;
 mod gate;
 mod identity_proof;
 mod lane;
-mod lock_owners;
 mod pending;
 mod reconcile;
 mod report;
@@ -44,13 +43,14 @@ use tokio::time::Instant;
 
 pub use approval_context::{ApprovalContext, ApprovalContextError, Seal};
 pub use approvals::Submitted;
+pub(crate) use backups::memories_in;
 pub use context::{EngineContext, Progress};
 pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::Waiting;
-pub use reconcile::{Pass, PassId, Preview};
+pub use reconcile::{Pass, PassId};
 pub use report::{End, GuestError, Hold, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;

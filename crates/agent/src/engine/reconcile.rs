@@ -17,20 +17,19 @@ use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::Site;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, Refusal};
-use evenkeel_core::plan::{self, GuestPlan, Plan, plan};
+use evenkeel_core::plan::{Busy, GuestPlan, Plan, PlanContext, plan};
 use evenkeel_core::reason::ReasonCode;
 use futures_util::future::FutureExt as _;
-use jiff::Timestamp;
 
 use super::error::{Fatal, PassError};
 use super::gate::owed::owed;
 use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
-use super::lock_owners::name_lock_owners;
 use super::pending::NotRaised;
 use super::report::{End, GuestError, Hold, OpReport, Report};
 use super::{Engine, Running, backups, decisions, lane, pending};
-use crate::observe::{CONCURRENCY, observe};
+use crate::lock_owners::name_lock_owners;
+use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
 
 /// A job for a lane, and what is reported of it if it never gets its turn.
@@ -59,15 +58,6 @@ pub struct Pass {
     pub plan: Plan,
 }
 
-/// What a pass would do, as far as it is known before it does anything.
-#[derive(Debug)]
-pub struct Preview {
-    /// The node as it was read.
-    pub actual: Snapshot,
-    /// What was planned from it.
-    pub plan: Plan,
-}
-
 impl Engine {
     /// One pass: reads the node, plans, submits.
     pub async fn pass(&mut self, desired: &Desired) -> Result<Pass, PassError> {
@@ -77,10 +67,12 @@ impl Engine {
 
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
-        let actual = self.observe(desired).await?;
-        let memories = backups::memories(&self.context).await?;
-        let mut plan = self.plan(desired, &actual, memories);
+        self.recheck_unknown();
         let client = self.context.client.clone();
+        let reading = async { observe_declared(&client, desired).await.map_err(PassError::Actual) };
+        let actual = self.drive_lanes_until(reading).await?;
+        let memories = backups::memories(&self.context).await?;
+        let mut plan = plan(desired, &actual, &self.plan_context(desired, memories));
         let naming = async {
             name_lock_owners(&client, &mut plan).await;
             Ok::<(), Fatal>(())
@@ -89,34 +81,19 @@ impl Engine {
         Ok(Preview { actual, plan })
     }
 
-    async fn observe(&mut self, desired: &Desired) -> Result<Snapshot, PassError> {
-        self.recheck_unknown();
-        let client = self.context.client.clone();
-        let declared = desired.guests.keys().copied().collect();
-        let reading = async move {
-            observe(&client, &declared, CONCURRENCY).await.map_err(PassError::Actual)
-        };
-        self.drive_lanes_until(reading).await
-    }
-
-    fn plan(
+    fn plan_context(
         &self,
         desired: &Desired,
-        actual: &Snapshot,
         memories: BTreeMap<VmId, BackupMemory>,
-    ) -> Plan {
+    ) -> PlanContext {
         let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
         let busy = busy.map(|(vmid, busy)| {
-            let since =
-                i64::try_from(busy.since.0).ok().and_then(|at| Timestamp::from_second(at).ok());
-            let since = since.map_or_else(String::new, |since| since.to_string());
             let unknown = self.unknown_on(vmid);
             let op = unknown.map_or(busy.op, |(op, _)| op);
-            (vmid, plan::Busy { op, since, unknown: unknown.map(|(_, why)| why.to_owned()) })
+            let unknown = unknown.map(|(_, why)| why.to_owned());
+            (vmid, Busy { op, since: shown(busy.since), unknown })
         });
-        let context =
-            plan::Context { frozen: self.context.is_frozen(), busy: busy.collect(), memories };
-        plan(desired, actual, &context)
+        PlanContext { frozen: self.context.is_frozen(), busy: busy.collect(), memories }
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
     ApprovalContext, ApprovalContextError, End, Engine, EngineContext, Event, Fatal, PassError,
-    Preview, Progress, Report,
+    Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
+use evenkeel_agent::preview::Preview;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;

@@ -4,14 +4,12 @@
 //! The agent reads its own desired files. If those are not the ones shown here, its plan differs, and it refuses this
 //! one as stale.
 
-use std::collections::BTreeSet;
-
 use evenkeel_agent::daemon::client::{AskError, Conversation};
 use evenkeel_agent::daemon::protocol::{Answer, Refused, RefusedCode, Request};
-use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::preview::{Preview, preview};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::plan::{Context, SavedPlan, plan};
+use evenkeel_core::plan::SavedPlan;
 
 use super::apply::{agreed, stale_plan, tell, tell_report};
 use crate::cli;
@@ -27,7 +25,7 @@ pub(super) async fn run(
     arguments: &cli::Apply,
 ) -> Option<Result<Exit, Failure>> {
     state.socket().exists().then_some(())?;
-    match shown(connection, desired, saved, arguments).await {
+    match shown(connection, state, desired, saved, arguments).await {
         Err(failure) => Some(Err(failure)),
         Ok(None) => Some(Ok(Exit::Ok)),
         Ok(Some(plan)) => match follow(state, plan, arguments).await {
@@ -41,18 +39,17 @@ pub(super) async fn run(
 /// What a person agreed to; none if to nothing.
 async fn shown(
     connection: &Connection,
+    state: &StateDir,
     desired: &Desired,
     saved: Option<SavedPlan>,
     arguments: &cli::Apply,
 ) -> Result<Option<SavedPlan>, Failure> {
-    let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
-    let actual = observe(&connection.client, &declared, CONCURRENCY).await?;
-    let planned = plan(desired, &actual, &Context::default());
-    let now = SavedPlan::of(&planned, &actual.node, &connection.seal_key);
+    let Preview { actual, plan } = preview(&connection.client, desired, state).await?;
+    let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
-    let agreed = agreed(&planned, &actual, &now, saved.is_some(), arguments)?;
+    let agreed = agreed(&plan, &actual, &now, saved.is_some(), arguments)?;
     Ok(agreed.then(|| saved.unwrap_or(now)))
 }
 

@@ -1,15 +1,14 @@
 //! `evenkeel plan`: what differs, and what would be done about it. Changes nothing.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 
-use evenkeel_agent::observe::{CONCURRENCY, observe};
-use evenkeel_core::plan::{Action, Change, Context, GuestPlan, Plan, SavedPlan, plan};
+use evenkeel_agent::preview::{Preview, preview};
+use evenkeel_core::plan::{Action, Change, GuestPlan, Plan, SavedPlan};
 use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
 use crate::command::validate;
-use crate::connect::{connect, desired_path};
+use crate::connect::{connect, desired_path, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
 
@@ -24,19 +23,18 @@ pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
             return Ok(Exit::Invalid);
         }
     };
-    let declared: BTreeSet<_> = desired.guests.keys().copied().collect();
-    let snapshot = observe(&connection.client, &declared, CONCURRENCY).await?;
-    let planned = plan(&desired, &snapshot, &Context::default());
+    let state = state_dir(arguments.state.as_deref(), &connection.config);
+    let Preview { actual, plan } = preview(&connection.client, &desired, &state).await?;
     match arguments.output.output {
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::plan::render(&planned, &snapshot))?;
+            write!(anstream::stdout(), "{}", render::plan::render(&plan, &actual))?;
         }
-        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&planned))?,
+        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&plan))?,
     }
     if let Some(path) = &arguments.out {
-        save(path, &SavedPlan::of(&planned, &snapshot.node, &connection.seal_key))?;
+        save(path, &SavedPlan::of(&plan, &actual.node, &connection.seal_key))?;
     }
-    let would_run = planned.runnable().next().is_some();
+    let would_run = plan.runnable().next().is_some();
     Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })
 }
 

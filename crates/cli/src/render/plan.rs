@@ -257,7 +257,7 @@ mod tests {
 
     use evenkeel_core::actual::{Config, Coverage, Entry, Guest, Power};
     use evenkeel_core::diagnostic::Sources;
-    use evenkeel_core::plan::{Context, plan};
+    use evenkeel_core::plan::{PlanContext, plan};
     use evenkeel_core::release::Release;
     use evenkeel_core::value::compare::Conventions;
 
@@ -294,7 +294,7 @@ mod tests {
             hidden: BTreeSet::new(),
             coverage: Coverage::Whole,
         };
-        let styled = render(&plan(&desired, &snapshot, &Context::default()), &snapshot);
+        let styled = render(&plan(&desired, &snapshot, &PlanContext::default()), &snapshot);
         (anstream::adapter::strip_str(&styled).to_string(), styled)
     }
 

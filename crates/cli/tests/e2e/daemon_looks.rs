@@ -51,6 +51,12 @@ fn a_frozen_host_is_shown_and_nothing_is_sent() {
     let frozen = status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
     assert_eq!(frozen["frozen"], true);
     assert_eq!(frozen["agent"]["guests"][0]["held"][0]["code"], "frozen", "{frozen:#}");
+    // `plan` and `apply` say the same as the agent: held, and no word of a stale plan.
+    let planned = node.run("plan", &["-c", "agent.toml", "--detailed-exitcode"]).ends_with(0);
+    assert!(planned.stdout.contains("frozen"), "{}", planned.stdout);
+    let applied = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(7);
+    assert!(applied.stdout.contains("frozen"), "{}\n{}", applied.stdout, applied.stderr);
+    assert!(!applied.stderr.contains("stale"), "{}", applied.stderr);
     assert_eq!(crate::agent::writes(&node), Vec::<String>::new());
     agent.terminate();
 }

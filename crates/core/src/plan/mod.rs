@@ -39,7 +39,7 @@ pub const SHUTDOWN_TIMEOUT_S: u32 = 180;
 
 /// What the planner must know besides both states.
 #[derive(Debug, Clone, Default)]
-pub struct Context {
+pub struct PlanContext {
     /// The host is frozen: nothing may run.
     pub frozen: bool,
     /// Guests whose lane is at work.
@@ -48,7 +48,7 @@ pub struct Context {
     pub memories: BTreeMap<VmId, BackupMemory>,
 }
 
-impl Context {
+impl PlanContext {
     fn memory(&self, vmid: VmId) -> &BackupMemory {
         self.memories.get(&vmid).unwrap_or(&NO_MEMORY)
     }
@@ -141,7 +141,7 @@ impl Plan {
 }
 
 /// Compares both states and plans what brings actual to desired.
-pub fn plan(desired: &Desired, actual: &Snapshot, context: &Context) -> Plan {
+pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan {
     let mut plan = Plan::default();
     let mut found = actual.guests.iter().peekable();
     for (vmid, guest) in &desired.guests {
@@ -162,7 +162,7 @@ fn plan_guest(
     guest: &desired::Guest,
     here: Option<&actual::Guest>,
     actual: &Snapshot,
-    context: &Context,
+    context: &PlanContext,
 ) -> GuestPlan {
     let mut planned = GuestPlan::new(guest.id);
     if let Some(busy) = context.busy.get(&guest.id.vmid) {
@@ -260,7 +260,7 @@ fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
 }
 
 /// Classifies every action as the gate will, and says what holds it.
-fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &Context) {
+fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanContext) {
     let target = here.map_or(Target::Free, Target::Seen);
     for action in &mut planned.actions {
         let params = action.step.params();

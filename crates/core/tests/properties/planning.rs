@@ -2,7 +2,7 @@
 
 use evenkeel_core::desired::{Field, State};
 use evenkeel_core::id::VmId;
-use evenkeel_core::plan::{Action, Context, How, plan};
+use evenkeel_core::plan::{Action, How, PlanContext, plan};
 use evenkeel_core::registry::Declared;
 use evenkeel_core::value::compare::{Difference, difference};
 use proptest::prelude::*;
@@ -73,7 +73,7 @@ proptest! {
     fn a_guest_the_plan_is_silent_about_is_as_declared(mut dice in dice()) {
         let world = World::new(&mut dice);
         let (desired, actual) = (world.desired(), world.pve.snapshot());
-        let plan = plan(&desired, &actual, &Context::default());
+        let plan = plan(&desired, &actual, &PlanContext::default());
         prop_assert_eq!(plan.in_sync + plan.guests.len(), desired.guests.len());
         for (vmid, guest) in &desired.guests {
             let said = plan.guests.iter().any(|planned| planned.guest.vmid == *vmid);
@@ -108,7 +108,7 @@ proptest! {
                 None => files.push(guest.toml()),
             }
         }
-        let shuffled = plan(&load(&files), &world.pve.snapshot(), &Context::default());
+        let shuffled = plan(&load(&files), &world.pve.snapshot(), &PlanContext::default());
         prop_assert_eq!(planned, shuffled);
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use evenkeel_core::classify::{Class, Intent, Target, classify};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::Provenance;
-use evenkeel_core::plan::{Action, Context, Step, plan};
+use evenkeel_core::plan::{Action, PlanContext, Step, plan};
 use evenkeel_core::registry;
 use proptest::prelude::*;
 
@@ -75,7 +75,7 @@ proptest! {
     fn every_action_has_the_class_the_gate_will_give_it(mut dice in dice()) {
         let world = World::new(&mut dice);
         let actual = world.pve.snapshot();
-        let context = Context { frozen: dice.chance(10), ..Context::default() };
+        let context = PlanContext { frozen: dice.chance(10), ..PlanContext::default() };
         let plan = plan(&world.desired(), &actual, &context);
         for action in plan.actions() {
             let params = action.step.params();

@@ -7,7 +7,7 @@ use evenkeel_core::actual::Power;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::plan::{Context, Plan, plan};
+use evenkeel_core::plan::{Plan, PlanContext, plan};
 use evenkeel_core::registry::{self, Absent, Declared, KeyRef};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
@@ -65,7 +65,7 @@ impl World {
     }
 
     pub(crate) fn plan(&self) -> Plan {
-        plan(&self.desired(), &self.pve.snapshot(), &Context::default())
+        plan(&self.desired(), &self.pve.snapshot(), &PlanContext::default())
     }
 
     /// Plans, and does what may run.

@@ -11,7 +11,7 @@ use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::plan::{Action, Busy, Context, GuestPlan, Plan};
+use evenkeel_core::plan::{Action, Busy, GuestPlan, Plan, PlanContext};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
@@ -48,9 +48,9 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 ///   waits: 4            or  waits to be deleted   or  waits to be destroyed
 /// nameserver:           a key that is absent now (its next line says what waits)
 /// ```
-pub(crate) fn actual(text: &str) -> (Snapshot, Context) {
+pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
     let mut snapshot = empty_snapshot(Release::V8_4);
-    let mut context = Context::default();
+    let mut context = PlanContext::default();
     let mut guests: Vec<(Guest, Vec<Entry>)> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         if let Some(waits) =
@@ -125,7 +125,7 @@ fn guest(line: &str) -> Guest {
 fn setting(
     line: &str,
     snapshot: &mut Snapshot,
-    context: &mut Context,
+    context: &mut PlanContext,
     guests: &mut [(Guest, Vec<Entry>)],
 ) {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));

@@ -22,7 +22,7 @@ const TASKS_LISTED_MAX: u32 = 500;
 const LOG_LINES_MAX: u32 = 5_000;
 
 /// Names the task behind every lock of the plan, as far as it can be found.
-pub(super) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
+pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
     if !plan.actions().any(|action| matches!(action.held, Some(Held::Locked { .. }))) {
         return;
     }

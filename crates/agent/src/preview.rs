@@ -1,0 +1,86 @@
+//! What a pass would do: the node read and planned. One way for `plan`, `apply` and the agent's own passes.
+//!
+//! ```text
+//!   observe ─> plan, knowing what is frozen, busy and remembered ─> name the tasks behind locks ─> Preview
+//! ```
+//!
+//! The engine knows its lanes; everybody else reads what the journal says of them. It only reads.
+
+use std::path::Path;
+
+use evenkeel_core::actual::Snapshot;
+use evenkeel_core::desired::Desired;
+use evenkeel_core::operation::{OpState, Operation, UnixSeconds};
+use evenkeel_core::plan::{Busy, Plan, PlanContext, plan};
+use jiff::Timestamp;
+
+use crate::engine::memories_in;
+use crate::journal::verify::newest;
+use crate::journal::{ReadOnlyDirectory, State};
+use crate::lock_owners::name_lock_owners;
+use crate::observe::{CONCURRENCY, observe};
+use crate::pve::Client;
+use crate::pve::error::Error;
+use crate::state_dir::StateDir;
+
+/// What a pass would do, as far as it is known before it does anything.
+#[derive(Debug)]
+pub struct Preview {
+    /// The node as it was read.
+    pub actual: Snapshot,
+    /// What was planned from it.
+    pub plan: Plan,
+}
+
+/// What a pass would do now, asked by somebody who does not own the lanes.
+pub async fn preview(
+    client: &Client,
+    desired: &Desired,
+    state: &StateDir,
+) -> Result<Preview, Error> {
+    let actual = observe_declared(client, desired).await?;
+    let mut plan = plan(desired, &actual, &outside_context(state));
+    name_lock_owners(client, &mut plan).await;
+    Ok(Preview { actual, plan })
+}
+
+/// Reads the node, and asks for every guest that is declared.
+pub(crate) async fn observe_declared(
+    client: &Client,
+    desired: &Desired,
+) -> Result<Snapshot, Error> {
+    observe(client, &desired.guests.keys().copied().collect(), CONCURRENCY).await
+}
+
+/// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and
+/// refuses what differs.
+fn outside_context(state: &StateDir) -> PlanContext {
+    let journal = journal_state(&state.journal()).unwrap_or_default();
+    let in_flight = journal.ledger().in_flight();
+    PlanContext {
+        frozen: state.freeze_file().symlink_metadata().is_ok(),
+        busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
+        memories: memories_in(&journal),
+    }
+}
+
+fn journal_state(directory: &Path) -> Option<State> {
+    let disk = ReadOnlyDirectory::open(directory).ok()?;
+    newest(&disk).ok().flatten().map(|(_, state)| state)
+}
+
+/// What a guest is busy with, by the journal.
+fn busy_with(operation: &Operation) -> Busy {
+    let (sent_at, unknown) = match &operation.state {
+        OpState::Unknown { sent_at, reason, .. } => (*sent_at, Some(reason.clone())),
+        OpState::Started { sent_at, .. } | OpState::TaskRunning { sent_at, .. } => (*sent_at, None),
+        OpState::Succeeded { .. } | OpState::Failed { .. } => (operation.intent.sent_at, None),
+    };
+    Busy { op: operation.id, since: shown(sent_at), unknown }
+}
+
+/// A moment as people read it.
+pub(crate) fn shown(at: UnixSeconds) -> String {
+    let at = i64::try_from(at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
+    at.map_or_else(String::new, |at| at.to_string())
+}
