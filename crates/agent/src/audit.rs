@@ -16,11 +16,11 @@ mod text;
 use evenkeel_core::id::{GuestId, VmId};
 use jiff::Timestamp;
 
-pub use entry::{Entry, Event, Signature};
+pub use entry::{AuditEntry, AuditEvent, Signature};
 
-use crate::journal::verify::{self, Verified};
+use crate::journal::verify::{self, VerifiedJournal};
 use crate::journal::{Files, JournalError};
-use entry::Reader;
+use entry::AuditReader;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
@@ -49,7 +49,7 @@ impl std::str::FromStr for Guest {
 }
 
 impl Filter {
-    fn takes(&self, entry: &Entry) -> bool {
+    fn takes(&self, entry: &AuditEntry) -> bool {
         let guest = match (self.guest, &entry.guest) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -66,9 +66,9 @@ impl Filter {
 pub fn read(
     files: &impl Files,
     filter: &Filter,
-    mut each: impl FnMut(Entry),
-) -> Result<Verified, JournalError> {
-    let mut reader = Reader::default();
+    mut each: impl FnMut(AuditEntry),
+) -> Result<VerifiedJournal, JournalError> {
+    let mut reader = AuditReader::default();
     verify::read(files, |line| {
         if let Some(entry) = reader.entry(&line)
             && filter.takes(&entry)

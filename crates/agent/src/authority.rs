@@ -21,16 +21,16 @@ use std::path::Path;
 
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::Doubt;
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::ClockDoubt;
+use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, HostBinding, Limits, Lineage, Namespace, PLANNED_LINKS_MAX,
-    Rotation, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion,
+    self, ClockChange, Envelope, HostBinding, Lineage, Namespace, PLANNED_LINKS_MAX, Rotation,
+    STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
 };
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::journal::{ExactBytes, Kept, Note, Record, State, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject};
 use chain::{Base, Chain, Link};
 pub use error::AuthorityError;
 
@@ -83,7 +83,7 @@ impl Authority {
     pub fn load(
         trust_file: Option<&Path>,
         host: HostBinding,
-        state: &State,
+        state: &JournalState,
     ) -> Result<Self, AuthorityError> {
         match trust_file.map(file::read).transpose()?.flatten() {
             Some((path, first)) => Self::on(first, path, host, state),
@@ -94,10 +94,10 @@ impl Authority {
 
     /// The same on a first link that was read already; `path` is where, for people.
     pub fn on(
-        first: Trust,
+        first: TrustedSigners,
         path: String,
         host: HostBinding,
-        state: &State,
+        state: &JournalState,
     ) -> Result<Self, AuthorityError> {
         let chain = Chain::read(state)?;
         let base = Base { version: first.version(), head: first.head() };
@@ -128,7 +128,7 @@ impl Authority {
     }
 
     /// The signers a chain begins with, and no rotation yet.
-    pub fn first(host: HostBinding, trust: Trust) -> Self {
+    pub fn first(host: HostBinding, trust: TrustedSigners) -> Self {
         let standing = Standing { base: trust.head(), lineage: Lineage::new(trust) };
         Self { host, standing: Some(standing), owed: Vec::new(), overstated: None }
     }
@@ -139,13 +139,13 @@ impl Authority {
     }
 
     /// The signers; none if there is no trust file, and then everything destructive waits.
-    pub fn trust(&self) -> Option<&Trust> {
+    pub fn trust(&self) -> Option<&TrustedSigners> {
         self.standing.as_ref().map(|standing| standing.lineage.current())
     }
 
     /// The version a statement must name; none without signers.
     pub fn version(&self) -> Option<TrustVersion> {
-        self.trust().map(Trust::version)
+        self.trust().map(TrustedSigners::version)
     }
 
     /// This host, as statements must name it.
@@ -162,9 +162,10 @@ impl Authority {
     /// Takes back a mark of time that an operational key set ahead of the host's clock, when that was still
     /// allowed: a stolen key could lock a recovery key out by it whose validity ends. The rotation itself stays,
     /// so what was signed before it stays void. None if there is no such mark. To be made durable at the start.
-    pub fn undone_mark(&self, reading: &Reading) -> Option<Record> {
+    pub fn undone_mark(&self, reading: &ClockReading) -> Option<Record> {
         let Overstated { version, from, to } = self.overstated?;
-        let is_ahead = matches!(reading.doubt, Some(Doubt::Behind { .. })) && reading.mark >= to;
+        let is_ahead =
+            matches!(reading.doubt, Some(ClockDoubt::Behind { .. })) && reading.mark >= to;
         let mark = moment(from).ok().filter(|_| is_ahead)?;
         let why = format!(
             "the rotation to version {version} was signed by an operational key and set the mark of time to {}; \
@@ -184,8 +185,8 @@ impl Authority {
     pub fn accept(
         &self,
         envelope: &[u8],
-        reading: &Reading,
-        limits: Limits,
+        reading: &ClockReading,
+        limits: StatementLimits,
     ) -> Result<Accepted, Refusal> {
         let parsed = Envelope::parse(envelope)?;
         let by = authority_of(&parsed)?;

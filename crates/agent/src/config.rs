@@ -14,7 +14,7 @@ use crate::path_trust::{LoosePath, check_path};
 use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
-use crate::pve::tls::{Fingerprint, FingerprintError, Trust, TrustError};
+use crate::pve::tls::{CertFingerprint, FingerprintError, TlsTrust, TrustError};
 use crate::pve::token::{Token, TokenError};
 use crate::state_dir::StateDir;
 
@@ -284,15 +284,15 @@ impl PveConfig {
     }
 
     /// Whom to trust: the pinned certificates, the named authority, or the system's.
-    pub fn trust(&self) -> Result<Trust, ConfigError> {
+    pub fn trust(&self) -> Result<TlsTrust, ConfigError> {
         match (self.fingerprint.0.as_slice(), &self.ca_file) {
-            ([], None) => Ok(Trust::Platform),
-            ([], Some(path)) => Ok(Trust::from_ca_file(path)?),
+            ([], None) => Ok(TlsTrust::Platform),
+            ([], Some(path)) => Ok(TlsTrust::from_ca_file(path)?),
             (_, Some(_)) => Err(ConfigError::TwoTrusts),
             (pins, None) => {
-                let pins: Result<Vec<Fingerprint>, _> =
+                let pins: Result<Vec<CertFingerprint>, _> =
                     pins.iter().map(|pin| pin.parse()).collect();
-                Ok(Trust::pinned(pins?)?)
+                Ok(TlsTrust::pinned(pins?)?)
             }
         }
     }
@@ -370,7 +370,7 @@ mod tests {
         let two = read(&format!("[pve]\nfingerprint = [\"{pin}\", \"{pin}\"]\n")).unwrap();
         for (config, count) in [(one, 1), (two, 2)] {
             assert!(
-                matches!(config.pve.trust().unwrap(), Trust::Pinned(pins) if pins.len() == count)
+                matches!(config.pve.trust().unwrap(), TlsTrust::Pinned(pins) if pins.len() == count)
             );
         }
         let wrong = read("[pve]\nfingerprint = \"AB:CD\"\n").unwrap();
@@ -383,7 +383,7 @@ mod tests {
         let both =
             read(&format!("[pve]\nca_file = \"/ca.pem\"\nfingerprint = \"{pin}\"\n")).unwrap();
         assert!(matches!(both.pve.trust(), Err(ConfigError::TwoTrusts)));
-        assert!(matches!(read("").unwrap().pve.trust(), Ok(Trust::Platform)));
+        assert!(matches!(read("").unwrap().pve.trust(), Ok(TlsTrust::Platform)));
     }
 
     #[test]

@@ -6,21 +6,24 @@
 //!   Journal: mark of time ──────┘
 //! ```
 //!
-//! The gate asks for a [`Reading`] directly before it judges a signature, and so do rotations. The journal
+//! The gate asks for a [`ClockReading`] directly before it judges a signature, and so do rotations. The journal
 //! dates its records by the same rule. It must never be asked for a time-out: those belong to tokio's clock.
 
-use evenkeel_core::sign::clock::{self, Reading};
+use evenkeel_core::sign::clock::{self, ClockReading};
 
 use crate::ambient::Ambient;
-use crate::journal::{AppendError, JournalHandle, Wall, seconds};
+use crate::journal::{AppendError, JournalHandle, WallTime, seconds};
 
 /// What the machine's clock says now.
-pub fn wall(ambient: &dyn Ambient) -> Wall {
-    Wall { at: ambient.now(), synchronised: ambient.synchronised() }
+pub fn wall(ambient: &dyn Ambient) -> WallTime {
+    WallTime { at: ambient.now(), synchronised: ambient.synchronised() }
 }
 
 /// The time to judge by, now. An error means that the journal is gone and the process must end.
-pub async fn read(ambient: &dyn Ambient, journal: &JournalHandle) -> Result<Reading, AppendError> {
+pub async fn read(
+    ambient: &dyn Ambient,
+    journal: &JournalHandle,
+) -> Result<ClockReading, AppendError> {
     // The clock is read after the journal has looked at it, or the mark could seem to be ahead.
     let mark = journal.clock_mark().await?;
     Ok(clock::read(Some(seconds(mark)), wall(ambient).in_seconds()))
@@ -32,11 +35,11 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use evenkeel_core::operation::UnixSeconds;
-    use evenkeel_core::sign::clock::{Doubt, RAISE_MAX_S};
+    use evenkeel_core::sign::clock::{ClockDoubt, RAISE_MAX_S};
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::journal::{Journal, Limits, SimulatedDisk, Stamp, group};
+    use crate::journal::{Journal, JournalLimits, SimulatedDisk, Stamp, group};
 
     struct Played {
         now: Mutex<Timestamp>,
@@ -63,7 +66,8 @@ mod tests {
         let played = Played { now: Mutex::new(start), synchronised: AtomicBool::new(false) };
         let played = std::sync::Arc::new(played);
         let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
-        let journal = Journal::open(SimulatedDisk::default(), stamp, Limits::default(), start);
+        let journal =
+            Journal::open(SimulatedDisk::default(), stamp, JournalLimits::default(), start);
         let clock = played.clone();
         let (handle, _writer) =
             group::spawn(journal.unwrap(), move || wall(clock.as_ref())).unwrap();
@@ -77,14 +81,16 @@ mod tests {
         at(-86_400);
         let reading = read(played.as_ref(), &handle).await.unwrap();
         assert_eq!(reading.now, UnixSeconds(second + 5), "time does not run back");
-        assert_eq!(reading.doubt, Some(Doubt::Behind { by_s: 86_405 }));
+        assert_eq!(reading.doubt, Some(ClockDoubt::Behind { by_s: 86_405 }));
 
         let leap = 20 * 365 * 86_400;
         at(leap);
         for _ in 0..3 {
             let reading = read(played.as_ref(), &handle).await.unwrap();
             assert_eq!(reading.mark, UnixSeconds(second + 5), "asking again believes nothing more");
-            assert!(matches!(reading.doubt, Some(Doubt::Ahead { by_s }) if by_s > RAISE_MAX_S));
+            assert!(
+                matches!(reading.doubt, Some(ClockDoubt::Ahead { by_s }) if by_s > RAISE_MAX_S)
+            );
         }
 
         played.synchronised.store(true, Ordering::Relaxed);

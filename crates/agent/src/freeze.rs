@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use rustix::fs::{CWD, OFlags, RenameFlags};
 use serde::{Deserialize, Serialize};
 
-use crate::journal::{Kept, Record, State, Subject, is_full};
+use crate::journal::{JournalState, Kept, Record, Subject, is_full};
 use crate::plain_file;
 use crate::state_dir::{StateDir, StateError};
 
@@ -146,7 +146,7 @@ pub fn frozen_by(state: &StateDir) -> Option<Frozen> {
 
 /// What the journal does not know yet of freezes and thaws. Whoever owns the journal appends these at its start
 /// and with each pass; when nothing has changed there are none.
-pub fn records_due(state_dir: &StateDir, state: &State) -> Vec<Record> {
+pub fn records_due(state_dir: &StateDir, state: &JournalState) -> Vec<Record> {
     let mut due = Vec::new();
     let unreadable = || Frozen {
         at: "unknown".to_owned(),
@@ -271,7 +271,7 @@ mod tests {
         "2026-11-15T21:00:00Z".parse().unwrap()
     }
 
-    fn apply_due(state: &mut State, state_dir: &StateDir) -> usize {
+    fn apply_due(state: &mut JournalState, state_dir: &StateDir) -> usize {
         let due = records_due(state_dir, state);
         let count = due.len();
         for record in due {
@@ -318,7 +318,7 @@ mod tests {
     #[test]
     fn what_the_journal_does_not_know_is_due_once() {
         let (_temporary, state_dir) = directory();
-        let mut state = State::default();
+        let mut state = JournalState::default();
         assert_eq!(records_due(&state_dir, &state), []);
         freeze(&state_dir, &frozen("fire, password=hunter2")).unwrap();
         assert_eq!(apply_due(&mut state, &state_dir), 1);
@@ -333,7 +333,7 @@ mod tests {
         let (_temporary, state_dir) = directory();
         freeze(&state_dir, &frozen("fire")).unwrap();
         thaw(&state_dir, now(), "uid 0").unwrap();
-        let due = records_due(&state_dir, &State::default());
+        let due = records_due(&state_dir, &JournalState::default());
         let told = format!("{due:?}");
         assert!(due.len() == 1 && told.contains("fire") && told.contains("uid 0"), "{told}");
     }

@@ -14,7 +14,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::actual::{
-    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, SnapshotPoint, Unreadable,
+    ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
+    Unreadable,
 };
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::operation::UnixSeconds;
@@ -80,7 +81,7 @@ async fn read_parts(
     listed: impl Iterator<Item = (GuestKind, GuestEntry)> + Send,
     concurrency: usize,
 ) -> Parts {
-    enum Part {
+    enum ObservedPart {
         Guest(Guest),
         Everywhere(Result<Vec<Resource>, Error>),
         Permissions(Result<Permissions, Error>),
@@ -88,13 +89,13 @@ async fn read_parts(
         Conventions(Conventions),
     }
     let surroundings = [
-        client.cluster_guests().map(Part::Everywhere).boxed(),
-        client.permissions().map(Part::Permissions).boxed(),
-        client.cluster_status().map(Part::Status).boxed(),
-        conventions(client).map(Part::Conventions).boxed(),
+        client.cluster_guests().map(ObservedPart::Everywhere).boxed(),
+        client.permissions().map(ObservedPart::Permissions).boxed(),
+        client.cluster_status().map(ObservedPart::Status).boxed(),
+        conventions(client).map(ObservedPart::Conventions).boxed(),
     ];
-    let guests =
-        listed.map(|(kind, entry)| read_guest(client, kind, entry).map(Part::Guest).boxed());
+    let guests = listed
+        .map(|(kind, entry)| read_guest(client, kind, entry).map(ObservedPart::Guest).boxed());
     let mut read =
         stream::iter(surroundings.into_iter().chain(guests)).buffer_unordered(concurrency.max(1));
     let mut parts = Parts {
@@ -106,13 +107,13 @@ async fn read_parts(
     };
     while let Some(part) = read.next().await {
         match part {
-            Part::Guest(guest) => {
+            ObservedPart::Guest(guest) => {
                 parts.guests.insert(guest.id.vmid, guest);
             }
-            Part::Everywhere(everywhere) => parts.everywhere = everywhere,
-            Part::Permissions(permissions) => parts.permissions = permissions,
-            Part::Status(status) => parts.status = status,
-            Part::Conventions(conventions) => parts.conventions = conventions,
+            ObservedPart::Everywhere(everywhere) => parts.everywhere = everywhere,
+            ObservedPart::Permissions(permissions) => parts.permissions = permissions,
+            ObservedPart::Status(status) => parts.status = status,
+            ObservedPart::Conventions(conventions) => parts.conventions = conventions,
         }
     }
     parts
@@ -121,7 +122,7 @@ async fn read_parts(
 async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Guest {
     let id = GuestId::new(kind, entry.vmid);
     let config = match client.pending(id).await {
-        Ok(entries) => Ok(Config::from_pending(kind, entries.into_iter().map(to_entry))),
+        Ok(entries) => Ok(GuestConfig::from_pending(kind, entries.into_iter().map(to_entry))),
         Err(error) => Err(Unreadable(error.to_string())),
     };
     // Whether HA manages it is known once the whole cluster has been listed.
@@ -132,7 +133,7 @@ async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Gues
 pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
     let status = client.guest_status(id).await?;
     let entries = client.pending(id).await?;
-    let config = Config::from_pending(id.kind, entries.into_iter().map(to_entry));
+    let config = GuestConfig::from_pending(id.kind, entries.into_iter().map(to_entry));
     let managed = status.ha.as_ref().filter(|ha| ha.managed);
     let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
     Ok(guest(id, &status, Ok(config), ha))
@@ -152,7 +153,7 @@ pub async fn observe_snapshots(client: &Client, id: GuestId) -> Result<Vec<Snaps
 fn guest(
     id: GuestId,
     entry: &GuestEntry,
-    config: Result<Config, Unreadable>,
+    config: Result<GuestConfig, Unreadable>,
     ha: Option<String>,
 ) -> Guest {
     Guest {
@@ -165,9 +166,9 @@ fn guest(
     }
 }
 
-fn to_entry(entry: PendingEntry) -> Entry {
+fn to_entry(entry: PendingEntry) -> ConfigEntry {
     let PendingEntry { key, value, pending, delete } = entry;
-    Entry { key, value, pending, delete: delete.unwrap_or(0) }
+    ConfigEntry { key, value, pending, delete: delete.unwrap_or(0) }
 }
 
 fn power(entry: &GuestEntry) -> Power {

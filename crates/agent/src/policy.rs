@@ -3,7 +3,7 @@
 //! Read once at start with the rest of root's file. A value outside its bounds is refused with its place,
 //! because a limit that cannot hold protects nobody.
 
-use evenkeel_core::sign::{Limits, STATEMENT_LIFE_MAX_S};
+use evenkeel_core::sign::{STATEMENT_LIFE_MAX_S, StatementLimits};
 use serde::{Deserialize, Deserializer};
 
 const DAY_S: u64 = 24 * 60 * 60;
@@ -60,8 +60,8 @@ impl Default for Policy {
 
 impl Policy {
     /// What the judgement over an approval asks.
-    pub fn limits(&self) -> Limits {
-        Limits { statement_life_max_s: self.statement_life_s }
+    pub fn limits(&self) -> StatementLimits {
+        StatementLimits { statement_life_max_s: self.statement_life_s }
     }
 
     /// How long an item waits, in seconds.

@@ -11,12 +11,12 @@ use std::path::Path;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::operation::{OpState, Operation, UnixSeconds};
-use evenkeel_core::plan::{Busy, Plan, PlanContext, plan};
+use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
 use jiff::Timestamp;
 
 use crate::engine::memories_in;
 use crate::journal::verify::newest;
-use crate::journal::{ReadOnlyDirectory, State};
+use crate::journal::{JournalState, ReadOnlyDirectory};
 use crate::lock_owners::name_lock_owners;
 use crate::observe::{CONCURRENCY, observe};
 use crate::pve::Client;
@@ -64,19 +64,19 @@ fn outside_context(state: &StateDir) -> PlanContext {
     }
 }
 
-fn journal_state(directory: &Path) -> Option<State> {
+fn journal_state(directory: &Path) -> Option<JournalState> {
     let disk = ReadOnlyDirectory::open(directory).ok()?;
     newest(&disk).ok().flatten().map(|(_, state)| state)
 }
 
 /// What a guest is busy with, by the journal.
-fn busy_with(operation: &Operation) -> Busy {
+fn busy_with(operation: &Operation) -> GuestBusy {
     let (sent_at, unknown) = match &operation.state {
         OpState::Unknown { sent_at, reason, .. } => (*sent_at, Some(reason.clone())),
         OpState::Started { sent_at, .. } | OpState::TaskRunning { sent_at, .. } => (*sent_at, None),
         OpState::Succeeded { .. } | OpState::Failed { .. } => (operation.intent.sent_at, None),
     };
-    Busy { op: operation.id, since: shown(sent_at), unknown }
+    GuestBusy { op: operation.id, since: shown(sent_at), unknown }
 }
 
 /// A moment as people read it.

@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Busy, Effect, Job, LaneError, LaneEvent, LaneTable, Outcome, Refusal};
+use evenkeel_core::lane::{
+    Job, LaneBusy, LaneEffect, LaneError, LaneEvent, LaneOutcome, LaneRefusal, LaneTable,
+};
 use evenkeel_core::operation::UnixSeconds;
 use futures_util::future::{BoxFuture, CatchUnwind, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
@@ -32,14 +34,14 @@ pub type Work<R> = Box<dyn FnOnce(Turn) -> BoxFuture<'static, Done<R>> + Send>;
 #[derive(Debug)]
 pub struct Done<R> {
     /// What the lane must know.
-    pub outcome: Outcome,
+    pub outcome: LaneOutcome,
     /// What the engine wants to know.
     pub result: R,
 }
 
 /// What became of a submitted operation.
 #[derive(Debug)]
-pub enum Event<R> {
+pub enum JobEvent<R> {
     /// It ran to its end.
     Ended {
         /// Which.
@@ -59,12 +61,12 @@ pub enum Event<R> {
 }
 
 /// An operation under way. It ends with what a panic said, if it panicked.
-struct Running<R> {
+struct RunningJob<R> {
     op: OperationId,
     future: CatchUnwind<AssertUnwindSafe<BoxFuture<'static, Done<R>>>>,
 }
 
-impl<R> Future for Running<R> {
+impl<R> Future for RunningJob<R> {
     type Output = (OperationId, Result<Done<R>, String>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -82,11 +84,11 @@ pub struct Queue<R> {
     table: LaneTable,
     now: Now,
     waiting: BTreeMap<OperationId, Work<R>>,
-    running: FuturesUnordered<Running<R>>,
+    running: FuturesUnordered<RunningJob<R>>,
     asked: mpsc::UnboundedReceiver<Ask>,
     asking: mpsc::UnboundedSender<Ask>,
     granting: BTreeMap<OperationId, oneshot::Sender<()>>,
-    told: VecDeque<Event<R>>,
+    told: VecDeque<JobEvent<R>>,
 }
 
 impl<R: Send + 'static> Queue<R> {
@@ -111,7 +113,7 @@ impl<R: Send + 'static> Queue<R> {
         &mut self,
         vmid: VmId,
         jobs: Vec<(Job, Work<R>)>,
-    ) -> Result<Result<(), Refusal>, LaneError> {
+    ) -> Result<Result<(), LaneRefusal>, LaneError> {
         let named = |(job, work): (Job, Work<R>)| {
             let op = job.op;
             (job, (op, work))
@@ -119,7 +121,7 @@ impl<R: Send + 'static> Queue<R> {
         let (jobs, work): (Vec<Job>, Vec<(OperationId, Work<R>)>) =
             jobs.into_iter().map(named).unzip();
         let effects = self.table.step(LaneEvent::Submit { vmid, jobs }, (self.now)())?;
-        if let [Effect::Refuse { refusal, .. }] = effects.as_slice() {
+        if let [LaneEffect::Refuse { refusal, .. }] = effects.as_slice() {
             return Ok(Err(refusal.clone()));
         }
         self.waiting.extend(work);
@@ -143,7 +145,7 @@ impl<R: Send + 'static> Queue<R> {
     }
 
     /// What a guest is busy with.
-    pub fn busy(&self, vmid: VmId) -> Option<Busy> {
+    pub fn busy(&self, vmid: VmId) -> Option<LaneBusy> {
         self.table.busy(vmid)
     }
 
@@ -154,7 +156,7 @@ impl<R: Send + 'static> Queue<R> {
 
     /// The next thing that became of an operation; none when nothing runs. Dropping the future loses nothing:
     /// what has ended stays in the queue until it is told.
-    pub async fn next(&mut self) -> Result<Option<Event<R>>, LaneError> {
+    pub async fn next(&mut self) -> Result<Option<JobEvent<R>>, LaneError> {
         loop {
             if let Some(event) = self.told.pop_front() {
                 return Ok(Some(event));
@@ -178,8 +180,8 @@ impl<R: Send + 'static> Queue<R> {
             self.answer(ask)?;
         }
         let (outcome, event) = match ended {
-            Ok(done) => (done.outcome, Event::Ended { op, done }),
-            Err(message) => (Outcome::Unknown, Event::Panicked { op, message }),
+            Ok(done) => (done.outcome, JobEvent::Ended { op, done }),
+            Err(message) => (LaneOutcome::Unknown, JobEvent::Panicked { op, message }),
         };
         self.told.push_back(event);
         self.step(LaneEvent::Finish { op, outcome })
@@ -201,22 +203,22 @@ impl<R: Send + 'static> Queue<R> {
         Ok(())
     }
 
-    fn carry_out(&mut self, effects: Vec<Effect>) {
+    fn carry_out(&mut self, effects: Vec<LaneEffect>) {
         for effect in effects {
             match effect {
-                Effect::Start(op) => self.start(op),
-                Effect::Write(op) => {
+                LaneEffect::Start(op) => self.start(op),
+                LaneEffect::Write(op) => {
                     if let Some(granted) = self.granting.remove(&op) {
                         // Whoever asked may have ended meanwhile; its turn comes back with it.
                         let _ = granted.send(());
                     }
                 }
-                Effect::Skip(op) => {
+                LaneEffect::Skip(op) => {
                     self.waiting.remove(&op);
-                    self.told.push_back(Event::Skipped(op));
+                    self.told.push_back(JobEvent::Skipped(op));
                 }
                 // Only a submission is refused, and it looks for itself.
-                Effect::Refuse { .. } => {}
+                LaneEffect::Refuse { .. } => {}
             }
         }
     }
@@ -225,7 +227,7 @@ impl<R: Send + 'static> Queue<R> {
         let work = self.waiting.remove(&op).expect("the table starts only what was submitted");
         let turn = Turn { op, asking: self.asking.clone() };
         let future = AssertUnwindSafe(work(turn)).catch_unwind();
-        self.running.push(Running { op, future });
+        self.running.push(RunningJob { op, future });
     }
 }
 

@@ -17,8 +17,8 @@ use crate::ambient::Ambient;
 use crate::effective_clock::wall;
 use crate::freeze::records_due;
 use crate::journal::{
-    AppendError, DiskFailure, Journal, JournalError, JournalHandle, Limits, RealDisk, Stamp, group,
-    sync_parent,
+    AppendError, DiskFailure, Journal, JournalError, JournalHandle, JournalLimits, RealDisk, Stamp,
+    group, sync_parent,
 };
 
 /// Where it is if nobody says and we are root.
@@ -139,7 +139,7 @@ impl StateDir {
         }
         let new_epoch = format!("{:032x}", ambient.random());
         let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
-        let mut journal = Journal::open(disk, stamp, Limits::default(), wall(ambient))?;
+        let mut journal = Journal::open(disk, stamp, JournalLimits::default(), wall(ambient))?;
         self.tell_freezes(&mut journal, ambient)?;
         Ok(journal)
     }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{self, Config, Coverage, Entry, Power, Snapshot};
-use evenkeel_core::desired::{self, Desired, Field, Run, Spec, State, Stop};
+use evenkeel_core::actual::{self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot};
+use evenkeel_core::desired::{self, DeclaredField, Desired, Run, Spec, StopMode, WantedState};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::registry;
 use evenkeel_core::release::Release;
@@ -112,23 +112,23 @@ fn mac(n: u32) -> String {
     format!("BC:24:11:{high:02X}:{middle:02X}:{low:02X}")
 }
 
-fn declared(id: GuestId, pairs: &[Pair]) -> desired::Guest {
-    let mut fields: Vec<Field> = pairs
+fn declared(id: GuestId, pairs: &[Pair]) -> desired::DeclaredGuest {
+    let mut fields: Vec<DeclaredField> = pairs
         .iter()
         .map(|(name, text, _)| {
             let key = registry::find(id.kind, name).expect("a key of the registry");
             let want =
                 read::declared(&key.key().format, text).expect("a value that can be declared");
-            Field { key, want: Some(want) }
+            DeclaredField { key, want: Some(want) }
         })
         .collect();
     fields.sort_by_key(|field| field.key);
-    let spec = Spec { run: Some(Run::Running), stop: Stop::Shutdown, source: None, fields };
-    desired::Guest { id, state: State::Present(spec) }
+    let spec = Spec { run: Some(Run::Running), stop: StopMode::Shutdown, source: None, fields };
+    desired::DeclaredGuest { id, state: WantedState::Present(spec) }
 }
 
 fn stored(id: GuestId, pairs: &[Pair]) -> actual::Guest {
-    let entry = |key: &str, value: &str| Entry {
+    let entry = |key: &str, value: &str| ConfigEntry {
         key: key.to_owned(),
         value: Some(value.to_owned()),
         pending: None,
@@ -142,6 +142,6 @@ fn stored(id: GuestId, pairs: &[Pair]) -> actual::Guest {
         template: false,
         ha: None,
         lock: None,
-        config: Ok(Config::from_pending(id.kind, entries.chain([digest]))),
+        config: Ok(GuestConfig::from_pending(id.kind, entries.chain([digest]))),
     }
 }

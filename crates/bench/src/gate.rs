@@ -11,18 +11,20 @@ use std::time::Instant;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{ApprovalContext, End, Engine, EngineContext, Event, Submitted};
+use evenkeel_agent::engine::{
+    ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
+};
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::gate::{Site, Verdict, judge};
+use evenkeel_core::gate::{GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::{PlanContext, plan};
-use evenkeel_core::sign::{HostBinding, Namespace, Role, Trust, TrustVersion};
+use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
 use evenkeel_harness::{Operator, Wire};
 use evenkeel_sim::{InProcess, Request, Scenario, Simulator, TOKENS};
@@ -48,14 +50,14 @@ fn judgement() -> Row {
     let (mut desired, actual) = as_declared(1);
     let (vmid, fresh) = actual.guests.iter().next().expect("there is one guest");
     let mut declared = desired.guests.remove(vmid).expect("it is declared");
-    if let evenkeel_core::desired::State::Present(spec) = &mut declared.state {
+    if let evenkeel_core::desired::WantedState::Present(spec) = &mut declared.state {
         let cores = spec.fields.iter_mut().find(|field| field.key.to_string() == "cores");
         cores.expect("cores are declared").want = Some(Value::Integer(7));
     }
     desired.guests.insert(*vmid, declared.clone());
     let planned = plan(&desired, &actual, &PlanContext::default());
     let action = planned.runnable().next().expect("one write is planned").clone();
-    let site = Site {
+    let site = NodeSite {
         node: actual.node.clone(),
         release: actual.release,
         conventions: actual.conventions,
@@ -63,7 +65,7 @@ fn judgement() -> Row {
     let judged = || {
         for _ in 0..CALLS {
             let verdict = judge(black_box(&action), &declared, fresh, &site, BackupMemory::none());
-            assert!(matches!(verdict, Verdict::Clear(_)), "{verdict:?}");
+            assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };
     let bare = || {
@@ -128,7 +130,7 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         HostBinding { id: "bench".parse().expect("bench is a host"), key: host.key.fingerprint() };
     let signers =
         vec![anna.signer(Role::Operational), Operator::new("vault", 2).signer(Role::Recovery)];
-    let trust = Trust::genesis(TrustVersion(1), signers).expect("these are good signers");
+    let trust = TrustedSigners::genesis(TrustVersion(1), signers).expect("these are good signers");
     let policy = Policy { destructive_per_day: 1_000, ..Policy::default() };
     let approvals = ApprovalContext {
         authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
@@ -162,10 +164,10 @@ async fn signed_destroy(engine: &mut Engine, approval: &str) {
     let submitted = engine.submit_approval(approval.as_bytes()).await.expect("the journal works");
     let Submitted::Accepted(op) = submitted else { panic!("it was not taken: {submitted:?}") };
     loop {
-        if let Event::Op(report) = engine.work().await.expect("the journal works")
+        if let EngineEvent::Op(report) = engine.work().await.expect("the journal works")
             && report.op == op
         {
-            assert_eq!(report.end, End::Succeeded { warning: None });
+            assert_eq!(report.end, OpEnd::Succeeded { warning: None });
             return;
         }
     }

@@ -9,11 +9,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use evenkeel_agent::journal::{
-    Details, Files as _, Journal, Limits, ReadOnlyDirectory, RealDisk, Record, Stamp, group,
+    Details, Files as _, Journal, JournalLimits, ReadOnlyDirectory, RealDisk, Record, Stamp, group,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent, UnixSeconds};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -48,7 +48,7 @@ fn stamp() -> Stamp {
     Stamp { machine: "bench".to_owned(), new_epoch: "bench".to_owned() }
 }
 
-fn open(path: &Path, limits: Limits) -> Journal<RealDisk> {
+fn open(path: &Path, limits: JournalLimits) -> Journal<RealDisk> {
     Journal::open(RealDisk::open(path).unwrap(), stamp(), limits, Timestamp::now()).unwrap()
 }
 
@@ -62,11 +62,11 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn started(number: u64, vmid: u64) -> Record {
-    let intent = Intent {
+    let intent = StartedIntent {
         guest: format!("lxc/{vmid}").parse().unwrap(),
         kind: ActionKind::SetConfig,
         repeat: Repeat::Convergent,
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: UnixSeconds(1_700_000_000),
         clone_source: None,
@@ -94,7 +94,7 @@ fn succeeded(number: u64) -> Record {
 /// The mean length of the two lines of an operation: what the bare loops write.
 fn line_bytes(scratch: &Path) -> usize {
     let path = scratch.join("length");
-    let mut journal = open(&path, Limits::default());
+    let mut journal = open(&path, JournalLimits::default());
     journal.append(started(1, 101), Timestamp::now()).unwrap();
     journal.append(succeeded(1), Timestamp::now()).unwrap();
     let bytes = ReadOnlyDirectory::open(&path).unwrap().read("journal-000001.jsonl").unwrap();
@@ -137,7 +137,8 @@ fn runtime() -> tokio::runtime::Runtime {
 
 /// Seconds for the journal: writers append an operation's two records in turns, each waiting.
 fn journal(path: &Path, writers: u64, each: u64) -> f64 {
-    let (handle, writer) = group::spawn(open(path, Limits::default()), Timestamp::now).unwrap();
+    let (handle, writer) =
+        group::spawn(open(path, JournalLimits::default()), Timestamp::now).unwrap();
     let records = (0..writers).map(|number| {
         let ops = (0..each / 2).map(move |round| number * 1_000_000 + round);
         ops.flat_map(move |op| [started(op, 100 + number), succeeded(op)]).collect::<Vec<_>>()
@@ -249,7 +250,7 @@ struct BareLine {
 
 fn replay(scratch: &Path) -> Row {
     let path = scratch.join("replay");
-    let limits = Limits { segment_bytes: u64::MAX / 4, ..Limits::default() };
+    let limits = JournalLimits { segment_bytes: u64::MAX / 4, ..JournalLimits::default() };
     let mut journal = open(&path, limits);
     let now = Timestamp::now();
     for number in 0..REPLAYED_OPERATIONS {

@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::desired::{Desired, State};
+use evenkeel_core::desired::{Desired, WantedState};
 use evenkeel_core::plan::{PlanContext, plan};
 
 use crate::Row;
@@ -54,7 +54,7 @@ fn per_guest(guests: u32, repetitions: usize) -> (u32, f64, f64) {
 fn equal_fields(desired: &Desired, actual: &Snapshot) -> usize {
     let mut equal = 0;
     for (want, have) in desired.guests.values().zip(actual.guests.values()) {
-        let (State::Present(spec), Ok(config)) = (&want.state, &have.config) else {
+        let (WantedState::Present(spec), Ok(config)) = (&want.state, &have.config) else {
             continue;
         };
         for (want, have) in spec.fields.iter().zip(&config.fields) {

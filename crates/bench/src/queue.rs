@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use evenkeel_agent::queue::{Done, Event, Queue, Work};
+use evenkeel_agent::queue::{Done, JobEvent, Queue, Work};
 use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Job, LaneTable, Outcome};
+use evenkeel_core::lane::{Job, LaneOutcome, LaneTable};
 use evenkeel_core::operation::UnixSeconds;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
@@ -37,12 +37,12 @@ async fn through_lanes() {
             let op = OperationId::from_parts(u64::from(batch), u128::from(guest));
             let job = Job { op, target: vmid, source: None, storage: None };
             let work: Work<u32> = Box::new(move |_| {
-                async move { Done { outcome: Outcome::Succeeded, result: batch } }.boxed()
+                async move { Done { outcome: LaneOutcome::Succeeded, result: batch } }.boxed()
             });
             queue.submit(vmid, vec![(job, work)]).expect("no bug").expect("every lane is free");
         }
         while let Some(event) = queue.next().await.expect("no bug") {
-            assert!(matches!(event, Event::Ended { .. }), "every operation ends");
+            assert!(matches!(event, JobEvent::Ended { .. }), "every operation ends");
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
-use evenkeel_agent::pve::tls::{Fingerprint, Trust};
+use evenkeel_agent::pve::tls::{CertFingerprint, TlsTrust};
 use evenkeel_agent::pve::token::Token;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use secrecy::SecretString;
@@ -51,12 +51,12 @@ impl Server {
     }
 
     /// Both clients trust the same certificate, by the same check.
-    fn trust(&self) -> Trust {
+    fn trust(&self) -> TlsTrust {
         let Some(pin) = &self.ready.fingerprint else {
-            return Trust::Platform;
+            return TlsTrust::Platform;
         };
-        let pin: Fingerprint = pin.parse().expect("a fingerprint");
-        Trust::pinned(vec![pin]).expect("one pin")
+        let pin: CertFingerprint = pin.parse().expect("a fingerprint");
+        TlsTrust::pinned(vec![pin]).expect("one pin")
     }
 
     /// evenkeel's client.

@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{Envelope, Limits, Namespace, SpentNonces, authorise, signed_bytes};
+use evenkeel_core::sign::{
+    Envelope, Namespace, SpentNonces, StatementLimits, authorise, signed_bytes,
+};
 
 use crate::Row;
 use crate::measure::by_turns;
@@ -29,7 +31,8 @@ pub(crate) fn run() -> Vec<Row> {
         for _ in 0..CALLS {
             let approval = Envelope::parse(black_box(envelope.as_bytes()));
             let approval = approval.expect("the envelope reads");
-            let decision = authorise(&approval, &act, &trust, &clock, &spent, Limits::default());
+            let decision =
+                authorise(&approval, &act, &trust, &clock, &spent, StatementLimits::default());
             assert_eq!(decision.reason(), ReasonCode::AllowedSigned);
         }
     };

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use evenkeel_agent::config::{AgentConfig, ConfigError, DEFAULT_PATH, OneOrMany};
 use evenkeel_agent::pve::Client;
-use evenkeel_agent::pve::error::{Class, Error, NotSent};
+use evenkeel_agent::pve::error::{Error, ErrorClass, NotSent};
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::token::Token;
 use evenkeel_agent::source::dir::DirError;
@@ -156,31 +156,34 @@ impl From<Error> for Failure {
             },
             Error::Unknown { .. } => Exit::Transient,
             Error::Refused(refusal) => match &refusal.class {
-                Class::Authentication | Class::Permission | Class::RootOnly => Exit::Denied,
-                Class::GuestNotFound | Class::NotFound | Class::UnknownNode | Class::NoSuchTask => {
-                    Exit::NotFound
+                ErrorClass::Authentication | ErrorClass::Permission | ErrorClass::RootOnly => {
+                    Exit::Denied
                 }
-                Class::Locked { .. }
-                | Class::LockTimeout
-                | Class::NoQuorum
-                | Class::DigestMismatch => Exit::Transient,
-                Class::AlreadyExists
-                | Class::AlreadyRunning
-                | Class::NotRunning
-                | Class::GuestRunning
-                | Class::DidNotStop
-                | Class::IsTemplate
-                | Class::AlreadyAtSize
-                | Class::Shrink
-                | Class::Protected
-                | Class::UsedInHa
-                | Class::TooManyUnused
-                | Class::NothingToDo
-                | Class::ParameterRefused
-                | Class::NotImplemented
-                | Class::BodyTooLarge
-                | Class::Redirected
-                | Class::Other => Exit::Failed,
+                ErrorClass::GuestNotFound
+                | ErrorClass::NotFound
+                | ErrorClass::UnknownNode
+                | ErrorClass::NoSuchTask => Exit::NotFound,
+                ErrorClass::Locked { .. }
+                | ErrorClass::LockTimeout
+                | ErrorClass::NoQuorum
+                | ErrorClass::DigestMismatch => Exit::Transient,
+                ErrorClass::AlreadyExists
+                | ErrorClass::AlreadyRunning
+                | ErrorClass::NotRunning
+                | ErrorClass::GuestRunning
+                | ErrorClass::DidNotStop
+                | ErrorClass::IsTemplate
+                | ErrorClass::AlreadyAtSize
+                | ErrorClass::Shrink
+                | ErrorClass::Protected
+                | ErrorClass::UsedInHa
+                | ErrorClass::TooManyUnused
+                | ErrorClass::NothingToDo
+                | ErrorClass::ParameterRefused
+                | ErrorClass::NotImplemented
+                | ErrorClass::BodyTooLarge
+                | ErrorClass::Redirected
+                | ErrorClass::Other => Exit::Failed,
             },
         };
         let hint = error.hint().to_owned();

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actual::{Config, Guest};
+use crate::actual::{Guest, GuestConfig};
 use crate::id::GuestKind;
 use crate::operation::VolumeId;
 use crate::registry;
-use crate::value::Volume;
+use crate::value::VolumeRef;
 use crate::value::read::written;
 
 /// The storages on which a configuration write with these parameters allocates.
@@ -17,12 +17,12 @@ pub fn allocates_on(kind: GuestKind, params: &BTreeMap<String, String>) -> BTree
     let fresh = |(key, text): (&String, &String)| {
         let value = written(&registry::find(kind, key)?.key().format, text);
         match value.as_property()?.volume()? {
-            Volume::Fresh { storage } => Some(storage.to_string()),
-            Volume::Existing { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom => None,
+            VolumeRef::Fresh { storage } => Some(storage.to_string()),
+            VolumeRef::Existing { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Path(_)
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom => None,
         }
     };
     params.iter().filter_map(fresh).collect()
@@ -30,7 +30,7 @@ pub fn allocates_on(kind: GuestKind, params: &BTreeMap<String, String>) -> BTree
 
 /// A volume of the guest that is attached nowhere.
 pub fn loose_volume<'v>(guest: &Guest, volumes: &'v BTreeSet<VolumeId>) -> Option<&'v VolumeId> {
-    let attached = guest.config.as_ref().map(Config::volumes).unwrap_or_default();
+    let attached = guest.config.as_ref().map(GuestConfig::volumes).unwrap_or_default();
     volumes.iter().find(|volume| is_disk(volume) && !attached.contains_key(volume.as_str()))
 }
 

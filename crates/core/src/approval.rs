@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::action_registry::{ActionKind, Execution};
 use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
-use crate::classify::{self, Class, Target, classify, never_written};
+use crate::classify::{self, ActionClass, Target, classify, never_written};
 use crate::destroy::Destroy;
 use crate::id::GuestId;
 use crate::identity::identity;
@@ -174,13 +174,13 @@ pub fn requested_item(
     if let Some(why) = never_written(guest, &params) {
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
-    let intent = classify::Intent {
+    let intent = classify::ActIntent {
         op: op.as_str(),
         kind: guest.id.kind,
         params: &params,
         target: Target::Seen(guest),
     };
-    if classify(&intent, &Provenance::none()).class != Class::Destructive {
+    if classify(&intent, &Provenance::none()).class != ActionClass::Destructive {
         let why = "it needs no signature: declare it in the desired files";
         return Err(Refusal::new(ReasonCode::NotPending, why));
     }

@@ -33,7 +33,7 @@ pub fn judge(ledger: &Ledger, limit: u64, now: UnixSeconds) -> Result<(), Refusa
 mod tests {
     use crate::action_registry::ActionKind;
     use crate::id::OperationId;
-    use crate::operation::{Intent, OpEvent, OpRecord, Repeat, Request};
+    use crate::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent};
 
     use super::*;
 
@@ -49,11 +49,11 @@ mod tests {
             let expires_at = UnixSeconds(u64::MAX);
             let signed_once = Repeat::AtMostOnce { key, payload, expires_at };
             let repeat = if *signed { signed_once } else { Repeat::Convergent };
-            let intent = Intent {
+            let intent = StartedIntent {
                 guest: format!("lxc/{}", 100 + number).parse().unwrap(),
                 kind: ActionKind::Destroy,
                 repeat,
-                first: Request::Act,
+                first: OpPhase::Act,
                 unprotects: false,
                 sent_at: UnixSeconds(*at),
                 clone_source: None,

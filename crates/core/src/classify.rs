@@ -18,7 +18,7 @@ pub use volume::{BackupMemory, leaving_unsaved, never_written, saved_volumes};
 pub(crate) use volume::{revert, slot_of};
 
 use crate::action_registry::{ActionCost, ActionKind, AppliesWaiting, WorstEffect};
-use crate::actual::{Config, Field, Guest, UnknownWaits};
+use crate::actual::{ConfigField, Guest, GuestConfig, UnknownWaits};
 use crate::id::GuestKind;
 use crate::identity;
 use crate::operation::Provenance;
@@ -29,7 +29,7 @@ use crate::value::{Property, Value, read};
 /// What an act can cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Class {
+pub enum ActionClass {
     /// Nothing that cannot be set back.
     Benign,
     /// An interruption, or a guest that may not come up; no data on disk is lost.
@@ -38,7 +38,7 @@ pub enum Class {
     Destructive,
 }
 
-impl fmt::Display for Class {
+impl fmt::Display for ActionClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Benign => "benign",
@@ -50,7 +50,7 @@ impl fmt::Display for Class {
 
 /// An act to be judged, as raw as it comes.
 #[derive(Debug, Clone, Copy)]
-pub struct Intent<'a> {
+pub struct ActIntent<'a> {
     /// The op, by name.
     pub op: &'a str,
     /// What kind of guest it is aimed at.
@@ -76,18 +76,18 @@ pub enum Target<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Judgement {
     /// The class.
-    pub class: Class,
+    pub class: ActionClass,
     /// Why it is not lower, as a phrase. Empty for benign acts.
     pub why: String,
 }
 
 impl Judgement {
-    fn new(class: Class, why: impl Into<String>) -> Self {
+    fn new(class: ActionClass, why: impl Into<String>) -> Self {
         Self { class, why: why.into() }
     }
 
     fn benign() -> Self {
-        Self::new(Class::Benign, "")
+        Self::new(ActionClass::Benign, "")
     }
 
     /// The worse of two; the first reason wins between equals.
@@ -97,19 +97,19 @@ impl Judgement {
 }
 
 /// Judges an act, with nothing remembered of the guest's volumes: each may be in backups.
-pub fn classify(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
+pub fn classify(intent: &ActIntent<'_>, provenance: &Provenance) -> Judgement {
     classify_remembering(intent, provenance, &BackupMemory::none())
 }
 
 /// Judges an act.
 pub fn classify_remembering(
-    intent: &Intent<'_>,
+    intent: &ActIntent<'_>,
     provenance: &Provenance,
     memory: &BackupMemory,
 ) -> Judgement {
     let Ok(op) = intent.op.parse::<ActionKind>() else {
         return Judgement::new(
-            Class::Destructive,
+            ActionClass::Destructive,
             format!("`{}` is not an op evenkeel knows", intent.op),
         );
     };
@@ -123,21 +123,21 @@ pub fn classify_remembering(
     verb.worse(parameters(intent, op)).worse(what_waits(intent, op))
 }
 
-fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+fn parameters(intent: &ActIntent<'_>, op: ActionKind) -> Judgement {
     let mut judgement = Judgement::benign();
     for (name, value) in intent.params {
         let next = match op.param(intent.kind, name).map(|param| param.worst) {
             Some(WorstEffect::Harmless) => Judgement::benign(),
             Some(WorstEffect::Interrupts) => {
-                Judgement::new(Class::Disruptive, format!("`{name}` interrupts"))
+                Judgement::new(ActionClass::Disruptive, format!("`{name}` interrupts"))
             }
             Some(WorstEffect::DestroysIfOn(_)) if value == "0" => Judgement::benign(),
-            Some(WorstEffect::DestroysIfOn(why)) => Judgement::new(Class::Destructive, why),
+            Some(WorstEffect::DestroysIfOn(why)) => Judgement::new(ActionClass::Destructive, why),
             None if op.row().takes_keys && registry::find(intent.kind, name).is_some() => {
                 Judgement::benign()
             }
             None => Judgement::new(
-                Class::Destructive,
+                ActionClass::Destructive,
                 format!("`{name}` is not a parameter of {op} that evenkeel knows"),
             ),
         };
@@ -147,13 +147,13 @@ fn parameters(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 }
 
 /// A waiting force-delete frees its volume at the next start, stop or write, whatever that one is for.
-fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+fn what_waits(intent: &ActIntent<'_>, op: ActionKind) -> Judgement {
     let sets_off = op.row().applies_waiting == AppliesWaiting::Yes;
     let config = match intent.target {
         Target::Seen(Guest { config: Ok(config), .. }) => config,
         Target::Seen(_) | Target::Unknown if sets_off => {
             return Judgement::new(
-                Class::Destructive,
+                ActionClass::Destructive,
                 "what waits for a restart could not be read",
             );
         }
@@ -168,9 +168,9 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         | (AppliesWaiting::StoppedMachine, Target::Free | Target::Unknown) => true,
     };
     if config.destruction_waits() && !drops_every_destruction(intent, config, op) {
-        Judgement::new(Class::Destructive, "a waiting deletion would destroy its volume")
+        Judgement::new(ActionClass::Destructive, "a waiting deletion would destroy its volume")
     } else if applies_waiting && config.anything_waits() {
-        Judgement::new(Class::Disruptive, "applies changes that wait for a restart")
+        Judgement::new(ActionClass::Disruptive, "applies changes that wait for a restart")
     } else {
         Judgement::benign()
     }
@@ -178,7 +178,7 @@ fn what_waits(intent: &Intent<'_>, op: ActionKind) -> Judgement {
 
 /// Whether a write drops every waiting destruction: PVE does that before it applies anything, so the
 /// volumes are saved, and saving them must not wait for a signature.
-fn drops_every_destruction(intent: &Intent<'_>, config: &Config, op: ActionKind) -> bool {
+fn drops_every_destruction(intent: &ActIntent<'_>, config: &GuestConfig, op: ActionKind) -> bool {
     let reverted = intent.params.get("revert").map_or("", String::as_str);
     let mut doomed = config.fields.iter().filter(|field| field.destruction_waits());
     op == ActionKind::SetConfig
@@ -191,7 +191,7 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| c == ',' || c == ';' || c.is_whitespace()).filter(|name| !name.is_empty())
 }
 
-fn resize(intent: &Intent<'_>) -> Judgement {
+fn resize(intent: &ActIntent<'_>) -> Judgement {
     let disk = intent.params.get("disk").and_then(|disk| registry::find(intent.kind, disk));
     let is_volume = disk.is_some_and(|disk| match disk.key().hazard {
         Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
@@ -203,30 +203,30 @@ fn resize(intent: &Intent<'_>) -> Judgement {
         | Hazard::Forbidden => false,
     });
     if !is_volume {
-        return Judgement::new(Class::Destructive, "it names no volume evenkeel knows");
+        return Judgement::new(ActionClass::Destructive, "it names no volume evenkeel knows");
     }
     let size = intent.params.get("size").map(|size| Bytes::from_pve(size));
     match size {
         Some(Ok(size)) if size_of(intent, disk).is_some_and(|has| size < has) => {
-            Judgement::new(Class::Destructive, "the new size is smaller than the volume")
+            Judgement::new(ActionClass::Destructive, "the new size is smaller than the volume")
         }
         Some(Ok(_)) => Judgement::benign(),
         // A relative size grows again with each repeat.
         Some(Err(_)) | None => {
-            Judgement::new(Class::Destructive, "the new size is not an absolute size")
+            Judgement::new(ActionClass::Destructive, "the new size is not an absolute size")
         }
     }
 }
 
 /// The size of the volume in a slot, as far as it is known.
-fn size_of(intent: &Intent<'_>, disk: Option<KeyRef>) -> Option<Bytes> {
+fn size_of(intent: &ActIntent<'_>, disk: Option<KeyRef>) -> Option<Bytes> {
     let Target::Seen(Guest { config: Ok(config), .. }) = intent.target else {
         return None;
     };
     config.field(disk?)?.current.as_ref()?.value.as_property()?.size()
 }
 
-fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
+fn into_free_number(intent: &ActIntent<'_>, op: ActionKind) -> Judgement {
     match (intent.target, op) {
         (Target::Free, ActionKind::Create | ActionKind::Restore) => {
             let keys = intent
@@ -240,13 +240,13 @@ fn into_free_number(intent: &Intent<'_>, op: ActionKind) -> Judgement {
         // A clone is aimed at its source, which it does not change.
         (Target::Seen(_), ActionKind::Clone) => Judgement::benign(),
         (Target::Seen(_) | Target::Unknown, _) => {
-            Judgement::new(Class::Destructive, "it is not proved that the number is free")
+            Judgement::new(ActionClass::Destructive, "it is not proved that the number is free")
         }
     }
 }
 
 /// Only our own journal, confirmed by the live identity, can make a destroy benign.
-fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
+fn destroy(intent: &ActIntent<'_>, provenance: &Provenance) -> Judgement {
     let own_scratch = match intent.target {
         Target::Seen(guest) => {
             !guest.template
@@ -259,14 +259,14 @@ fn destroy(intent: &Intent<'_>, provenance: &Provenance) -> Judgement {
     if own_scratch {
         Judgement::benign()
     } else {
-        Judgement::new(Class::Destructive, "the guest and all its volumes are lost")
+        Judgement::new(ActionClass::Destructive, "the guest and all its volumes are lost")
     }
 }
 
 /// Whether everything a destroy would take is in the identity. Detached and waiting volumes and keys of a
 /// newer release are not, so somebody may have put data there; protection says that somebody cares.
-fn holds_only_what_identity_covers(config: &Config) -> bool {
-    let guarded = |field: &Field| {
+fn holds_only_what_identity_covers(config: &GuestConfig) -> bool {
+    let guarded = |field: &ConfigField| {
         let current = field.current.as_ref().map(|reading| &reading.value);
         match field.key.key().hazard {
             Hazard::UnusedVolume => true,
@@ -283,12 +283,12 @@ fn holds_only_what_identity_covers(config: &Config) -> bool {
     config.unknown.is_empty() && !config.anything_waits() && !config.fields.iter().any(guarded)
 }
 
-fn config(intent: &Intent<'_>, memory: &BackupMemory) -> Judgement {
+fn config(intent: &ActIntent<'_>, memory: &BackupMemory) -> Judgement {
     let (vmid, seen) = match intent.target {
         Target::Seen(Guest { id, config: Ok(config), .. }) => (id.vmid, config),
         Target::Seen(_) | Target::Free | Target::Unknown => {
             return Judgement::new(
-                Class::Destructive,
+                ActionClass::Destructive,
                 "the configuration it would change is unknown",
             );
         }
@@ -324,7 +324,7 @@ fn config(intent: &Intent<'_>, memory: &BackupMemory) -> Judgement {
 }
 
 /// A write that puts one volume into two slots at once.
-fn set_twice(intent: &Intent<'_>, name: &str, value: &Value) -> Judgement {
+fn set_twice(intent: &ActIntent<'_>, name: &str, value: &Value) -> Judgement {
     let Some(volume) = value.as_property().and_then(Property::data_volume) else {
         return Judgement::benign();
     };
@@ -336,7 +336,7 @@ fn set_twice(intent: &Intent<'_>, name: &str, value: &Value) -> Judgement {
     });
     match twice {
         Some((other, _)) => Judgement::new(
-            Class::Destructive,
+            ActionClass::Destructive,
             format!("`{name}` and `{other}` get one volume: two disks would write to it"),
         ),
         None => Judgement::benign(),
@@ -352,5 +352,5 @@ fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
 }
 
 fn unknown_key(name: &str) -> Judgement {
-    Judgement::new(Class::Destructive, format!("`{name}` is not a key evenkeel knows"))
+    Judgement::new(ActionClass::Destructive, format!("`{name}` is not a key evenkeel knows"))
 }

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::actual::{Config, Guest, Power};
+use crate::actual::{Guest, GuestConfig, Power};
 use crate::id::GuestKind;
 use crate::identity::identity;
 use crate::identity_proof::TaskReading;
-use crate::operation::{Operation, Request, Upid};
+use crate::operation::{OpPhase, Operation, Upid};
 use crate::reason::{ReasonCode, Refusal};
 use crate::sign::Expected;
 
@@ -77,7 +77,7 @@ impl Destroy {
 
 /// Whether a stop would change the guest: Proxmox then applies everything that waits for a restart.
 pub fn stop_changes(fresh: &Guest) -> bool {
-    fresh.config.as_ref().map_or(true, Config::anything_waits)
+    fresh.config.as_ref().map_or(true, GuestConfig::anything_waits)
 }
 
 /// What is said of a guest that a stop would change.
@@ -94,7 +94,7 @@ pub enum Basis<'a> {
 }
 
 /// Why a request must not leave, by a last look at the guest. Whether it is still the same guest is another question.
-pub fn hindrance(request: Request, fresh: &Guest, basis: Basis<'_>) -> Option<&'static str> {
+pub fn hindrance(request: OpPhase, fresh: &Guest, basis: Basis<'_>) -> Option<&'static str> {
     if !is_unchanged(fresh, basis) {
         return Some("its configuration was changed meanwhile");
     }
@@ -106,11 +106,11 @@ pub const NOT_READY: &str =
     "the guest is not stopped and bare: it runs, is locked, protected, or a change waits";
 
 /// Whether the guest is so that the request may be sent: unlocked, and what came before has taken effect.
-pub fn is_ready(request: Request, fresh: &Guest) -> bool {
+pub fn is_ready(request: OpPhase, fresh: &Guest) -> bool {
     let prepared = match request {
-        Request::Stop => true,
-        Request::Unprotect => is_down(fresh),
-        Request::Act => is_down(fresh) && !fresh.is_protected(),
+        OpPhase::Stop => true,
+        OpPhase::Unprotect => is_down(fresh),
+        OpPhase::Act => is_down(fresh) && !fresh.is_protected(),
     };
     prepared && fresh.lock.is_none()
 }
@@ -192,16 +192,16 @@ fn same_but_protection(before: &Guest, after: &Guest) -> bool {
 mod tests {
     use super::*;
     use crate::action_registry::ActionKind;
-    use crate::actual::{Entry, Unreadable};
+    use crate::actual::{ConfigEntry, Unreadable};
     use crate::id::OperationId;
     use crate::identity_proof::{ListedTask, TaskListMark, TaskState};
-    use crate::operation::{Intent, OpEvent, Repeat, UnixSeconds};
+    use crate::operation::{OpEvent, Repeat, StartedIntent, UnixSeconds};
 
     const DIGEST: &str = "1f2e3d4c5b6a798897a6b5c4d3e2f1001f2e3d4c";
 
     /// A stopped container with these keys.
     fn guest(keys: &[(&str, &str)]) -> Guest {
-        let entry = |(key, text): &(&str, &str)| Entry {
+        let entry = |(key, text): &(&str, &str)| ConfigEntry {
             key: (*key).to_owned(),
             value: Some((*text).to_owned()),
             pending: None,
@@ -214,18 +214,18 @@ mod tests {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(Config::from_pending(GuestKind::Lxc, entries)),
+            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries)),
         }
     }
 
     fn waiting(mut guest: Guest) -> Guest {
-        let waits = Entry {
+        let waits = ConfigEntry {
             key: "cores".to_owned(),
             value: Some("2".to_owned()),
             pending: Some("4".to_owned()),
             delete: 0,
         };
-        guest.config = Ok(Config::from_pending(GuestKind::Lxc, vec![waits]));
+        guest.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, vec![waits]));
         guest
     }
 
@@ -247,7 +247,7 @@ mod tests {
             ("locked", &locked, [false, false, false]),
             ("unreadable", &unreadable, [true, false, false]),
         ] {
-            assert_eq!(Request::ALL.map(|request| is_ready(request, guest)), ready, "{name}");
+            assert_eq!(OpPhase::ALL.map(|request| is_ready(request, guest)), ready, "{name}");
         }
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let bare = guest(&[("cores", "2")]);
         let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..bare.clone() };
         let other = DIGEST.replace('1', "2");
-        for request in Request::ALL {
+        for request in OpPhase::ALL {
             let leaves = |guest, expected: &Expected| {
                 hindrance(request, guest, Basis::Signed(expected)).is_none()
             };
@@ -288,11 +288,11 @@ mod tests {
             (task("vzstart", TaskState::Done), tasks(&[task("vzstart", TaskState::Done)]));
         let mine = guest(&[("mp0", "a:b,mp=/x")]);
         let operation = |task_mark| {
-            let intent = Intent {
+            let intent = StartedIntent {
                 guest: mine.id,
                 kind: ActionKind::Destroy,
                 repeat: Repeat::Convergent,
-                first: Request::Unprotect,
+                first: OpPhase::Unprotect,
                 unprotects: true,
                 sent_at: UnixSeconds(1),
                 clone_source: None,
@@ -395,7 +395,7 @@ mod tests {
     fn after_an_unprotect_nothing_else_may_differ() {
         let before = guest(&[("cores", "2"), ("protection", "1"), ("mp0", "a:b,mp=/x")]);
         let leaves = |keys: &[(&str, &str)]| {
-            hindrance(Request::Act, &guest(keys), Basis::Unprotected(&before)).is_none()
+            hindrance(OpPhase::Act, &guest(keys), Basis::Unprotected(&before)).is_none()
         };
         assert!(leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x")]));
         assert!(leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("protection", "0")]));

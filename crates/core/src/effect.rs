@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use crate::actual::{Config, Guest, Power};
+use crate::actual::{Guest, GuestConfig, Power};
 use crate::registry::{Applies, HotplugFeature, KeyRef};
 use crate::release::Release;
-use crate::value::{Property, Value, Volume};
+use crate::value::{Property, Value, VolumeRef};
 
 /// When a change reaches the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -112,7 +112,12 @@ const LIVE_DRIVE_PARTS: &[&str] = &[
 /// Buses whose disks cannot be plugged while the machine runs.
 const COLD_BUSES: &[&str] = &["ide", "sata"];
 
-fn drive_is_live(key: KeyRef, config: &Config, from: Option<&Value>, to: Option<&Value>) -> bool {
+fn drive_is_live(
+    key: KeyRef,
+    config: &GuestConfig,
+    from: Option<&Value>,
+    to: Option<&Value>,
+) -> bool {
     let property = |value: Option<&Value>| value.and_then(Value::as_property).cloned();
     let plugs = config.can_hotplug("disk") && !COLD_BUSES.contains(&key.key().name);
     match (property(from), property(to)) {
@@ -129,7 +134,7 @@ fn drive_is_live(key: KeyRef, config: &Config, from: Option<&Value>, to: Option<
 /// A volume declared by its storage is the one that is there.
 fn is_same_volume(from: &Property, to: &Property) -> bool {
     match (from.volume(), to.volume()) {
-        (Some(have), Some(Volume::Fresh { storage })) => have.storage() == Some(storage),
+        (Some(have), Some(VolumeRef::Fresh { storage })) => have.storage() == Some(storage),
         (have, want) => have == want,
     }
 }

@@ -10,14 +10,14 @@ use crate::actual::{Coverage, Guest, Snapshot};
 use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
 use crate::id::NodeName;
-use crate::plan::{Action, Held, PlanContext, Problem, Step, plan};
+use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
 use crate::release::Release;
 use crate::value::compare::Conventions;
 use crate::value::{Value, print, read};
 
 /// What a guest's plan needs to know of its node.
 #[derive(Debug, Clone)]
-pub struct Site {
+pub struct NodeSite {
     /// The node.
     pub node: NodeName,
     /// What it runs.
@@ -28,7 +28,7 @@ pub struct Site {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum GateVerdict {
     /// Exactly what was planned may run, with the digest of now.
     Clear(Box<Action>),
     /// The guest is as declared.
@@ -38,18 +38,18 @@ pub enum Verdict {
     /// It may not run now.
     Held(Held),
     /// It cannot be done.
-    Refused(Box<Problem>),
+    Refused(Box<PlanProblem>),
 }
 
 /// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes.
 pub fn judge(
     planned: &Action,
-    desired: &desired::Guest,
+    desired: &desired::DeclaredGuest,
     fresh: &Guest,
-    site: &Site,
+    site: &NodeSite,
     memory: BackupMemory,
-) -> Verdict {
-    let Site { node, release, conventions } = site.clone();
+) -> GateVerdict {
+    let NodeSite { node, release, conventions } = site.clone();
     let vmid = desired.id.vmid;
     let desired = Desired { guests: [(vmid, desired.clone())].into() };
     let actual = Snapshot {
@@ -63,7 +63,7 @@ pub fn judge(
     };
     let context = PlanContext { memories: [(vmid, memory)].into(), ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
-        return Verdict::Unneeded;
+        return GateVerdict::Unneeded;
     };
     let wanted = &planned.step;
     let alike = |action: &&Action| {
@@ -72,17 +72,19 @@ pub fn judge(
     let same = |action: &&Action| what_it_does(&action.step) == what_it_does(wanted);
     if let Some(action) = now.actions.iter().filter(alike).find(same) {
         return match &action.held {
-            None => Verdict::Clear(Box::new(action.clone())),
-            Some(held) => Verdict::Held(held.clone()),
+            None => GateVerdict::Clear(Box::new(action.clone())),
+            Some(held) => GateVerdict::Held(held.clone()),
         };
     }
     if let Some(other) = now.actions.iter().find(alike) {
         let reasons = other.reasons().join(", ");
-        return Verdict::Stale(format!("the guest has changed since; now it would be: {reasons}"));
+        return GateVerdict::Stale(format!(
+            "the guest has changed since; now it would be: {reasons}"
+        ));
     }
     match now.problems.into_iter().next() {
-        Some(problem) => Verdict::Refused(Box::new(problem)),
-        None => Verdict::Unneeded,
+        Some(problem) => GateVerdict::Refused(Box::new(problem)),
+        None => GateVerdict::Unneeded,
     }
 }
 

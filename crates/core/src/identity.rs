@@ -6,11 +6,11 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::actual::{Config, Field, Guest, Reading};
+use crate::actual::{ConfigField, Guest, GuestConfig, ValueReading};
 use crate::id::GuestKind;
 use crate::operation::IdentityHash;
 use crate::registry::{self, Hazard};
-use crate::value::{Property, Value, Volume, print};
+use crate::value::{Property, Value, VolumeRef, print};
 
 /// Why a guest's identity cannot be told.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,11 +30,11 @@ pub fn identity(guest: &Guest) -> Result<IdentityHash, Unproven> {
 
 /// The identity it has once everything that waits is applied, as Proxmox does at a start and after a stop.
 pub fn identity_after_restart(guest: &Guest) -> Result<IdentityHash, Unproven> {
-    identity_by(guest, Field::after_restart)
+    identity_by(guest, ConfigField::after_restart)
 }
 
 /// Which of a key's two values counts.
-type Side = fn(&Field) -> Option<&Reading>;
+type Side = fn(&ConfigField) -> Option<&ValueReading>;
 
 fn identity_by(guest: &Guest, side: Side) -> Result<IdentityHash, Unproven> {
     let config = guest.config.as_ref().map_err(|error| Unproven::Unreadable(error.to_string()))?;
@@ -68,20 +68,21 @@ fn identity_by(guest: &Guest, side: Side) -> Result<IdentityHash, Unproven> {
 type Mark = (&'static str, String);
 
 /// Volumes that hold data: not CD-ROMs, not cloud-init, not what is detached.
-fn volumes(config: &Config, side: Side) -> Vec<Mark> {
+fn volumes(config: &GuestConfig, side: Side) -> Vec<Mark> {
     properties(config, side)
         .filter(|(hazard, property)| *hazard != Hazard::UnusedVolume && !property.is_cdrom())
         .filter_map(|(_, property)| match property.volume()? {
-            Volume::Existing { storage, name } => Some(("volume", format!("{storage}:{name}"))),
-            Volume::Path(path) => Some(("path", path.to_string())),
-            Volume::Fresh { .. } | Volume::CloudInit { .. } | Volume::Empty | Volume::HostCdrom => {
-                None
-            }
+            VolumeRef::Existing { storage, name } => Some(("volume", format!("{storage}:{name}"))),
+            VolumeRef::Path(path) => Some(("path", path.to_string())),
+            VolumeRef::Fresh { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom => None,
         })
         .collect()
 }
 
-fn addresses(config: &Config, side: Side) -> Vec<Mark> {
+fn addresses(config: &GuestConfig, side: Side) -> Vec<Mark> {
     properties(config, side)
         .filter_map(|(_, property)| property.get("hwaddr").or_else(|| property.get("macaddr")))
         .filter_map(
@@ -92,7 +93,7 @@ fn addresses(config: &Config, side: Side) -> Vec<Mark> {
 
 /// A slot or a card whose text cannot be read still tells one guest from another: leaving it out would
 /// let what it holds change unseen.
-fn unread(config: &Config, side: Side) -> impl Iterator<Item = Mark> {
+fn unread(config: &GuestConfig, side: Side) -> impl Iterator<Item = Mark> {
     config.fields.iter().filter_map(move |field| {
         let Value::Odd(text) = &side(field)?.value else {
             return None;
@@ -104,25 +105,30 @@ fn unread(config: &Config, side: Side) -> impl Iterator<Item = Mark> {
     })
 }
 
-fn properties(config: &Config, side: Side) -> impl Iterator<Item = (Hazard, &Property)> {
+fn properties(config: &GuestConfig, side: Side) -> impl Iterator<Item = (Hazard, &Property)> {
     config.fields.iter().filter_map(move |field| {
         let property = side(field)?.value.as_property()?;
         Some((field.key.key().hazard, property))
     })
 }
 
-fn value<'c>(config: &'c Config, side: Side, kind: GuestKind, name: &str) -> Option<&'c Value> {
+fn value<'c>(
+    config: &'c GuestConfig,
+    side: Side,
+    kind: GuestKind,
+    name: &str,
+) -> Option<&'c Value> {
     let field = config.field(registry::find(kind, name)?)?;
     side(field).map(|reading| &reading.value)
 }
 
-fn named(config: &Config, side: Side, kind: GuestKind, name: &'static str) -> Mark {
+fn named(config: &GuestConfig, side: Side, kind: GuestKind, name: &'static str) -> Mark {
     let key = registry::find(kind, name).expect("the marks of creation are in the registry").key();
     let text = value(config, side, kind, name).map(|value| print::pve(&key.format, value));
     (name, text.unwrap_or_default())
 }
 
-fn uuid(config: &Config, side: Side) -> Mark {
+fn uuid(config: &GuestConfig, side: Side) -> Mark {
     let uuid = value(config, side, GuestKind::Qemu, "smbios1").and_then(Value::as_property);
     match uuid.and_then(|smbios| smbios.get("uuid")) {
         Some(Value::Text(uuid)) => ("uuid", uuid.to_ascii_lowercase()),

@@ -14,7 +14,7 @@ use crate::id::{GuestKind, VmId};
 use crate::identity::identity;
 use crate::operation::{UnixSeconds, Upid};
 use crate::reason::{ReasonCode, Refusal};
-use crate::sign::Found;
+use crate::sign::FoundGuest;
 
 /// The node's task list as it was read just now: running and ended tasks of all guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -160,16 +160,16 @@ pub fn prove(
     mark: &TaskListMark,
     reading: &TaskReading,
     ours: &BTreeSet<Upid>,
-) -> Found {
+) -> FoundGuest {
     let found = || {
         let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
         let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
         let no_digest = |_| unproven("Proxmox gave no digest of its configuration");
         let digest = config.digest.parse().map_err(no_digest)?;
         mark.holds(reading, guest.id.vmid, ours)?;
-        Ok(Found::Guest { identity, digest })
+        Ok(FoundGuest::Guest { identity, digest })
     };
-    found().unwrap_or_else(Found::Unproven)
+    found().unwrap_or_else(FoundGuest::Unproven)
 }
 
 fn unproven(why: impl Into<String>) -> Refusal {

@@ -7,11 +7,11 @@
 
 use std::fmt::Write as _;
 
-use crate::actual::{Field, Guest, Power, Reading};
+use crate::actual::{ConfigField, Guest, Power, ValueReading};
 use crate::quantity::Bytes;
-use crate::registry::{Absent, Compared, Declared, Format, Shape};
+use crate::registry::{Absent, Compared, Declarable, Shape, ValueFormat};
 use crate::value::compare::{Conventions, Difference, difference};
-use crate::value::{Property, Value, Volume, print, read};
+use crate::value::{Property, Value, VolumeRef, print, read};
 
 /// The desired file of one guest, in TOML.
 pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
@@ -31,9 +31,9 @@ pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
     };
     for field in &config.fields {
         match line(field, guest, conventions) {
-            Line::Declare(value) => writeln!(text, "{} = {value}", field.key),
-            Line::Comment(why) => writeln!(text, "# {} is left out: {why}", field.key),
-            Line::Nothing => Ok(()),
+            FileLine::Declare(value) => writeln!(text, "{} = {value}", field.key),
+            FileLine::Comment(why) => writeln!(text, "# {} is left out: {why}", field.key),
+            FileLine::Nothing => Ok(()),
         }
         .expect(INFALLIBLE);
     }
@@ -47,46 +47,48 @@ pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// What becomes of one key.
-enum Line {
+enum FileLine {
     Declare(String),
     Comment(&'static str),
     Nothing,
 }
 
-fn line(field: &Field, guest: &Guest, conventions: Conventions) -> Line {
+fn line(field: &ConfigField, guest: &Guest, conventions: Conventions) -> FileLine {
     let key = field.key.key();
-    let Some(Reading { text, value }) = field.after_restart() else {
-        return Line::Nothing;
+    let Some(ValueReading { text, value }) = field.after_restart() else {
+        return FileLine::Nothing;
     };
     match (key.declared, key.absent, &key.format) {
-        (Declared::RootOnly, _, _) => return Line::Comment("only root@pam can set it"),
-        _ if key.secret => return Line::Comment("it may hold a secret"),
-        (Declared::No(_), _, _) => return Line::Nothing,
-        (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, Format::Boot) => {}
-        (Declared::Yes | Declared::AtCreation, Absent::ServerFilled, _) => return Line::Nothing,
-        (Declared::Yes | Declared::AtCreation, _, _) => {}
+        (Declarable::RootOnly, _, _) => return FileLine::Comment("only root@pam can set it"),
+        _ if key.secret => return FileLine::Comment("it may hold a secret"),
+        (Declarable::No(_), _, _) => return FileLine::Nothing,
+        (Declarable::Yes | Declarable::AtCreation, Absent::ServerFilled, ValueFormat::Boot) => {}
+        (Declarable::Yes | Declarable::AtCreation, Absent::ServerFilled, _) => {
+            return FileLine::Nothing;
+        }
+        (Declarable::Yes | Declarable::AtCreation, _, _) => {}
     }
     let differs = |want: Option<&Value>| {
         difference(key, guest.id.vmid, want, Some(value), conventions) != Difference::Same
     };
     if !differs(None) && key.absent != Absent::ServerFilled {
         // What absence says need not be said.
-        return Line::Nothing;
+        return FileLine::Nothing;
     }
     // The file will be read by the strict reader: a value that would not come back the same is left alone.
     match read::declared(&key.format, text) {
         Ok(declared) if !differs(Some(&declared)) => {}
-        Ok(_) | Err(_) => return Line::Comment("its value is not one that can be declared"),
+        Ok(_) | Err(_) => return FileLine::Comment("its value is not one that can be declared"),
     }
     spelled(&key.format, value)
-        .map_or(Line::Comment("its value cannot be written as text"), Line::Declare)
+        .map_or(FileLine::Comment("its value cannot be written as text"), FileLine::Declare)
 }
 
 /// A value as a person would write it in TOML.
-fn spelled(format: &Format, value: &Value) -> Option<String> {
+fn spelled(format: &ValueFormat, value: &Value) -> Option<String> {
     Some(match value {
         Value::Bool(on) => on.to_string(),
-        Value::Integer(mib) if matches!(format, Format::Mebibytes { .. }) => memory(*mib),
+        Value::Integer(mib) if matches!(format, ValueFormat::Mebibytes { .. }) => memory(*mib),
         Value::Integer(number) => number.to_string(),
         Value::Number(number) => {
             let text = number.to_string();
@@ -140,8 +142,8 @@ fn table(shape: &Shape, property: &Property) -> Option<String> {
 fn can_be_named_by_storage(property: &Property) -> bool {
     let volume = property.volume();
     property.size().is_some_and(|size| size.0 > 0)
-        && matches!(volume, Some(Volume::Existing { .. }))
-        && !volume.is_some_and(Volume::is_base_image)
+        && matches!(volume, Some(VolumeRef::Existing { .. }))
+        && !volume.is_some_and(VolumeRef::is_base_image)
 }
 
 fn memory(mib: i64) -> String {
@@ -173,11 +175,11 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actual::{Config, Entry};
+    use crate::actual::{ConfigEntry, GuestConfig};
     use crate::id::{GuestId, GuestKind};
 
     fn guest(kind: GuestKind, entries: &[(&str, &str, Option<&str>)]) -> Guest {
-        let entries = entries.iter().map(|(key, value, pending)| Entry {
+        let entries = entries.iter().map(|(key, value, pending)| ConfigEntry {
             key: (*key).into(),
             value: Some((*value).into()),
             pending: pending.map(Into::into),
@@ -189,7 +191,7 @@ mod tests {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(Config::from_pending(kind, entries)),
+            config: Ok(GuestConfig::from_pending(kind, entries)),
         }
     }
 

@@ -15,7 +15,7 @@ use crate::actual::Guest;
 use crate::classify::never_written;
 use crate::destroy::Destroy;
 use crate::identity::{identity, identity_after_restart};
-use crate::operation::{IdentityHash, Request};
+use crate::operation::{IdentityHash, OpPhase};
 use crate::plan::{SetConfig, Step};
 use crate::reason::{ReasonCode, Refusal};
 use crate::registry::{self, KeyRef};
@@ -170,10 +170,10 @@ impl PveCall {
     }
 
     /// The first request it takes.
-    pub fn first_request(&self) -> Request {
+    pub fn first_request(&self) -> OpPhase {
         match self {
-            Self::Destroy(Destroy { stop: true, .. }) => Request::Stop,
-            Self::Destroy(Destroy { unprotect: true, .. }) => Request::Unprotect,
+            Self::Destroy(Destroy { stop: true, .. }) => OpPhase::Stop,
+            Self::Destroy(Destroy { unprotect: true, .. }) => OpPhase::Unprotect,
             Self::Destroy(_)
             | Self::SetConfig(_)
             | Self::Resize { .. }
@@ -181,7 +181,7 @@ impl PveCall {
             | Self::Shutdown { .. }
             | Self::Stop
             | Self::Rollback { .. }
-            | Self::DeleteSnapshot { .. } => Request::Act,
+            | Self::DeleteSnapshot { .. } => OpPhase::Act,
         }
     }
 

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action_registry::ActionKind;
-use crate::desired::{Desired, Spec, State};
+use crate::desired::{Desired, Spec, WantedState};
 use crate::id::{GuestKind, NodeName};
-use crate::registry::{Declared, Hazard};
+use crate::registry::{Declarable, Hazard};
 use crate::release::Release;
 use crate::value::Value;
 
@@ -48,7 +48,7 @@ pub fn to_read() -> Rights {
 pub fn to_keep(desired: &Desired, release: Release) -> Rights {
     let mut rights = to_read();
     for guest in desired.guests.values() {
-        if let State::Present(spec) = &guest.state {
+        if let WantedState::Present(spec) = &guest.state {
             add_spec(&mut rights, guest.id.kind, spec, release);
         }
     }
@@ -67,9 +67,9 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
     for field in &spec.fields {
         let key = field.key.key();
         match key.declared {
-            Declared::Yes => {}
+            Declarable::Yes => {}
             // No privilege lets a token set these.
-            Declared::RootOnly | Declared::AtCreation | Declared::No(_) => continue,
+            Declarable::RootOnly | Declarable::AtCreation | Declarable::No(_) => continue,
         }
         for privilege in key.privilege.names() {
             need(if *privilege == "Sys.Modify" { "/" } else { "/vms" }, privilege);

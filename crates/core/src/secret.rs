@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use crate::id::GuestKind;
-use crate::registry::{self, Format, Key};
+use crate::registry::{self, Key, ValueFormat};
 use crate::value::Value;
 
 /// What stands in a secret's place. PVE itself shows the same.
@@ -115,7 +115,7 @@ pub(crate) fn shown(key: &Key, value: &Value) -> String {
         Some(_) | None => MASK.to_owned(),
     };
     match (&key.format, value) {
-        (Format::Environment, Value::List(items)) => {
+        (ValueFormat::Environment, Value::List(items)) => {
             items.iter().map(|item| named(item)).collect::<Vec<_>>().join(" ")
         }
         _ => MASK.to_owned(),
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn what_pve_never_shows_is_secret_to_us() {
         for key in GuestKind::ALL.into_iter().flat_map(table) {
-            assert!(key.secret || !matches!(key.format, Format::Secret), "{}", key.name);
+            assert!(key.secret || !matches!(key.format, ValueFormat::Secret), "{}", key.name);
         }
     }
 

@@ -10,11 +10,11 @@ mod sample;
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{Config, Entry, Guest, Power};
-use evenkeel_core::classify::{Class, Intent, Target, classify};
+use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
+use evenkeel_core::classify::{ActIntent, ActionClass, Target, classify};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::operation::Provenance;
-use evenkeel_core::registry::{self, Format, Key, Releases};
+use evenkeel_core::registry::{self, Key, Releases, ValueFormat};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::{Value, read};
 
@@ -54,7 +54,7 @@ fn show_key(kind: GuestKind, key: &Key, text: &mut String) {
     let cell =
         [step(None, Some(&first)), step(Some(&first), Some(&second)), step(Some(&first), None)];
     show_row(&format!("{kind} {name}"), key.releases, key.releases, cell, text);
-    let Format::Property(shape) = key.format else {
+    let ValueFormat::Property(shape) = key.format else {
         return;
     };
     for part in shape.parts {
@@ -68,7 +68,7 @@ fn show_key(kind: GuestKind, key: &Key, text: &mut String) {
             [step(rest, Some(&first)), step(Some(&first), Some(&second)), step(Some(&first), rest)]
         };
         show_row(&format!("{kind} {name}.{}", part.name), key.releases, part.releases, cell, text);
-        let Format::Choice(words) = part.format else {
+        let ValueFormat::Choice(words) = part.format else {
             continue;
         };
         // Of the words a part can be, those that cost something else than its first one.
@@ -112,7 +112,7 @@ fn letter(kind: GuestKind, name: &str, key: &Key, from: Option<&str>, to: Option
     assert!(readable, "the sample {to:?} of {name} is no value of it");
     // `cdrom` is another name of `ide2`, under which PVE stores it.
     let stored = if name == "cdrom" { "ide2" } else { name };
-    let entry = from.map(|from| Entry {
+    let entry = from.map(|from| ConfigEntry {
         key: stored.to_owned(),
         value: Some(from.to_owned()),
         pending: None,
@@ -124,16 +124,17 @@ fn letter(kind: GuestKind, name: &str, key: &Key, from: Option<&str>, to: Option
         template: false,
         ha: None,
         lock: None,
-        config: Ok(Config::from_pending(kind, entry)),
+        config: Ok(GuestConfig::from_pending(kind, entry)),
     };
     let params = match to {
         Some(to) => BTreeMap::from([(name.to_owned(), to.to_owned())]),
         None => BTreeMap::from([("delete".to_owned(), name.to_owned())]),
     };
-    let intent = Intent { op: "set_config", kind, params: &params, target: Target::Seen(&guest) };
+    let intent =
+        ActIntent { op: "set_config", kind, params: &params, target: Target::Seen(&guest) };
     match classify(&intent, &Provenance::none()).class {
-        Class::Benign => 'b',
-        Class::Disruptive => 'x',
-        Class::Destructive => 'D',
+        ActionClass::Benign => 'b',
+        ActionClass::Disruptive => 'x',
+        ActionClass::Destructive => 'D',
     }
 }

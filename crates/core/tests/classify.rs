@@ -7,13 +7,13 @@ mod support;
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::actual::{Config, Entry, Guest, Power};
-use evenkeel_core::classify::Class::{Benign, Destructive, Disruptive};
-use evenkeel_core::classify::{Class, Intent, Judgement, Target, classify};
+use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
+use evenkeel_core::classify::ActionClass::{Benign, Destructive, Disruptive};
+use evenkeel_core::classify::{ActIntent, ActionClass, Judgement, Target, classify};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{
-    self, IdentityHash, Ledger, OpEvent, OpRecord, Provenance, Repeat, Request, Resolution,
+    self, IdentityHash, Ledger, OpEvent, OpPhase, OpRecord, Provenance, Repeat, Resolution,
     UnixSeconds,
 };
 use evenkeel_core::registry;
@@ -39,7 +39,7 @@ fn judge(
     params: &BTreeMap<String, String>,
     target: Target<'_>,
 ) -> Judgement {
-    classify(&Intent { op, kind, params, target }, &Provenance::none())
+    classify(&ActIntent { op, kind, params, target }, &Provenance::none())
 }
 
 /// The acts of `cases/acts.txt`, one a line.
@@ -151,7 +151,7 @@ fn any_value() -> impl Strategy<Value = String> {
 fn any_guest() -> impl Strategy<Value = Guest> {
     let entry =
         (any_key(), proptest::option::of(any_value()), proptest::option::of(any_value()), 0..4_u8)
-            .prop_map(|(key, value, pending, delete)| Entry { key, value, pending, delete });
+            .prop_map(|(key, value, pending, delete)| ConfigEntry { key, value, pending, delete });
     let entries = proptest::collection::btree_map(any_key(), entry, 0..6);
     let power = prop_oneof![
         Just(Power::Running),
@@ -160,14 +160,14 @@ fn any_guest() -> impl Strategy<Value = Guest> {
         Just(Power::Unknown)
     ];
     (any_kind(), power, entries).prop_map(|(kind, power, entries)| {
-        let entries = entries.into_iter().map(|(key, entry)| Entry { key, ..entry });
+        let entries = entries.into_iter().map(|(key, entry)| ConfigEntry { key, ..entry });
         Guest {
             id: GuestId::new(kind, "200".parse().expect("a guest number")),
             power,
             template: false,
             ha: None,
             lock: None,
-            config: Ok(Config::from_pending(kind, entries)),
+            config: Ok(GuestConfig::from_pending(kind, entries)),
         }
     })
 }
@@ -211,7 +211,7 @@ proptest! {
     #[test]
     fn g02_a_part_nobody_knows_is_destructive(key in any_key(), part in "zz[a-z]{0,9}", guest in any_guest()) {
         let Some(found) = registry::find(guest.id.kind, &key) else { return Ok(()) };
-        let registry::Format::Property(_) = found.key().format else { return Ok(()) };
+        let registry::ValueFormat::Property(_) = found.key().format else { return Ok(()) };
         let params = BTreeMap::from([(key, format!("{part}=1"))]);
         prop_assert_eq!(judge("set_config", guest.id.kind, &params, Target::Seen(&guest)).class, Destructive);
     }
@@ -233,7 +233,7 @@ proptest! {
 
     #[test]
     fn while_a_destruction_waits_nothing_but_dropping_it_runs_unsigned(params in any_params(), guest in any_guest()) {
-        let doomed = guest.config.as_ref().is_ok_and(Config::destruction_waits);
+        let doomed = guest.config.as_ref().is_ok_and(GuestConfig::destruction_waits);
         if !doomed || params.contains_key("revert") {
             return Ok(());
         }
@@ -251,12 +251,16 @@ fn started(guest: GuestId, kind: ActionKind, identity: Option<IdentityHash>) -> 
 }
 
 /// What a `started` record says.
-fn promise(guest: GuestId, kind: ActionKind, identity: Option<IdentityHash>) -> operation::Intent {
-    operation::Intent {
+fn promise(
+    guest: GuestId,
+    kind: ActionKind,
+    identity: Option<IdentityHash>,
+) -> operation::StartedIntent {
+    operation::StartedIntent {
         guest,
         kind,
         repeat: Repeat::Convergent,
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: UnixSeconds(1000),
         clone_source: None,
@@ -286,10 +290,14 @@ fn made(scratch: &Guest) -> (OpEvent, OpEvent) {
     (started(scratch.id, ActionKind::Create, None), OpEvent::Succeeded { identity, warning: None })
 }
 
-fn destroying(guest: &Guest, provenance: &Provenance, parameters: &str) -> Class {
+fn destroying(guest: &Guest, provenance: &Provenance, parameters: &str) -> ActionClass {
     let params = params(parameters);
-    let intent =
-        Intent { op: "destroy", kind: guest.id.kind, params: &params, target: Target::Seen(guest) };
+    let intent = ActIntent {
+        op: "destroy",
+        kind: guest.id.kind,
+        params: &params,
+        target: Target::Seen(guest),
+    };
     classify(&intent, provenance).class
 }
 
@@ -371,7 +379,8 @@ fn g18_g19_a_creation_that_is_not_proved_makes_nothing_ours() {
     let live = Some(identity(&scratch).unwrap());
     let create = || started(id, ActionKind::Create, None);
     let failed = OpEvent::Failed { reason: "no".into(), left_volume: None };
-    let taken = operation::Intent { id_was_free: false, ..promise(id, ActionKind::Create, None) };
+    let taken =
+        operation::StartedIntent { id_was_free: false, ..promise(id, ActionKind::Create, None) };
     let succeeded = |identity| OpEvent::Succeeded { identity, warning: None };
     for (what, operations) in [
         ("it failed", vec![(create(), failed)]),
@@ -471,7 +480,7 @@ fn g28_every_op_every_subset_of_parameters_and_any_provenance_are_judged_and_onl
             let params = params(&text.join(" "));
             for target in [Target::Seen(&scratch), Target::Free, Target::Unknown] {
                 let class = |provenance: &Provenance| {
-                    let intent = Intent { op, kind: scratch.id.kind, params: &params, target };
+                    let intent = ActIntent { op, kind: scratch.id.kind, params: &params, target };
                     classify(&intent, provenance).class
                 };
                 let bare = class(&Provenance::none());

@@ -15,7 +15,7 @@ use std::sync::LazyLock;
 use evenkeel_core::desired::{self, syntax, tree};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestKind;
-use evenkeel_core::registry::{self, Declared};
+use evenkeel_core::registry::{self, Declarable};
 use jsonschema::Validator;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -48,7 +48,7 @@ fn every_declarable_key_has_a_description_and_no_other_is_there() {
                     && pattern.trim_start_matches("^(?:").split(['(', '[']).next() == Some(key.name)
             });
             let found = single.or(family.map(|(_, schema)| schema));
-            let declarable = !matches!(key.declared, Declared::No(_));
+            let declarable = !matches!(key.declared, Declarable::No(_));
             assert_eq!(found.is_some(), declarable, "{kind} {}", key.name);
             assert!(
                 found.is_none_or(|found| found["description"]
@@ -80,8 +80,9 @@ fn schema_and_load_agree_on_every_document_of_the_corpus() {
 fn the_corpus_shows_every_declarable_key_well_and_badly_spelled() {
     for (folder, names) in [("valid", keys_in("valid")), ("invalid", keys_in("invalid"))] {
         for kind in GuestKind::ALL {
-            for key in
-                registry::table(kind).iter().filter(|key| !matches!(key.declared, Declared::No(_)))
+            for key in registry::table(kind)
+                .iter()
+                .filter(|key| !matches!(key.declared, Declarable::No(_)))
             {
                 let name = format!("{kind} {}", key.name);
                 assert!(names.contains(&name), "{name} is not in corpus/{folder}");

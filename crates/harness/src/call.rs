@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::pve::exchange::Request;
+use evenkeel_agent::pve::exchange::HttpRequest;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use percent_encoding::percent_decode_str;
@@ -64,7 +64,7 @@ pub(crate) fn needs_signature(write: &Write) -> bool {
 }
 
 /// The kinds this engine may send, by method and path; none for everything else.
-pub(crate) fn write_of(request: &Request) -> Option<Write> {
+pub(crate) fn write_of(request: &HttpRequest) -> Option<Write> {
     let target = request.target();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let guest = guest_of(path)?;

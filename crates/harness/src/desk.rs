@@ -6,14 +6,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, PassError, Submitted};
+use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, OpReport, PassError, Submitted};
 use evenkeel_agent::journal::Record;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
-use evenkeel_core::sign::Trust;
+use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::rig::Rig;
@@ -47,7 +47,7 @@ struct Papers {
     reports: Vec<OpReport>,
     sleep_first: Duration,
     /// Root's trust file, if the host has one.
-    founders: Option<Trust>,
+    founders: Option<TrustedSigners>,
     /// What was said to each envelope.
     answers: Vec<(usize, Submitted)>,
     /// Why the signers could not be read from the journal.
@@ -67,7 +67,7 @@ impl Desk {
     }
 
     /// Root installs a trust file.
-    pub(crate) fn trust(&self, founders: Trust) {
+    pub(crate) fn trust(&self, founders: TrustedSigners) {
         self.papers().founders = Some(founders);
     }
 
@@ -179,10 +179,10 @@ impl Desk {
         Ok(())
     }
 
-    fn hear(&self, event: Event) {
+    fn hear(&self, event: EngineEvent) {
         match event {
-            Event::Op(report) => self.papers().reports.push(*report),
-            Event::Settled(_) | Event::Pass { .. } => {}
+            EngineEvent::Op(report) => self.papers().reports.push(*report),
+            EngineEvent::Settled(_) | EngineEvent::Pass { .. } => {}
         }
     }
 

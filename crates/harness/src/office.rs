@@ -9,7 +9,7 @@ use std::sync::Arc;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{
     self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem,
-    RECOVERY_AHEAD_MAX, Role, Rotation, Signer, Statement, Trust, TrustVersion, Window,
+    RECOVERY_AHEAD_MAX, Role, Rotation, Signer, Statement, TrustVersion, TrustedSigners, Window,
 };
 
 use crate::dice::Dice;
@@ -125,7 +125,7 @@ impl Office {
     }
 
     /// The operators that these signers name.
-    fn enrolled(&self, trust: &Trust) -> Vec<&Operator> {
+    fn enrolled(&self, trust: &TrustedSigners) -> Vec<&Operator> {
         let is_enrolled = |by: &&Operator| {
             let is_it = |signer: &Signer| signer.key == by.key && signer.role == Role::Operational;
             trust.signers().any(is_it)
@@ -147,7 +147,7 @@ impl Office {
         dice: &mut Dice,
         oracle: &Oracle,
         (id, item): (&str, &PendingItem),
-        (now_s, trust): (u64, Option<&Trust>),
+        (now_s, trust): (u64, Option<&TrustedSigners>),
         twist: Twist,
     ) -> usize {
         let plain = self.statement(dice, item, now_s, twist);
@@ -305,7 +305,7 @@ impl Office {
         &mut self,
         dice: &mut Dice,
         oracle: &Oracle,
-        trust: &Trust,
+        trust: &TrustedSigners,
         now_s: u64,
     ) -> usize {
         let recovers = dice.percent(30);
@@ -358,7 +358,7 @@ impl Office {
     }
 
     /// A rotation that may not be.
-    pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &Trust, now_s: u64) -> usize {
+    pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &TrustedSigners, now_s: u64) -> usize {
         let mut signers = vec![self.stranger.signer(Role::Operational)];
         signers.extend(trust.signers().filter(|signer| signer.role == Role::Recovery).cloned());
         let (planned, recovery) = (sign::Authority::Planned, sign::Authority::Recovery);
@@ -398,7 +398,7 @@ impl Office {
 
     fn rotation(
         &self,
-        trust: &Trust,
+        trust: &TrustedSigners,
         authority: sign::Authority,
         signers: Vec<Signer>,
         now_s: u64,

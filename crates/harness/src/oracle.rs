@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use evenkeel_agent::journal::{Fault, SimulatedDisk, verify};
-use evenkeel_agent::pve::exchange::{Outcome, Request};
+use evenkeel_agent::pve::exchange::{ExchangeOutcome, HttpRequest};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
@@ -194,7 +194,7 @@ impl Oracle {
         state.filter(|state| state != CLOSED_UNREAD)
     }
 
-    pub(crate) fn sent(&self, node: &InProcess, request: &Request) -> Ticket {
+    pub(crate) fn sent(&self, node: &InProcess, request: &HttpRequest) -> Ticket {
         let (now_ms, record) = node.with(|sim| (sim.now_ms(), sim.records().len()));
         let mut inner = self.inner();
         inner.look_at_disk(now_ms);
@@ -225,14 +225,14 @@ impl Oracle {
         Ticket { number, sent_ms: now_ms, call, birth }
     }
 
-    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &Outcome) {
+    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &ExchangeOutcome) {
         let now_ms = node.with(|sim| sim.now_ms());
         let mut inner = self.inner();
         // An item that is on the disk by now was raised upon what was read before.
         inner.read_disk();
         inner.date_rotations(now_ms);
         inner.awaited.remove(&ticket.number);
-        let Outcome::Answered(answer) = outcome else {
+        let ExchangeOutcome::Answered(answer) = outcome else {
             inner.trace_of(&[&now_ms.to_string(), "lost"]);
             inner.tell_end(now_ms, ticket, "no answer");
             return;
@@ -261,7 +261,7 @@ impl Inner {
     }
 
     /// An agent that asks without end in one moment does nothing else any more.
-    fn count(&mut self, now_ms: u64, request: &Request) {
+    fn count(&mut self, now_ms: u64, request: &HttpRequest) {
         let second = now_ms / 1_000;
         self.hurry = if self.hurry.0 == second { (second, self.hurry.1 + 1) } else { (second, 1) };
         if self.hurry.1 == REQUESTS_PER_SECOND_MAX {
@@ -297,7 +297,7 @@ impl Inner {
     }
 
     /// Everything that must be true when a request that changes something leaves.
-    fn judge(&mut self, node: &InProcess, now_ms: u64, request: &Request) {
+    fn judge(&mut self, node: &InProcess, now_ms: u64, request: &HttpRequest) {
         let Some(write) = write_of(request) else {
             self.broken.push(format!("(3) {} is nothing this engine may send", request.call()));
             return;

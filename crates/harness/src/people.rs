@@ -12,7 +12,7 @@ use evenkeel_agent::engine::Submitted;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{Role, Signer, Trust, TrustVersion};
+use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -36,7 +36,7 @@ impl Run {
         let acts_per_day = *self.dice.pick(&[2, 10, 1_000]);
         let office = Office::new(host, life_s);
         let founders = office.founders();
-        let trust = Trust::genesis(TrustVersion(1), founders.clone());
+        let trust = TrustedSigners::genesis(TrustVersion(1), founders.clone());
         self.desk.trust(trust.expect("the founders are good signers"));
         let is_operational = |signer: &&Signer| signer.role == Role::Operational;
         let operational = founders.iter().filter(is_operational);
@@ -224,7 +224,7 @@ impl Run {
     }
 
     /// The signers as the agent has them now, unless it is just changing them.
-    pub(crate) fn trust(&self) -> Option<Trust> {
+    pub(crate) fn trust(&self) -> Option<TrustedSigners> {
         self.rig.approvals.as_ref()?.authority.try_read().ok()?.trust().cloned()
     }
 

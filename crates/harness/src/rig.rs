@@ -10,12 +10,12 @@ use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{ApprovalContext, Engine, EngineContext, Fatal, Progress};
 use evenkeel_agent::journal::{
-    Journal, JournalError, JournalHandle, Limits, SimulatedDisk, Stamp, group,
+    Journal, JournalError, JournalHandle, JournalLimits, SimulatedDisk, Stamp, group,
 };
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::Client;
 use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::sign::{HostBinding, Namespace, Signer, Trust, TrustVersion};
+use evenkeel_core::sign::{HostBinding, Namespace, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::RwLock;
@@ -34,7 +34,7 @@ pub struct Rig {
     /// The journal's disk.
     pub disk: SimulatedDisk,
     /// The sizes at which the journal acts.
-    pub limits: Limits,
+    pub limits: JournalLimits,
     /// The agent's clock and randomness.
     pub ambient: Arc<Seeded>,
     /// What judges destructive acts, if anything does.
@@ -59,7 +59,7 @@ impl Rig {
             wire: Wire::new(node.clone(), format!("{name}={secret}")),
             node,
             disk: SimulatedDisk::default(),
-            limits: Limits::default(),
+            limits: JournalLimits::default(),
             frozen: Arc::default(),
             journal: Arc::default(),
             ambient: Arc::new(Seeded::new(unix, seed)),
@@ -124,7 +124,8 @@ impl Rig {
     #[must_use]
     pub fn judged_by(mut self, signers: Vec<Signer>) -> Self {
         let (host, binding) = (host_key(), Self::host());
-        let trust = Trust::genesis(TrustVersion(1), signers).expect("signers in a test are good");
+        let trust =
+            TrustedSigners::genesis(TrustVersion(1), signers).expect("signers in a test are good");
         self.approvals = Some(ApprovalContext {
             authority: Arc::new(RwLock::new(Authority::first(binding, trust))),
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),

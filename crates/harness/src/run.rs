@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_agent::engine::Fatal;
-use evenkeel_agent::journal::{Fault, JournalError, Limits};
+use evenkeel_agent::journal::{Fault, JournalError, JournalLimits};
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -129,11 +129,11 @@ impl Run {
         let (token, secret) = scene::AGENT_TOKEN;
         let mut rig = Rig::new(scene::node(&mut dice), dice.any()).with_token(token, secret);
         rig.wire = rig.wire.watched_by(oracle.clone());
-        rig.limits = Limits {
+        rig.limits = JournalLimits {
             segment_bytes: *dice.pick(&[2 << 10, 8 << 10, 1 << 20]),
             archive_segments: usize::try_from(dice.between(2, 6)).unwrap_or(2),
             reserve_bytes: 16 << 10,
-            ..Limits::default()
+            ..JournalLimits::default()
         };
         let first_files: Vec<(GuestId, Config)> = rig.node.with(|sim| {
             sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()

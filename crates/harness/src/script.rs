@@ -5,7 +5,7 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, Event, Fatal, PassError, Report};
+use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
@@ -31,7 +31,7 @@ pub fn rig(guests: u32) -> Rig {
 pub async fn begin(
     engine: &mut Engine,
     desired: &Desired,
-) -> Result<evenkeel_agent::engine::Pass, Fatal> {
+) -> Result<evenkeel_agent::engine::BegunPass, Fatal> {
     match engine.pass(desired).await {
         Ok(pass) => Ok(pass),
         Err(PassError::Fatal(fatal)) => Err(fatal),
@@ -43,7 +43,7 @@ pub async fn begin(
 pub async fn pass(engine: &mut Engine, desired: &Desired) -> Result<Report, Fatal> {
     let pass = begin(engine, desired).await?;
     loop {
-        if let Event::Pass { id, report } = engine.work().await?
+        if let EngineEvent::Pass { id, report } = engine.work().await?
             && id == pass.id
         {
             return Ok(*report);

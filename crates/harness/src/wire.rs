@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::pve::error::{NotSent, Unknown};
-use evenkeel_agent::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, Request};
+use evenkeel_agent::pve::exchange::{
+    Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest,
+};
 use evenkeel_sim::{Body, InProcess};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
@@ -86,7 +88,7 @@ impl Wire {
         self.twin.store(twin as u8, Ordering::Relaxed);
     }
 
-    fn panic_if(&self, request: &Request, here: Panics) {
+    fn panic_if(&self, request: &HttpRequest, here: Panics) {
         let due = !request.is_read() && self.panics.load(Ordering::Relaxed) == here as u8;
         if due {
             self.panics.store(Panics::Never as u8, Ordering::Relaxed);
@@ -95,13 +97,13 @@ impl Wire {
         }
     }
 
-    async fn carry(&self, request: Request) -> Outcome {
+    async fn carry(&self, request: HttpRequest) -> ExchangeOutcome {
         // Each pause is a place where the agent can die: before the request has left, and after its effect.
         tokio::task::yield_now().await;
         self.panic_if(&request, Panics::BeforeSending);
         if self.down.load(Ordering::Relaxed) {
             let (server, detail) = ("the simulated node".to_owned(), "refused".to_owned());
-            return Outcome::NotSent(NotSent::Connect { server, detail });
+            return ExchangeOutcome::NotSent(NotSent::Connect { server, detail });
         }
         let ticket = self.oracle.as_ref().map(|oracle| oracle.sent(&self.node, &request));
         if self.oracle.as_ref().is_some_and(Oracle::is_overrun) {
@@ -121,18 +123,18 @@ impl Wire {
     }
 
     /// Whether the last change that was refused went the same way.
-    fn is_second_try(&self, request: &Request, outcome: &Outcome) -> bool {
+    fn is_second_try(&self, request: &HttpRequest, outcome: &ExchangeOutcome) -> bool {
         if request.is_read() {
             return false;
         }
-        let refused = matches!(outcome, Outcome::Answered(answer) if answer.status >= 400);
+        let refused = matches!(outcome, ExchangeOutcome::Answered(answer) if answer.status >= 400);
         let now = refused.then(|| request.target());
         let mut last = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::replace(&mut *last, now);
         before.is_some_and(|before| before == request.target())
     }
 
-    async fn deliver(&self, request: &Request) -> Outcome {
+    async fn deliver(&self, request: &HttpRequest) -> ExchangeOutcome {
         let mut carried = evenkeel_sim::Request::new(request.method().as_str(), &request.target())
             .token(&self.token);
         if let Some(body) = request.body() {
@@ -143,14 +145,16 @@ impl Wire {
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.node.send(carried)).await;
         if lost {
             let detail = "the answer was lost".to_owned();
-            return Outcome::Unknown(Unknown::ConnectionLost { detail });
+            return ExchangeOutcome::Unknown(Unknown::ConnectionLost { detail });
         }
         match answered {
-            Err(_) => Outcome::Unknown(Unknown::Timeout { after: ANSWER_TIMEOUT }),
-            Ok(evenkeel_sim::Outcome::Reply(reply)) => Outcome::Answered(self.answer(reply)),
+            Err(_) => ExchangeOutcome::Unknown(Unknown::Timeout { after: ANSWER_TIMEOUT }),
+            Ok(evenkeel_sim::Outcome::Reply(reply)) => {
+                ExchangeOutcome::Answered(self.answer(reply))
+            }
             Ok(evenkeel_sim::Outcome::Dropped | evenkeel_sim::Outcome::Wait { .. }) => {
                 let detail = "the connection broke".to_owned();
-                Outcome::Unknown(Unknown::ConnectionLost { detail })
+                ExchangeOutcome::Unknown(Unknown::ConnectionLost { detail })
             }
         }
     }
@@ -172,7 +176,7 @@ impl Wire {
         true
     }
 
-    fn answer(&self, reply: evenkeel_sim::Reply) -> Answer {
+    fn answer(&self, reply: evenkeel_sim::Reply) -> HttpAnswer {
         let unix = self.node.with(|sim| sim.unix_s());
         let moment = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
         let date =
@@ -182,12 +186,12 @@ impl Wire {
             Body::Json(value) => value.to_string().into_bytes(),
             Body::Text(text) | Body::Download(text) => text.into_bytes(),
         };
-        Answer { status: reply.status, reason: reply.reason, date, body }
+        HttpAnswer { status: reply.status, reason: reply.reason, date, body }
     }
 }
 
 impl Exchange for Wire {
-    fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
+    fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_> {
         Box::pin(self.carry(request))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Event, PassError};
+use evenkeel_agent::engine::{EngineEvent, PassError};
 use evenkeel_agent::journal::Files;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
@@ -108,7 +108,7 @@ async fn of_two_matching_tasks_none_is_adopted_and_the_lane_stays_shut_while_one
             assert!(busy || !running, "{planned:?}");
             let look = Duration::from_secs(10);
             while let Ok(event) = tokio::time::timeout(look, engine.work()).await {
-                let settled = matches!(event?, Event::Settled(_));
+                let settled = matches!(event?, EngineEvent::Settled(_));
                 assert!(!settled || !rig.node.with(|sim| is_running(sim, 101)));
             }
         }
@@ -226,7 +226,7 @@ async fn a_node_that_is_down_at_the_start_delays_nobody_but_the_guest_in_flight(
         assert_eq!((report.succeeded, report.held), (1, 1), "{report:?}");
         rig.node.with(Simulator::clear_faults);
         loop {
-            if let Event::Settled(operation) = engine.work().await? {
+            if let EngineEvent::Settled(operation) = engine.work().await? {
                 return Ok(operation.intent.guest);
             }
         }

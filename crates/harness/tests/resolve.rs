@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use evenkeel_agent::engine::{Engine, Event, PassError};
+use evenkeel_agent::engine::{Engine, EngineEvent, PassError};
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::operation::Resolution;
@@ -17,7 +17,7 @@ fn desired() -> Desired {
 }
 
 /// Works for a while, whatever happens.
-async fn work_for(engine: &mut Engine, time: Duration) -> Vec<Event> {
+async fn work_for(engine: &mut Engine, time: Duration) -> Vec<EngineEvent> {
     let deadline = tokio::time::Instant::now() + time;
     let mut events = Vec::new();
     while let Ok(event) = tokio::time::timeout_at(deadline, engine.work()).await {

@@ -7,16 +7,16 @@
 
 use std::sync::Arc;
 
-use evenkeel_agent::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, Request};
+use evenkeel_agent::pve::exchange::{HttpAnswer, Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use evenkeel_agent::pve::{Client, ConfigView, TaskFilter};
 use evenkeel_core::id::{GuestId, GuestKind};
 use libfuzzer_sys::fuzz_target;
 
-struct Always(Answer);
+struct Always(HttpAnswer);
 
 impl Exchange for Always {
-    fn exchange(&self, _: Request) -> ExchangeFuture<'_> {
-        Box::pin(std::future::ready(Outcome::Answered(self.0.clone())))
+    fn exchange(&self, _: HttpRequest) -> ExchangeFuture<'_> {
+        Box::pin(std::future::ready(ExchangeOutcome::Answered(self.0.clone())))
     }
 }
 
@@ -31,7 +31,7 @@ fuzz_target!(|input: &[u8]| {
     let line = rest.iter().position(|byte| *byte == b'\n').unwrap_or(0);
     let reason = String::from_utf8_lossy(&rest[..line]).into_owned();
     let body = rest[line..].trim_ascii_start().to_vec();
-    let answer = Answer { status, date: Some(reason.clone()), reason, body };
+    let answer = HttpAnswer { status, date: Some(reason.clone()), reason, body };
     let client = Client::new(Arc::new(Always(answer)), "pve1".parse().expect("a node name"));
     let guest: GuestId = "lxc/100".parse().expect("a guest");
     let filter = TaskFilter::default();

@@ -15,7 +15,7 @@ use crate::journal::{ExactBytes, Seq};
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Event {
+pub enum AuditEvent {
     /// The gate let an operation through, and it began.
     Started,
     /// It was done.
@@ -44,7 +44,7 @@ pub enum Event {
     Note,
 }
 
-impl Event {
+impl AuditEvent {
     /// The word people read.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -80,14 +80,14 @@ pub struct Signature {
 
 /// One entry. Every text in it is safe to show; what is empty the record does not say.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Entry {
+pub struct AuditEntry {
     /// The number of the record.
     pub seq: Seq,
     /// When it was written.
     #[serde(serialize_with = "as_text")]
     pub at: Timestamp,
     /// What happened.
-    pub event: Event,
+    pub event: AuditEvent,
     /// To which guest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub guest: Option<String>,
@@ -122,20 +122,20 @@ pub struct Entry {
 
 /// Reads lines in order: an operation's later lines do not repeat its guest.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct AuditReader {
     /// Guest and kind of the operations that are not closed.
     open: BTreeMap<String, (String, String)>,
     /// What stands, by type and key: what ends it names only the key.
-    standing: BTreeMap<(String, String), Entry>,
+    standing: BTreeMap<(String, String), AuditEntry>,
 }
 
-impl Reader {
+impl AuditReader {
     /// What the line says of a decision; none if nothing.
-    pub(super) fn entry(&mut self, line: &PrintedLine) -> Option<Entry> {
+    pub(super) fn entry(&mut self, line: &PrintedLine) -> Option<AuditEntry> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&line.text) else {
             return None;
         };
-        let mut entry = Entry::new(line);
+        let mut entry = AuditEntry::new(line);
         match line.kind.as_str() {
             "snapshot" => {
                 self.remember_open(&fields);
@@ -144,15 +144,16 @@ impl Reader {
             "op" => self.op(&fields, entry),
             "note" => {
                 let what = text(&fields, "what");
-                entry.event = if what == "tail_cut" { Event::TailCut } else { Event::Note };
-                entry.kind = if entry.event == Event::Note { what } else { String::new() };
+                entry.event =
+                    if what == "tail_cut" { AuditEvent::TailCut } else { AuditEvent::Note };
+                entry.kind = if entry.event == AuditEvent::Note { what } else { String::new() };
                 entry.why = text(&fields, "text");
                 Some(entry)
             }
             "decision" => Some(self.told_of_what_stood(&fields, line, decision(&fields, entry))),
             "pending" => Some(self.told_of_what_stood(&fields, line, pending(&fields, entry))),
             "approval" => {
-                let entry = kept(&fields, Event::Approval, entry);
+                let entry = kept(&fields, AuditEvent::Approval, entry);
                 Some(self.told_of_what_stood(&fields, line, entry))
             }
             "trust" => Some(trust(&fields, entry)),
@@ -176,15 +177,17 @@ impl Reader {
         &mut self,
         fields: &Map<String, Value>,
         line: &PrintedLine,
-        mut entry: Entry,
-    ) -> Entry {
+        mut entry: AuditEntry,
+    ) -> AuditEntry {
         let key = (line.kind.clone(), text(fields, "key"));
         if let Some(Value::Object(_)) = fields.get("value") {
             self.standing.insert(key, entry.clone());
-        } else if let (Event::Decision | Event::Pending | Event::Approval, Some(before)) =
-            (entry.event, self.standing.remove(&key))
+        } else if let (
+            AuditEvent::Decision | AuditEvent::Pending | AuditEvent::Approval,
+            Some(before),
+        ) = (entry.event, self.standing.remove(&key))
         {
-            let pending = entry.event == Event::Pending;
+            let pending = entry.event == AuditEvent::Pending;
             let ended = if pending { "waits no longer" } else { "holds no longer" };
             let why =
                 if before.reason.is_empty() { String::new() } else { format!(": {}", before.why) };
@@ -194,7 +197,7 @@ impl Reader {
         entry
     }
 
-    fn op(&mut self, fields: &Map<String, Value>, mut entry: Entry) -> Option<Entry> {
+    fn op(&mut self, fields: &Map<String, Value>, mut entry: AuditEntry) -> Option<AuditEntry> {
         entry.op = text(fields, "op");
         let by_operator = fields.get("by").and_then(Value::as_str) == Some("operator");
         let state = fields.get("state").and_then(Value::as_str).unwrap_or_default();
@@ -206,28 +209,28 @@ impl Reader {
                 if let Some(Value::Object(decision)) = fields.get("decision") {
                     entry.take_decision(decision);
                 }
-                Event::Started
+                AuditEvent::Started
             }
             "succeeded" | "failed" if by_operator => {
                 entry.why = format!("an operator says: {state}");
-                Event::Resolved
+                AuditEvent::Resolved
             }
             "succeeded" => {
                 entry.why = text(fields, "warning");
-                Event::Succeeded
+                AuditEvent::Succeeded
             }
             "failed" => {
                 entry.why = text(fields, "reason");
-                Event::Failed
+                AuditEvent::Failed
             }
             "unknown" => {
                 entry.why = text(fields, "reason");
-                Event::Unknown
+                AuditEvent::Unknown
             }
             // Further requests and tasks are steps of what was decided.
             _ => return None,
         };
-        let goes_on = matches!(entry.event, Event::Started | Event::Unknown);
+        let goes_on = matches!(entry.event, AuditEvent::Started | AuditEvent::Unknown);
         let known =
             if goes_on { self.open.get(&entry.op).cloned() } else { self.open.remove(&entry.op) };
         if let Some((guest, kind)) = known {
@@ -237,12 +240,12 @@ impl Reader {
     }
 }
 
-impl Entry {
+impl AuditEntry {
     fn new(line: &PrintedLine) -> Self {
         Self {
             seq: line.seq,
             at: line.at,
-            event: Event::Note,
+            event: AuditEvent::Note,
             guest: None,
             kind: String::new(),
             op: String::new(),
@@ -274,15 +277,15 @@ impl Entry {
     }
 }
 
-fn decision(fields: &Map<String, Value>, entry: Entry) -> Entry {
+fn decision(fields: &Map<String, Value>, entry: AuditEntry) -> AuditEntry {
     let event = match fields.get("key").and_then(Value::as_str) {
-        Some(FROZEN_KEY) => Event::Frozen,
-        Some(THAWED_KEY) => Event::Thawed,
-        Some(_) | None => return kept(fields, Event::Decision, entry),
+        Some(FROZEN_KEY) => AuditEvent::Frozen,
+        Some(THAWED_KEY) => AuditEvent::Thawed,
+        Some(_) | None => return kept(fields, AuditEvent::Decision, entry),
     };
     let Some(Value::Object(value)) = fields.get("value") else {
         let why = "the freeze is over".to_owned();
-        return Entry { event: Event::Thawed, why, ..entry };
+        return AuditEntry { event: AuditEvent::Thawed, why, ..entry };
     };
     let mut why = format!("by {} at {}", text(value, "by"), text(value, "at"));
     let ended = value.get("ended").and_then(Value::as_object);
@@ -293,11 +296,11 @@ fn decision(fields: &Map<String, Value>, entry: Entry) -> Entry {
     if !reason.is_empty() {
         why = format!("{why}: {reason}");
     }
-    Entry { event, why, ..entry }
+    AuditEntry { event, why, ..entry }
 }
 
 /// A value that is kept for somebody: the fields of a decision, if it has them.
-fn kept(fields: &Map<String, Value>, event: Event, mut entry: Entry) -> Entry {
+fn kept(fields: &Map<String, Value>, event: AuditEvent, mut entry: AuditEntry) -> AuditEntry {
     entry.event = event;
     match fields.get("value") {
         Some(Value::Object(value)) => {
@@ -315,8 +318,8 @@ fn kept(fields: &Map<String, Value>, event: Event, mut entry: Entry) -> Entry {
 }
 
 /// An item that waits, told from the bytes the host signed.
-fn pending(fields: &Map<String, Value>, entry: Entry) -> Entry {
-    let mut entry = kept(fields, Event::Pending, entry);
+fn pending(fields: &Map<String, Value>, entry: AuditEntry) -> AuditEntry {
+    let mut entry = kept(fields, AuditEvent::Pending, entry);
     let sealed = fields.get("value").and_then(|value| value.get("envelope")).and_then(envelope);
     if let Some(Ok(item)) = sealed.map(|sealed| PendingItem::parse(sealed.payload())) {
         let name = text(fields, "key");
@@ -328,8 +331,8 @@ fn pending(fields: &Map<String, Value>, entry: Entry) -> Entry {
 }
 
 /// A change of signers, told from the bytes that were signed.
-fn trust(fields: &Map<String, Value>, mut entry: Entry) -> Entry {
-    entry.event = Event::Trust;
+fn trust(fields: &Map<String, Value>, mut entry: AuditEntry) -> AuditEntry {
+    entry.event = AuditEvent::Trust;
     let key = text(fields, "key");
     let Some(Value::Object(value)) = fields.get("value") else {
         entry.why = format!("version {key} was replaced by a trust file of root's");

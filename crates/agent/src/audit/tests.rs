@@ -3,12 +3,14 @@
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
-    Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
+    OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds,
 };
 use serde_json::{Map, Value, json};
 
 use super::*;
-use crate::journal::{Details, Journal, Kept, Limits, Note, Record, SimulatedDisk, Stamp, Subject};
+use crate::journal::{
+    Details, Journal, JournalLimits, Kept, Note, Record, SimulatedDisk, Stamp, Subject,
+};
 
 fn now() -> Timestamp {
     "2026-11-15T20:00:00Z".parse().unwrap()
@@ -18,13 +20,13 @@ fn op(number: u64) -> OperationId {
     OperationId::from_parts(number, u128::from(number))
 }
 
-fn open(disk: &SimulatedDisk, limits: Limits) -> Journal<SimulatedDisk> {
+fn open(disk: &SimulatedDisk, limits: JournalLimits) -> Journal<SimulatedDisk> {
     let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
     Journal::open(disk.clone(), stamp, limits, now()).unwrap()
 }
 
 fn started(number: u64, guest: &str, decision: &Value) -> Record {
-    let intent = Intent {
+    let intent = StartedIntent {
         guest: guest.parse().unwrap(),
         kind: ActionKind::Destroy,
         repeat: Repeat::AtMostOnce {
@@ -32,7 +34,7 @@ fn started(number: u64, guest: &str, decision: &Value) -> Record {
             payload: evenkeel_core::sign::PayloadHash::of(b"a statement"),
             expires_at: UnixSeconds(4_000),
         },
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: UnixSeconds(7),
         clone_source: None,
@@ -52,7 +54,7 @@ fn event(number: u64, event: OpEvent) -> Record {
     Record::op(OpRecord { op: op(number), event })
 }
 
-fn entries(disk: &SimulatedDisk, filter: &Filter) -> Vec<Entry> {
+fn entries(disk: &SimulatedDisk, filter: &Filter) -> Vec<AuditEntry> {
     let mut entries = Vec::new();
     read(disk, filter, |entry| entries.push(entry)).unwrap();
     entries
@@ -67,7 +69,7 @@ fn signed() -> Value {
     })
 }
 
-fn journal(disk: &SimulatedDisk, limits: Limits) {
+fn journal(disk: &SimulatedDisk, limits: JournalLimits) {
     let mut journal = open(disk, limits);
     let unknown = OpEvent::Unknown { reason: "the answer was lost".to_owned() };
     let failed = OpEvent::Failed { reason: "no space".to_owned(), left_volume: None };
@@ -101,7 +103,7 @@ fn journal(disk: &SimulatedDisk, limits: Limits) {
 #[test]
 fn every_decision_is_told_with_who_what_and_why() {
     let disk = SimulatedDisk::default();
-    journal(&disk, Limits::default());
+    journal(&disk, JournalLimits::default());
     let told: Vec<(&str, String, String, String)> = entries(&disk, &Filter::default())
         .into_iter()
         .map(|e| (e.event.as_str(), e.guest.unwrap_or_default(), e.reason, e.why))
@@ -129,7 +131,7 @@ fn every_decision_is_told_with_who_what_and_why() {
 #[test]
 fn a_signed_start_tells_key_nonce_payload_and_the_operator_s_own_words() {
     let disk = SimulatedDisk::default();
-    journal(&disk, Limits::default());
+    journal(&disk, JournalLimits::default());
     let entry = entries(&disk, &Filter::default()).swap_remove(0);
     assert_eq!(entry.statement_reason, "old test box");
     assert_eq!((entry.nonce.as_str(), entry.payload.as_str()), ("0102", "ffee"));
@@ -146,7 +148,7 @@ fn a_signed_start_tells_key_nonce_payload_and_the_operator_s_own_words() {
 #[test]
 fn filters_take_a_guest_by_name_or_number_and_a_moment() {
     let disk = SimulatedDisk::default();
-    journal(&disk, Limits::default());
+    journal(&disk, JournalLimits::default());
     let count = |guest: Option<&str>, since: Option<&str>| {
         let guest = guest.map(|text| text.parse().unwrap());
         entries(&disk, &Filter { guest, since: since.map(|s| s.parse().unwrap()) }).len()
@@ -162,7 +164,8 @@ fn filters_take_a_guest_by_name_or_number_and_a_moment() {
 #[test]
 fn an_operation_that_began_in_a_lost_segment_is_still_told_with_its_guest() {
     let disk = SimulatedDisk::default();
-    let tiny = Limits { segment_bytes: 600, archive_segments: 1, ..Limits::default() };
+    let tiny =
+        JournalLimits { segment_bytes: 600, archive_segments: 1, ..JournalLimits::default() };
     let mut journal = open(&disk, tiny);
     journal.append(started(1, "lxc/101", &signed()), now()).unwrap();
     for _ in 0..40 {
@@ -171,15 +174,15 @@ fn an_operation_that_began_in_a_lost_segment_is_still_told_with_its_guest() {
     }
     journal.append(event(1, OpEvent::Succeeded { identity: None, warning: None }), now()).unwrap();
     let all = entries(&disk, &Filter::default());
-    assert!(all.iter().all(|entry| entry.event != Event::Started), "its segment is gone");
+    assert!(all.iter().all(|entry| entry.event != AuditEvent::Started), "its segment is gone");
     let end = all.last().unwrap();
-    assert_eq!((end.event, end.guest.as_deref()), (Event::Succeeded, Some("lxc/101")));
+    assert_eq!((end.event, end.guest.as_deref()), (AuditEvent::Succeeded, Some("lxc/101")));
 }
 
 #[test]
 fn n14_a_bent_line_ends_the_audit_with_file_and_offset() {
     let disk = SimulatedDisk::default();
-    journal(&disk, Limits::default());
+    journal(&disk, JournalLimits::default());
     let file = "journal-000001.jsonl";
     let text = String::from_utf8(disk.read(file).unwrap()).unwrap();
     let bent = text.replace("unknown_signer", "allowed_signed");

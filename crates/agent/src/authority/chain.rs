@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
     Envelope, HostBinding, Lineage, Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion,
 };
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{AuthorityError, authority_of};
-use crate::journal::{ExactBytes, Kept, Record, State, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 
 /// The version of the shapes below.
 const SHAPE: u32 = 1;
@@ -49,7 +49,7 @@ impl Link {
         lineage: &Lineage,
         host: &HostBinding,
     ) -> Result<(Rotation, Lineage), AuthorityError> {
-        let reading = Reading { now: self.now, mark: self.mark, doubt: None };
+        let reading = ClockReading { now: self.now, mark: self.mark, doubt: None };
         let broken = |source| AuthorityError::BrokenLink { version, source };
         let envelope = Envelope::parse(&self.envelope.0).map_err(broken)?;
         let by = authority_of(&envelope).map_err(broken)?;
@@ -87,7 +87,7 @@ pub(super) struct Chain {
 }
 
 impl Chain {
-    pub(super) fn read(state: &State) -> Result<Self, AuthorityError> {
+    pub(super) fn read(state: &JournalState) -> Result<Self, AuthorityError> {
         let mut chain = Self::default();
         for (key, kept) in state.kept(Subject::Trust) {
             let malformed = |why: String| AuthorityError::Malformed { key: key.to_owned(), why };

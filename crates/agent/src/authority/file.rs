@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use evenkeel_core::diagnostic::{FILE_BYTES_MAX, Sources};
-use evenkeel_core::sign::{Trust, trust_file};
+use evenkeel_core::sign::{TrustedSigners, trust_file};
 
 use super::AuthorityError;
 use crate::path_trust::check_path;
 use crate::plain_file;
 
 /// The trust store a file stands for, and its path for people; none if there is no such file.
-pub(super) fn read(path: &Path) -> Result<Option<(String, Trust)>, AuthorityError> {
+pub(super) fn read(path: &Path) -> Result<Option<(String, TrustedSigners)>, AuthorityError> {
     let file = match plain_file::read(path, FILE_BYTES_MAX) {
         Ok(file) => file,
         Err(error) if error.is_not_found() => return Ok(None),

@@ -5,7 +5,7 @@ mod stolen;
 use std::io::Write as _;
 
 use ed25519_dalek::Signer as _;
-use evenkeel_core::sign::clock::Doubt;
+use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::{
     ClockChange, PublicKey, Role, Signer, SkPolicy, Validity, Window, assemble, signed_bytes,
     trust_file,
@@ -13,9 +13,7 @@ use evenkeel_core::sign::{
 use serde_json::json;
 
 use super::*;
-use crate::journal::{
-    Journal, Limits as JournalLimits, SimulatedDisk, Stamp, Subject, seconds, verify,
-};
+use crate::journal::{Journal, JournalLimits, SimulatedDisk, Stamp, Subject, seconds, verify};
 
 const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
 
@@ -63,8 +61,8 @@ fn host() -> HostBinding {
     HostBinding { id: "pve1".parse().unwrap(), key: key(200).public().fingerprint() }
 }
 
-fn reading() -> Reading {
-    Reading { now: NOW, mark: NOW, doubt: None }
+fn reading() -> ClockReading {
+    ClockReading { now: NOW, mark: NOW, doubt: None }
 }
 
 /// A trust file on disk.
@@ -78,7 +76,7 @@ fn installed(version: u64, signers: &[Signer]) -> tempfile::NamedTempFile {
     file
 }
 
-fn rotation(trust: &Trust, by: sign::Authority, signers: Vec<Signer>) -> Rotation {
+fn rotation(trust: &TrustedSigners, by: sign::Authority, signers: Vec<Signer>) -> Rotation {
     Rotation {
         authority: by,
         host: host(),
@@ -99,32 +97,32 @@ fn sealed(rotation: &Rotation, keys: &[Key]) -> Vec<u8> {
 }
 
 /// Alice hands over to bob.
-fn to_bob(trust: &Trust) -> Vec<u8> {
+fn to_bob(trust: &TrustedSigners) -> Vec<u8> {
     let change = rotation(trust, sign::Authority::Planned, vec![bob(), vault()]);
     sealed(&change, &[key(10), key(30)])
 }
 
-fn load(file: &tempfile::NamedTempFile, state: &State) -> Result<Authority, AuthorityError> {
+fn load(file: &tempfile::NamedTempFile, state: &JournalState) -> Result<Authority, AuthorityError> {
     Authority::load(Some(file.path()), host(), state)
 }
 
 fn accept(authority: &Authority, envelope: &[u8]) -> Result<Accepted, Refusal> {
-    authority.accept(envelope, &reading(), Limits::default())
+    authority.accept(envelope, &reading(), StatementLimits::default())
 }
 
-fn apply(state: &mut State, record: &Kept) {
+fn apply(state: &mut JournalState, record: &Kept) {
     state.apply(Record::Kept(record.clone())).unwrap();
 }
 
-fn apply_all(state: &mut State, records: &[Record]) {
+fn apply_all(state: &mut JournalState, records: &[Record]) {
     for record in records {
         state.apply(record.clone()).unwrap();
     }
 }
 
 /// A state with one accepted rotation, and the trust file it follows.
-fn rotated() -> (tempfile::NamedTempFile, State, Accepted) {
-    let (file, mut state) = (installed(1, &[alice(), vault()]), State::default());
+fn rotated() -> (tempfile::NamedTempFile, JournalState, Accepted) {
+    let (file, mut state) = (installed(1, &[alice(), vault()]), JournalState::default());
     let authority = load(&file, &state).unwrap();
     apply_all(&mut state, authority.owed());
     let accepted = accept(&authority, &to_bob(authority.trust().unwrap())).unwrap();
@@ -136,10 +134,10 @@ fn rotated() -> (tempfile::NamedTempFile, State, Accepted) {
 fn no_trust_file_means_no_signers_and_an_agent_that_starts() {
     let nowhere = Path::new("/nonexistent/trust.toml");
     for path in [None, Some(nowhere)] {
-        let authority = Authority::load(path, host(), &State::default()).unwrap();
+        let authority = Authority::load(path, host(), &JournalState::default()).unwrap();
         assert_eq!((authority.trust(), authority.version()), (None, None));
         assert_eq!(*authority.host(), host());
-        let trust = Trust::genesis(TrustVersion(1), vec![alice(), vault()]).unwrap();
+        let trust = TrustedSigners::genesis(TrustVersion(1), vec![alice(), vault()]).unwrap();
         let refusal = accept(&authority, &to_bob(&trust)).unwrap_err();
         assert_eq!(refusal.reason, ReasonCode::UnknownSigner);
     }
@@ -149,7 +147,7 @@ fn no_trust_file_means_no_signers_and_an_agent_that_starts() {
 fn an_invalid_trust_file_stops_the_start_and_tells_every_mistake() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(b"format = \"evenkeel/trust/v1\"\nversion = 0\nsinger = 1\n").unwrap();
-    let error = load(&file, &State::default()).unwrap_err();
+    let error = load(&file, &JournalState::default()).unwrap_err();
     let AuthorityError::Invalid { errors, sources, .. } = &error else { panic!("{error}") };
     assert_eq!(errors.len(), 2, "{errors:?}");
     assert!(errors.iter().all(|error| sources.line_column(error.at.unwrap()).is_some()));
@@ -157,10 +155,13 @@ fn an_invalid_trust_file_stops_the_start_and_tells_every_mistake() {
 
     let not_text = tempfile::NamedTempFile::new().unwrap();
     fs_err::write(not_text.path(), [0xff, 0xfe]).unwrap();
-    assert!(matches!(load(&not_text, &State::default()), Err(AuthorityError::Invalid { .. })));
+    assert!(matches!(
+        load(&not_text, &JournalState::default()),
+        Err(AuthorityError::Invalid { .. })
+    ));
     // Only one role: whoever starts with it could never recover.
     let lonely = installed(1, &[alice()]);
-    assert!(matches!(load(&lonely, &State::default()), Err(AuthorityError::Invalid { .. })));
+    assert!(matches!(load(&lonely, &JournalState::default()), Err(AuthorityError::Invalid { .. })));
 }
 
 #[test]
@@ -169,16 +170,16 @@ fn n09_a_trust_file_that_others_may_write_is_not_root_s_word() {
     let file = installed(1, &[alice(), vault()]);
     for mode in [0o620, 0o602, 0o666] {
         fs_err::set_permissions(file.path(), std::fs::Permissions::from_mode(mode)).unwrap();
-        assert!(matches!(load(&file, &State::default()), Err(AuthorityError::Loose { .. })));
+        assert!(matches!(load(&file, &JournalState::default()), Err(AuthorityError::Loose { .. })));
     }
     fs_err::set_permissions(file.path(), std::fs::Permissions::from_mode(0o644)).unwrap();
-    load(&file, &State::default()).unwrap();
+    load(&file, &JournalState::default()).unwrap();
 }
 
 #[test]
 fn t23_a_rotation_is_in_force_after_a_restart_iff_its_record_was_durable() {
     let (file, state, accepted) = rotated();
-    let before = load(&file, &State::default()).unwrap();
+    let before = load(&file, &JournalState::default()).unwrap();
     assert_eq!(before.version(), Some(TrustVersion(1)), "without the record: the old set");
     let after = load(&file, &state).unwrap();
     assert_eq!(after.trust(), accepted.authority.trust(), "with it: the new one");
@@ -226,7 +227,7 @@ fn t23_a_crash_at_any_disk_call_of_a_rotation_leaves_the_old_or_the_new_set() {
 #[test]
 fn t15_a_rotation_is_taken_once_and_a_second_delivery_no_longer_follows() {
     let (file, state, accepted) = rotated();
-    let first = load(&file, &State::default()).unwrap();
+    let first = load(&file, &JournalState::default()).unwrap();
     let envelope = to_bob(first.trust().unwrap());
     for authority in [accepted.authority, load(&file, &state).unwrap()] {
         let refusal = accept(&authority, &envelope).unwrap_err();
@@ -361,15 +362,15 @@ fn t10_a_signed_clock_change_is_durable_with_its_rotation_and_holds_once() {
     let mut journal =
         Journal::open(disk.clone(), stamp(), JournalLimits::default(), moment(poisoned)).unwrap();
     let authority = load(&file, journal.state()).unwrap();
-    let doubt = Some(Doubt::Behind { by_s: poisoned.0 - NOW.0 });
-    let reading = Reading { now: poisoned, mark: poisoned, doubt };
+    let doubt = Some(ClockDoubt::Behind { by_s: poisoned.0 - NOW.0 });
+    let reading = ClockReading { now: poisoned, mark: poisoned, doubt };
     let change = Rotation {
         clock: ClockChange::Set { from: poisoned, to: NOW },
         window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
         ..rotation(authority.trust().unwrap(), sign::Authority::Recovery, vec![alice(), vault()])
     };
     let envelope = sealed(&change, &[key(20)]);
-    let accepted = authority.accept(&envelope, &reading, Limits::default()).unwrap();
+    let accepted = authority.accept(&envelope, &reading, StatementLimits::default()).unwrap();
     assert_eq!(accepted.mark, Some(NOW));
     journal.append(Record::Kept(accepted.record), moment(poisoned)).unwrap();
     drop(journal);
@@ -378,8 +379,8 @@ fn t10_a_signed_clock_change_is_durable_with_its_rotation_and_holds_once() {
         Journal::open(disk.clone(), stamp(), JournalLimits::default(), moment(NOW)).unwrap();
     assert_eq!(seconds(journal.clock_mark()), NOW);
     let after = load(&file, journal.state()).unwrap();
-    let reading = Reading { now: NOW, mark: NOW, doubt: None };
-    let refusal = after.accept(&envelope, &reading, Limits::default()).unwrap_err();
+    let reading = ClockReading { now: NOW, mark: NOW, doubt: None };
+    let refusal = after.accept(&envelope, &reading, StatementLimits::default()).unwrap_err();
     assert_eq!(refusal.reason, ReasonCode::TrustVersion, "replayed");
     verify::verify(&disk).unwrap();
 }
@@ -387,7 +388,7 @@ fn t10_a_signed_clock_change_is_durable_with_its_rotation_and_holds_once() {
 #[test]
 fn t06_a_shorter_life_set_by_root_binds_new_rotations_and_voids_no_old_one() {
     let (file, state, accepted) = rotated();
-    let short = Limits { statement_life_max_s: 60 };
+    let short = StatementLimits { statement_life_max_s: 60 };
     let trust = accepted.authority.trust().unwrap();
     let change = rotation(trust, sign::Authority::Planned, vec![alice(), vault()]);
     let envelope = sealed(&change, &[key(30), key(10)]);

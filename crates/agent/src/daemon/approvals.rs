@@ -10,12 +10,12 @@ use evenkeel_core::reason::Refusal;
 use tokio::sync::oneshot;
 
 use super::Agent;
-use super::protocol::{Answer, PendingView, Refused, RefusedCode};
+use super::protocol::{PendingView, Refused, RefusedCode, SocketAnswer};
 use crate::engine::{Fatal, Submitted};
 
 impl Agent {
     /// Everything that waits for a signature, oldest first.
-    pub(super) async fn pending(&self) -> Result<Answer, Fatal> {
+    pub(super) async fn pending(&self) -> Result<SocketAnswer, Fatal> {
         let items = self.engine.pending().await?.into_iter();
         let mut items: Vec<_> = items
             .map(|(id, (item, waiting))| {
@@ -25,7 +25,7 @@ impl Agent {
             })
             .collect();
         items.sort_by_key(|(raised_at, view)| (*raised_at, view.id));
-        Ok(Answer::Pending { items: items.into_iter().map(|(_, view)| view).collect() })
+        Ok(SocketAnswer::Pending { items: items.into_iter().map(|(_, view)| view).collect() })
     }
 
     /// Raises an item for an act nobody declared.
@@ -34,10 +34,10 @@ impl Agent {
         op: ActionKind,
         guest: GuestId,
         params: BTreeMap<String, String>,
-    ) -> Result<Answer, Fatal> {
+    ) -> Result<SocketAnswer, Fatal> {
         Ok(match self.engine.request(op, guest, params).await {
-            Ok(id) => Answer::Raised { id },
-            Err(error) => Answer::Refused(refused(&error.refusal()?)),
+            Ok(id) => SocketAnswer::Raised { id },
+            Err(error) => SocketAnswer::Refused(refused(&error.refusal()?)),
         })
     }
 
@@ -45,19 +45,21 @@ impl Agent {
     pub(super) async fn take_approval(
         &mut self,
         envelope: &str,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<SocketAnswer>,
     ) -> Result<(), Fatal> {
         let told = match self.engine.submit_approval(envelope.as_bytes()).await? {
             Submitted::Accepted(op) => {
                 self.submitters.insert(op, answer);
                 return Ok(());
             }
-            Submitted::Replay { op, result } => Answer::Replay { op, result },
+            Submitted::Replay { op, result } => SocketAnswer::Replay { op, result },
             Submitted::Rotated(version) => {
                 tracing::warn!(%version, "the signers of this host have changed");
-                Answer::Done { message: format!("the signers are those of version {version} now") }
+                SocketAnswer::Done {
+                    message: format!("the signers are those of version {version} now"),
+                }
             }
-            Submitted::Refused(refusal) => Answer::Refused(refused(&refusal)),
+            Submitted::Refused(refusal) => SocketAnswer::Refused(refused(&refusal)),
         };
         // Whoever asked may have gone; the journal has it.
         let _ = answer.send(told);

@@ -14,7 +14,7 @@ use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, JournalStatus, PassStatus, Status,
     operations,
 };
-use crate::engine::{End, PassId, Report};
+use crate::engine::{OpEnd, PassId, Report};
 use crate::journal::{AppendError, JournalHandle};
 use crate::state_dir::StateDir;
 
@@ -91,7 +91,7 @@ impl Board {
                 (held.code, held.why) = (hold.reason, hold.why.clone());
             }
         }
-        let mut ends: BTreeMap<GuestId, Vec<&End>> = BTreeMap::new();
+        let mut ends: BTreeMap<GuestId, Vec<&OpEnd>> = BTreeMap::new();
         for op in &report.ops {
             ends.entry(op.guest).or_default().push(&op.end);
         }
@@ -123,18 +123,18 @@ fn guest_status(planned: &GuestPlan) -> GuestStatus {
 }
 
 /// What became of a guest's actions: they were done, or why not.
-fn settle(guest: &mut GuestStatus, ends: &[&End]) {
-    let all_done = ends.iter().all(|end| matches!(end, End::Succeeded { .. } | End::Unneeded));
+fn settle(guest: &mut GuestStatus, ends: &[&OpEnd]) {
+    let all_done = ends.iter().all(|end| matches!(end, OpEnd::Succeeded { .. } | OpEnd::Unneeded));
     if all_done && !ends.is_empty() {
         guest.drift.clear();
     }
     for end in ends {
         match end {
-            End::Succeeded { .. } | End::Unneeded | End::Skipped => {}
-            End::Held { reason, why } => {
+            OpEnd::Succeeded { .. } | OpEnd::Unneeded | OpEnd::Skipped => {}
+            OpEnd::Held { reason, why } => {
                 guest.held.push(HeldStatus { code: *reason, why: why.clone() });
             }
-            End::Stale { .. } | End::Failed { .. } | End::Unknown { .. } => {
+            OpEnd::Stale { .. } | OpEnd::Failed { .. } | OpEnd::Unknown { .. } => {
                 guest.problems.push(end.words());
             }
         }

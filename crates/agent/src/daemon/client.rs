@@ -7,7 +7,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, Buf
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedReadHalf;
 
-use super::protocol::{ANSWER_BYTES_MAX, Answer, Request, to_line};
+use super::protocol::{ANSWER_BYTES_MAX, SocketAnswer, SocketRequest, to_line};
 
 /// A conversation with a running agent: one request, its answers.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub enum AskError {
 
 impl Conversation {
     /// Asks the agent that listens at a socket.
-    pub async fn ask(socket: &Path, request: &Request) -> Result<Self, AskError> {
+    pub async fn ask(socket: &Path, request: &SocketRequest) -> Result<Self, AskError> {
         let nobody = [io::ErrorKind::NotFound, io::ErrorKind::ConnectionRefused];
         let stream = UnixStream::connect(socket).await.map_err(|error| {
             if nobody.contains(&error.kind()) { AskError::NobodyThere } else { AskError::Io(error) }
@@ -46,8 +46,8 @@ impl Conversation {
         Ok(Self { answers: BufReader::new(read.take(ANSWER_BYTES_MAX as u64)) })
     }
 
-    /// The next answer; see [`Answer::is_last`].
-    pub async fn next(&mut self) -> Result<Answer, AskError> {
+    /// The next answer; see [`SocketAnswer::is_last`].
+    pub async fn next(&mut self) -> Result<SocketAnswer, AskError> {
         let mut line = Vec::new();
         self.answers.read_until(b'\n', &mut line).await.map_err(AskError::Io)?;
         if line.is_empty() {
@@ -60,6 +60,6 @@ impl Conversation {
 }
 
 /// Asks for something that has one answer.
-pub async fn ask(socket: &Path, request: &Request) -> Result<Answer, AskError> {
+pub async fn ask(socket: &Path, request: &SocketRequest) -> Result<SocketAnswer, AskError> {
     Conversation::ask(socket, request).await?.next().await
 }

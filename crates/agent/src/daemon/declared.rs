@@ -22,7 +22,7 @@ const MISTAKES_TOLD_MAX: usize = 20;
 
 /// Desired state in memory.
 #[derive(Debug, Default)]
-pub(super) struct Declared {
+pub(super) struct DeclaredFiles {
     directory: Option<PathBuf>,
     good: Option<Good>,
     trouble: Option<Trouble>,
@@ -57,7 +57,7 @@ pub(super) enum News {
     Broken,
 }
 
-impl Declared {
+impl DeclaredFiles {
     /// Where it comes from; nothing is read yet.
     pub(super) fn from(config: &DesiredConfig) -> Self {
         Self { directory: config.dir.clone(), ..Self::default() }
@@ -188,7 +188,7 @@ mod tests {
     async fn what_was_good_holds_while_the_files_are_broken_and_says_since_when() {
         let (directory, config) = directory(GOOD);
         let file = directory.path().join("web.toml");
-        let mut declared = Declared::from(&config);
+        let mut declared = DeclaredFiles::from(&config);
         assert_eq!(declared.read(at(1)).await, News::Good);
         assert_eq!(declared.read(at(2)).await, News::Nothing);
         let good = declared.desired().unwrap();
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test]
     async fn a_mistake_is_told_with_its_place() {
         let (_directory, config) = directory("[guest.101]\nkind = \"lxc\"\ncoers = 2\n");
-        let mut declared = Declared::from(&config);
+        let mut declared = DeclaredFiles::from(&config);
         assert_eq!(declared.read(at(1)).await, News::Broken);
         let why = &declared.trouble().unwrap().why;
         assert!(why.contains("web.toml:3:1: ") && why.contains("cores"), "{why}");
@@ -219,7 +219,7 @@ mod tests {
 
     #[tokio::test]
     async fn without_a_source_nothing_is_declared_and_nothing_is_wrong() {
-        let mut declared = Declared::from(&DesiredConfig::default());
+        let mut declared = DeclaredFiles::from(&DesiredConfig::default());
         assert_eq!(declared.read(at(1)).await, News::Nothing);
         assert!(declared.desired().is_none() && declared.trouble().is_none());
     }
@@ -228,7 +228,7 @@ mod tests {
     async fn another_source_takes_over_only_with_something_good() {
         let (_first, config) = directory(GOOD);
         let (_second, broken) = directory("broken");
-        let mut declared = Declared::from(&config);
+        let mut declared = DeclaredFiles::from(&config);
         declared.read(at(1)).await;
         let good = declared.desired();
         declared.now_from(&broken);
@@ -241,7 +241,7 @@ mod tests {
     #[tokio::test]
     async fn x09_files_that_do_not_come_are_waited_for_once_and_then_only_looked_for() {
         let (_directory, config) = directory(GOOD);
-        let mut declared = Declared::from(&config);
+        let mut declared = DeclaredFiles::from(&config);
         declared.read(at(1)).await;
         let (answer, late) = tokio::sync::oneshot::channel();
         declared.late = Some(late);

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::status::AgentStatus;
 use crate::engine::OpReport;
-use crate::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
+use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 
 type One = [(&'static str, String); 1];
 type Two = [(&'static str, String); 2];
@@ -237,13 +237,13 @@ impl Counted {
 }
 
 impl Exchange for Counted {
-    fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
+    fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_> {
         Box::pin(async move {
             let outcome = self.inner.exchange(request).await;
             let code = match &outcome {
-                Outcome::Answered(answer) => answer.status.to_string(),
-                Outcome::NotSent(_) => "not_sent".to_owned(),
-                Outcome::Unknown(_) => "unknown".to_owned(),
+                ExchangeOutcome::Answered(answer) => answer.status.to_string(),
+                ExchangeOutcome::NotSent(_) => "not_sent".to_owned(),
+                ExchangeOutcome::Unknown(_) => "unknown".to_owned(),
             };
             self.metrics.requests.get_or_create(&[("code", code)]).inc();
             outcome

@@ -46,11 +46,11 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use board::Board;
-use declared::Declared;
+use declared::DeclaredFiles;
 use ears::{Ears, Heard};
 use metrics::{Counted, Metrics};
 use pass::Turn;
-use protocol::Answer;
+use protocol::SocketAnswer;
 use schedule::Schedule;
 use socket::{Desk, Listener, SocketError};
 use status::{AgentStatus, DesiredStatus};
@@ -185,19 +185,19 @@ struct Agent {
     ambient: Arc<dyn Ambient>,
     config: AgentConfig,
     config_path: PathBuf,
-    declared: Declared,
+    declared: DeclaredFiles,
     schedule: Schedule,
     board: Board,
     metrics: Arc<Metrics>,
     said: Said,
     /// Who waits for the report of a pass.
-    followers: BTreeMap<PassId, oneshot::Sender<Answer>>,
+    followers: BTreeMap<PassId, oneshot::Sender<SocketAnswer>>,
     /// Its state directory.
     state: StateDir,
     /// What the secrets in a saved plan are sealed with.
     seal_key: SealKey,
     /// Who waits for which signed act.
-    submitters: BTreeMap<OperationId, oneshot::Sender<Answer>>,
+    submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
 }
 
 impl Agent {
@@ -236,7 +236,7 @@ impl Agent {
             engine,
             client,
             ambient,
-            declared: Declared::from(&config.desired),
+            declared: DeclaredFiles::from(&config.desired),
             schedule: Schedule::new(interval, Instant::now()),
             config,
             config_path,

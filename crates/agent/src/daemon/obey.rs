@@ -16,7 +16,7 @@ use super::Agent;
 use super::declared::Trouble;
 use super::ears::Ears;
 use super::pass::{Looked, Turn};
-use super::protocol::{Answer, Refused, RefusedCode, Request};
+use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use super::socket::Command;
 use crate::config::AgentConfig;
 use crate::engine::Fatal;
@@ -27,36 +27,36 @@ impl Agent {
     pub(super) async fn obey(&mut self, command: Command, ears: &mut Ears) -> Result<Turn, Fatal> {
         let Command { request, answer } = command;
         let told = match request {
-            Request::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
-            Request::Resolve { op, outcome, note } => {
+            SocketRequest::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
+            SocketRequest::Resolve { op, outcome, note } => {
                 let _ = answer.send(self.resolve(op, outcome, note).await?);
                 return Ok(ControlFlow::Continue(()));
             }
-            Request::Reload {} => match self.reload(ears).await {
+            SocketRequest::Reload {} => match self.reload(ears).await {
                 Some(told) => told,
                 None => return Ok(ControlFlow::Break(())),
             },
-            Request::Submit { envelope } => {
+            SocketRequest::Submit { envelope } => {
                 self.take_approval(&envelope, answer).await?;
                 return Ok(ControlFlow::Continue(()));
             }
-            Request::Pending {} => {
+            SocketRequest::Pending {} => {
                 let _ = answer.send(self.pending().await?);
                 return Ok(ControlFlow::Continue(()));
             }
-            Request::Request { op, guest, params } => {
+            SocketRequest::Request { op, guest, params } => {
                 let _ = answer.send(self.request(op, guest, params).await?);
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers it from the board, so that it never waits for a pass.
-            Request::Status {} => {
+            SocketRequest::Status {} => {
                 let message = "status is answered by the socket itself";
                 Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))
             }
         };
         let _ = answer.send(match told {
-            Ok(message) => Answer::Done { message },
-            Err(refused) => Answer::Refused(refused),
+            Ok(message) => SocketAnswer::Done { message },
+            Err(refused) => SocketAnswer::Refused(refused),
         });
         Ok(ControlFlow::Continue(()))
     }
@@ -65,7 +65,7 @@ impl Agent {
     async fn apply(
         &mut self,
         plan: Option<&SavedPlan>,
-        answer: oneshot::Sender<Answer>,
+        answer: oneshot::Sender<SocketAnswer>,
         ears: &mut Ears,
     ) -> Result<Turn, Fatal> {
         if self.read_desired(ears).await.is_break() {
@@ -78,7 +78,11 @@ impl Agent {
                 None => "nothing is declared to the running agent".to_owned(),
             };
             let hint = "`evenkeel status` shows where it reads desired files";
-            let _ = answer.send(Answer::Refused(Refused::new(RefusedCode::Invalid, message, hint)));
+            let _ = answer.send(SocketAnswer::Refused(Refused::new(
+                RefusedCode::Invalid,
+                message,
+                hint,
+            )));
             return Ok(ControlFlow::Continue(()));
         };
         let refused = match self.look(&desired, ears).await? {
@@ -105,7 +109,7 @@ impl Agent {
                 }
             }
         };
-        let _ = answer.send(Answer::Refused(refused));
+        let _ = answer.send(SocketAnswer::Refused(refused));
         Ok(ControlFlow::Continue(()))
     }
 
@@ -115,15 +119,15 @@ impl Agent {
         op: OperationId,
         outcome: Resolution,
         note: String,
-    ) -> Result<Answer, Fatal> {
+    ) -> Result<SocketAnswer, Fatal> {
         if let Err(error) = self.engine.resolve(op, outcome, note).await {
             let hint = "`evenkeel status` lists what is unknown; what is under way is looked at";
             let message = error.refusal()?.detail;
-            return Ok(Answer::Refused(Refused::new(RefusedCode::NotFound, message, hint)));
+            return Ok(SocketAnswer::Refused(Refused::new(RefusedCode::NotFound, message, hint)));
         }
         self.schedule.soon(Instant::now());
         tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");
-        Ok(Answer::Done { message: format!("{op} is closed; its guest is looked at again") })
+        Ok(SocketAnswer::Done { message: format!("{op} is closed; its guest is looked at again") })
     }
 
     /// Reads configuration and desired files again. What is broken changes nothing, and is said. None if the agent shall

@@ -15,10 +15,10 @@ use super::Agent;
 use super::declared::{News, Trouble};
 use super::ears::Ears;
 use super::metrics::Reconciled;
-use super::protocol::Answer;
+use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
 use super::told;
-use crate::engine::{End, Event, Fatal, Pass, PassError, PassId};
+use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassError, PassId};
 use crate::freeze;
 use crate::preview::Preview;
 
@@ -130,7 +130,7 @@ impl Agent {
         }
         let (now, random) = (Instant::now(), self.ambient.random());
         self.schedule.succeeded(now, random);
-        let Pass { id, plan } = tokio::select! {
+        let BegunPass { id, plan } = tokio::select! {
             // Lanes get their actions at the very end; what waits for a signature may be written before.
             pass = self.engine.submit(desired, preview) => pass?,
             () = ears.stop() => return Ok(None),
@@ -193,20 +193,20 @@ impl Agent {
     }
 
     /// Takes in what became of something.
-    pub(super) fn took(&mut self, event: Event) {
+    pub(super) fn took(&mut self, event: EngineEvent) {
         match event {
-            Event::Op(report) => {
+            EngineEvent::Op(report) => {
                 self.metrics.op(&report);
                 if let Some(submitter) = self.submitters.remove(&report.op) {
                     // Whoever asked may have gone; the end is in the journal.
-                    let _ = submitter.send(Answer::Op { report: report.clone() });
+                    let _ = submitter.send(SocketAnswer::Op { report: report.clone() });
                     self.schedule.soon(Instant::now());
                 }
-                if let End::Stale { .. } = report.end {
+                if let OpEnd::Stale { .. } = report.end {
                     self.schedule.soon(Instant::now());
                 }
             }
-            Event::Settled(operation) => {
+            EngineEvent::Settled(operation) => {
                 told::settled(&operation);
                 let result = match &operation.state {
                     OpState::Succeeded { .. } => "succeeded",
@@ -219,7 +219,7 @@ impl Agent {
                 // Its guest was left alone until now.
                 self.schedule.soon(Instant::now());
             }
-            Event::Pass { id, report } => {
+            EngineEvent::Pass { id, report } => {
                 self.said.pass(id, &report);
                 self.board.ended(id, &report);
                 let how =
@@ -227,7 +227,7 @@ impl Agent {
                 self.metrics.reconciled(how, self.ambient.now().as_second());
                 if let Some(follower) = self.followers.remove(&id) {
                     // Whoever asked may have gone; the report is in the log.
-                    let _ = follower.send(Answer::Report { report });
+                    let _ = follower.send(SocketAnswer::Report { report });
                 }
             }
         }

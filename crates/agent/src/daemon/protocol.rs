@@ -41,7 +41,7 @@ pub const ANSWER_BYTES_MAX: usize = 64 << 20;
 /// What can be asked of a running agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Request {
+pub enum SocketRequest {
     /// How it stands.
     Status {},
     /// One pass now; with a plan exactly that plan, or nothing.
@@ -83,7 +83,7 @@ pub enum Request {
 /// What it answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case")]
-pub enum Answer {
+pub enum SocketAnswer {
     /// How it stands.
     Status {
         /// All of it.
@@ -184,7 +184,7 @@ impl Refused {
     }
 }
 
-impl Answer {
+impl SocketAnswer {
     /// Whether nothing follows it.
     pub fn is_last(&self) -> bool {
         match self {
@@ -213,7 +213,7 @@ pub fn to_line(said: &impl Serialize) -> Vec<u8> {
 }
 
 /// The request on a line, or why it is refused.
-pub fn read_request(line: &[u8]) -> Result<Request, Refused> {
+pub fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
     let malformed = |error: serde_json::Error| {
         let message = format!("the request cannot be read: {error}");
         Refused::new(RefusedCode::Malformed, message, "one JSON object on one line, with `v`")
@@ -247,18 +247,18 @@ mod tests {
         let plan = serde_json::json!({"format": "evenkeel/plan/v1", "node": "pve1", "actions": []});
         let plan = serde_json::from_value(plan).unwrap();
         for request in [
-            Request::Status {},
-            Request::Apply { plan: None },
-            Request::Apply { plan: Some(plan) },
-            Request::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
-            Request::Reload {},
-            Request::Pending {},
-            Request::Request {
+            SocketRequest::Status {},
+            SocketRequest::Apply { plan: None },
+            SocketRequest::Apply { plan: Some(plan) },
+            SocketRequest::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
+            SocketRequest::Reload {},
+            SocketRequest::Pending {},
+            SocketRequest::Request {
                 op: ActionKind::Destroy,
                 guest: "lxc/101".parse().unwrap(),
                 params: [("purge".to_owned(), "0".to_owned())].into(),
             },
-            Request::Submit { envelope: "{}".to_owned() },
+            SocketRequest::Submit { envelope: "{}".to_owned() },
         ] {
             assert_eq!(read_request(&to_line(&request)), Ok(request));
         }

@@ -16,7 +16,7 @@ use tokio::task::JoinSet;
 
 use super::board::Board;
 use super::protocol::{
-    Answer, REQUEST_BYTES_MAX, Refused, RefusedCode, Request, read_request, to_line,
+    REQUEST_BYTES_MAX, Refused, RefusedCode, SocketAnswer, SocketRequest, read_request, to_line,
 };
 use crate::engine::Progress;
 
@@ -28,8 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Something for the loop to do.
 pub(super) struct Command {
-    pub(super) request: Request,
-    pub(super) answer: oneshot::Sender<Answer>,
+    pub(super) request: SocketRequest,
+    pub(super) answer: oneshot::Sender<SocketAnswer>,
 }
 
 /// What a client's task needs.
@@ -124,11 +124,11 @@ async fn client(stream: UnixStream, desk: Desk, welcome: Result<(), Refused>) {
         Err(refused) => Err(refused),
     };
     let answered = match asked {
-        Err(refused) => say(&mut write, &Answer::Refused(refused)).await,
-        Ok(Request::Status {}) => {
+        Err(refused) => say(&mut write, &SocketAnswer::Refused(refused)).await,
+        Ok(SocketRequest::Status {}) => {
             let answer = match desk.board.status().await {
-                Ok(status) => Answer::Status { status: Box::new(status) },
-                Err(error) => Answer::Refused(stopping(&error.to_string())),
+                Ok(status) => SocketAnswer::Status { status: Box::new(status) },
+                Err(error) => SocketAnswer::Refused(stopping(&error.to_string())),
             };
             say(&mut write, &answer).await
         }
@@ -160,7 +160,7 @@ fn may_ask(peer_uid: u32, own_uid: u32) -> bool {
     peer_uid == own_uid || peer_uid == 0
 }
 
-async fn request(read: impl tokio::io::AsyncRead + Unpin) -> Result<Request, Refused> {
+async fn request(read: impl tokio::io::AsyncRead + Unpin) -> Result<SocketRequest, Refused> {
     let malformed = |message: &str| {
         Refused::new(RefusedCode::Malformed, message, "one JSON object on one line, with `v`")
     };
@@ -180,37 +180,40 @@ async fn request(read: impl tokio::io::AsyncRead + Unpin) -> Result<Request, Ref
 
 /// Hands a request to the loop and tells what happens until it is answered.
 async fn carry(
-    request: Request,
+    request: SocketRequest,
     desk: &Desk,
     write: &mut (impl tokio::io::AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let streams = matches!(request, Request::Apply { .. } | Request::Submit { .. });
+    let streams = matches!(request, SocketRequest::Apply { .. } | SocketRequest::Submit { .. });
     let mut progress = desk.progress.subscribe();
     let (answer, mut answered) = oneshot::channel();
     if desk.commands.send(Command { request, answer }).await.is_err() {
-        return say(write, &Answer::Refused(stopping("nothing more is begun"))).await;
+        return say(write, &SocketAnswer::Refused(stopping("nothing more is begun"))).await;
     }
     loop {
         tokio::select! {
             // What happened before the answer is told before it.
             biased;
             heard = progress.recv(), if streams => match heard {
-                Ok(progress) => say(write, &Answer::Progress { progress }).await?,
+                Ok(progress) => say(write, &SocketAnswer::Progress { progress }).await?,
                 // A slow reader misses some lines, never the report.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 Err(broadcast::error::RecvError::Closed) => {
-                    return say(write, &Answer::Refused(stopping("nothing more is begun"))).await;
+                    return say(write, &SocketAnswer::Refused(stopping("nothing more is begun"))).await;
                 }
             },
             answer = &mut answered => {
-                let gone = |_| Answer::Refused(stopping("what was begun is in the journal"));
+                let gone = |_| SocketAnswer::Refused(stopping("what was begun is in the journal"));
                 return say(write, &answer.unwrap_or_else(gone)).await;
             }
         }
     }
 }
 
-async fn say(write: &mut (impl tokio::io::AsyncWrite + Unpin), answer: &Answer) -> io::Result<()> {
+async fn say(
+    write: &mut (impl tokio::io::AsyncWrite + Unpin),
+    answer: &SocketAnswer,
+) -> io::Result<()> {
     let line = to_line(answer);
     tokio::time::timeout(PATIENCE, write.write_all(&line)).await??;
     Ok(())
@@ -256,7 +259,7 @@ mod tests {
         let refused = request(&endless[..]).await.unwrap_err();
         assert_eq!(refused.message, "the request is too long");
         let asked = request(&b"{\"v\":1,\"request\":\"status\"}\nmore"[..]).await;
-        assert_eq!(asked, Ok(Request::Status {}));
+        assert_eq!(asked, Ok(SocketRequest::Status {}));
     }
 
     #[tokio::test(start_paused = true)]

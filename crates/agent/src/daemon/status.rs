@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::declared::Trouble;
-use crate::journal::{Head, State};
+use crate::journal::{Head, JournalState};
 
 /// The version of this shape.
 pub const FORMAT_VERSION: u32 = 1;
@@ -200,7 +200,7 @@ impl JournalStatus {
 }
 
 /// The operations of a journal that are not closed.
-pub fn operations(state: &State) -> Vec<OperationStatus> {
+pub fn operations(state: &JournalState) -> Vec<OperationStatus> {
     let told = |operation: &Operation| {
         let reason = state.details(operation.id).map(|details| details.reason().to_owned());
         OperationStatus::of(operation, &reason.unwrap_or_default())

@@ -9,7 +9,7 @@ use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::{OpState, Operation};
 use evenkeel_core::reason::ReasonCode;
 
-use crate::engine::{End, OpReport, PassId, Progress, Report};
+use crate::engine::{OpEnd, OpReport, PassId, Progress, Report};
 
 /// Logs what happens to operations while it happens.
 pub(super) fn progress(progress: &Progress) {
@@ -32,22 +32,22 @@ fn ended(report: &OpReport) {
     let upid = upid.as_ref().map(tracing::field::display);
     let (what, words) = (reasons.join(", "), end.words());
     match end {
-        End::Succeeded { warning: None } => {
+        OpEnd::Succeeded { warning: None } => {
             tracing::info!(%op, %guest, upid, %kind, what, "done");
         }
-        End::Succeeded { warning: Some(_) } => {
+        OpEnd::Succeeded { warning: Some(_) } => {
             tracing::warn!(%op, %guest, upid, %kind, what, words, "done, with a warning");
         }
-        End::Unneeded | End::Skipped => {
+        OpEnd::Unneeded | OpEnd::Skipped => {
             tracing::debug!(%op, %guest, %kind, what, result = end.as_str(), "not needed");
         }
-        End::Stale { .. } | End::Held { .. } => {
+        OpEnd::Stale { .. } | OpEnd::Held { .. } => {
             tracing::info!(%op, %guest, %kind, what, words, "not now");
         }
-        End::Failed { .. } => {
+        OpEnd::Failed { .. } => {
             tracing::warn!(%op, %guest, upid, %kind, what, words, "not done");
         }
-        End::Unknown { .. } => {
+        OpEnd::Unknown { .. } => {
             tracing::error!(%op, %guest, upid, %kind, what, words,
                 "the outcome is not known; the guest is left alone until evidence or \
                  `evenkeel journal resolve` ends it");

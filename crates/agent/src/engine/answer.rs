@@ -18,10 +18,10 @@ use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
-use super::report::End;
+use super::report::OpEnd;
 use super::settle::{Settled, load, settle, why};
 use super::{EngineContext, Progress};
-use crate::pve::error::{Class, Error, Refusal};
+use crate::pve::error::{Error, ErrorClass, PveRefusal};
 use crate::pve::writes::Taken;
 
 /// How long a synchronous write may take to show in what PVE tells of the guest.
@@ -32,13 +32,13 @@ const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
 
 /// How an operation ended, and whether trying again may help.
 pub(super) struct Answered {
-    pub(super) end: End,
+    pub(super) end: OpEnd,
     pub(super) may_pass: bool,
 }
 
 impl Answered {
     /// An end that trying again would not change.
-    pub(super) fn ended(end: End) -> Self {
+    pub(super) fn ended(end: OpEnd) -> Self {
         Self { end, may_pass: false }
     }
 }
@@ -63,7 +63,7 @@ pub(super) async fn follow(
             let why = error.to_string();
             let failed = OpEvent::Failed { reason: why.clone(), left_volume: None };
             context.record(op, failed).await?;
-            Ok(Answered::ended(End::Failed { why }))
+            Ok(Answered::ended(OpEnd::Failed { why }))
         }
         Err(Error::Refused(refusal)) => close_refused(context, op, &refusal).await,
     }
@@ -72,14 +72,14 @@ pub(super) async fn follow(
 fn settled(settled: Option<Settled>) -> Answered {
     let Some(Settled { operation, may_pass, warning }) = settled else {
         // Closed and already forgotten: somebody resolved it by hand meanwhile.
-        return Answered::ended(End::Failed { why: "an operator closed it".to_owned() });
+        return Answered::ended(OpEnd::Failed { why: "an operator closed it".to_owned() });
     };
     let why = why(&operation.state).to_owned();
     match &operation.state {
-        OpState::Succeeded { .. } => Answered::ended(End::Succeeded { warning }),
-        OpState::Failed { .. } => Answered { end: End::Failed { why }, may_pass },
+        OpState::Succeeded { .. } => Answered::ended(OpEnd::Succeeded { warning }),
+        OpState::Failed { .. } => Answered { end: OpEnd::Failed { why }, may_pass },
         OpState::Unknown { .. } | OpState::Started { .. } | OpState::TaskRunning { .. } => {
-            Answered::ended(End::Unknown { why })
+            Answered::ended(OpEnd::Unknown { why })
         }
     }
 }
@@ -116,7 +116,7 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
 async fn close_refused(
     context: &EngineContext,
     op: OperationId,
-    refusal: &Refusal,
+    refusal: &PveRefusal,
 ) -> Result<Answered, Fatal> {
     let Some((operation, details)) = load(context, op).await? else {
         return Ok(settled(None));
@@ -133,7 +133,8 @@ async fn close_refused(
         }
         AnswerVerdict::Failed => {
             // Somebody was faster, or has the lock file: the guest is read anew and judged again.
-            let may_pass = matches!(refusal.class, Class::LockTimeout | Class::DigestMismatch);
+            let may_pass =
+                matches!(refusal.class, ErrorClass::LockTimeout | ErrorClass::DigestMismatch);
             close_failed(context, op, &mut reader, &why, may_pass).await
         }
         AnswerVerdict::LookAgain | AnswerVerdict::Unknown => {
@@ -144,10 +145,13 @@ async fn close_refused(
 }
 
 /// Whether a refusal says more than that there was nothing to do.
-fn is_worth_a_word(class: &Class) -> bool {
+fn is_worth_a_word(class: &ErrorClass) -> bool {
     !matches!(
         class,
-        Class::AlreadyRunning | Class::NotRunning | Class::AlreadyAtSize | Class::NothingToDo
+        ErrorClass::AlreadyRunning
+            | ErrorClass::NotRunning
+            | ErrorClass::AlreadyAtSize
+            | ErrorClass::NothingToDo
     )
 }
 
@@ -159,7 +163,7 @@ async fn succeed(
 ) -> Result<Answered, Fatal> {
     let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
     context.record(op, OpEvent::Succeeded { identity, warning: warning.clone() }).await?;
-    Ok(Answered::ended(End::Succeeded { warning }))
+    Ok(Answered::ended(OpEnd::Succeeded { warning }))
 }
 
 /// Closes as failed; an allocating write may have left its volume behind.
@@ -181,7 +185,7 @@ async fn close_failed(
     };
     let may_pass = may_pass && left_volume.is_none();
     context.record(op, OpEvent::Failed { reason: why.to_owned(), left_volume }).await?;
-    Ok(Answered { end: End::Failed { why: why.to_owned() }, may_pass })
+    Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass })
 }
 
 async fn close_unknown(
@@ -190,5 +194,5 @@ async fn close_unknown(
     why: &str,
 ) -> Result<Answered, Fatal> {
     context.record(op, OpEvent::Unknown { reason: why.to_owned() }).await?;
-    Ok(Answered::ended(End::Unknown { why: why.to_owned() }))
+    Ok(Answered::ended(OpEnd::Unknown { why: why.to_owned() }))
 }

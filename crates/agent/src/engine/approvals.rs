@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::approval::{RaisedBy, approved_item, requested_item};
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::lane::Refusal as LaneRefusal;
+use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Expected, Found, HostBinding, Namespace, OpResult, PayloadHash,
-    PendingId, PendingItem, Statement, TrustVersion, authorise, statement_of,
+    Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, OpResult,
+    PayloadHash, PendingId, PendingItem, Statement, TrustVersion, authorise, statement_of,
 };
 use serde_json::json;
 
@@ -23,7 +23,7 @@ use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::gate::Order;
 use super::gate::approved::ApprovedOrder;
-use super::pending::{self, Waiting, waiting};
+use super::pending::{self, KeptItem, waiting};
 use super::{Engine, EngineContext};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -92,7 +92,7 @@ impl Engine {
     }
 
     /// Everything that waits for a signature.
-    pub async fn pending(&self) -> Result<BTreeMap<PendingId, (PendingItem, Waiting)>, Fatal> {
+    pub async fn pending(&self) -> Result<BTreeMap<PendingId, (PendingItem, KeptItem)>, Fatal> {
         self.context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)
     }
 
@@ -156,14 +156,14 @@ impl Engine {
         let act = as_signed(authority.host(), &statement);
         let limits = approvals.policy.limits();
         match authorise(&envelope, &act, trust, &reading, &spent, limits) {
-            Decision::Allowed(_) => {}
-            Decision::Replay { op, result } => {
+            ApprovalDecision::Allowed(_) => {}
+            ApprovalDecision::Replay { op, result } => {
                 return Ok(Early::Answer(Submitted::Replay { op, result }));
             }
-            Decision::Refused(refusal) => return refused(refusal),
+            ApprovalDecision::Refused(refusal) => return refused(refusal),
         }
         match approved_item(&statement, items) {
-            Ok((item, Waiting { anchor: mark, .. })) => {
+            Ok((item, KeptItem { anchor: mark, .. })) => {
                 let (approvals, id) = (approvals.clone(), statement.item);
                 let order = ApprovedOrder { approvals, envelope, statement, id, item, mark };
                 Ok(Early::Order(Box::new(order)))
@@ -197,9 +197,9 @@ fn busy(refusal: &LaneRefusal) -> Refusal {
 fn as_signed(host: &HostBinding, statement: &Statement) -> Act {
     let found = match &statement.expected {
         Expected::Guest { identity, digest } => {
-            Found::Guest { identity: *identity, digest: digest.clone() }
+            FoundGuest::Guest { identity: *identity, digest: digest.clone() }
         }
-        Expected::Free => Found::Free,
+        Expected::Free => FoundGuest::Free,
     };
     Act {
         op: statement.op,

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::EngineContext;
 use super::error::Fatal;
-use crate::journal::{Kept, Record, State, Subject};
+use crate::journal::{JournalState, Kept, Record, Subject};
 
 /// The version of what is kept under a volume.
 const SHAPE: u32 = 1;
@@ -29,7 +29,7 @@ pub(super) async fn memories(
 }
 
 /// The same, by what a journal adds up to.
-pub(crate) fn memories_in(state: &State) -> BTreeMap<VmId, BackupMemory> {
+pub(crate) fn memories_in(state: &JournalState) -> BTreeMap<VmId, BackupMemory> {
     let known = remembered(state).into_iter();
     known.map(|(vmid, volumes)| (vmid, BackupMemory::of(volumes))).collect()
 }
@@ -94,7 +94,7 @@ pub(super) async fn forget(
     Ok(())
 }
 
-fn remembered(state: &State) -> BTreeMap<VmId, BTreeSet<String>> {
+fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeSet<String>> {
     let mut known: BTreeMap<VmId, BTreeSet<String>> = BTreeMap::new();
     for (key, kept) in state.kept(Subject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
         let Some((vmid, volume)) = key.split_once(' ') else {

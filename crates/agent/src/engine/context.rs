@@ -8,7 +8,7 @@ use std::sync::Arc;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::ClockReading;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -103,7 +103,7 @@ impl EngineContext {
     }
 
     /// The time to judge by.
-    pub(super) async fn reading(&self) -> Result<Reading, Fatal> {
+    pub(super) async fn reading(&self) -> Result<ClockReading, Fatal> {
         effective_clock::read(self.ambient.as_ref(), &self.journal).await.map_err(Fatal::Journal)
     }
 

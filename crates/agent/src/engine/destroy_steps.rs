@@ -13,11 +13,11 @@ use evenkeel_core::actual::Guest;
 use evenkeel_core::destroy::{self, Basis, Destroy};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{OpEvent, Request, Upid};
+use evenkeel_core::operation::{OpEvent, OpPhase, Upid};
 use evenkeel_core::pve_call::ConfigChange;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::Reading;
-use evenkeel_core::sign::{Found, still_allowed};
+use evenkeel_core::sign::clock::ClockReading;
+use evenkeel_core::sign::{FoundGuest, still_allowed};
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ use super::gate::approved::ApprovedOrder;
 use super::gate::cleared::Cleared;
 use super::identity_proof::prove_identity;
 use super::lane::send;
-use super::report::End;
+use super::report::OpEnd;
 use super::settle::{settle, why};
 use crate::authority::Authority;
 use crate::observe::observe_guest;
@@ -78,24 +78,24 @@ impl From<Fatal> for NoLeave {
 
 impl<'a> DestroySteps<'a> {
     /// Takes the steps. `started` has promised the first of them.
-    pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<End, Fatal> {
+    pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<OpEnd, Fatal> {
         let (guest, writes) = (self.cleared.guest(), self.context.client.writes(self.cleared));
         let mut is_first = true;
         if steps.stop {
-            let leave = match self.leave(turn, Request::Stop, None).await {
+            let leave = match self.leave(turn, OpPhase::Stop, None).await {
                 Ok(leave) => leave,
                 Err(stay) => return self.abandon_for(stay).await,
             };
             let answer = writes.stop(guest).await.map(Taken::Task);
             drop(leave);
             is_first = false;
-            if let Some(end) = self.prepared(answer, Request::Unprotect).await? {
+            if let Some(end) = self.prepared(answer, OpPhase::Unprotect).await? {
                 return Ok(end);
             }
         }
         let mut protected = None;
         if steps.unprotect {
-            let leave = match self.leave(turn, Request::Unprotect, None).await {
+            let leave = match self.leave(turn, OpPhase::Unprotect, None).await {
                 Ok(leave) => leave,
                 Err(stay) => return self.abandon_for(stay).await,
             };
@@ -104,21 +104,21 @@ impl<'a> DestroySteps<'a> {
                 Err(refusal) => return self.abandon(&refusal.detail).await,
             };
             if !std::mem::take(&mut is_first) {
-                self.begin_next(Request::Unprotect).await?;
+                self.begin_next(OpPhase::Unprotect).await?;
             }
             let answer = writes.set_config(guest, change).await;
             protected = Some(leave.fresh);
             drop((leave.permit, leave.signers));
-            if let Some(end) = self.prepared(answer, Request::Act).await? {
+            if let Some(end) = self.prepared(answer, OpPhase::Act).await? {
                 return Ok(end);
             }
         }
-        let leave = match self.leave(turn, Request::Act, protected.as_ref()).await {
+        let leave = match self.leave(turn, OpPhase::Act, protected.as_ref()).await {
             Ok(leave) => leave,
             Err(stay) => return self.abandon_for(stay).await,
         };
         if !is_first {
-            self.begin_next(Request::Act).await?;
+            self.begin_next(OpPhase::Act).await?;
         }
         let answer = send(self.context, self.cleared).await;
         drop(leave);
@@ -130,7 +130,7 @@ impl<'a> DestroySteps<'a> {
     async fn leave<'t>(
         &self,
         turn: &'t mut Turn,
-        request: Request,
+        request: OpPhase,
         protected: Option<&Guest>,
     ) -> Result<Leave<'t>, NoLeave>
     where
@@ -145,9 +145,9 @@ impl<'a> DestroySteps<'a> {
             Err(error) => return no(&error.to_string()),
         };
         match prove_identity(self.context, &fresh, &self.order.mark).await? {
-            Found::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
-            Found::Guest { .. } | Found::Free => return no(ANOTHER),
-            Found::Unproven(refusal) => return no(&refusal.detail),
+            FoundGuest::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
+            FoundGuest::Guest { .. } | FoundGuest::Free => return no(ANOTHER),
+            FoundGuest::Unproven(refusal) => return no(&refusal.detail),
         }
         let signed = Basis::Signed(&self.order.item.expected);
         let basis = protected.map_or(signed, Basis::Unprotected);
@@ -166,14 +166,14 @@ impl<'a> DestroySteps<'a> {
     }
 
     /// Whether the approval is still good now.
-    fn still_allowed(&self, signers: &Authority, reading: &Reading) -> Result<(), Refusal> {
+    fn still_allowed(&self, signers: &Authority, reading: &ClockReading) -> Result<(), Refusal> {
         let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
         let trust = signers.trust().ok_or_else(nobody)?;
         still_allowed(&self.order.envelope, trust, reading, self.order.approvals.policy.limits())
     }
 
     /// Makes the next request durable before it is sent.
-    async fn begin_next(&self, request: Request) -> Result<(), Fatal> {
+    async fn begin_next(&self, request: OpPhase) -> Result<(), Fatal> {
         let sent_at = self.context.node_now();
         self.context.record(self.op, OpEvent::RequestStarted { request, sent_at }).await
     }
@@ -182,8 +182,8 @@ impl<'a> DestroySteps<'a> {
     async fn prepared(
         &self,
         answer: Result<Taken, Error>,
-        next: Request,
-    ) -> Result<Option<End>, Fatal> {
+        next: OpPhase,
+    ) -> Result<Option<OpEnd>, Fatal> {
         match answer {
             Ok(Taken::Done) => {}
             Ok(Taken::Task(upid)) => {
@@ -217,7 +217,7 @@ impl<'a> DestroySteps<'a> {
     }
 
     /// Waits until the guest, still the same one, is ready for this request; otherwise why not.
-    async fn until(&self, next: Request) -> Option<String> {
+    async fn until(&self, next: OpPhase) -> Option<String> {
         let deadline = Instant::now() + SHOWS_WITHIN;
         loop {
             let why = match observe_guest(&self.context.client, self.cleared.guest()).await {
@@ -235,7 +235,7 @@ impl<'a> DestroySteps<'a> {
         }
     }
 
-    async fn abandon_for(&self, stay: NoLeave) -> Result<End, Fatal> {
+    async fn abandon_for(&self, stay: NoLeave) -> Result<OpEnd, Fatal> {
         match stay {
             NoLeave::Because(why) => self.abandon(&why).await,
             NoLeave::Fatal(fatal) => Err(fatal),
@@ -243,22 +243,22 @@ impl<'a> DestroySteps<'a> {
     }
 
     /// Ends it before the act: nothing of the guest's data was touched.
-    async fn abandon(&self, why: &str) -> Result<End, Fatal> {
+    async fn abandon(&self, why: &str) -> Result<OpEnd, Fatal> {
         let reason = format!("the act was not sent: {why}");
         let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None };
         self.context.record(self.op, failed).await?;
-        Ok(End::Failed { why: reason })
+        Ok(OpEnd::Failed { why: reason })
     }
 
-    async fn by_evidence(&self) -> Result<End, Fatal> {
+    async fn by_evidence(&self) -> Result<OpEnd, Fatal> {
         let settled = settle(self.context, self.op, Instant::now()).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });
         Ok(match reason {
-            Some((true, why)) => End::Unknown { why },
-            Some((false, why)) => End::Failed { why },
-            None => End::Failed { why: "an operator closed it".to_owned() },
+            Some((true, why)) => OpEnd::Unknown { why },
+            Some((false, why)) => OpEnd::Failed { why },
+            None => OpEnd::Failed { why: "an operator closed it".to_owned() },
         })
     }
 }

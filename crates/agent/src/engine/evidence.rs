@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use evenkeel_core::actual::{Guest, SnapshotPoint};
 use evenkeel_core::allocation::allocates_on;
-use evenkeel_core::operation::{Intent, OpState, Operation, UnixSeconds, Upid};
+use evenkeel_core::operation::{OpState, Operation, StartedIntent, UnixSeconds, Upid};
 use evenkeel_core::recover::{
-    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskList,
-    TaskStatus, could_be_ours, leaves_task, postcondition, search_tasks,
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskFact,
+    TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
 };
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
 use super::volumes::volumes_of;
 use crate::journal::Details;
 use crate::observe::{has_quorum, observe_guest, observe_snapshots};
-use crate::pve::error::{Class, Error};
+use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
 
@@ -111,24 +111,24 @@ impl EvidenceReader {
         Seen { at: self.clock.now(), found }
     }
 
-    async fn task_status(&mut self, context: &EngineContext, operation: &Operation) -> TaskStatus {
+    async fn task_status(&mut self, context: &EngineContext, operation: &Operation) -> TaskFact {
         let OpState::TaskRunning { upid, .. } = &operation.state else {
-            return TaskStatus::Unreadable;
+            return TaskFact::Unreadable;
         };
         match context.client.task_status(upid).await {
-            Ok(wire::TaskStatus::Running) => TaskStatus::Running,
+            Ok(wire::TaskStatus::Running) => TaskFact::Running,
             Ok(wire::TaskStatus::Ended(exit)) => self.ended(exit),
-            Err(error) if error.class() == Some(&Class::NoSuchTask) => TaskStatus::Forgotten,
-            Err(_) => TaskStatus::Unreadable,
+            Err(error) if error.class() == Some(&ErrorClass::NoSuchTask) => TaskFact::Forgotten,
+            Err(_) => TaskFact::Unreadable,
         }
     }
 
-    fn ended(&mut self, exit: ExitStatus) -> TaskStatus {
+    fn ended(&mut self, exit: ExitStatus) -> TaskFact {
         let status = match &exit {
-            ExitStatus::Ok => TaskStatus::Succeeded,
-            ExitStatus::Warnings(_) => TaskStatus::Warned,
-            ExitStatus::Failed(_) => TaskStatus::Failed,
-            ExitStatus::UnexpectedStatus | ExitStatus::Unreadable(_) => TaskStatus::Unclear,
+            ExitStatus::Ok => TaskFact::Succeeded,
+            ExitStatus::Warnings(_) => TaskFact::Warned,
+            ExitStatus::Failed(_) => TaskFact::Failed,
+            ExitStatus::UnexpectedStatus | ExitStatus::Unreadable(_) => TaskFact::Unclear,
         };
         self.exit = Some(exit);
         status
@@ -158,7 +158,7 @@ impl EvidenceReader {
 }
 
 /// The guest's snapshots, where the outcome is told by them; none if they cannot be read.
-async fn snapshots(context: &EngineContext, intent: &Intent) -> Option<Vec<SnapshotPoint>> {
+async fn snapshots(context: &EngineContext, intent: &StartedIntent) -> Option<Vec<SnapshotPoint>> {
     if !intent.kind.row().proof.needs_snapshots() {
         return None;
     }
@@ -166,7 +166,7 @@ async fn snapshots(context: &EngineContext, intent: &Intent) -> Option<Vec<Snaps
 }
 
 fn is_gone(error: &Error) -> bool {
-    error.class() == Some(&Class::GuestNotFound)
+    error.class() == Some(&ErrorClass::GuestNotFound)
 }
 
 /// The parameters that were written. Of a secret nothing can be compared once the process that sent it has ended.

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::desired;
-use evenkeel_core::gate::{Site, Verdict, judge};
+use evenkeel_core::gate::{GateVerdict, NodeSite, judge};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{Operation, Repeat};
@@ -31,7 +31,7 @@ use super::error::{EngineError, Fatal};
 use super::volumes::volumes_before;
 use super::{EngineContext, backups};
 use crate::observe::observe_guest;
-use crate::pve::error::Class;
+use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use cleared::{Cleared, allowed};
 
@@ -50,8 +50,8 @@ pub(super) enum Order {
 #[derive(Debug, Clone)]
 pub(super) struct PlannedOrder {
     pub(super) action: Action,
-    pub(super) desired: Arc<desired::Guest>,
-    pub(super) site: Site,
+    pub(super) desired: Arc<desired::DeclaredGuest>,
+    pub(super) site: NodeSite,
 }
 
 impl Order {
@@ -142,7 +142,7 @@ async fn clear_planned(
     let guest = order.action.guest;
     let fresh = match observe_guest(&context.client, guest).await {
         Ok(fresh) => fresh,
-        Err(error) if error.class() == Some(&Class::GuestNotFound) => {
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
             return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
         }
         Err(error) => {
@@ -152,13 +152,13 @@ async fn clear_planned(
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
     let action = match judge(&order.action, &order.desired, &fresh, &order.site, memory) {
-        Verdict::Clear(action) => *action,
-        Verdict::Unneeded => return Err(NotCleared::Unneeded),
-        Verdict::Stale(why) => return Err(NotCleared::Stale(why)),
-        Verdict::Held(held) => {
+        GateVerdict::Clear(action) => *action,
+        GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
+        GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
+        GateVerdict::Held(held) => {
             return Err(NotCleared::Held(Refusal::new(held.reason(), held.to_string())));
         }
-        Verdict::Refused(problem) => return Err(NotCleared::Failed(problem.to_string())),
+        GateVerdict::Refused(problem) => return Err(NotCleared::Failed(problem.to_string())),
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let volumes_before = match &action.step {

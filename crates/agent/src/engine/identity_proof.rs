@@ -13,12 +13,12 @@ use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskS
 use evenkeel_core::operation::Upid;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
-use evenkeel_core::sign::Found;
+use evenkeel_core::sign::FoundGuest;
 
 use super::EngineContext;
 use super::error::Fatal;
 use crate::observe::has_quorum;
-use crate::pve::error::{Class, Error};
+use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::TaskEntry;
 use crate::pve::{TaskFilter, TaskSource};
@@ -36,10 +36,10 @@ pub(super) async fn prove_identity(
     context: &EngineContext,
     guest: &Guest,
     mark: &TaskListMark,
-) -> Result<Found, Fatal> {
+) -> Result<FoundGuest, Fatal> {
     let reading = match read_tasks(context).await {
         Ok(reading) => reading,
-        Err(refusal) => return Ok(Found::Unproven(refusal)),
+        Err(refusal) => return Ok(FoundGuest::Unproven(refusal)),
     };
     Ok(prove(guest, mark, &reading, &our_tasks(context).await?))
 }
@@ -57,7 +57,7 @@ pub(super) async fn end_is_provable(
     match context.client.cluster_status().await {
         Ok(entries) if has_quorum(&entries) => Ok(()),
         Ok(_) => Err(unproven("the cluster has no quorum".to_owned())),
-        Err(error) if error.class() == Some(&Class::Permission) => {
+        Err(error) if error.class() == Some(&ErrorClass::Permission) => {
             Err(Refusal::new(ReasonCode::Rights, lacks_quorum()))
         }
         Err(error) => Err(unproven(format!("quorum cannot be read: {error}"))),

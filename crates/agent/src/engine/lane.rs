@@ -13,7 +13,7 @@
 use std::time::Duration;
 
 use evenkeel_core::id::OperationId;
-use evenkeel_core::lane::Outcome;
+use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
 use evenkeel_core::pve_call::PveCall;
 
@@ -24,7 +24,7 @@ use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
 use super::gate::owed::{note_given_back, owed};
 use super::gate::{self, Clearance, NotCleared, Order};
-use super::report::{End, OpReport};
+use super::report::{OpEnd, OpReport};
 use super::settle::load;
 use super::{EngineContext, Progress, pending};
 use crate::journal::Record;
@@ -57,7 +57,7 @@ pub(super) async fn run(
             Done { outcome, result: Ok(reports) }
         }
         // What was sent is not known to the journal: the lane stays shut, and the process ends.
-        Err(fatal) => Done { outcome: Outcome::Unknown, result: Err(fatal) },
+        Err(fatal) => Done { outcome: LaneOutcome::Unknown, result: Err(fatal) },
     }
 }
 
@@ -67,7 +67,7 @@ async fn run_order(
     first: OperationId,
     order: &Order,
     turn: &mut Turn,
-) -> Result<(Outcome, Vec<OpReport>), Fatal> {
+) -> Result<(LaneOutcome, Vec<OpReport>), Fatal> {
     let report = carry_out(context, first, order, turn).await?;
     let mut outcome = report.end.outcome();
     let mut reports = vec![report];
@@ -78,16 +78,16 @@ async fn run_order(
                 let op = context.new_operation();
                 let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
                 // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
-                if given.end.outcome() == Outcome::Unknown {
-                    outcome = Outcome::Unknown;
+                if given.end.outcome() == LaneOutcome::Unknown {
+                    outcome = LaneOutcome::Unknown;
                 }
                 reports.push(given);
             }
         }
         // What is declared for the guest comes next, whether this could be done or not.
         Order::Owed(_) => {
-            if outcome == Outcome::Failed {
-                outcome = Outcome::Succeeded;
+            if outcome == LaneOutcome::Failed {
+                outcome = LaneOutcome::Succeeded;
             }
         }
     }
@@ -99,7 +99,7 @@ async fn debt_of(
     context: &EngineContext,
     report: &OpReport,
 ) -> Result<Option<evenkeel_core::operation::Operation>, Fatal> {
-    if report.started == 0 || report.end.outcome() != Outcome::Failed {
+    if report.started == 0 || report.end.outcome() != LaneOutcome::Failed {
         return Ok(None);
     }
     Ok(owed(context).await?.into_iter().find(|owed| owed.id == report.op))
@@ -142,7 +142,7 @@ fn jittered(context: &EngineContext, pause: Duration) -> Duration {
 
 /// One try.
 struct Tried {
-    end: End,
+    end: OpEnd,
     upid: Option<Upid>,
     started: bool,
     /// The same may succeed a little later without anyone doing anything.
@@ -157,7 +157,7 @@ async fn try_once(
 ) -> Result<Tried, Fatal> {
     let not_started = |end| Tried { end, upid: None, started: false, may_pass: false };
     let Some(permit) = turn.take().await else {
-        return Ok(not_started(End::Skipped));
+        return Ok(not_started(OpEnd::Skipped));
     };
     let Clearance { cleared, locks } = match gate::clear(context, order).await {
         Ok(clearance) => clearance,
@@ -165,7 +165,7 @@ async fn try_once(
     };
     if let Err(error) = context.append(started(context, op, &cleared)).await {
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
-        return Ok(not_started(End::Failed { why }));
+        return Ok(not_started(OpEnd::Failed { why }));
     }
     // The decision is on disk: from here on others are judged. The signers may change once the request has left, or,
     // where there are several requests, between them.
@@ -191,7 +191,7 @@ async fn try_once(
             (follow(context, op, answer).await?, named)
         }
     };
-    if let (Order::Owed(owing), End::Succeeded { .. }) = (order, &answered.end) {
+    if let (Order::Owed(owing), OpEnd::Succeeded { .. }) = (order, &answered.end) {
         note_given_back(context, owing.id).await?;
     }
     // A closed operation may be forgotten at once.
@@ -200,12 +200,12 @@ async fn try_once(
     Ok(Tried { end, upid: found.or(named), started: true, may_pass })
 }
 
-fn end_of(not_cleared: NotCleared) -> Result<End, Fatal> {
+fn end_of(not_cleared: NotCleared) -> Result<OpEnd, Fatal> {
     Ok(match not_cleared {
-        NotCleared::Unneeded => End::Unneeded,
-        NotCleared::Stale(why) => End::Stale { why },
-        NotCleared::Held(refusal) => End::Held { reason: refusal.reason, why: refusal.detail },
-        NotCleared::Failed(why) => End::Failed { why },
+        NotCleared::Unneeded => OpEnd::Unneeded,
+        NotCleared::Stale(why) => OpEnd::Stale { why },
+        NotCleared::Held(refusal) => OpEnd::Held { reason: refusal.reason, why: refusal.detail },
+        NotCleared::Failed(why) => OpEnd::Failed { why },
         NotCleared::Fatal(fatal) => return Err(fatal),
     })
 }

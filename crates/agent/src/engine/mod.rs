@@ -33,7 +33,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Busy, Job, LaneLimits, LaneTable, Sharing, Source};
+use evenkeel_core::lane::{CloneSource, Job, LaneBusy, LaneLimits, LaneTable, Sharing};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{Nonce, PayloadHash};
@@ -49,13 +49,13 @@ pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
 
 pub use evenkeel_core::approval::RaisedBy;
-pub use pending::Waiting;
-pub use reconcile::{Pass, PassId};
-pub use report::{End, GuestError, Hold, OpReport, Report};
+pub use pending::KeptItem;
+pub use reconcile::{BegunPass, PassId};
+pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
-use crate::journal::{Note, Record, State};
-use crate::queue::{Event as LaneEvent, Queue};
+use crate::journal::{JournalState, Note, Record};
+use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
 use lane::OpResult;
 use pending::NotRaised;
@@ -68,13 +68,13 @@ pub struct Engine {
     settling: FuturesUnordered<BoxFuture<'static, SettleEnd>>,
     /// Operations of unknown outcome, and the job that holds their lane. Looked at again every pass.
     unknown: BTreeMap<OperationId, Unsettled>,
-    passes: BTreeMap<PassId, Running>,
+    passes: BTreeMap<PassId, RunningPass>,
     /// Which pass an operation belongs to, and what is said of it if it never runs.
     /// Approved acts belong to none.
     submitted: BTreeMap<OperationId, (Option<PassId>, OpReport)>,
     /// Nonces whose act is in its lane, and the statement each was used for.
     signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
-    told: VecDeque<Event>,
+    told: VecDeque<EngineEvent>,
     refusals: Refusals,
     /// What the last pass could not put before a signer.
     not_raised: NotRaised,
@@ -101,14 +101,14 @@ struct SettleEnd {
 }
 
 /// A pass whose actions have not all ended.
-struct Running {
+struct RunningPass {
     report: Report,
     open: usize,
 }
 
 /// What became of something.
 #[derive(Debug)]
-pub enum Event {
+pub enum EngineEvent {
     /// An action ended.
     Op(Box<OpReport>),
     /// An operation that was in flight at the start, or unknown, was closed by evidence.
@@ -157,7 +157,7 @@ impl Engine {
 
     /// The next thing that became of something; never returns while nothing is under way. Dropping the future loses
     /// nothing.
-    pub async fn work(&mut self) -> Result<Event, Fatal> {
+    pub async fn work(&mut self) -> Result<EngineEvent, Fatal> {
         loop {
             if let Some(event) = self.told.pop_front() {
                 return Ok(event);
@@ -183,7 +183,7 @@ impl Engine {
     }
 
     /// What a guest is busy with.
-    pub fn busy(&self, vmid: VmId) -> Option<Busy> {
+    pub fn busy(&self, vmid: VmId) -> Option<LaneBusy> {
         self.queue.busy(vmid)
     }
 
@@ -199,7 +199,7 @@ impl Engine {
 
     /// Takes no more work and awaits what runs until the deadline; what is then still in flight is in the journal,
     /// and the next start takes it up.
-    pub async fn shut_down(&mut self, within: Duration) -> Result<Vec<Event>, Fatal> {
+    pub async fn shut_down(&mut self, within: Duration) -> Result<Vec<EngineEvent>, Fatal> {
         self.queue.shut_down()?;
         let deadline = Instant::now() + within;
         let mut events = Vec::new();
@@ -246,7 +246,7 @@ impl Engine {
     /// Makes durable what is due by what the journal says; on a nearly full disk it stays due.
     pub async fn keep_due(
         &self,
-        due: impl FnOnce(&State) -> Vec<Record> + Send + 'static,
+        due: impl FnOnce(&JournalState) -> Vec<Record> + Send + 'static,
     ) -> Result<(), Fatal> {
         let due = self.context.journal.read(|state, _| due(state)).await.map_err(Fatal::Journal)?;
         for record in due {
@@ -276,7 +276,7 @@ impl Engine {
             LaneEvent::Ended { op: job, done } => {
                 let mut reports = done.result?;
                 for report in &reports {
-                    if let End::Unknown { why } = &report.end {
+                    if let OpEnd::Unknown { why } = &report.end {
                         self.mark_unknown(report.op, job, report.guest.vmid);
                         self.note_doubt(report.op, report.op, why);
                     }
@@ -284,11 +284,12 @@ impl Engine {
                 if !reports.is_empty() {
                     self.ended(job, reports.remove(0));
                 }
-                self.told.extend(reports.into_iter().map(|report| Event::Op(Box::new(report))));
+                self.told
+                    .extend(reports.into_iter().map(|report| EngineEvent::Op(Box::new(report))));
             }
             LaneEvent::Panicked { op: job, message } => {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
-                    report.end = End::Unknown { why: format!("evenkeel failed: {message}") };
+                    report.end = OpEnd::Unknown { why: format!("evenkeel failed: {message}") };
                     self.mark_unknown(job, job, report.guest.vmid);
                     self.recheck_unknown();
                     self.ended(job, report);
@@ -308,7 +309,7 @@ impl Engine {
             return;
         };
         self.signed.retain(|_, (op, _)| *op != job);
-        self.told.push_back(Event::Op(Box::new(report.clone())));
+        self.told.push_back(EngineEvent::Op(Box::new(report.clone())));
         let Some(pass) = pass else {
             return;
         };
@@ -323,7 +324,7 @@ impl Engine {
         if self.passes.get(&id).is_some_and(|running| running.open == 0)
             && let Some(running) = self.passes.remove(&id)
         {
-            self.told.push_back(Event::Pass { id, report: Box::new(running.report) });
+            self.told.push_back(EngineEvent::Pass { id, report: Box::new(running.report) });
         }
     }
 
@@ -379,7 +380,7 @@ impl Engine {
             closed => {
                 self.release(op)?;
                 if let Some(Settled { operation, .. }) = closed {
-                    self.told.push_back(Event::Settled(Box::new(operation)));
+                    self.told.push_back(EngineEvent::Settled(Box::new(operation)));
                 }
             }
         }
@@ -415,7 +416,7 @@ async fn next_of(queue: &mut Queue<OpResult>) -> Result<LaneEvent<OpResult>, Fat
 fn held_job(operation: &Operation) -> Job {
     let intent = &operation.intent;
     // Which kind the source has is not recorded; alone is right for both.
-    let source = intent.clone_source.map(|vmid| Source { vmid, sharing: Sharing::Exclusive });
+    let source = intent.clone_source.map(|vmid| CloneSource { vmid, sharing: Sharing::Exclusive });
     Job { op: operation.id, target: intent.guest.vmid, source, storage: None }
 }
 

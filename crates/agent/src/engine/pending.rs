@@ -22,7 +22,7 @@ use super::EngineContext;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::identity_proof::{end_is_provable, mark};
-use crate::journal::{ExactBytes, Kept, Record, State, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
 use crate::pve::error::Error;
@@ -33,7 +33,7 @@ const VERSION: u32 = 1;
 /// An item as the journal keeps it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Waiting {
+pub struct KeptItem {
     /// The item and the host's signature, exactly as an operator is handed it.
     pub envelope: ExactBytes,
     /// Where it comes from.
@@ -43,9 +43,9 @@ pub struct Waiting {
 }
 
 /// Every item that waits, by its name.
-pub(super) fn waiting(state: &State) -> BTreeMap<PendingId, (PendingItem, Waiting)> {
+pub(super) fn waiting(state: &JournalState) -> BTreeMap<PendingId, (PendingItem, KeptItem)> {
     let read = |(key, kept): (&str, &crate::journal::Versioned)| {
-        let waiting: Waiting = serde_json::from_value(kept.value.clone()).ok()?;
+        let waiting: KeptItem = serde_json::from_value(kept.value.clone()).ok()?;
         let envelope = Envelope::parse(&waiting.envelope.0).ok()?;
         let item = PendingItem::parse(envelope.payload()).ok()?;
         Some((key.parse().ok()?, (item, waiting)))
@@ -129,7 +129,7 @@ pub(super) async fn raise(
     };
     let id = PendingItem::id(&item.to_bytes()?);
     let envelope = (approvals.seal)(&item)?;
-    let waiting = Waiting { envelope: ExactBytes(envelope.into_bytes()), from, anchor };
+    let waiting = KeptItem { envelope: ExactBytes(envelope.into_bytes()), from, anchor };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
     let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
     context.append(Record::Kept(kept)).await?;

@@ -14,10 +14,10 @@ use std::sync::Arc;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
-use evenkeel_core::gate::Site;
+use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{Job, Refusal};
-use evenkeel_core::plan::{Busy, GuestPlan, Plan, PlanContext, plan};
+use evenkeel_core::lane::{Job, LaneRefusal};
+use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext, plan};
 use evenkeel_core::reason::ReasonCode;
 use futures_util::future::FutureExt as _;
 
@@ -26,8 +26,8 @@ use super::gate::owed::owed;
 use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
-use super::report::{End, GuestError, Hold, OpReport, Report};
-use super::{Engine, Running, backups, decisions, lane, pending};
+use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
+use super::{Engine, RunningPass, backups, decisions, lane, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
@@ -51,7 +51,7 @@ impl fmt::Display for PassId {
 
 /// A pass whose actions are in their lanes.
 #[derive(Debug)]
-pub struct Pass {
+pub struct BegunPass {
     /// Its number; `Event::Pass` carries it when all is done.
     pub id: PassId,
     /// What was planned.
@@ -60,7 +60,7 @@ pub struct Pass {
 
 impl Engine {
     /// One pass: reads the node, plans, submits.
-    pub async fn pass(&mut self, desired: &Desired) -> Result<Pass, PassError> {
+    pub async fn pass(&mut self, desired: &Desired) -> Result<BegunPass, PassError> {
         let preview = self.look(desired).await?;
         Ok(self.submit(desired, preview).await?)
     }
@@ -91,25 +91,29 @@ impl Engine {
             let unknown = self.unknown_on(vmid);
             let op = unknown.map_or(busy.op, |(op, _)| op);
             let unknown = unknown.map(|(_, why)| why.to_owned());
-            (vmid, Busy { op, since: shown(busy.since), unknown })
+            (vmid, GuestBusy { op, since: shown(busy.since), unknown })
         });
         PlanContext { frozen: self.context.is_frozen(), busy: busy.collect(), memories }
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
-    pub async fn submit(&mut self, desired: &Desired, preview: Preview) -> Result<Pass, Fatal> {
+    pub async fn submit(
+        &mut self,
+        desired: &Desired,
+        preview: Preview,
+    ) -> Result<BegunPass, Fatal> {
         let Preview { actual, plan } = preview;
         backups::forget(&self.context, desired, &actual).await?;
         decisions::follow_plan(&self.context, &plan).await?;
         self.raise_pending(&plan, &actual).await?;
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
-        let site = Site {
+        let site = NodeSite {
             node: actual.node.clone(),
             release: actual.release,
             conventions: actual.conventions,
         };
-        let mut running = Running { report: early_report(&plan, &self.not_raised), open: 0 };
+        let mut running = RunningPass { report: early_report(&plan, &self.not_raised), open: 0 };
         let mut owed = self.owed_jobs().await?;
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
@@ -121,7 +125,7 @@ impl Engine {
         self.submit_owed(owed)?;
         self.passes.insert(id, running);
         self.close_pass(id);
-        Ok(Pass { id, plan })
+        Ok(BegunPass { id, plan })
     }
 
     /// What needs a signature is put before those who may give one.
@@ -164,7 +168,7 @@ impl Engine {
     pub(super) fn job(&self, op: OperationId, order: Order) -> LaneJob {
         let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
         let report =
-            OpReport { op, guest, kind, reasons, end: End::Skipped, upid: None, started: 0 };
+            OpReport { op, guest, kind, reasons, end: OpEnd::Skipped, upid: None, started: 0 };
         let context = self.context.clone();
         let work: Work<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
         ((Job::on(guest.vmid, op), work), report)
@@ -187,10 +191,10 @@ impl Engine {
         &mut self,
         id: PassId,
         planned: &GuestPlan,
-        declared: &desired::Guest,
-        site: &Site,
+        declared: &desired::DeclaredGuest,
+        site: &NodeSite,
         owed: Vec<LaneJob>,
-        running: &mut Running,
+        running: &mut RunningPass,
     ) -> Result<(), Fatal> {
         let declared = Arc::new(declared.clone());
         let (mut jobs, owed): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
@@ -245,11 +249,11 @@ fn early_report(plan: &Plan, not_raised: &NotRaised) -> Report {
     report
 }
 
-fn refused(planned: &GuestPlan, refusal: &Refusal, actions: usize) -> Hold {
+fn refused(planned: &GuestPlan, refusal: &LaneRefusal, actions: usize) -> Hold {
     let why = match refusal {
-        Refusal::Busy(busy) => format!("busy with {}", busy.op),
-        Refusal::TooMany => format!("{actions} actions are more than a lane takes"),
-        Refusal::ShuttingDown => "the agent is going down".to_owned(),
+        LaneRefusal::Busy(busy) => format!("busy with {}", busy.op),
+        LaneRefusal::TooMany => format!("{actions} actions are more than a lane takes"),
+        LaneRefusal::ShuttingDown => "the agent is going down".to_owned(),
     };
     Hold { guest: planned.guest, kind: None, reason: ReasonCode::Busy, why }
 }

@@ -5,7 +5,7 @@
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::lane::Outcome;
+use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::Upid;
 use evenkeel_core::reason::ReasonCode;
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ pub struct OpReport {
     /// `cores 2 -> 4`.
     pub reasons: Vec<String>,
     /// How it ended.
-    pub end: End,
+    pub end: OpEnd,
     /// The task, if there was one.
     pub upid: Option<Upid>,
     /// How many operations were started for it.
@@ -79,7 +79,7 @@ pub struct OpReport {
 /// How an action ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "result", rename_all = "snake_case")]
-pub enum End {
+pub enum OpEnd {
     /// It was done and seen to be done.
     Succeeded {
         /// What is odd about it.
@@ -118,10 +118,10 @@ impl Report {
     pub(super) fn count(&mut self, op: OpReport) {
         self.started += op.started;
         match &op.end {
-            End::Succeeded { .. } | End::Unneeded => self.succeeded += 1,
-            End::Failed { .. } | End::Unknown { .. } => self.failed += 1,
-            End::Held { .. } => self.held += 1,
-            End::Skipped | End::Stale { .. } => self.skipped += 1,
+            OpEnd::Succeeded { .. } | OpEnd::Unneeded => self.succeeded += 1,
+            OpEnd::Failed { .. } | OpEnd::Unknown { .. } => self.failed += 1,
+            OpEnd::Held { .. } => self.held += 1,
+            OpEnd::Skipped | OpEnd::Stale { .. } => self.skipped += 1,
         }
         self.ops.push(op);
     }
@@ -138,15 +138,15 @@ impl Report {
     }
 }
 
-impl End {
+impl OpEnd {
     /// What the lane hears of it.
-    pub(super) fn outcome(&self) -> Outcome {
+    pub(super) fn outcome(&self) -> LaneOutcome {
         match self {
-            Self::Succeeded { .. } | Self::Unneeded => Outcome::Succeeded,
+            Self::Succeeded { .. } | Self::Unneeded => LaneOutcome::Succeeded,
             Self::Stale { .. } | Self::Held { .. } | Self::Failed { .. } | Self::Skipped => {
-                Outcome::Failed
+                LaneOutcome::Failed
             }
-            Self::Unknown { .. } => Outcome::Unknown,
+            Self::Unknown { .. } => LaneOutcome::Unknown,
         }
     }
 

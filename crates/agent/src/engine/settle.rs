@@ -9,14 +9,14 @@ use std::time::Duration;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
-use evenkeel_core::recover::{Decision, Evidence, WaitReason, decide};
+use evenkeel_core::recover::{Evidence, RecoveryDecision, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
 use super::{EngineContext, Progress};
 use crate::journal::{AppendError, Details};
-use crate::pve::error::Class;
+use crate::pve::error::ErrorClass;
 use crate::pve::task::ExitStatus;
 
 /// How long one wait for a task lasts before its status is journalled knowledge again: a hung task costs one
@@ -57,23 +57,23 @@ pub(super) async fn settle(
         };
         let decision = decide(&operation, &reader.evidence, clock.now());
         match &decision {
-            Decision::Look(question) => {
+            RecoveryDecision::Look(question) => {
                 reader.look(context, &operation, &details, *question).await?;
             }
-            Decision::Wait { not_before, reason } => {
+            RecoveryDecision::Wait { not_before, reason } => {
                 wait(context, &operation, clock.until(*not_before), *reason).await;
                 reader.evidence = std::mem::take(&mut reader.evidence).after_wait();
             }
-            Decision::Resume(upid) => {
+            RecoveryDecision::Resume(upid) => {
                 // How it ended is asked anew; here only time passes.
                 let _ = context.client.wait(upid, Instant::now() + TASK_WAIT).await;
                 reader.evidence = Evidence::default();
             }
-            Decision::Adopt(_)
-            | Decision::Succeed { .. }
-            | Decision::Fail { .. }
-            | Decision::Doubt(_)
-            | Decision::Closed => {
+            RecoveryDecision::Adopt(_)
+            | RecoveryDecision::Succeed { .. }
+            | RecoveryDecision::Fail { .. }
+            | RecoveryDecision::Doubt(_)
+            | RecoveryDecision::Closed => {
                 let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
                 let event = decision.event(&operation.state, identity);
                 let event = event.map(|event| with_words(event, reader.exit.as_ref()));
@@ -81,7 +81,7 @@ pub(super) async fn settle(
                     reader.evidence = Evidence::default();
                     continue;
                 };
-                let Decision::Adopt(upid) = &decision else {
+                let RecoveryDecision::Adopt(upid) = &decision else {
                     let may_pass = reader.exit.as_ref().is_some_and(may_pass);
                     let warning = warning(&decision);
                     return Ok(Some(Settled { operation: after, may_pass, warning }));
@@ -140,7 +140,7 @@ fn with_words(event: OpEvent, exit: Option<&ExitStatus>) -> OpEvent {
 
 /// A lock file that could not be taken in time.
 fn may_pass(exit: &ExitStatus) -> bool {
-    exit.class() == Some(Class::LockTimeout)
+    exit.class() == Some(ErrorClass::LockTimeout)
 }
 
 async fn wait(context: &EngineContext, operation: &Operation, pause: Duration, reason: WaitReason) {
@@ -154,8 +154,8 @@ fn adopted(context: &EngineContext, operation: &Operation, upid: &Upid) {
     context.tell(Progress::Task { op, guest, upid: upid.clone() });
 }
 
-fn warning(decision: &Decision) -> Option<String> {
-    if let Decision::Succeed { warning } = decision {
+fn warning(decision: &RecoveryDecision) -> Option<String> {
+    if let RecoveryDecision::Succeed { warning } = decision {
         warning.map(|warning| warning.to_string())
     } else {
         None

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::SigningKey;
 use evenkeel_core::sign::KeyType;
-use evenkeel_core::sign::wire::{Reader, WireError, put_string};
+use evenkeel_core::sign::wire::{WireError, WireReader, put_string};
 use zeroize::Zeroizing;
 
 const BEGIN: &str = "-----BEGIN OPENSSH PRIVATE KEY-----\n";
@@ -69,7 +69,7 @@ pub(super) fn decode(text: &str) -> Result<SigningKey, &'static str> {
     base64.extend(body.split('\n'));
     let blob = STANDARD.decode(&*base64).map_err(|_| "it does not hold canonical base64")?;
     let blob = Zeroizing::new(blob);
-    let mut reader = Reader::new(&blob);
+    let mut reader = WireReader::new(&blob);
     if reader.take(MAGIC.len()).map_err(short)? != MAGIC {
         return Err("it is of another format");
     }
@@ -92,7 +92,7 @@ pub(super) fn decode(text: &str) -> Result<SigningKey, &'static str> {
 }
 
 fn private_part(private: &[u8]) -> Result<SigningKey, &'static str> {
-    let mut reader = Reader::new(private);
+    let mut reader = WireReader::new(private);
     if reader.u32().map_err(short)? != reader.u32().map_err(short)? {
         return Err("its check numbers differ");
     }

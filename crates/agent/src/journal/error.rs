@@ -78,12 +78,12 @@ pub struct Damage {
     /// The record that must be there.
     pub seq: Seq,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: LineProblem,
 }
 
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
-pub enum Problem {
+pub enum LineProblem {
     /// It does not end in its own sum. Only this can be a torn tail.
     #[error("it does not end in its own sum")]
     Unsealed,

@@ -15,9 +15,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::disk::Disk;
 use super::error::{AppendError, DiskFailure};
 use super::line::Head;
-use super::record::{Line, Record};
-use super::state::State;
-use super::{Journal, Wall};
+use super::record::{Record, RecordLine};
+use super::state::JournalState;
+use super::{Journal, WallTime};
 
 /// Requests that may wait for the writer; more make the callers wait. Four times the operations
 /// that can be in flight at once on a large host.
@@ -29,7 +29,7 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 /// A cheap way to the journal for everybody who writes to it.
 #[derive(Debug, Clone)]
 pub struct JournalHandle {
-    requests: mpsc::Sender<Request>,
+    requests: mpsc::Sender<WriterRequest>,
     failure: Failure,
 }
 
@@ -42,22 +42,22 @@ impl JournalHandle {
     pub async fn append(&self, record: Record) -> Result<Head, AppendError> {
         let place = self.requests.reserve().await.map_err(|_| self.stopped())?;
         let (answer, answered) = oneshot::channel();
-        let line = Line::of(&record);
-        place.send(Request::Append { record, line, answer });
+        let line = RecordLine::of(&record);
+        place.send(WriterRequest::Append { record, line, answer });
         answered.await.map_err(|_| self.stopped())?
     }
 
     /// Asks a question about the state. Everything the answer rests on is on disk.
     pub async fn read<T: Send + 'static>(
         &self,
-        question: impl FnOnce(&State, Head) -> T + Send + 'static,
+        question: impl FnOnce(&JournalState, Head) -> T + Send + 'static,
     ) -> Result<T, AppendError> {
         let (answer, answered) = oneshot::channel();
-        let ask = Box::new(move |state: &State, head: Head| {
+        let ask = Box::new(move |state: &JournalState, head: Head| {
             // The one who asked may have gone; then nobody misses the answer.
             let _ = answer.send(question(state, head));
         });
-        self.requests.send(Request::Read(ask)).await.map_err(|_| self.stopped())?;
+        self.requests.send(WriterRequest::Read(ask)).await.map_err(|_| self.stopped())?;
         answered.await.map_err(|_| self.stopped())
     }
 
@@ -69,20 +69,20 @@ impl JournalHandle {
     /// The mark of time, after a look at the clock.
     pub async fn clock_mark(&self) -> Result<Timestamp, AppendError> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(Request::Mark(answer)).await.map_err(|_| self.stopped())?;
+        self.requests.send(WriterRequest::Mark(answer)).await.map_err(|_| self.stopped())?;
         answered.await.map_err(|_| self.stopped())
     }
 }
 
-type Question = Box<dyn FnOnce(&State, Head) + Send>;
+type Question = Box<dyn FnOnce(&JournalState, Head) + Send>;
 type Answer = oneshot::Sender<Result<Head, AppendError>>;
 
 #[expect(
     clippy::large_enum_variant,
     reason = "most are this one, and a box would be made and dropped for each"
 )]
-enum Request {
-    Append { record: Record, line: Line, answer: Answer },
+enum WriterRequest {
+    Append { record: Record, line: RecordLine, answer: Answer },
     Read(Question),
     Mark(oneshot::Sender<Timestamp>),
 }
@@ -90,7 +90,7 @@ enum Request {
 /// The other end of the handles.
 #[derive(Debug)]
 pub struct Requests {
-    received: mpsc::Receiver<Request>,
+    received: mpsc::Receiver<WriterRequest>,
     failure: Failure,
 }
 
@@ -103,7 +103,7 @@ pub fn channel() -> (JournalHandle, Requests) {
 
 /// Starts the writer's thread. It ends when the last handle is dropped, or with the failure that
 /// must end the process.
-pub fn spawn<D: Disk + Send + 'static, W: Into<Wall>>(
+pub fn spawn<D: Disk + Send + 'static, W: Into<WallTime>>(
     journal: Journal<D>,
     now: impl FnMut() -> W + Send + 'static,
 ) -> io::Result<(JournalHandle, thread::JoinHandle<Result<(), DiskFailure>>)> {
@@ -116,7 +116,7 @@ pub fn spawn<D: Disk + Send + 'static, W: Into<Wall>>(
 
 impl Requests {
     /// Serves until the last handle is gone or the journal fails. It blocks its thread.
-    pub fn serve_blocking<D: Disk, W: Into<Wall>>(
+    pub fn serve_blocking<D: Disk, W: Into<WallTime>>(
         mut self,
         mut journal: Journal<D>,
         mut now: impl FnMut() -> W,
@@ -128,7 +128,7 @@ impl Requests {
     }
 
     /// The same on the caller's task, for a disk that does not block.
-    pub async fn serve<D: Disk, W: Into<Wall>>(
+    pub async fn serve<D: Disk, W: Into<WallTime>>(
         mut self,
         mut journal: Journal<D>,
         mut now: impl FnMut() -> W,
@@ -143,8 +143,8 @@ impl Requests {
     fn serve_batch<D: Disk>(
         &mut self,
         journal: &mut Journal<D>,
-        first: Request,
-        now: Wall,
+        first: WriterRequest,
+        now: WallTime,
     ) -> Result<(), DiskFailure> {
         journal.notice(now);
         // Lines are dropped after the answers: nobody shall wait while memory is given back.
@@ -155,7 +155,7 @@ impl Requests {
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                Request::Append { record, line, answer } => {
+                WriterRequest::Append { record, line, answer } => {
                     match journal.stage_line(record, &line, now) {
                         Ok(head) => waiting.push((answer, head)),
                         // A waiter that has gone misses no answer, here and below.
@@ -163,8 +163,8 @@ impl Requests {
                     }
                     spent.push(line);
                 }
-                Request::Read(question) => questions.push(question),
-                Request::Mark(answer) => marks.push(answer),
+                WriterRequest::Read(question) => questions.push(question),
+                WriterRequest::Mark(answer) => marks.push(answer),
             }
             let full = journal.staged_bytes() >= BATCH_BYTES_MAX;
             next = if full { None } else { self.received.try_recv().ok() };

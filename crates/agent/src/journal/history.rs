@@ -1,7 +1,7 @@
 //! What the journal tells of each operation, for people: `evenkeel journal` prints it.
 //!
 //! Read without a lock, through the same checks as `verify`, archive included. It is a summary, and
-//! nothing is ever decided by it: recovery and the gate ask the [`State`].
+//! nothing is ever decided by it: recovery and the gate ask the [`JournalState`].
 
 use std::collections::BTreeMap;
 
@@ -16,8 +16,8 @@ use super::details::Details;
 use super::disk::Files;
 use super::error::JournalError;
 use super::record::{Body, OpEntry, Record};
-use super::state::State;
-use super::verify::{self, Verified};
+use super::state::JournalState;
+use super::verify::{self, VerifiedJournal};
 
 /// One operation, as far as the segments that are left tell of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl OpSummary {
 
 /// Every operation of the journal, the one with the newest record last. The whole chain is checked on
 /// the way, and damage anywhere is an error.
-pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, Verified), JournalError> {
+pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, VerifiedJournal), JournalError> {
     let mut told = Told::default();
     let verified = verify::each_line(files, |_, line, body| match body {
         Body::Snapshot(state) => told.snapshot(state, line.at),
@@ -74,7 +74,7 @@ struct Told {
 impl Told {
     /// What was open when the segment began. Only the oldest segment's snapshot tells anything new:
     /// the records before it are gone.
-    fn snapshot(&mut self, state: &State, at: Timestamp) {
+    fn snapshot(&mut self, state: &JournalState, at: Timestamp) {
         for operation in state.ledger().in_flight() {
             self.records += 1;
             let known = || (self.records, of_snapshot(operation, state, at));
@@ -96,7 +96,7 @@ impl Told {
     }
 }
 
-fn of_snapshot(operation: &Operation, state: &State, at: Timestamp) -> OpSummary {
+fn of_snapshot(operation: &Operation, state: &JournalState, at: Timestamp) -> OpSummary {
     let none = Details::default();
     summary(operation, state.details(operation.id).unwrap_or(&none), at)
 }

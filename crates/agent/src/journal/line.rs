@@ -97,7 +97,7 @@ pub struct Head {
 
 /// What stands before the fields of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Envelope<'a> {
+pub(super) struct LineEnvelope<'a> {
     /// The record's number.
     pub(super) seq: Seq,
     /// When it was written, in whole milliseconds; never earlier than the record before it.
@@ -117,8 +117,8 @@ const SUM_LENGTH: usize = SUM.len() + SUM_DIGITS + 2;
 pub(super) const RECORD_START: &[u8] = b"{\"seq\":";
 
 /// Writes the envelope of a record; its body and [`seal`] follow.
-pub(super) fn begin(out: &mut Vec<u8>, envelope: &Envelope<'_>) {
-    let Envelope { seq, at, durable, kind } = envelope;
+pub(super) fn begin(out: &mut Vec<u8>, envelope: &LineEnvelope<'_>) {
+    let LineEnvelope { seq, at, durable, kind } = envelope;
     write!(out, "{{\"seq\":{seq},\"at\":\"{at:.3}\",\"durable\":{durable},\"type\":\"{kind}\"")
         .expect("a vector takes every byte");
 }
@@ -160,14 +160,14 @@ fn digits(field: &[u8], before: &[u8], after: &[u8]) -> Option<Sum> {
 
 /// Takes the content of a sealed line apart: envelope, and the fields after it with their leading
 /// comma. `None` means that another program, or a later one, wrote it.
-pub(super) fn open(content: &[u8]) -> Option<(Envelope<'_>, &[u8])> {
+pub(super) fn open(content: &[u8]) -> Option<(LineEnvelope<'_>, &[u8])> {
     let rest = content.strip_prefix(RECORD_START)?;
     let (seq, rest) = number(rest)?;
     let (at, rest) = quoted(rest.strip_prefix(b",\"at\":")?)?;
     let (durable, rest) = number(rest.strip_prefix(b",\"durable\":")?)?;
     let (kind, fields) = quoted(rest.strip_prefix(b",\"type\":")?)?;
     let at = at.parse().ok()?;
-    Some((Envelope { seq: Seq(seq), at, durable: Seq(durable), kind }, fields))
+    Some((LineEnvelope { seq: Seq(seq), at, durable: Seq(durable), kind }, fields))
 }
 
 fn number(text: &[u8]) -> Option<(u64, &[u8])> {
@@ -189,7 +189,7 @@ mod tests {
     fn line() -> Vec<u8> {
         let mut out = Vec::new();
         let at = "2026-11-15T20:00:00.125Z".parse().unwrap();
-        begin(&mut out, &Envelope { seq: Seq(7), at, durable: Seq(6), kind: "note" });
+        begin(&mut out, &LineEnvelope { seq: Seq(7), at, durable: Seq(6), kind: "note" });
         out.extend_from_slice(b",\"text\":\"hello\"");
         seal(&mut out, 0, &Sum::NONE);
         out

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 /// What the machine's clock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wall {
+pub struct WallTime {
     /// The time.
     pub at: Timestamp,
     /// Whether the kernel says it is synchronised.
@@ -18,16 +18,16 @@ pub struct Wall {
 }
 
 /// A time nobody vouches for.
-impl From<Timestamp> for Wall {
+impl From<Timestamp> for WallTime {
     fn from(at: Timestamp) -> Self {
         Self { at, synchronised: false }
     }
 }
 
-impl Wall {
+impl WallTime {
     /// The same in the whole seconds core reckons with.
-    pub fn in_seconds(self) -> clock::Wall {
-        clock::Wall { at: seconds(self.at), synchronised: self.synchronised }
+    pub fn in_seconds(self) -> clock::WallClock {
+        clock::WallClock { at: seconds(self.at), synchronised: self.synchronised }
     }
 }
 
@@ -37,7 +37,7 @@ pub fn seconds(at: Timestamp) -> UnixSeconds {
 }
 
 /// The mark after a look at the clock, in whole milliseconds, as lines hold it.
-pub(super) fn raised(mark: Timestamp, wall: Wall) -> Timestamp {
+pub(super) fn raised(mark: Timestamp, wall: WallTime) -> Timestamp {
     let believed = clock::read(Some(seconds(mark)), wall.in_seconds()).mark;
     if believed == seconds(wall.at) { mark.max(in_milliseconds(wall.at)) } else { mark }
 }
@@ -73,7 +73,7 @@ mod tests {
             synchronised: bool,
         ) {
             let moment = |ms| Timestamp::from_millisecond(ms).unwrap();
-            let wall = Wall { at: moment(wall_ms), synchronised };
+            let wall = WallTime { at: moment(wall_ms), synchronised };
             let raised = raised(moment(mark_ms), wall);
             prop_assert!(raised >= moment(mark_ms));
             let reading = clock::read(Some(seconds(moment(mark_ms))), wall.in_seconds());

@@ -40,20 +40,20 @@ use jiff::Timestamp;
 
 pub use details::Details;
 pub use disk::{Disk, Files};
-pub use error::{AppendError, Damage, DiskFailure, JournalError, Problem};
+pub use error::{AppendError, Damage, DiskFailure, JournalError, LineProblem};
 pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
-pub use mark::{Wall, seconds};
+pub use mark::{WallTime, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
 pub use simulated_disk::{Fault, SimulatedDisk};
 pub(crate) use space::is_full;
-pub use state::State;
+pub use state::JournalState;
 
-use line::Envelope;
-use record::Line;
+use line::LineEnvelope;
+use record::RecordLine;
 use segment::Header;
 use space::Space;
 
@@ -61,7 +61,7 @@ use space::Space;
 #[derive(Debug)]
 pub struct Journal<D> {
     disk: D,
-    limits: Limits,
+    limits: JournalLimits,
     header: Header,
     /// The segment being written.
     file: String,
@@ -69,7 +69,7 @@ pub struct Journal<D> {
     length: u64,
     /// The length at which the next segment is begun.
     rotate_at: u64,
-    state: State,
+    state: JournalState,
     /// The newest record, whether on disk or staged.
     head: Head,
     durable: Seq,
@@ -82,7 +82,7 @@ pub struct Journal<D> {
 
 /// The sizes at which the journal acts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct JournalLimits {
     /// A segment that has grown by this much gets a successor. 8 MiB are some 20,000 records:
     /// read in a moment at start-up, and a month of work on a busy host.
     pub segment_bytes: u64,
@@ -96,7 +96,7 @@ pub struct Limits {
     pub reserve_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for JournalLimits {
     fn default() -> Self {
         Self {
             segment_bytes: 8 << 20,
@@ -119,7 +119,11 @@ pub struct Stamp {
 impl<D: Disk> Journal<D> {
     /// Takes one record and waits until it is on disk. What simulation and tools use; the agent
     /// goes through [`group`].
-    pub fn append(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
+    pub fn append(
+        &mut self,
+        record: Record,
+        now: impl Into<WallTime>,
+    ) -> Result<Head, AppendError> {
         let head = self.stage(record, now)?;
         self.commit().map_err(AppendError::Failed)?;
         Ok(head)
@@ -127,16 +131,16 @@ impl<D: Disk> Journal<D> {
 
     /// Folds a record into the state and puts its line into the batch. It is not durable, and must
     /// not be acted upon, before [`Self::commit`]. On an error that is not fatal nothing happened.
-    pub fn stage(&mut self, record: Record, now: impl Into<Wall>) -> Result<Head, AppendError> {
-        let line = Line::of(&record);
+    pub fn stage(&mut self, record: Record, now: impl Into<WallTime>) -> Result<Head, AppendError> {
+        let line = RecordLine::of(&record);
         self.stage_line(record, &line, now)
     }
 
     fn stage_line(
         &mut self,
         record: Record,
-        line: &Line,
-        now: impl Into<Wall>,
+        line: &RecordLine,
+        now: impl Into<WallTime>,
     ) -> Result<Head, AppendError> {
         if let Some(failure) = &self.poisoned {
             return Err(AppendError::Failed(failure.clone()));
@@ -161,7 +165,7 @@ impl<D: Disk> Journal<D> {
             Some(mark) => self.clock_mark = mark,
             None => self.notice(now),
         }
-        let envelope = Envelope {
+        let envelope = LineEnvelope {
             seq: self.head.seq.next(),
             at: self.clock_mark,
             durable: self.durable,
@@ -186,7 +190,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// What all records say, including those that are staged.
-    pub fn state(&self) -> &State {
+    pub fn state(&self) -> &JournalState {
         &self.state
     }
 
@@ -202,7 +206,7 @@ impl<D: Disk> Journal<D> {
 
     /// Looks at the clock. An agent that looks often enough follows a clock nobody vouches for without
     /// writing a record for it; what it saw becomes durable with the next one.
-    pub fn notice(&mut self, now: impl Into<Wall>) {
+    pub fn notice(&mut self, now: impl Into<WallTime>) {
         self.clock_mark = mark::raised(self.clock_mark, now.into());
     }
 
@@ -225,7 +229,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// What is done before the first record of a batch, while everything is on disk.
-    fn prepare_batch(&mut self, now: Wall) -> Result<(), DiskFailure> {
+    fn prepare_batch(&mut self, now: WallTime) -> Result<(), DiskFailure> {
         let looked = self.space.look(&mut self.disk);
         looked.map_err(|error| self.failed("measure the space for", error))?;
         if self.length >= self.rotate_at && !self.space.is_low() {
@@ -235,7 +239,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Begins the next segment with a snapshot of the state, and lets the oldest ones go.
-    fn rotate(&mut self, now: Wall) -> Result<(), DiskFailure> {
+    fn rotate(&mut self, now: WallTime) -> Result<(), DiskFailure> {
         let Header { segment, epoch, machine, .. } = self.header.clone();
         let header = Header::new(segment + 1, epoch, machine, self.head.seq);
         self.notice(now);
@@ -291,13 +295,13 @@ fn begin_segment(
     header: &Header,
     last: Head,
     at: Timestamp,
-    state: &State,
+    state: &JournalState,
 ) -> Result<(Head, u64), DiskFailure> {
     let mut bytes = Vec::new();
     let sum = header.write(&mut bytes, &last.sum);
     let mut fields = Vec::new();
     let kind = record::encode_snapshot(state, &mut fields);
-    let envelope = Envelope { seq: last.seq.next(), at, durable: last.seq, kind };
+    let envelope = LineEnvelope { seq: last.seq.next(), at, durable: last.seq, kind };
     let sum = write_line(&mut bytes, &envelope, &fields, &sum);
 
     let name = segment::name_of(header.segment);
@@ -316,12 +320,12 @@ fn begin_segment(
 
 /// A segment may grow by the limit, or by as much as its snapshot if that is more: otherwise a
 /// large state would be written again with every record.
-fn rotate_at(length: u64, snapshot_bytes: u64, limits: &Limits) -> u64 {
+fn rotate_at(length: u64, snapshot_bytes: u64, limits: &JournalLimits) -> u64 {
     length.max(snapshot_bytes + limits.segment_bytes.max(snapshot_bytes))
 }
 
 /// One whole line: `fields` is a JSON object.
-fn write_line(out: &mut Vec<u8>, envelope: &Envelope<'_>, fields: &[u8], prev: &Sum) -> Sum {
+fn write_line(out: &mut Vec<u8>, envelope: &LineEnvelope<'_>, fields: &[u8], prev: &Sum) -> Sum {
     let start = out.len();
     line::begin(out, envelope);
     let inner = &fields[1..fields.len() - 1];

@@ -10,8 +10,8 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
-    Closer, IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds,
-    Upid, VolumeId,
+    Closer, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent,
+    UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::sign::PayloadHash;
 use serde::ser::SerializeMap;
@@ -71,7 +71,7 @@ optional_fields! {
     /// Of signed operations only.
     payload: PayloadHash,
     expires_at: UnixSeconds,
-    request: Request,
+    request: OpPhase,
     node_time: UnixSeconds,
     unprotects: bool,
     clone_source: VmId,
@@ -100,7 +100,7 @@ pub(super) struct WrittenOp<'a>(pub(super) &'a OpEntry);
 impl Serialize for WrittenOp<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let OpEntry { record: OpRecord { op, event }, details } = self.0;
-        let mut line = Fields(serializer.serialize_map(None)?);
+        let mut line = LineFields(serializer.serialize_map(None)?);
         line.put("op", op)?;
         line.put("state", &state_after(event))?;
         match event {
@@ -145,8 +145,11 @@ fn state_after(event: &OpEvent) -> StateName {
     }
 }
 
-fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<(), M::Error> {
-    let Intent {
+fn put_intent<M: SerializeMap>(
+    line: &mut LineFields<M>,
+    intent: &StartedIntent,
+) -> Result<(), M::Error> {
+    let StartedIntent {
         guest,
         kind,
         repeat,
@@ -188,7 +191,10 @@ fn put_intent<M: SerializeMap>(line: &mut Fields<M>, intent: &Intent) -> Result<
 }
 
 /// What is empty is left out.
-fn put_details<M: SerializeMap>(line: &mut Fields<M>, details: &Details) -> Result<(), M::Error> {
+fn put_details<M: SerializeMap>(
+    line: &mut LineFields<M>,
+    details: &Details,
+) -> Result<(), M::Error> {
     let Details { params, before, reason, decision, hidden: _ } = details;
     line.put_some("reason", Some(reason).filter(|reason| !reason.is_empty()))?;
     line.put_some("params", Some(params).filter(|params| !params.is_empty()))?;
@@ -197,9 +203,9 @@ fn put_details<M: SerializeMap>(line: &mut Fields<M>, details: &Details) -> Resu
 }
 
 /// The fields of a line while it is written.
-struct Fields<M>(M);
+struct LineFields<M>(M);
 
-impl<M: SerializeMap> Fields<M> {
+impl<M: SerializeMap> LineFields<M> {
     fn put<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> Result<(), M::Error> {
         self.0.serialize_entry(name, value)
     }
@@ -262,7 +268,7 @@ impl OpLine {
         Ok((event, Details::default()))
     }
 
-    fn take_intent(&mut self) -> Result<Intent, &'static str> {
+    fn take_intent(&mut self) -> Result<StartedIntent, &'static str> {
         let key = self.key.take().ok_or("`key` is missing")?;
         let repeat = if key.is_empty() {
             Repeat::Convergent
@@ -273,7 +279,7 @@ impl OpLine {
                 expires_at: self.expires_at.take().ok_or("`expires_at` is missing")?,
             }
         };
-        Ok(Intent {
+        Ok(StartedIntent {
             guest: self.guest.take().ok_or("`guest` is missing")?,
             kind: self.kind.take().ok_or("`kind` is missing")?,
             repeat,

@@ -9,13 +9,13 @@ use std::io;
 use jiff::Timestamp;
 
 use super::disk::{Disk, Files};
-use super::error::{DiskFailure, JournalError, Problem};
+use super::error::{DiskFailure, JournalError, LineProblem};
 use super::line::{Head, Seq, Sum};
 use super::record::{Body, Note, Record};
 use super::segment::{self, Header, Walk};
 use super::space::{self, Space};
-use super::state::State;
-use super::{AppendError, Journal, Limits, Stamp, Wall, begin_segment, mark, rotate_at};
+use super::state::JournalState;
+use super::{AppendError, Journal, JournalLimits, Stamp, WallTime, begin_segment, mark, rotate_at};
 
 /// Copies of cut tails; one is called so until the cut is noted in the journal.
 const CUT: &str = "cut-";
@@ -28,8 +28,8 @@ impl<D: Disk> Journal<D> {
     pub fn open(
         mut disk: D,
         stamp: Stamp,
-        limits: Limits,
-        now: impl Into<Wall>,
+        limits: JournalLimits,
+        now: impl Into<WallTime>,
     ) -> Result<Self, JournalError> {
         let now = now.into();
         let listed =
@@ -59,21 +59,26 @@ impl<D: Disk> Journal<D> {
     fn make(
         mut disk: D,
         stamp: Stamp,
-        limits: Limits,
+        limits: JournalLimits,
         at: Timestamp,
     ) -> Result<Self, JournalError> {
         let Stamp { machine, new_epoch } = stamp;
         let nothing = Head { seq: Seq(0), sum: Sum::NONE };
         let header = Header::new(1, new_epoch, machine, nothing.seq);
-        let state = State::default();
+        let state = JournalState::default();
         let at = mark::in_milliseconds(at);
         let (head, length) = begin_segment(&mut disk, &header, nothing, at, &state)?;
-        let end = End { header, before: Sum::NONE, head, at, length, snapshot_bytes: length };
+        let end =
+            LastSegment { header, before: Sum::NONE, head, at, length, snapshot_bytes: length };
         Ok(Self::at_end(disk, limits, end, state))
     }
 
     /// Makes sure that what was replayed is on disk, cuts what is torn, and goes on from there.
-    fn resume(mut disk: D, limits: Limits, replayed: Replayed) -> Result<Self, JournalError> {
+    fn resume(
+        mut disk: D,
+        limits: JournalLimits,
+        replayed: Replayed,
+    ) -> Result<Self, JournalError> {
         let Replayed { end, state, bytes, unproven, torn } = replayed;
         let file = segment::name_of(end.header.segment);
         let good = usize::try_from(end.length).expect("the file is in memory");
@@ -95,8 +100,8 @@ impl<D: Disk> Journal<D> {
         Ok(Self::at_end(disk, limits, end, state))
     }
 
-    fn at_end(disk: D, limits: Limits, end: End, state: State) -> Self {
-        let End { header, before: _, head, at, length, snapshot_bytes } = end;
+    fn at_end(disk: D, limits: JournalLimits, end: LastSegment, state: JournalState) -> Self {
+        let LastSegment { header, before: _, head, at, length, snapshot_bytes } = end;
         Self {
             file: segment::name_of(header.segment),
             rotate_at: rotate_at(0, snapshot_bytes, &limits),
@@ -115,7 +120,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// Tells of every cut that is not told yet, and then drops the oldest surplus copies.
-    fn note_cuts(&mut self, now: Wall) -> Result<(), JournalError> {
+    fn note_cuts(&mut self, now: WallTime) -> Result<(), JournalError> {
         for name in self.files()?.iter().filter(|name| name.starts_with(CUT)) {
             let Some(told) = name.strip_suffix(segment::NEW) else { continue };
             let text =
@@ -150,7 +155,7 @@ impl<D: Disk> Journal<D> {
 }
 
 /// Where a segment ends.
-struct End {
+struct LastSegment {
     header: Header,
     /// The line before the header, in the segment before.
     before: Sum,
@@ -161,8 +166,8 @@ struct End {
 }
 
 struct Replayed {
-    end: End,
-    state: State,
+    end: LastSegment,
+    state: JournalState,
     bytes: Vec<u8>,
     unproven: usize,
     torn: bool,
@@ -175,7 +180,7 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
     let damaged = |damage| JournalError::Damaged { file: file.clone(), damage: Box::new(damage) };
     let mut walk = Walk::begin(&bytes).map_err(damaged)?;
     check_header(&walk.header, number, stamp)?;
-    let mut state = State::default();
+    let mut state = JournalState::default();
     let torn = loop {
         match walk.next() {
             Ok(None) => break false,
@@ -183,7 +188,7 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
                 Body::Snapshot(snapshot) => state = snapshot,
                 Body::Record(record) => state
                     .apply(record)
-                    .map_err(|why| damaged(walk.damage_at(&line, Problem::Replay(why))))?,
+                    .map_err(|why| damaged(walk.damage_at(&line, LineProblem::Replay(why))))?,
             },
             Err(damage) if walk.is_torn_tail(&damage) => break true,
             Err(damage) => return Err(damaged(damage)),
@@ -192,7 +197,7 @@ fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, Jou
     let (unproven, length) = (walk.unproven, walk.offset as u64);
     let snapshot_bytes = walk.snapshot_ends as u64;
     let Walk { header, before, head, at, .. } = walk;
-    let end = End { header, before, head, at, length, snapshot_bytes };
+    let end = LastSegment { header, before, head, at, length, snapshot_bytes };
     Ok(Replayed { end, state, bytes, unproven, torn })
 }
 
@@ -246,7 +251,7 @@ fn check_link(disk: &impl Files, replayed: &Replayed) -> Result<(), JournalError
 
 /// Puts the bytes about to be cut beside the journal. The name is made of the contents, so that a
 /// crash half-way through leads to the same copy again.
-fn keep_copy(disk: &mut impl Disk, end: &End, cut: &[u8]) -> Result<(), DiskFailure> {
+fn keep_copy(disk: &mut impl Disk, end: &LastSegment, cut: &[u8]) -> Result<(), DiskFailure> {
     let sum = Sum::of(cut);
     let digits = &sum.as_str()[..16];
     let (segment, offset) = (end.header.segment, end.length);

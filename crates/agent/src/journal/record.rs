@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::details::Details;
 use super::op_line::{OpLine, WrittenOp};
 use super::redact;
-use super::state::State;
+use super::state::JournalState;
 
 /// One record as a caller hands it in.
 #[derive(Debug, Clone, PartialEq)]
@@ -207,7 +207,7 @@ pub struct Note {
 /// Everything a line can hold: what callers write, and the snapshot only the journal writes.
 pub(super) enum Body {
     Record(Record),
-    Snapshot(State),
+    Snapshot(JournalState),
 }
 
 /// The fields of a kept value on a line.
@@ -243,7 +243,7 @@ pub enum NotUnderstood {
 /// A record's `type` and fields, `{…}`. Whoever hands a record in makes this on its own time, so that
 /// the one writer need not.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct RecordLine {
     pub(super) kind: &'static str,
     pub(super) fields: Vec<u8>,
 }
@@ -251,7 +251,7 @@ pub(super) struct Line {
 /// Room for the fields of most records, so that they are not moved while they are written.
 const FIELDS_BYTES: usize = 512;
 
-impl Line {
+impl RecordLine {
     pub(super) fn of(record: &Record) -> Self {
         let mut fields = Vec::with_capacity(FIELDS_BYTES);
         let kind = encode(record, &mut fields);
@@ -275,7 +275,7 @@ fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
 }
 
 /// The snapshot of a state, `{…}`.
-pub(super) fn encode_snapshot(state: &State, out: &mut Vec<u8>) -> &'static str {
+pub(super) fn encode_snapshot(state: &JournalState, out: &mut Vec<u8>) -> &'static str {
     to_json(out, state, "snapshot")
 }
 

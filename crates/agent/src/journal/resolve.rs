@@ -7,7 +7,7 @@ use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Resolution};
 
 use super::record::{Note, Record};
-use super::state::State;
+use super::state::JournalState;
 
 /// The `what` of the note.
 pub const RESOLVED: &str = "resolved";
@@ -30,7 +30,7 @@ pub enum ResolveError {
 
 /// The records that close `op`, in the order they must be written. `note` says who closes it and why.
 pub fn records(
-    state: &State,
+    state: &JournalState,
     op: OperationId,
     outcome: Resolution,
     note: String,

@@ -8,7 +8,7 @@ use std::io::BufRead as _;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::error::{Damage, Problem};
+use super::error::{Damage, LineProblem};
 use super::line::{self, Head, Seq, Sum};
 use super::record::{self, Body, NotUnderstood};
 
@@ -61,7 +61,7 @@ impl Header {
 }
 
 /// One checked line.
-pub(super) struct Line<'a> {
+pub(super) struct SegmentLine<'a> {
     pub(super) offset: usize,
     pub(super) text: &'a [u8],
     pub(super) seq: Seq,
@@ -94,14 +94,14 @@ impl<'a> Walk<'a> {
     /// Checks the header.
     pub(super) fn begin(bytes: &'a [u8]) -> Result<Self, Damage> {
         let damage = |problem| Damage { line: 1, offset: 0, seq: Seq(0), problem };
-        let text = next_line(bytes, 0).ok_or_else(|| damage(Problem::Unsealed))?;
-        let sealed = line::unseal(text).ok_or_else(|| damage(Problem::Unsealed))?;
+        let text = next_line(bytes, 0).ok_or_else(|| damage(LineProblem::Unsealed))?;
+        let sealed = line::unseal(text).ok_or_else(|| damage(LineProblem::Unsealed))?;
         let json = [sealed.content, b"}"].concat();
         let header: Header = serde_json::from_slice(&json)
-            .map_err(|error| damage(Problem::NotUnderstood(NotUnderstood::Fields(error))))?;
+            .map_err(|error| damage(LineProblem::NotUnderstood(NotUnderstood::Fields(error))))?;
         if header.format != FORMAT {
             let format = format!("has the format {:?}; this version reads {FORMAT}", header.format);
-            return Err(damage(Problem::Chain(format)));
+            return Err(damage(LineProblem::Chain(format)));
         }
         Ok(Self {
             bytes,
@@ -120,25 +120,25 @@ impl<'a> Walk<'a> {
     }
 
     /// The next line, or none at the end.
-    pub(super) fn next(&mut self) -> Result<Option<Line<'a>>, Damage> {
+    pub(super) fn next(&mut self) -> Result<Option<SegmentLine<'a>>, Damage> {
         if self.offset == self.bytes.len() {
             return match self.snapshot_ends {
-                0 => Err(self.damage(Problem::Unsealed)),
+                0 => Err(self.damage(LineProblem::Unsealed)),
                 _ => Ok(None),
             };
         }
         let Some((text, sealed)) = next_line(self.bytes, self.offset)
             .and_then(|text| line::unseal(text).map(|sealed| (text, sealed)))
         else {
-            return Err(self.damage(Problem::Unsealed));
+            return Err(self.damage(LineProblem::Unsealed));
         };
         let Some((envelope, fields)) = line::open(sealed.content) else {
-            return Err(self.damage(Problem::Chain("is not one of our records".to_owned())));
+            return Err(self.damage(LineProblem::Chain("is not one of our records".to_owned())));
         };
         if let Some(why) = self.misfit(&envelope, &sealed.prev) {
-            return Err(self.damage(Problem::Chain(why)));
+            return Err(self.damage(LineProblem::Chain(why)));
         }
-        let line = Line {
+        let line = SegmentLine {
             offset: self.offset,
             text,
             seq: envelope.seq,
@@ -163,21 +163,21 @@ impl<'a> Walk<'a> {
     }
 
     /// What the line says.
-    pub(super) fn body(&mut self, line: &Line<'a>) -> Result<Body, Damage> {
+    pub(super) fn body(&mut self, line: &SegmentLine<'a>) -> Result<Body, Damage> {
         self.fields.clear();
         self.fields.push(b'{');
         self.fields.extend_from_slice(line.fields.get(1..).unwrap_or_default());
         self.fields.push(b'}');
         let body = record::decode(line.kind, &self.fields)
-            .map_err(|why| self.damage_at(line, Problem::NotUnderstood(why)))?;
+            .map_err(|why| self.damage_at(line, LineProblem::NotUnderstood(why)))?;
         match misdated(&body, line.at, self.earlier) {
             None => Ok(body),
-            Some(why) => Err(self.damage_at(line, Problem::Chain(why.to_owned()))),
+            Some(why) => Err(self.damage_at(line, LineProblem::Chain(why.to_owned()))),
         }
     }
 
     /// Blames a line that was read before.
-    pub(super) fn damage_at(&self, line: &Line<'_>, problem: Problem) -> Damage {
+    pub(super) fn damage_at(&self, line: &SegmentLine<'_>, problem: LineProblem) -> Damage {
         Damage { line: self.lines, offset: line.offset as u64, seq: line.seq, problem }
     }
 
@@ -185,7 +185,7 @@ impl<'a> Walk<'a> {
     /// no whole line after it was written in the knowledge that it is on disk. The header and the
     /// snapshot were on disk before the segment had its name, so they are never torn.
     pub(super) fn is_torn_tail(&self, damage: &Damage) -> bool {
-        let torn = matches!(damage.problem, Problem::Unsealed) && self.snapshot_ends != 0;
+        let torn = matches!(damage.problem, LineProblem::Unsealed) && self.snapshot_ends != 0;
         torn && !self.later_durables().any(|durable| durable >= damage.seq)
     }
 
@@ -203,7 +203,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Why a whole line cannot stand here, if it cannot.
-    fn misfit(&self, envelope: &line::Envelope<'_>, prev: &Sum) -> Option<String> {
+    fn misfit(&self, envelope: &line::LineEnvelope<'_>, prev: &Sum) -> Option<String> {
         let expected = self.head.seq.next();
         if envelope.seq != expected {
             return Some(format!("has the number {}", envelope.seq));
@@ -221,7 +221,7 @@ impl<'a> Walk<'a> {
         None
     }
 
-    fn damage(&self, problem: Problem) -> Damage {
+    fn damage(&self, problem: LineProblem) -> Damage {
         let seq = self.head.seq.next();
         Damage { line: self.lines + 1, offset: self.offset as u64, seq, problem }
     }

@@ -20,7 +20,7 @@ const FORGET_EVERY: usize = 1_024;
 /// Everything the journal knows.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct State {
+pub struct JournalState {
     ledger: Ledger,
     /// Of operations that are not closed.
     details: BTreeMap<OperationId, Details>,
@@ -29,7 +29,7 @@ pub struct State {
     closed: usize,
 }
 
-impl State {
+impl JournalState {
     /// Takes in one more record, or leaves everything as it was.
     pub fn apply(&mut self, record: Record) -> Result<(), ReplayError> {
         match record {

@@ -7,16 +7,16 @@
 use jiff::Timestamp;
 
 use super::disk::Files;
-use super::error::{DiskFailure, JournalError, Problem};
+use super::error::{DiskFailure, JournalError, LineProblem};
 use super::line::{Head, Seq};
 use super::open::check_no_gap;
 use super::record::Body;
-use super::segment::{self, Header, Line, Walk};
-use super::state::State;
+use super::segment::{self, Header, SegmentLine, Walk};
+use super::state::JournalState;
 
 /// A journal without damage.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedJournal {
     /// The newest record; none if there is no journal.
     pub head: Option<Head>,
     /// How many records were checked.
@@ -44,7 +44,7 @@ pub struct PrintedLine {
 }
 
 /// Checks every line of every segment; the first damage is the error.
-pub fn verify(files: &impl Files) -> Result<Verified, JournalError> {
+pub fn verify(files: &impl Files) -> Result<VerifiedJournal, JournalError> {
     read(files, |_| {})
 }
 
@@ -53,7 +53,7 @@ pub fn verify(files: &impl Files) -> Result<Verified, JournalError> {
 pub fn read(
     files: &impl Files,
     mut print: impl FnMut(PrintedLine),
-) -> Result<Verified, JournalError> {
+) -> Result<VerifiedJournal, JournalError> {
     each_line(files, |file, line, _| {
         print(PrintedLine {
             file: file.to_owned(),
@@ -68,12 +68,12 @@ pub fn read(
 /// The same with what each line means, before it is folded.
 pub(super) fn each_line(
     files: &impl Files,
-    mut look: impl FnMut(&str, &Line<'_>, &Body),
-) -> Result<Verified, JournalError> {
+    mut look: impl FnMut(&str, &SegmentLine<'_>, &Body),
+) -> Result<VerifiedJournal, JournalError> {
     let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
     let numbers = segment::numbers(&listed);
     check_no_gap(&numbers)?;
-    let mut so_far = Verified { head: None, records: 0, segments: 0, tail_bytes: 0 };
+    let mut so_far = VerifiedJournal { head: None, records: 0, segments: 0, tail_bytes: 0 };
     let mut before: Option<SegmentEnd> = None;
     for (index, number) in numbers.iter().enumerate() {
         let file = segment::name_of(*number);
@@ -93,7 +93,7 @@ pub(super) fn each_line(
 }
 
 /// The newest segment alone, and what it adds up to: what an agent reads when it starts. None if there is no journal.
-pub fn newest(files: &impl Files) -> Result<Option<(Head, State)>, JournalError> {
+pub fn newest(files: &impl Files) -> Result<Option<(Head, JournalState)>, JournalError> {
     let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
     let numbers = segment::numbers(&listed);
     check_no_gap(&numbers)?;
@@ -109,7 +109,7 @@ pub fn newest(files: &impl Files) -> Result<Option<(Head, State)>, JournalError>
 struct SegmentEnd {
     header: Header,
     head: Head,
-    state: State,
+    state: JournalState,
     tail_bytes: u64,
 }
 
@@ -119,13 +119,13 @@ fn read_segment(
     number: u64,
     before: Option<&SegmentEnd>,
     newest: bool,
-    look: &mut impl FnMut(&Line<'_>, &Body),
+    look: &mut impl FnMut(&SegmentLine<'_>, &Body),
 ) -> Result<SegmentEnd, JournalError> {
     let damaged =
         |damage| JournalError::Damaged { file: file.to_owned(), damage: Box::new(damage) };
     let mut walk = Walk::begin(bytes).map_err(damaged)?;
     check_follows(file, &walk, number, before)?;
-    let mut state = State::default();
+    let mut state = JournalState::default();
     let tail_bytes = loop {
         let line = match walk.next() {
             Ok(Some(line)) => line,
@@ -141,13 +141,13 @@ fn read_segment(
             Body::Snapshot(snapshot) => {
                 if before.is_some_and(|before| before.state.compacted() != snapshot) {
                     let why = "is not what the segment before adds up to".to_owned();
-                    return Err(damaged(walk.damage_at(&line, Problem::Chain(why))));
+                    return Err(damaged(walk.damage_at(&line, LineProblem::Chain(why))));
                 }
                 state = snapshot;
             }
             Body::Record(record) => state
                 .apply(record)
-                .map_err(|why| damaged(walk.damage_at(&line, Problem::Replay(why))))?,
+                .map_err(|why| damaged(walk.damage_at(&line, LineProblem::Replay(why))))?,
         }
     };
     Ok(SegmentEnd { header: walk.header, head: walk.head, state, tail_bytes })

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::error::{Class, Error, NotSent, Refusal, Unknown};
-use super::exchange::{Answer, Request};
+use super::error::{Error, ErrorClass, NotSent, PveRefusal, Unknown};
+use super::exchange::{HttpAnswer, HttpRequest};
 use super::scalar;
 use super::text::clean;
 
 /// The error an answer other than 2xx means.
-pub(super) fn refuse(request: &Request, answer: &Answer) -> Error {
+pub(super) fn refuse(request: &HttpRequest, answer: &HttpAnswer) -> Error {
     let call = request.call();
     let status = answer.status;
     let (text, errors) = words(answer);
@@ -36,14 +36,14 @@ fn refused(
     status: u16,
     text: String,
     errors: BTreeMap<String, String>,
-    request: &Request,
+    request: &HttpRequest,
 ) -> Error {
     let errors: BTreeMap<String, String> = errors
         .into_iter()
         .map(|(key, why)| (clean(&key), clean(&request.parameters().scrub(&why))))
         .collect();
     let class = class_of(status, &text, &errors);
-    Error::Refused(Box::new(Refusal { call, class, status, text, errors }))
+    Error::Refused(Box::new(PveRefusal { call, class, status, text, errors }))
 }
 
 #[derive(Deserialize)]
@@ -55,7 +55,7 @@ struct ErrorBody {
 }
 
 /// PVE's words: the body's message, else the reason phrase, else a plain-text body.
-fn words(answer: &Answer) -> (String, BTreeMap<String, String>) {
+fn words(answer: &HttpAnswer) -> (String, BTreeMap<String, String>) {
     let body = String::from_utf8_lossy(&answer.body);
     let parsed = serde_json::from_str::<ErrorBody>(&body).ok();
     let (message, errors) =
@@ -78,34 +78,34 @@ pub(super) fn is_html(body: &[u8]) -> bool {
     body.trim_ascii_start().first() == Some(&b'<')
 }
 
-fn class_of(status: u16, text: &str, errors: &BTreeMap<String, String>) -> Class {
+fn class_of(status: u16, text: &str, errors: &BTreeMap<String, String>) -> ErrorClass {
     match status {
-        300..=399 => Class::Redirected,
-        401 => Class::Authentication,
-        403 if is_root_only(text) => Class::RootOnly,
-        403 => Class::Permission,
-        413 => Class::BodyTooLarge,
-        501 if text.contains("data too large") => Class::BodyTooLarge,
-        501 => Class::NotImplemented,
+        300..=399 => ErrorClass::Redirected,
+        401 => ErrorClass::Authentication,
+        403 if is_root_only(text) => ErrorClass::RootOnly,
+        403 => ErrorClass::Permission,
+        413 => ErrorClass::BodyTooLarge,
+        501 if text.contains("data too large") => ErrorClass::BodyTooLarge,
+        501 => ErrorClass::NotImplemented,
         400 => class_of_parameters(text, errors),
         _ => class_of_text(text),
     }
 }
 
 /// A 400 names the parameter; three of them mean more than a mistake in the call.
-fn class_of_parameters(text: &str, errors: &BTreeMap<String, String>) -> Class {
+fn class_of_parameters(text: &str, errors: &BTreeMap<String, String>) -> ErrorClass {
     let about = |key: &str| errors.get(key).map_or("", String::as_str);
     if about("upid") == "no such task" {
-        return Class::NoSuchTask;
+        return ErrorClass::NoSuchTask;
     }
     let taken = about("vmid");
     if (taken.starts_with("VM ") || taken.starts_with("CT ")) && taken.ends_with("already exists") {
-        return Class::AlreadyExists;
+        return ErrorClass::AlreadyExists;
     }
     if errors.values().any(|why| is_root_only(why)) || is_root_only(text) {
-        return Class::RootOnly;
+        return ErrorClass::RootOnly;
     }
-    Class::ParameterRefused
+    ErrorClass::ParameterRefused
 }
 
 fn is_root_only(text: &str) -> bool {
@@ -115,83 +115,83 @@ fn is_root_only(text: &str) -> bool {
 }
 
 /// The class of an error text alone: a 500's, or the exit status of a failed task.
-pub(super) fn class_of_text(text: &str) -> Class {
+pub(super) fn class_of_text(text: &str) -> ErrorClass {
     let line = text.lines().next().unwrap_or_default().trim();
     if let Some(class) = whole_line(line) {
         return class;
     }
     if is_root_only(line) {
-        return Class::RootOnly;
+        return ErrorClass::RootOnly;
     }
     for (part, class) in [
-        ("no quorum", Class::NoQuorum),
-        ("can't lock file ", Class::LockTimeout),
-        ("got lock request timeout", Class::LockTimeout),
-        ("Failed to obtain guest migration lock", Class::LockTimeout),
-        ("config lock, aborting", Class::LockTimeout),
-        ("Lost 'create' config lock", Class::LockTimeout),
-        ("protection mode enabled", Class::Protected),
-        ("used in HA resources", Class::UsedInHa),
-        ("Too many unused volumes", Class::TooManyUnused),
-        ("unable to shrink disk size", Class::Shrink),
-        ("shrinking disks is not supported", Class::Shrink),
-        ("container did not stop", Class::DidNotStop),
-        ("VM quit/powerdown failed", Class::DidNotStop),
-        ("if it's a template", Class::IsTemplate),
-        ("hostname lookup ", Class::UnknownNode),
-        ("for data too large", Class::BodyTooLarge),
+        ("no quorum", ErrorClass::NoQuorum),
+        ("can't lock file ", ErrorClass::LockTimeout),
+        ("got lock request timeout", ErrorClass::LockTimeout),
+        ("Failed to obtain guest migration lock", ErrorClass::LockTimeout),
+        ("config lock, aborting", ErrorClass::LockTimeout),
+        ("Lost 'create' config lock", ErrorClass::LockTimeout),
+        ("protection mode enabled", ErrorClass::Protected),
+        ("used in HA resources", ErrorClass::UsedInHa),
+        ("Too many unused volumes", ErrorClass::TooManyUnused),
+        ("unable to shrink disk size", ErrorClass::Shrink),
+        ("shrinking disks is not supported", ErrorClass::Shrink),
+        ("container did not stop", ErrorClass::DidNotStop),
+        ("VM quit/powerdown failed", ErrorClass::DidNotStop),
+        ("if it's a template", ErrorClass::IsTemplate),
+        ("hostname lookup ", ErrorClass::UnknownNode),
+        ("for data too large", ErrorClass::BodyTooLarge),
     ] {
         if line.contains(part) {
             return class;
         }
     }
     if line.ends_with("does not exist") {
-        return Class::NotFound;
+        return ErrorClass::NotFound;
     }
-    Class::Other
+    ErrorClass::Other
 }
 
 /// Texts matched from beginning to end.
-fn whole_line(line: &str) -> Option<Class> {
+fn whole_line(line: &str) -> Option<ErrorClass> {
     if let Some(class) = fixed(line) {
         return Some(class);
     }
     if between(line, "Configuration file 'nodes/", ".conf' does not exist").is_some() {
-        return Some(Class::GuestNotFound);
+        return Some(ErrorClass::GuestNotFound);
     }
     if line.starts_with("unable to find configuration file for ") {
-        return Some(Class::GuestNotFound);
+        return Some(ErrorClass::GuestNotFound);
     }
     let guest = ["CT ", "VM "].iter().find_map(|kind| line.strip_prefix(kind))?;
     if let Some(lock) = between(guest, "is locked (", ")") {
-        return Some(Class::Locked { lock: lock.to_owned() });
+        return Some(ErrorClass::Locked { lock: lock.to_owned() });
     }
     let (number, rest) = guest.split_once(' ')?;
     let numbered = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match rest {
         _ if !numbered => None,
-        "already running" => Some(Class::AlreadyRunning),
-        "not running" => Some(Class::NotRunning),
-        "is running - destroy failed" => Some(Class::GuestRunning),
-        _ => between(rest, "already exists on node '", "'").map(|_| Class::AlreadyExists),
+        "already running" => Some(ErrorClass::AlreadyRunning),
+        "not running" => Some(ErrorClass::NotRunning),
+        "is running - destroy failed" => Some(ErrorClass::GuestRunning),
+        _ => between(rest, "already exists on node '", "'").map(|_| ErrorClass::AlreadyExists),
     }
 }
 
-fn fixed(line: &str) -> Option<Class> {
+fn fixed(line: &str) -> Option<ErrorClass> {
     match line {
-        "disk is already at specified size" => Some(Class::AlreadyAtSize),
-        "no options specified" => Some(Class::NothingToDo),
-        "no such task" => Some(Class::NoSuchTask),
+        "disk is already at specified size" => Some(ErrorClass::AlreadyAtSize),
+        "no options specified" => Some(ErrorClass::NothingToDo),
+        "no such task" => Some(ErrorClass::NoSuchTask),
         "detected modified configuration - file changed by other user? Try again."
         | "checksum mismatch (file change by other user?)"
-        | "checksum missmatch (file change by other user?)" => Some(Class::DigestMismatch),
+        | "checksum missmatch (file change by other user?)" => Some(ErrorClass::DigestMismatch),
         _ => {
             let inner = line
                 .strip_prefix("unable to create ")
                 .or_else(|| line.strip_prefix("unable to destroy "));
             let reason = inner?.split_once(" - ")?.1;
             match reason {
-                "container is running" => Some(Class::GuestRunning),
+                "container is running" => Some(ErrorClass::GuestRunning),
                 _ => whole_line(reason),
             }
         }

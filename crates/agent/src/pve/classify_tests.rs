@@ -19,11 +19,11 @@ enum Shape {
     BodyOnly,
 }
 
-fn request() -> Request {
-    Request::get(ApiPath::new(["nodes", "pve1", "lxc", "100", "config"]), Query::new())
+fn request() -> HttpRequest {
+    HttpRequest::get(ApiPath::new(["nodes", "pve1", "lxc", "100", "config"]), Query::new())
 }
 
-fn answer(status: u16, text: &str, errors: &str, shape: Shape) -> Answer {
+fn answer(status: u16, text: &str, errors: &str, shape: Shape) -> HttpAnswer {
     let reason = text.lines().next().unwrap_or_default();
     let quoted = serde_json::to_string(&format!("{text}\n")).unwrap();
     let errors = if errors.is_empty() { String::new() } else { format!(r#","errors":{errors}"#) };
@@ -32,67 +32,75 @@ fn answer(status: u16, text: &str, errors: &str, shape: Shape) -> Answer {
         Shape::Body => (reason, format!(r#"{{"data":null,"message":{quoted}{errors}}}"#)),
         Shape::BodyOnly => ("", format!(r#"{{"message":{quoted},"data":null{errors}}}"#)),
     };
-    Answer { status, reason: reason.to_owned(), date: None, body: body.into_bytes() }
+    HttpAnswer { status, reason: reason.to_owned(), date: None, body: body.into_bytes() }
 }
 
-fn refusal(answer: &Answer) -> Refusal {
+fn refusal(answer: &HttpAnswer) -> PveRefusal {
     match refuse(&request(), answer) {
         Error::Refused(refusal) => *refusal,
         Error::NotSent { .. } | Error::Unknown { .. } => panic!("not a refusal: {answer:?}"),
     }
 }
 
-fn locked(lock: &str) -> Class {
-    Class::Locked { lock: lock.to_owned() }
+fn locked(lock: &str) -> ErrorClass {
+    ErrorClass::Locked { lock: lock.to_owned() }
 }
 
 /// A status, a text, and what they mean.
-type Case = (u16, &'static str, Class);
+type Case = (u16, &'static str, ErrorClass);
 
 /// Who may, and what exists.
 fn access_texts() -> Vec<Case> {
     vec![
-        (401, "Authentication failed!", Class::Authentication),
-        (401, "No ticket", Class::Authentication),
-        (401, "Permission denied - invalid csrf token", Class::Authentication),
-        (403, "Permission check failed (/vms/100, VM.Audit)", Class::Permission),
-        (403, "Permission check failed (/vms/100, VM.Config.Options)", Class::Permission),
-        (403, "Permission check failed", Class::Permission),
-        (403, "Permission check failed (pool 'x' does not exist)", Class::Permission),
+        (401, "Authentication failed!", ErrorClass::Authentication),
+        (401, "No ticket", ErrorClass::Authentication),
+        (401, "Permission denied - invalid csrf token", ErrorClass::Authentication),
+        (403, "Permission check failed (/vms/100, VM.Audit)", ErrorClass::Permission),
+        (403, "Permission check failed (/vms/100, VM.Config.Options)", ErrorClass::Permission),
+        (403, "Permission check failed", ErrorClass::Permission),
+        (403, "Permission check failed (pool 'x' does not exist)", ErrorClass::Permission),
         (
             403,
             "Permission check failed (changing the hookscript is only allowed for root@pam)",
-            Class::RootOnly,
+            ErrorClass::RootOnly,
         ),
-        (500, "only root can set 'args' config", Class::RootOnly),
-        (500, "Configuration file 'nodes/pve1/lxc/999.conf' does not exist", Class::GuestNotFound),
+        (500, "only root can set 'args' config", ErrorClass::RootOnly),
+        (
+            500,
+            "Configuration file 'nodes/pve1/lxc/999.conf' does not exist",
+            ErrorClass::GuestNotFound,
+        ),
         (
             500,
             "Configuration file 'nodes/pve9/qemu-server/300.conf' does not exist",
-            Class::GuestNotFound,
+            ErrorClass::GuestNotFound,
         ),
-        (500, "unable to find configuration file for VM 300 on node 'pve1'", Class::GuestNotFound),
-        (500, "storage 'nope' does not exist", Class::NotFound),
-        (500, "bridge 'vmbr77' does not exist", Class::NotFound),
-        (500, "bridge '' does not exist", Class::NotFound),
-        (500, "volume 'store:iso/missing.iso' does not exist", Class::NotFound),
-        (500, "snapshot 'x' does not exist", Class::NotFound),
+        (
+            500,
+            "unable to find configuration file for VM 300 on node 'pve1'",
+            ErrorClass::GuestNotFound,
+        ),
+        (500, "storage 'nope' does not exist", ErrorClass::NotFound),
+        (500, "bridge 'vmbr77' does not exist", ErrorClass::NotFound),
+        (500, "bridge '' does not exist", ErrorClass::NotFound),
+        (500, "volume 'store:iso/missing.iso' does not exist", ErrorClass::NotFound),
+        (500, "snapshot 'x' does not exist", ErrorClass::NotFound),
         (
             500,
             "hostname lookup 'nosuch' failed - failed to get address info for: nosuch: Name or \
              service not known",
-            Class::UnknownNode,
+            ErrorClass::UnknownNode,
         ),
-        (500, "CT 121 already exists on node 'pve1'", Class::AlreadyExists),
+        (500, "CT 121 already exists on node 'pve1'", ErrorClass::AlreadyExists),
         (
             500,
             "unable to create CT 180 - CT 180 already exists on node 'pve1'",
-            Class::AlreadyExists,
+            ErrorClass::AlreadyExists,
         ),
         (
             500,
             "unable to create VM 100 - CT 100 already exists on node 'pve9'",
-            Class::AlreadyExists,
+            ErrorClass::AlreadyExists,
         ),
     ]
 }
@@ -105,57 +113,65 @@ fn lock_texts() -> Vec<Case> {
         (
             500,
             "can't lock file '/run/lock/lxc/pve-config-100.lock' - got timeout",
-            Class::LockTimeout,
+            ErrorClass::LockTimeout,
         ),
         (
             500,
             "can't lock file '/var/lock/qemu-server/lock-310.conf' - got timeout",
-            Class::LockTimeout,
+            ErrorClass::LockTimeout,
         ),
-        (500, "cfs-lock 'storage-X' error: got lock request timeout", Class::LockTimeout),
-        (500, "Failed to obtain guest migration lock - replication running?", Class::LockTimeout),
+        (500, "cfs-lock 'storage-X' error: got lock request timeout", ErrorClass::LockTimeout),
+        (
+            500,
+            "Failed to obtain guest migration lock - replication running?",
+            ErrorClass::LockTimeout,
+        ),
         (
             500,
             "detected modified configuration - file changed by other user? Try again.",
-            Class::DigestMismatch,
+            ErrorClass::DigestMismatch,
         ),
-        (500, "checksum mismatch (file change by other user?)", Class::DigestMismatch),
-        (500, "checksum missmatch (file change by other user?)", Class::DigestMismatch),
-        (500, "cluster not ready - no quorum?", Class::NoQuorum),
-        (500, "cfs-lock 'storage-X' error: no quorum!", Class::NoQuorum),
+        (500, "checksum mismatch (file change by other user?)", ErrorClass::DigestMismatch),
+        (500, "checksum missmatch (file change by other user?)", ErrorClass::DigestMismatch),
+        (500, "cluster not ready - no quorum?", ErrorClass::NoQuorum),
+        (500, "cfs-lock 'storage-X' error: no quorum!", ErrorClass::NoQuorum),
     ]
 }
 
 /// The guest's own state, and the call itself.
 fn state_texts() -> Vec<Case> {
     vec![
-        (500, "CT 100 already running", Class::AlreadyRunning),
-        (500, "VM 310 already running", Class::AlreadyRunning),
-        (500, "CT 100 not running", Class::NotRunning),
-        (500, "VM 100 not running", Class::NotRunning),
-        (500, "unable to destroy CT 100 - container is running", Class::GuestRunning),
-        (500, "VM 310 is running - destroy failed", Class::GuestRunning),
-        (500, "disk is already at specified size", Class::AlreadyAtSize),
-        (500, "unable to shrink disk size", Class::Shrink),
-        (500, "shrinking disks is not supported", Class::Shrink),
-        (500, "can't remove CT 120 - protection mode enabled", Class::Protected),
-        (500, "can't update CT 120 drive 'mp0' - protection mode enabled", Class::Protected),
+        (500, "CT 100 already running", ErrorClass::AlreadyRunning),
+        (500, "VM 310 already running", ErrorClass::AlreadyRunning),
+        (500, "CT 100 not running", ErrorClass::NotRunning),
+        (500, "VM 100 not running", ErrorClass::NotRunning),
+        (500, "unable to destroy CT 100 - container is running", ErrorClass::GuestRunning),
+        (500, "VM 310 is running - destroy failed", ErrorClass::GuestRunning),
+        (500, "disk is already at specified size", ErrorClass::AlreadyAtSize),
+        (500, "unable to shrink disk size", ErrorClass::Shrink),
+        (500, "shrinking disks is not supported", ErrorClass::Shrink),
+        (500, "can't remove CT 120 - protection mode enabled", ErrorClass::Protected),
+        (500, "can't update CT 120 drive 'mp0' - protection mode enabled", ErrorClass::Protected),
         (
             500,
             "unable to remove CT 100 - used in HA resources and purge parameter not set.",
-            Class::UsedInHa,
+            ErrorClass::UsedInHa,
         ),
-        (500, "Too many unused volumes - please delete them first.", Class::TooManyUnused),
-        (500, "no options specified", Class::NothingToDo),
-        (500, "container did not stop", Class::DidNotStop),
-        (500, "VM quit/powerdown failed - got timeout", Class::DidNotStop),
-        (500, "you can't start a CT if it's a template", Class::IsTemplate),
-        (500, "you can't start a vm if it's a template", Class::IsTemplate),
-        (500, "unable to delete required option 'memory'", Class::Other),
-        (501, "Method 'POST /nodes/pve1/lxc/100/config' not implemented", Class::NotImplemented),
-        (501, "Unexpected content for method 'DELETE'", Class::NotImplemented),
-        (501, "for data too large", Class::BodyTooLarge),
-        (506, "upload 'Content-Type 'text/plain' not implemented", Class::Other),
+        (500, "Too many unused volumes - please delete them first.", ErrorClass::TooManyUnused),
+        (500, "no options specified", ErrorClass::NothingToDo),
+        (500, "container did not stop", ErrorClass::DidNotStop),
+        (500, "VM quit/powerdown failed - got timeout", ErrorClass::DidNotStop),
+        (500, "you can't start a CT if it's a template", ErrorClass::IsTemplate),
+        (500, "you can't start a vm if it's a template", ErrorClass::IsTemplate),
+        (500, "unable to delete required option 'memory'", ErrorClass::Other),
+        (
+            501,
+            "Method 'POST /nodes/pve1/lxc/100/config' not implemented",
+            ErrorClass::NotImplemented,
+        ),
+        (501, "Unexpected content for method 'DELETE'", ErrorClass::NotImplemented),
+        (501, "for data too large", ErrorClass::BodyTooLarge),
+        (506, "upload 'Content-Type 'text/plain' not implemented", ErrorClass::Other),
     ]
 }
 
@@ -175,18 +191,18 @@ fn a_text_means_the_same_wherever_a_release_puts_it() {
 fn a_parameter_error_is_read_from_the_errors_object() {
     let text = "Parameter verification failed.";
     for (errors, class) in [
-        (r#"{"colour":"property is not defined in schema"}"#, Class::ParameterRefused),
+        (r#"{"colour":"property is not defined in schema"}"#, ErrorClass::ParameterRefused),
         (
             r#"{"net0":"invalid format - format error\nnet0.hwaddr: x\n\n"}"#,
-            Class::ParameterRefused,
+            ErrorClass::ParameterRefused,
         ),
-        (r#"{"vmid":"VM 100 already exists\n"}"#, Class::AlreadyExists),
-        (r#"{"upid":"no such task"}"#, Class::NoSuchTask),
-        (r#"{"skiplock":"Only root may use this option."}"#, Class::RootOnly),
-        (r#"{"description":"CT 100 already exists"}"#, Class::ParameterRefused),
-        (r#"["odd"]"#, Class::ParameterRefused),
-        ("null", Class::ParameterRefused),
-        ("7", Class::ParameterRefused),
+        (r#"{"vmid":"VM 100 already exists\n"}"#, ErrorClass::AlreadyExists),
+        (r#"{"upid":"no such task"}"#, ErrorClass::NoSuchTask),
+        (r#"{"skiplock":"Only root may use this option."}"#, ErrorClass::RootOnly),
+        (r#"{"description":"CT 100 already exists"}"#, ErrorClass::ParameterRefused),
+        (r#"["odd"]"#, ErrorClass::ParameterRefused),
+        ("null", ErrorClass::ParameterRefused),
+        ("7", ErrorClass::ParameterRefused),
     ] {
         for shape in [Shape::ReasonOnly, Shape::Body, Shape::BodyOnly] {
             let refusal = refusal(&answer(400, text, errors, shape));
@@ -196,7 +212,7 @@ fn a_parameter_error_is_read_from_the_errors_object() {
     }
     let both = refusal(&answer(500, "format error", r#"{"mp":"x","volume":"y"}"#, Shape::Body));
     assert_eq!(both.errors.len(), 2);
-    assert_eq!(both.class, Class::Other);
+    assert_eq!(both.class, ErrorClass::Other);
 }
 
 #[test]
@@ -213,7 +229,10 @@ fn a_guest_owners_words_do_not_change_the_class() {
         let class = class_of_text(text);
         let believed = matches!(
             class,
-            Class::AlreadyRunning | Class::NotRunning | Class::AlreadyAtSize | Class::GuestNotFound
+            ErrorClass::AlreadyRunning
+                | ErrorClass::NotRunning
+                | ErrorClass::AlreadyAtSize
+                | ErrorClass::GuestNotFound
         );
         assert!(!believed, "{text}: {class:?}");
     }
@@ -240,21 +259,21 @@ fn only_the_proxys_not_connected_status_proves_that_nothing_ran() {
 #[test]
 fn an_html_page_with_status_500_is_not_proxmox_speaking() {
     let body = b"\n<!DOCTYPE html><html>CT 100 not running</html>".to_vec();
-    let answer = Answer { status: 500, reason: "CT 100 not running".into(), date: None, body };
+    let answer = HttpAnswer { status: 500, reason: "CT 100 not running".into(), date: None, body };
     let error = refuse(&request(), &answer);
     assert!(matches!(error, Error::Unknown { why: Unknown::Gateway { status: 500 }, .. }));
 }
 
 #[test]
 fn an_empty_401_and_a_plain_text_500_are_read() {
-    let empty = Answer {
+    let empty = HttpAnswer {
         status: 401,
         reason: "Authentication failed!".into(),
         date: None,
         body: Vec::new(),
     };
     assert_eq!(refusal(&empty).text, "Authentication failed!");
-    let plain = Answer {
+    let plain = HttpAnswer {
         status: 500,
         reason: String::new(),
         date: None,
@@ -266,13 +285,13 @@ fn an_empty_401_and_a_plain_text_500_are_read() {
 #[test]
 fn a_redirect_is_a_refusal() {
     let moved = answer(301, "Moved Permanently", "", Shape::ReasonOnly);
-    assert_eq!(refusal(&moved).class, Class::Redirected);
+    assert_eq!(refusal(&moved).class, ErrorClass::Redirected);
 }
 
 #[test]
 fn a_secret_parameter_quoted_by_proxmox_is_not_repeated() {
     let path = ApiPath::new(["nodes", "pve1", "lxc"]);
-    let request = Request::post(path, Form::new().with_secret("password", "hunter2!".into()));
+    let request = HttpRequest::post(path, Form::new().with_secret("password", "hunter2!".into()));
     let errors = r#"{"password":"type check failed - got 'hunter2!'"}"#;
     for status in [400, 500, 595, 596] {
         let error = refuse(&request, &answer(status, "bad 'hunter2!'", errors, Shape::Body));
@@ -288,7 +307,7 @@ proptest! {
         reason in ".{0,60}",
         body in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let error = refuse(&request(), &Answer { status, reason, date: None, body });
+        let error = refuse(&request(), &HttpAnswer { status, reason, date: None, body });
         prop_assert!(!error.to_string().is_empty());
         prop_assert!(!error.hint().is_empty());
     }

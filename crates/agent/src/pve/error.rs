@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-use super::tls::Fingerprint;
+use super::tls::CertFingerprint;
 
 /// A call that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Error {
         why: NotSent,
     },
     /// PVE answered, and the answer was no.
-    Refused(Box<Refusal>),
+    Refused(Box<PveRefusal>),
     /// It may have been executed, or may still be running.
     Unknown {
         /// Method and path.
@@ -56,7 +56,7 @@ pub enum NotSent {
         /// Scheme, host and port.
         server: String,
         /// What the server presented.
-        presented: Fingerprint,
+        presented: CertFingerprint,
     },
     /// The server's certificate is not trusted.
     #[error("the certificate of {server} is not trusted: {detail}")]
@@ -148,11 +148,11 @@ pub enum Unknown {
 
 /// An answer that was no.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal {
+pub struct PveRefusal {
     /// Method and path.
     pub call: String,
     /// What kind of no.
-    pub class: Class,
+    pub class: ErrorClass,
     /// The HTTP status.
     pub status: u16,
     /// PVE's words, from the body or the reason phrase.
@@ -163,7 +163,7 @@ pub struct Refusal {
 
 /// What kind of no it was; the same on every release, for answers and for ended tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Class {
+pub enum ErrorClass {
     /// The token is wrong, expired or disabled (401).
     Authentication,
     /// The token lacks a privilege (403).
@@ -225,7 +225,7 @@ pub enum Class {
     Other,
 }
 
-impl Class {
+impl ErrorClass {
     /// True if the same request may succeed later without anyone doing anything.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Locked { .. } | Self::LockTimeout | Self::NoQuorum)
@@ -275,7 +275,7 @@ impl Class {
 
 impl Error {
     /// The class, if PVE refused.
-    pub fn class(&self) -> Option<&Class> {
+    pub fn class(&self) -> Option<&ErrorClass> {
         match self {
             Self::Refused(refusal) => Some(&refusal.class),
             Self::NotSent { .. } | Self::Unknown { .. } => None,
@@ -379,7 +379,7 @@ impl fmt::Display for Error {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for PveRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} was refused ({}): {}", self.call, self.status, self.text)?;
         for (parameter, why) in &self.errors {

@@ -1,6 +1,6 @@
 //! The seam: one HTTP exchange with Proxmox VE, as values.
 //!
-//! The typed client builds a [`Request`] and reads an [`Outcome`]; between them stands an
+//! The typed client builds a [`HttpRequest`] and reads an [`ExchangeOutcome`]; between them stands an
 //! [`Exchange`]: the real transport (`http`), or a simulator in the same process. A request never
 //! holds the token: whoever carries it adds the token.
 
@@ -14,26 +14,26 @@ use super::form::{Form, Query, encode};
 pub trait Exchange: Send + Sync {
     /// Carries `request`. Must answer `NotSent` only if no byte of it can have reached the server,
     /// and `Unknown` whenever it may have and no whole answer came back.
-    fn exchange(&self, request: Request) -> ExchangeFuture<'_>;
+    fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_>;
 }
 
 /// What [`Exchange::exchange`] returns; boxed so that a client is one type over any exchange.
-pub type ExchangeFuture<'a> = Pin<Box<dyn Future<Output = Outcome> + Send + 'a>>;
+pub type ExchangeFuture<'a> = Pin<Box<dyn Future<Output = ExchangeOutcome> + Send + 'a>>;
 
 /// What came of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ExchangeOutcome {
     /// Nothing reached the server; sending again is harmless.
     NotSent(NotSent),
     /// A whole answer came back.
-    Answered(Answer),
+    Answered(HttpAnswer),
     /// It may have been executed; only the world can tell.
     Unknown(Unknown),
 }
 
 /// An answer, as far as the client looks at it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The status code.
     pub status: u16,
     /// The reason phrase. Up to PVE 8.2 it is the only place that holds the error text.
@@ -45,9 +45,9 @@ pub struct Answer {
 }
 
 /// Without the body, which may hold anything an operator put into a guest's config.
-impl fmt::Debug for Answer {
+impl fmt::Debug for HttpAnswer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("HttpAnswer")
             .field("status", &self.status)
             .field("reason", &self.reason)
             .field("date", &self.date)
@@ -83,7 +83,7 @@ impl Method {
 
 /// One call, ready to be carried.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct HttpRequest {
     method: Method,
     path: ApiPath,
     parameters: Form,
@@ -104,7 +104,7 @@ pub const BODY_MAX_BYTES: usize = 512 * 1024;
 /// PVE reads at most 8 KiB of headers; the target must leave room for the token and the rest.
 pub const TARGET_MAX_BYTES: usize = 6 * 1024;
 
-impl Request {
+impl HttpRequest {
     /// A read.
     pub fn get(path: ApiPath, query: Query) -> Self {
         Self::new(Method::Get, path, query.into_form())
@@ -214,10 +214,10 @@ mod tests {
     #[test]
     fn a_delete_carries_its_parameters_in_the_query_and_a_put_in_the_body() {
         let path = ApiPath::new(["nodes", "pve1", "lxc", "100"]);
-        let delete = Request::delete(path.clone(), Query::new().with_flag("purge", true));
+        let delete = HttpRequest::delete(path.clone(), Query::new().with_flag("purge", true));
         assert_eq!(delete.target(), "/api2/json/nodes/pve1/lxc/100?purge=1");
         assert_eq!(delete.body(), None);
-        let put = Request::put(path, Form::new().with("tags", "a;b"));
+        let put = HttpRequest::put(path, Form::new().with("tags", "a;b"));
         assert_eq!(put.target(), "/api2/json/nodes/pve1/lxc/100");
         assert_eq!(put.body().as_deref(), Some("tags=a%3Bb"));
     }

@@ -21,16 +21,16 @@ pub(super) fn encode(text: &str) -> String {
 /// The parameters of a POST or PUT, in the order they were added.
 #[derive(Clone, Default)]
 pub struct Form {
-    fields: Vec<(String, Value)>,
+    fields: Vec<(String, FormValue)>,
 }
 
 #[derive(Clone)]
-enum Value {
+enum FormValue {
     Plain(String),
     Secret(SecretString),
 }
 
-impl Value {
+impl FormValue {
     fn expose(&self) -> &str {
         match self {
             Self::Plain(text) => text,
@@ -48,14 +48,14 @@ impl Form {
     /// Adds a parameter.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<String>) -> Self {
-        self.fields.push((name.to_owned(), Value::Plain(value.into())));
+        self.fields.push((name.to_owned(), FormValue::Plain(value.into())));
         self
     }
 
     /// Adds a parameter whose value must never be shown, also not when PVE quotes it in an error.
     #[must_use]
     pub fn with_secret(mut self, name: &str, value: SecretString) -> Self {
-        self.fields.push((name.to_owned(), Value::Secret(value)));
+        self.fields.push((name.to_owned(), FormValue::Secret(value)));
         self
     }
 
@@ -105,7 +105,7 @@ impl Form {
     pub(super) fn scrub(&self, text: &str) -> String {
         let mut clean = text.to_owned();
         for (_, value) in &self.fields {
-            if let Value::Secret(secret) = value {
+            if let FormValue::Secret(secret) = value {
                 for piece in pieces(secret.expose_secret()) {
                     clean = without(&clean, piece);
                 }

@@ -15,10 +15,11 @@ use tokio::time::Instant;
 use super::endpoint::Endpoint;
 use super::error::{NotSent, Unknown};
 use super::exchange::{
-    Answer, BODY_MAX_BYTES, Exchange, ExchangeFuture, Method, Outcome, Request, TARGET_MAX_BYTES,
+    BODY_MAX_BYTES, Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest, Method,
+    TARGET_MAX_BYTES,
 };
 use super::text;
-use super::tls::{Trust, TrustError, WrongPin};
+use super::tls::{TlsTrust, TrustError, WrongPin};
 use super::token::Token;
 
 /// A node answers a connection and a handshake within milliseconds; five seconds allow for a
@@ -71,13 +72,13 @@ impl HttpExchange {
     /// A transport to `endpoint` that trusts `trust` and shows `token` to nobody else.
     pub fn new(
         endpoint: Endpoint,
-        trust: &Trust,
+        trust: &TlsTrust,
         token: Token,
         timeouts: Timeouts,
     ) -> Result<Self, TrustError> {
         // Plain HTTP is loopback only; there is nobody to trust, and a machine without any root
         // certificate must still be able to run against a simulator.
-        let nobody = Trust::Pinned(Vec::new());
+        let nobody = TlsTrust::Pinned(Vec::new());
         let trust = if endpoint.is_encrypted() { trust } else { &nobody };
         let refused = |error: reqwest::Error| TrustError::Refused(error.to_string());
         let builder = || -> Result<reqwest::ClientBuilder, TrustError> {
@@ -108,11 +109,11 @@ impl HttpExchange {
         self.token.id()
     }
 
-    async fn carry(&self, request: &Request) -> Outcome {
+    async fn carry(&self, request: &HttpRequest) -> ExchangeOutcome {
         let target = request.target();
         let body = request.body();
         if let Some(why) = too_large(&target, body.as_deref()) {
-            return Outcome::NotSent(why);
+            return ExchangeOutcome::NotSent(why);
         }
         let started = Instant::now();
         let send = |client: &reqwest::Client| {
@@ -169,7 +170,7 @@ impl HttpExchange {
         mut response: reqwest::Response,
         max_bytes: usize,
         started: Instant,
-    ) -> Outcome {
+    ) -> ExchangeOutcome {
         let status = response.status().as_u16();
         let reason = reason_of(&response);
         let date =
@@ -178,43 +179,43 @@ impl HttpExchange {
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() > max_bytes => {
-                    return Outcome::Unknown(Unknown::TooLarge { status, max_bytes });
+                    return ExchangeOutcome::Unknown(Unknown::TooLarge { status, max_bytes });
                 }
                 Ok(Some(chunk)) => body.extend_from_slice(&chunk),
                 Ok(None) => break,
                 Err(error) if error.is_timeout() => {
-                    return Outcome::Unknown(timed_out(started));
+                    return ExchangeOutcome::Unknown(timed_out(started));
                 }
-                Err(_) => return Outcome::Unknown(Unknown::Truncated { status }),
+                Err(_) => return ExchangeOutcome::Unknown(Unknown::Truncated { status }),
             }
         }
         if status < 400 {
-            return Outcome::Answered(Answer { status, reason, date, body });
+            return ExchangeOutcome::Answered(HttpAnswer { status, reason, date, body });
         }
         // Errors are shown to people, so a server that repeats our header must not reach them.
         let reason = self.token.scrub(&reason);
         let body = self.token.scrub(&String::from_utf8_lossy(&body)).into_bytes();
-        Outcome::Answered(Answer { status, reason, date, body })
+        ExchangeOutcome::Answered(HttpAnswer { status, reason, date, body })
     }
 
     /// What a failed exchange says about the request: only a connection that never stood proves
     /// that nothing was sent.
-    fn failed(&self, error: &reqwest::Error, started: Instant) -> Outcome {
+    fn failed(&self, error: &reqwest::Error, started: Instant) -> ExchangeOutcome {
         let detail = || text::clean(&self.token.scrub(&innermost(error)));
         if error.is_builder() {
             let server = self.endpoint.origin().to_owned();
-            return Outcome::NotSent(NotSent::Connect { server, detail: detail() });
+            return ExchangeOutcome::NotSent(NotSent::Connect { server, detail: detail() });
         }
         if error.is_connect() {
-            return Outcome::NotSent(self.not_connected(error, detail()));
+            return ExchangeOutcome::NotSent(self.not_connected(error, detail()));
         }
         if error.is_timeout() {
-            return Outcome::Unknown(timed_out(started));
+            return ExchangeOutcome::Unknown(timed_out(started));
         }
         if hyper_error(error).is_some_and(hyper::Error::is_parse) {
-            return Outcome::Unknown(Unknown::NotHttp);
+            return ExchangeOutcome::Unknown(Unknown::NotHttp);
         }
-        Outcome::Unknown(Unknown::ConnectionLost { detail: detail() })
+        ExchangeOutcome::Unknown(Unknown::ConnectionLost { detail: detail() })
     }
 
     fn not_connected(&self, error: &reqwest::Error, detail: String) -> NotSent {
@@ -237,7 +238,7 @@ impl HttpExchange {
 }
 
 impl Exchange for HttpExchange {
-    fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
+    fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_> {
         Box::pin(async move { self.carry(&request).await })
     }
 }

@@ -39,7 +39,7 @@ use tokio::time::Instant;
 
 use clock::NodeClock;
 use error::{Error, Unknown};
-use exchange::{Answer, ApiPath, Exchange, Outcome, Request};
+use exchange::{ApiPath, Exchange, ExchangeOutcome, HttpAnswer, HttpRequest};
 
 pub use reads::{ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 
@@ -68,12 +68,12 @@ impl Client {
     }
 
     /// Carries a request and reads the answer's data.
-    async fn call<T: DeserializeOwned>(&self, request: Request) -> Result<T, Error> {
+    async fn call<T: DeserializeOwned>(&self, request: HttpRequest) -> Result<T, Error> {
         let carried = self.exchange.exchange(request.clone()).await;
         match carried {
-            Outcome::NotSent(why) => Err(Error::NotSent { call: request.call(), why }),
-            Outcome::Unknown(why) => Err(Error::Unknown { call: request.call(), why }),
-            Outcome::Answered(answer) => {
+            ExchangeOutcome::NotSent(why) => Err(Error::NotSent { call: request.call(), why }),
+            ExchangeOutcome::Unknown(why) => Err(Error::Unknown { call: request.call(), why }),
+            ExchangeOutcome::Answered(answer) => {
                 self.note_clock(&answer);
                 if (200..300).contains(&answer.status) {
                     read_data(&request, &answer)
@@ -84,7 +84,7 @@ impl Client {
         }
     }
 
-    fn note_clock(&self, answer: &Answer) {
+    fn note_clock(&self, answer: &HttpAnswer) {
         let reading = answer.date.as_deref().and_then(|date| NodeClock::read(date, Instant::now()));
         if let Some(reading) = reading {
             *self.clock.lock().unwrap_or_else(PoisonError::into_inner) = Some(reading);
@@ -110,11 +110,11 @@ impl fmt::Debug for Client {
 
 /// Every success is an object with `data`; `total` stands beside it and is not needed.
 #[derive(Deserialize)]
-struct Envelope<T> {
+struct DataEnvelope<T> {
     data: T,
 }
 
-fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<T, Error> {
+fn read_data<T: DeserializeOwned>(request: &HttpRequest, answer: &HttpAnswer) -> Result<T, Error> {
     let unreadable = |detail: String| Error::Unknown {
         call: request.call(),
         why: Unknown::Unreadable { status: answer.status, detail },
@@ -124,7 +124,7 @@ fn read_data<T: DeserializeOwned>(request: &Request, answer: &Answer) -> Result<
         return Err(unreadable("an HTML page".to_owned()));
     }
     serde_json::from_str(body)
-        .map(|Envelope { data }| data)
+        .map(|DataEnvelope { data }| data)
         .map_err(|error| unreadable(text::clean(&error.to_string())))
 }
 

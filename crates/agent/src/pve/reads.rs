@@ -9,16 +9,16 @@ use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::operation::StorageName;
 
 use super::Client;
-use super::error::{Class, Error};
-use super::exchange::{ApiPath, Request};
+use super::error::{Error, ErrorClass};
+use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
 use super::site::{
-    ClusterEntry, NodeEntry, NodeStatus, Number, Options, Permissions, Resource, StorageEntry,
-    Version, Volume,
+    ClusterEntry, ListedVolume, LooseNumber, NodeEntry, NodeStatus, Options, Permissions, Resource,
+    StorageEntry, Version,
 };
 use super::task::Upid;
 use super::wire::{
-    Config, GuestEntry, HasFeature, LogLine, LogLines, PendingEntry, SnapshotEntry, TaskEntry,
+    GuestEntry, HasFeature, LogLine, LogLines, PendingEntry, RawConfig, SnapshotEntry, TaskEntry,
     TaskStatus,
 };
 
@@ -89,46 +89,47 @@ pub enum ContentFilter {
 impl Client {
     /// The node's version.
     pub async fn version(&self) -> Result<Version, Error> {
-        self.call(Request::get(ApiPath::new(["version"]), Query::new())).await
+        self.call(HttpRequest::get(ApiPath::new(["version"]), Query::new())).await
     }
 
     /// The nodes of the cluster, as far as the token may see them.
     pub async fn nodes(&self) -> Result<Vec<NodeEntry>, Error> {
-        self.call(Request::list(ApiPath::new(["nodes"]), Query::new())).await
+        self.call(HttpRequest::list(ApiPath::new(["nodes"]), Query::new())).await
     }
 
     /// The node itself.
     pub async fn node_status(&self) -> Result<NodeStatus, Error> {
-        self.call(Request::get(self.node_path(["status"]), Query::new())).await
+        self.call(HttpRequest::get(self.node_path(["status"]), Query::new())).await
     }
 
     /// The node's guests of one kind, as far as the token may see them.
     pub async fn guests(&self, kind: GuestKind) -> Result<Vec<GuestEntry>, Error> {
-        self.call(Request::list(self.node_path([kind.as_str()]), Query::new())).await
+        self.call(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
     }
 
     /// A guest's config.
-    pub async fn config(&self, guest: GuestId, view: ConfigView) -> Result<Config, Error> {
+    pub async fn config(&self, guest: GuestId, view: ConfigView) -> Result<RawConfig, Error> {
         let query = match view {
             ConfigView::Merged => Query::new(),
             ConfigView::Current => Query::new().with_flag("current", true),
         };
-        self.call(Request::get(self.guest_path(guest, ["config"]), query)).await
+        self.call(HttpRequest::get(self.guest_path(guest, ["config"]), query)).await
     }
 
     /// A guest's config with what waits for a restart: the only complete view.
     pub async fn pending(&self, guest: GuestId) -> Result<Vec<PendingEntry>, Error> {
-        self.call(Request::get(self.guest_path(guest, ["pending"]), Query::new())).await
+        self.call(HttpRequest::get(self.guest_path(guest, ["pending"]), Query::new())).await
     }
 
     /// Whether a guest runs, now.
     pub async fn guest_status(&self, guest: GuestId) -> Result<GuestEntry, Error> {
-        self.call(Request::get(self.guest_path(guest, ["status", "current"]), Query::new())).await
+        self.call(HttpRequest::get(self.guest_path(guest, ["status", "current"]), Query::new()))
+            .await
     }
 
     /// A guest's snapshots, with the pseudo entry `current`.
     pub async fn snapshots(&self, guest: GuestId) -> Result<Vec<SnapshotEntry>, Error> {
-        self.call(Request::get(self.guest_path(guest, ["snapshot"]), Query::new())).await
+        self.call(HttpRequest::get(self.guest_path(guest, ["snapshot"]), Query::new())).await
     }
 
     /// Whether a guest's volumes can do something.
@@ -139,7 +140,7 @@ impl Client {
             Feature::Copy => "copy",
         };
         let query = Query::new().with("feature", word);
-        let request = Request::get(self.guest_path(guest, ["feature"]), query);
+        let request = HttpRequest::get(self.guest_path(guest, ["feature"]), query);
         self.call::<HasFeature>(request).await.map(|answer| answer.has_feature)
     }
 
@@ -161,12 +162,12 @@ impl Client {
             .with_some("until", until_unix_s.map(|time| time.to_string()))
             .with_some("start", start.map(|count| count.to_string()))
             .with_some("limit", limit.map(|count| count.to_string()));
-        self.call(Request::list(self.node_path(["tasks"]), query)).await
+        self.call(HttpRequest::list(self.node_path(["tasks"]), query)).await
     }
 
     /// Whether a task runs or how it ended.
     pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
-        self.call(Request::get(task_path(upid, "status"), Query::new())).await
+        self.call(HttpRequest::get(task_path(upid, "status"), Query::new())).await
     }
 
     /// Lines of a task's log, from line `start` (0 is the first).
@@ -177,7 +178,9 @@ impl Client {
         limit: u32,
     ) -> Result<Vec<LogLine>, Error> {
         let query = Query::new().with("start", start.to_string()).with("limit", limit.to_string());
-        self.call::<LogLines>(Request::list(task_path(upid, "log"), query)).await.map(|log| log.0)
+        self.call::<LogLines>(HttpRequest::list(task_path(upid, "log"), query))
+            .await
+            .map(|log| log.0)
     }
 
     /// Guests of the whole cluster. The node is certain, the status is not.
@@ -192,43 +195,43 @@ impl Client {
 
     async fn cluster_resources(&self, kind: &str) -> Result<Vec<Resource>, Error> {
         let query = Query::new().with("type", kind);
-        self.call(Request::list(ApiPath::new(["cluster", "resources"]), query)).await
+        self.call(HttpRequest::list(ApiPath::new(["cluster", "resources"]), query)).await
     }
 
     /// The first free guest number. Nothing is reserved by asking.
     pub async fn next_vmid(&self) -> Result<VmId, Error> {
-        let request = Request::get(ApiPath::new(["cluster", "nextid"]), Query::new());
-        self.call::<Number>(request).await.map(|number| number.0)
+        let request = HttpRequest::get(ApiPath::new(["cluster", "nextid"]), Query::new());
+        self.call::<LooseNumber>(request).await.map(|number| number.0)
     }
 
     /// Whether no guest of the cluster has this number, privileges aside. On a node without quorum
     /// the answer may be old; ask `cluster_status` as well.
     pub async fn vmid_is_free(&self, vmid: VmId) -> Result<bool, Error> {
         let query = Query::new().with("vmid", vmid.to_string());
-        let request = Request::get(ApiPath::new(["cluster", "nextid"]), query);
-        match self.call::<Number>(request).await {
+        let request = HttpRequest::get(ApiPath::new(["cluster", "nextid"]), query);
+        match self.call::<LooseNumber>(request).await {
             // An answer about another number proves nothing about this one.
             Ok(number) => Ok(number.0 == vmid),
-            Err(error) if error.class() == Some(&Class::AlreadyExists) => Ok(false),
+            Err(error) if error.class() == Some(&ErrorClass::AlreadyExists) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
     /// The cluster and its nodes; a host of its own has no cluster entry.
     pub async fn cluster_status(&self) -> Result<Vec<ClusterEntry>, Error> {
-        self.call(Request::list(ApiPath::new(["cluster", "status"]), Query::new())).await
+        self.call(HttpRequest::list(ApiPath::new(["cluster", "status"]), Query::new())).await
     }
 
     /// The datacenter's options; nested values are JSON.
     pub async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
-        let request = Request::get(ApiPath::new(["cluster", "options"]), Query::new());
+        let request = HttpRequest::get(ApiPath::new(["cluster", "options"]), Query::new());
         let Options(options) = self.call(request).await?;
         Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
     }
 
     /// The node's storages, as far as the token may see them.
     pub async fn storages(&self) -> Result<Vec<StorageEntry>, Error> {
-        self.call(Request::list(self.node_path(["storage"]), Query::new())).await
+        self.call(HttpRequest::list(self.node_path(["storage"]), Query::new())).await
     }
 
     /// Volumes of a storage.
@@ -236,7 +239,7 @@ impl Client {
         &self,
         storage: &StorageName,
         filter: &ContentFilter,
-    ) -> Result<Vec<Volume>, Error> {
+    ) -> Result<Vec<ListedVolume>, Error> {
         let query = match filter {
             ContentFilter::Type(content) => Query::new().with("content", *content),
             ContentFilter::Guest(vmid) => Query::new().with("vmid", vmid.to_string()),
@@ -245,20 +248,20 @@ impl Client {
             }
         };
         let path = self.node_path(["storage", storage.as_str(), "content"]);
-        self.call(Request::list(path, query)).await
+        self.call(HttpRequest::list(path, query)).await
     }
 
     /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.
     pub async fn may(&self, path: &str, privilege: &str) -> Result<bool, Error> {
         let query = Query::new().with("path", path);
-        let request = Request::list(ApiPath::new(["access", "permissions"]), query);
+        let request = HttpRequest::list(ApiPath::new(["access", "permissions"]), query);
         let held: Permissions = self.call(request).await?;
         Ok(held.0.get(path).is_some_and(|rights| rights.contains_key(privilege)))
     }
 
     /// What the token may do, by path.
     pub async fn permissions(&self) -> Result<Permissions, Error> {
-        self.call(Request::list(ApiPath::new(["access", "permissions"]), Query::new())).await
+        self.call(HttpRequest::list(ApiPath::new(["access", "permissions"]), Query::new())).await
     }
 }
 

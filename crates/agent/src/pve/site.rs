@@ -146,7 +146,7 @@ pub struct StorageEntry {
 
 /// One volume of `GET /nodes/NODE/storage/STORAGE/content`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Volume {
+pub struct ListedVolume {
     /// `STORAGE:NAME`.
     #[serde(deserialize_with = "scalar::text")]
     pub volid: String,
@@ -189,4 +189,4 @@ pub(super) struct Options(pub(super) BTreeMap<String, Scalar>);
 
 /// A guest number, which PVE sends as text.
 #[derive(Deserialize)]
-pub(super) struct Number(#[serde(deserialize_with = "scalar::parsed")] pub(super) VmId);
+pub(super) struct LooseNumber(#[serde(deserialize_with = "scalar::parsed")] pub(super) VmId);

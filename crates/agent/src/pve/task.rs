@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::classify::class_of_text;
-use super::error::Class;
+use super::error::ErrorClass;
 
 pub use evenkeel_core::operation::Upid;
 
@@ -37,7 +37,7 @@ impl ExitStatus {
     }
 
     /// The kind of failure, by the same words a refused call uses.
-    pub fn class(&self) -> Option<Class> {
+    pub fn class(&self) -> Option<ErrorClass> {
         match self {
             Self::Failed(text) => Some(class_of_text(text)),
             Self::Ok | Self::Warnings(_) | Self::UnexpectedStatus | Self::Unreadable(_) => None,
@@ -86,8 +86,11 @@ mod tests {
         ] {
             assert_eq!(ExitStatus::read(text), status, "{text}");
         }
-        assert_eq!(ExitStatus::read("VM 310 already running").class(), Some(Class::AlreadyRunning));
+        assert_eq!(
+            ExitStatus::read("VM 310 already running").class(),
+            Some(ErrorClass::AlreadyRunning)
+        );
         let locked = ExitStatus::read("CT is locked (backup)").class();
-        assert_eq!(locked, Some(Class::Locked { lock: "backup".into() }));
+        assert_eq!(locked, Some(ErrorClass::Locked { lock: "backup".into() }));
     }
 }

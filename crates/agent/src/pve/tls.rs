@@ -25,13 +25,13 @@ use crate::plain_file::{self, FileError};
 
 /// Which servers are the right one.
 #[derive(Debug, Clone)]
-pub enum Trust {
+pub enum TlsTrust {
     /// The certificate authorities the operating system trusts.
     Platform,
     /// The certificate authorities in a PEM text.
     Authorities(Vec<CertificateDer<'static>>),
     /// Exactly these certificates, whatever name or dates they carry. At least one.
-    Pinned(Vec<Fingerprint>),
+    Pinned(Vec<CertFingerprint>),
 }
 
 /// Why a trust setting cannot be used.
@@ -77,7 +77,7 @@ impl TrustError {
 /// The largest CA file that is read: a system's whole bundle has a quarter of it.
 const CA_BYTES_MAX: usize = 1 << 20;
 
-impl Trust {
+impl TlsTrust {
     /// Trusts the authorities in a PEM file that nobody but root and we could have written.
     pub fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
         let file = plain_file::read(path, CA_BYTES_MAX).map_err(TrustError::Unreadable)?;
@@ -93,7 +93,7 @@ impl Trust {
     }
 
     /// Trusts exactly these certificates.
-    pub fn pinned(fingerprints: Vec<Fingerprint>) -> Result<Self, TrustError> {
+    pub fn pinned(fingerprints: Vec<CertFingerprint>) -> Result<Self, TrustError> {
         if fingerprints.is_empty() {
             return Err(TrustError::NoFingerprint);
         }
@@ -141,21 +141,21 @@ fn roots(authorities: &[CertificateDer<'static>]) -> Result<RootCertStore, rustl
 
 /// The SHA-256 of a certificate, printed as PVE's interface prints it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Fingerprint([u8; 32]);
+pub struct CertFingerprint([u8; 32]);
 
 /// A text that is not a SHA-256 fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a SHA-256 fingerprint: 32 hexadecimal pairs, with or without colons")]
 pub struct FingerprintError(String);
 
-impl Fingerprint {
+impl CertFingerprint {
     /// The fingerprint of a certificate.
     pub fn of(certificate: &[u8]) -> Self {
         Self(Sha256::digest(certificate).into())
     }
 }
 
-impl FromStr for Fingerprint {
+impl FromStr for CertFingerprint {
     type Err = FingerprintError;
 
     fn from_str(text: &str) -> Result<Self, FingerprintError> {
@@ -177,7 +177,7 @@ impl FromStr for Fingerprint {
     }
 }
 
-impl fmt::Display for Fingerprint {
+impl fmt::Display for CertFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (position, byte) in self.0.iter().enumerate() {
             if position > 0 {
@@ -189,7 +189,7 @@ impl fmt::Display for Fingerprint {
     }
 }
 
-impl fmt::Debug for Fingerprint {
+impl fmt::Debug for CertFingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -199,14 +199,14 @@ impl fmt::Debug for Fingerprint {
 #[derive(Debug, thiserror::Error)]
 #[error("the certificate {presented} is not pinned")]
 pub(super) struct WrongPin {
-    pub(super) presented: Fingerprint,
+    pub(super) presented: CertFingerprint,
 }
 
 /// Takes a certificate by its hash alone; name and dates do not matter, the handshake's signature
 /// does: without it, anyone could replay the public certificate.
 #[derive(Debug)]
 struct PinVerifier {
-    fingerprints: Vec<Fingerprint>,
+    fingerprints: Vec<CertFingerprint>,
     provider: Arc<CryptoProvider>,
 }
 
@@ -219,7 +219,7 @@ impl ServerCertVerifier for PinVerifier {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let presented = Fingerprint::of(end_entity);
+        let presented = CertFingerprint::of(end_entity);
         if self.fingerprints.contains(&presented) {
             return Ok(ServerCertVerified::assertion());
         }
@@ -258,23 +258,23 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_read_with_and_without_colons_in_any_case() {
-        let printed = Fingerprint::of(b"certificate").to_string();
+        let printed = CertFingerprint::of(b"certificate").to_string();
         assert_eq!(printed.len(), 95);
         for text in [printed.clone(), printed.to_lowercase(), printed.replace(':', "")] {
-            assert_eq!(text.parse::<Fingerprint>(), Ok(Fingerprint::of(b"certificate")));
+            assert_eq!(text.parse::<CertFingerprint>(), Ok(CertFingerprint::of(b"certificate")));
         }
     }
 
     #[test]
     fn anything_but_thirty_two_pairs_is_no_fingerprint() {
-        let printed = Fingerprint::of(b"x").to_string();
+        let printed = CertFingerprint::of(b"x").to_string();
         let sha1 = &printed[..59];
         let signed = format!("+1{}", &printed.replace(':', "")[2..]);
         let longer = format!("{printed}:00");
         for text in ["", ":", "AB", sha1, &longer, &signed, "é", &"g".repeat(64)] {
-            assert!(text.parse::<Fingerprint>().is_err(), "{text}");
+            assert!(text.parse::<CertFingerprint>().is_err(), "{text}");
         }
-        assert!(matches!(Trust::pinned(Vec::new()), Err(TrustError::NoFingerprint)));
+        assert!(matches!(TlsTrust::pinned(Vec::new()), Err(TrustError::NoFingerprint)));
     }
 
     #[test]
@@ -283,10 +283,10 @@ mod tests {
         for text in ["", "hello", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
         {
             std::fs::write(file.path(), text).unwrap();
-            let error = Trust::from_ca_file(file.path()).unwrap_err();
+            let error = TlsTrust::from_ca_file(file.path()).unwrap_err();
             assert!(matches!(error, TrustError::NoCertificate { .. }), "{text}");
         }
-        let missing = Trust::from_ca_file(Path::new("/nonexistent/ca.pem")).unwrap_err();
+        let missing = TlsTrust::from_ca_file(Path::new("/nonexistent/ca.pem")).unwrap_err();
         assert!(matches!(missing, TrustError::Unreadable(_)));
     }
 }

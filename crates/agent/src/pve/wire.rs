@@ -80,7 +80,7 @@ pub struct HaState {
 
 /// `GET …/config`: every key with its value as PVE printed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
+pub struct RawConfig {
     /// What a write is bound to.
     pub digest: Option<ConfigDigest>,
     /// Keys and values, without `digest` and `lxc`.
@@ -89,7 +89,7 @@ pub struct Config {
     pub lxc: Vec<(String, String)>,
 }
 
-impl<'de> Deserialize<'de> for Config {
+impl<'de> Deserialize<'de> for RawConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut entries = BTreeMap::<String, Scalar>::deserialize(deserializer)?;
         let digest = match entries.remove("digest").and_then(Scalar::into_text) {

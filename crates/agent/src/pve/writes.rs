@@ -13,7 +13,7 @@ use secrecy::SecretString;
 
 use super::Client;
 use super::error::Error;
-use super::exchange::Request;
+use super::exchange::HttpRequest;
 use super::form::{Form, Query};
 use super::task::Upid;
 use super::wire::{MaybeTask, Task};
@@ -70,7 +70,7 @@ pub struct NewGuest {
     /// Its number.
     pub vmid: VmId,
     /// What it is made from; this decides its kind.
-    pub origin: Origin,
+    pub origin: CreateFrom,
     /// Its config. For a container name `unprivileged`: PVE's default changed in 9.0.
     pub settings: Settings,
     /// Where volumes without a storage of their own go.
@@ -79,7 +79,7 @@ pub struct NewGuest {
 
 /// What a new guest is made from.
 #[derive(Debug, Clone)]
-pub enum Origin {
+pub enum CreateFrom {
     /// A container from a template volume.
     Template {
         /// The template's volume id.
@@ -181,10 +181,11 @@ impl Writes<'_> {
             .with("digest", digest.to_string());
         let path = self.client.guest_path(guest, ["config"]);
         let request = match guest.kind {
-            GuestKind::Lxc => Request::put(path, form),
-            GuestKind::Qemu => {
-                Request::post(path, form.with("background_delay", QEMU_CONFIG_DELAY_S.to_string()))
-            }
+            GuestKind::Lxc => HttpRequest::put(path, form),
+            GuestKind::Qemu => HttpRequest::post(
+                path,
+                form.with("background_delay", QEMU_CONFIG_DELAY_S.to_string()),
+            ),
         };
         self.client.call::<MaybeTask>(request).await.map(Taken::from)
     }
@@ -201,7 +202,7 @@ impl Writes<'_> {
             .with("disk", slot.as_str())
             .with("size", size_bytes.to_string())
             .with("digest", digest.to_string());
-        let request = Request::put(self.client.guest_path(guest, ["resize"]), form);
+        let request = HttpRequest::put(self.client.guest_path(guest, ["resize"]), form);
         self.client.call::<MaybeTask>(request).await.map(Taken::from)
     }
 
@@ -214,7 +215,7 @@ impl Writes<'_> {
             .with_some("storage", storage.as_ref().map(StorageName::as_str))
             .with_all(form_of(settings));
         let (kind, form) = match origin {
-            Origin::Template { volid, password } => {
+            CreateFrom::Template { volid, password } => {
                 let form = form.with("ostemplate", volid);
                 let form = match password {
                     Some(password) => form.with_secret("password", password),
@@ -222,16 +223,16 @@ impl Writes<'_> {
                 };
                 (GuestKind::Lxc, form)
             }
-            Origin::Empty => (GuestKind::Qemu, form),
-            Origin::Backup { kind: GuestKind::Lxc, volid, unique } => {
+            CreateFrom::Empty => (GuestKind::Qemu, form),
+            CreateFrom::Backup { kind: GuestKind::Lxc, volid, unique } => {
                 let form = form.with("ostemplate", volid).with_flag("restore", true);
                 (GuestKind::Lxc, form.with_flag("unique", unique))
             }
-            Origin::Backup { kind: GuestKind::Qemu, volid, unique } => {
+            CreateFrom::Backup { kind: GuestKind::Qemu, volid, unique } => {
                 (GuestKind::Qemu, form.with("archive", volid).with_flag("unique", unique))
             }
         };
-        let request = Request::post(self.client.node_path([kind.as_str()]), form);
+        let request = HttpRequest::post(self.client.node_path([kind.as_str()]), form);
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
 
@@ -254,7 +255,7 @@ impl Writes<'_> {
     /// Turns a guest into a template. For a container PVE works on after it answered `Done`; its
     /// task has to be looked for.
     pub async fn template(self, guest: GuestId) -> Result<Taken, Error> {
-        let request = Request::post(self.client.guest_path(guest, ["template"]), Form::new());
+        let request = HttpRequest::post(self.client.guest_path(guest, ["template"]), Form::new());
         self.client.call::<MaybeTask>(request).await.map(Taken::from)
     }
 
@@ -273,7 +274,7 @@ impl Writes<'_> {
     /// Destroys a snapshot. Not forced: PVE keeps its entry if the storage cannot remove it.
     pub async fn delete_snapshot(self, guest: GuestId, name: &SnapshotName) -> Result<Upid, Error> {
         let path = self.client.guest_path(guest, ["snapshot", name.as_str()]);
-        let request = Request::delete(path, Query::new());
+        let request = HttpRequest::delete(path, Query::new());
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
 
@@ -287,7 +288,7 @@ impl Writes<'_> {
         let query = Query::new()
             .with_flag("purge", flags.purge)
             .with_flag("destroy-unreferenced-disks", flags.unreferenced_disks);
-        let request = Request::delete(self.client.guest_path(guest, []), query);
+        let request = HttpRequest::delete(self.client.guest_path(guest, []), query);
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
 
@@ -331,7 +332,7 @@ impl Writes<'_> {
         rest: [&str; N],
         form: Form,
     ) -> Result<Upid, Error> {
-        let request = Request::post(self.client.guest_path(guest, rest), form);
+        let request = HttpRequest::post(self.client.guest_path(guest, rest), form);
         self.client.call::<Task>(request).await.map(|task| task.0)
     }
 }

@@ -1,7 +1,7 @@
 //! The mark of time: it follows an honest clock, no wrong one poisons it, and a signature sets it right.
 
 use evenkeel_agent::journal::{
-    Disk as _, Files as _, Journal, Kept, Record, SimulatedDisk, Subject, Sum, Wall, verify,
+    Disk as _, Files as _, Journal, Kept, Record, SimulatedDisk, Subject, Sum, WallTime, verify,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::support::{SMALL, note, now, open, stamp};
 
 /// The mark as it is after a start, on a disk that somebody used before.
-fn mark_after_a_start(disk: &SimulatedDisk, wall: Wall) -> Timestamp {
+fn mark_after_a_start(disk: &SimulatedDisk, wall: WallTime) -> Timestamp {
     Journal::open(disk.clone(), stamp(), SMALL, wall).unwrap().clock_mark()
 }
 
@@ -38,7 +38,7 @@ fn t10_a_leap_the_kernel_vouches_for_dates_the_next_record() {
     let disk = SimulatedDisk::default();
     let mut journal = open(&disk).unwrap();
     let at: Timestamp = "2027-11-15T20:00:00Z".parse().unwrap();
-    journal.append(note("a year in a drawer"), Wall { at, synchronised: true }).unwrap();
+    journal.append(note("a year in a drawer"), WallTime { at, synchronised: true }).unwrap();
     assert_eq!(journal.clock_mark(), at);
     drop(journal);
     assert_eq!(mark_after_a_start(&disk, now().into()), at);
@@ -62,7 +62,8 @@ fn the_mark_follows_a_clock_that_is_looked_at_although_nothing_is_written() {
 fn t10_a_signed_clock_change_sets_the_mark_back_and_is_durable_with_its_record() {
     let disk = SimulatedDisk::default();
     let poisoned: Timestamp = "2046-11-15T20:00:00Z".parse().unwrap();
-    let mut journal = Journal::open(disk.clone(), stamp(), SMALL, Wall::from(poisoned)).unwrap();
+    let mut journal =
+        Journal::open(disk.clone(), stamp(), SMALL, WallTime::from(poisoned)).unwrap();
     assert_eq!(journal.clock_mark(), poisoned);
     let kept = Kept::put(Subject::Trust, "2", 1, json!({})).setting_mark(now());
     journal.append(Record::Kept(kept), poisoned).unwrap();

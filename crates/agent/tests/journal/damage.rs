@@ -1,7 +1,8 @@
 //! Damage that no crash makes: it stops the start, names the place and changes nothing.
 
 use evenkeel_agent::journal::{
-    Files as _, Journal, JournalError, Limits, Problem, Seq, SimulatedDisk, Stamp, verify,
+    Files as _, Journal, JournalError, JournalLimits, LineProblem, Seq, SimulatedDisk, Stamp,
+    verify,
 };
 
 use evenkeel_core::operation::IdentityHash;
@@ -192,7 +193,7 @@ fn j09_a_repeated_missing_or_reordered_record_stops_the_start() {
     for damaged in [repeated, missing, reordered, repeated_last] {
         let error = refused(&with_lines(&disk, FIRST, &damaged));
         let JournalError::Damaged { damage, .. } = error else { panic!("{error}") };
-        assert!(matches!(damage.problem, Problem::Chain(_)), "{damage}");
+        assert!(matches!(damage.problem, LineProblem::Chain(_)), "{damage}");
     }
 }
 
@@ -259,7 +260,7 @@ fn the_error_names_file_line_and_byte() {
 #[test]
 fn verify_counts_the_archive_too() {
     let disk = SimulatedDisk::default();
-    let mut journal = open_with(&disk, Limits { archive_segments: 99, ..SMALL }).unwrap();
+    let mut journal = open_with(&disk, JournalLimits { archive_segments: 99, ..SMALL }).unwrap();
     let records = script().concat();
     for record in records.clone() {
         journal.append(record, now()).unwrap();

@@ -2,7 +2,7 @@
 //! start is clean.
 
 use evenkeel_agent::journal::{
-    AppendError, Fault, Files as _, Limits, Record, SimulatedDisk, verify,
+    AppendError, Fault, Files as _, JournalLimits, Record, SimulatedDisk, verify,
 };
 
 use super::support::{
@@ -86,7 +86,7 @@ fn j13_a_nearly_full_disk_begins_nothing_new_and_says_so() {
 
 #[test]
 fn j14_j15_operations_in_flight_are_closed_from_the_reserve() {
-    let limits = Limits { reserve_bytes: 128 << 10, segment_bytes: 8 << 20, ..SMALL };
+    let limits = JournalLimits { reserve_bytes: 128 << 10, segment_bytes: 8 << 20, ..SMALL };
     let disk = SimulatedDisk::default();
     let mut journal = open_with(&disk, limits).unwrap();
     for number in 0..64 {

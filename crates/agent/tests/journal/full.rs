@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use evenkeel_agent::freeze::{self, Freezing, Frozen};
 use evenkeel_agent::journal::{
-    AppendError, Journal, Kept, Limits, ReadOnlyDirectory, RealDisk, Record, Subject, verify,
+    AppendError, Journal, JournalLimits, Kept, ReadOnlyDirectory, RealDisk, Record, Subject, verify,
 };
 use evenkeel_agent::state_dir::StateDir;
 
@@ -44,7 +44,7 @@ fn vmid(number: u64) -> u32 {
 
 fn open(path: &Path) -> Journal<RealDisk> {
     let disk = RealDisk::open(path).unwrap();
-    Journal::open(disk, stamp(), Limits::default(), now()).unwrap()
+    Journal::open(disk, stamp(), JournalLimits::default(), now()).unwrap()
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use evenkeel_agent::journal::{Journal, Limits, ReadOnlyDirectory, RealDisk, group, verify};
+use evenkeel_agent::journal::{Journal, JournalLimits, ReadOnlyDirectory, RealDisk, group, verify};
 use serde_json::Value;
 
 use super::support::{by_extent, now, op, stamp, started, succeeded};
@@ -19,8 +19,8 @@ const WRITERS: u64 = 16;
 /// Rounds never share a number: so many are enough for one.
 const NUMBERS_PER_ROUND: u64 = 1_000_000;
 
-fn limits() -> Limits {
-    Limits { segment_bytes: 60_000, archive_segments: 1_000_000, ..Limits::default() }
+fn limits() -> JournalLimits {
+    JournalLimits { segment_bytes: 60_000, archive_segments: 1_000_000, ..JournalLimits::default() }
 }
 
 fn open(path: &Path) -> Journal<RealDisk> {

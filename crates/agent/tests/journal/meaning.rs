@@ -4,11 +4,13 @@
 use std::collections::BTreeSet;
 
 use evenkeel_agent::journal::{
-    Details, Files as _, Kept, Limits, Record, SimulatedDisk, State, Subject, verify,
+    Details, Files as _, JournalLimits, JournalState, Kept, Record, SimulatedDisk, Subject, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Request, Resolution, UnixSeconds};
+use evenkeel_core::operation::{
+    OpEvent, OpPhase, OpRecord, Resolution, StartedIntent, UnixSeconds,
+};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -19,8 +21,8 @@ use super::support::{
 
 /// Every event core knows, in an order it allows, with every optional field there and not there.
 fn every_event() -> Vec<Record> {
-    let full = Intent {
-        first: Request::Stop,
+    let full = StartedIntent {
+        first: OpPhase::Stop,
         unprotects: true,
         clone_source: Some(9000.try_into().unwrap()),
         id_was_free: true,
@@ -33,7 +35,7 @@ fn every_event() -> Vec<Record> {
         }),
         ..intent(102, ActionKind::Destroy, Some("nonce"))
     };
-    let bare = Intent { identity: None, ..intent(103, ActionKind::Start, None) };
+    let bare = StartedIntent { identity: None, ..intent(103, ActionKind::Start, None) };
     let next = |request| OpEvent::RequestStarted { request, sent_at: UnixSeconds(9) };
     let left = Some("local:vm-3-disk-1".parse().unwrap());
     let warning = Some("WARNINGS: 3".to_owned());
@@ -42,8 +44,8 @@ fn every_event() -> Vec<Record> {
         event(2, OpEvent::Started(Box::new(full))),
         event(3, OpEvent::Started(Box::new(bare))),
         task_running(1, 101),
-        event(2, next(Request::Unprotect)),
-        event(2, next(Request::Act)),
+        event(2, next(OpPhase::Unprotect)),
+        event(2, next(OpPhase::Act)),
         event(1, OpEvent::Succeeded { identity: None, warning }),
         unknown(2),
         event(2, OpEvent::Resolved { outcome: Resolution::Succeeded }),
@@ -65,10 +67,10 @@ fn every_event() -> Vec<Record> {
 #[test]
 fn every_event_is_replayed_to_the_state_it_made_when_it_was_written() {
     let disk = SimulatedDisk::default();
-    let mut journal = open_with(&disk, Limits::default()).unwrap();
+    let mut journal = open_with(&disk, JournalLimits::default()).unwrap();
     for record in every_event() {
         journal.append(record, now()).unwrap();
-        let again = open_with(&disk, Limits::default()).unwrap();
+        let again = open_with(&disk, JournalLimits::default()).unwrap();
         assert_eq!(again.state(), journal.state());
         assert_eq!(again.head(), journal.head());
     }
@@ -83,7 +85,7 @@ fn every_event_is_replayed_to_the_state_it_made_when_it_was_written() {
 #[test]
 fn the_last_line_of_an_operation_tells_its_state_in_the_spelling_of_core() {
     let disk = SimulatedDisk::default();
-    let mut journal = open_with(&disk, Limits::default()).unwrap();
+    let mut journal = open_with(&disk, JournalLimits::default()).unwrap();
     for record in every_event() {
         journal.append(record, now()).unwrap();
     }
@@ -108,8 +110,8 @@ fn the_last_line_of_an_operation_tells_its_state_in_the_spelling_of_core() {
 #[test]
 fn j23_a_compacted_journal_knows_what_the_long_one_knows() {
     let (long, short) = (SimulatedDisk::default(), SimulatedDisk::default());
-    let mut one = open_with(&long, Limits::default()).unwrap();
-    let mut many = open_with(&short, Limits { segment_bytes: 1, ..SMALL }).unwrap();
+    let mut one = open_with(&long, JournalLimits::default()).unwrap();
+    let mut many = open_with(&short, JournalLimits { segment_bytes: 1, ..SMALL }).unwrap();
     for record in every_event() {
         one.append(record.clone(), now()).unwrap();
         many.append(record, now()).unwrap();
@@ -181,7 +183,7 @@ fn no_secret_reaches_the_disk() {
     let details = Details::new(params.clone(), params, reason, decision);
     let start = OpEvent::Started(Box::new(intent(101, ActionKind::SetConfig, None)));
     let disk = SimulatedDisk::default();
-    let mut journal = open_with(&disk, Limits { segment_bytes: 1, ..SMALL }).unwrap();
+    let mut journal = open_with(&disk, JournalLimits { segment_bytes: 1, ..SMALL }).unwrap();
     let kept = Kept::put(Subject::Pending, "p", 1, json!([{"token": "hunter2"}]));
     for record in
         [Record::op_started(OpRecord { op: op(1), event: start }, details), Record::Kept(kept)]
@@ -215,7 +217,7 @@ fn an_operation_can_be_closed_whatever_pve_said() {
 
 #[test]
 fn memory_follows_what_is_live() {
-    let mut state = State::default();
+    let mut state = JournalState::default();
     for number in 0..5_000 {
         state.apply(started(number, 101, None)).unwrap();
         state.apply(succeeded(number)).unwrap();

@@ -1,7 +1,7 @@
 //! Random scripts with crashes and faults in between: the journal is what was acknowledged.
 
 use evenkeel_agent::journal::{
-    AppendError, Fault, Journal, JournalError, Limits, Record, SimulatedDisk,
+    AppendError, Fault, Journal, JournalError, JournalLimits, Record, SimulatedDisk,
 };
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use super::support::{
 };
 
 fn open(disk: &SimulatedDisk) -> Result<Journal<SimulatedDisk>, JournalError> {
-    open_with(disk, Limits { archive_segments: 999, ..SMALL })
+    open_with(disk, JournalLimits { archive_segments: 999, ..SMALL })
 }
 
 #[derive(Debug, Clone)]

@@ -3,11 +3,13 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
-use evenkeel_agent::journal::{Journal, Limits, ReadOnlyDirectory, RealDisk, Seq, group, verify};
+use evenkeel_agent::journal::{
+    Journal, JournalLimits, ReadOnlyDirectory, RealDisk, Seq, group, verify,
+};
 
 use super::support::{SMALL, note, now, stamp, started, succeeded};
 
-fn open(path: &Path, limits: Limits) -> Journal<RealDisk> {
+fn open(path: &Path, limits: JournalLimits) -> Journal<RealDisk> {
     Journal::open(RealDisk::open(path).unwrap(), stamp(), limits, now()).unwrap()
 }
 
@@ -15,7 +17,8 @@ fn open(path: &Path, limits: Limits) -> Journal<RealDisk> {
 fn several_writer_threads_lose_nothing_across_rotation_and_restart() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
-    let limits = Limits { segment_bytes: 20_000, archive_segments: 999, ..Limits::default() };
+    let limits =
+        JournalLimits { segment_bytes: 20_000, archive_segments: 999, ..JournalLimits::default() };
     let (handle, writer) = group::spawn(open(&path, limits), now).unwrap();
     let threads: Vec<_> = (0..8_u64)
         .map(|thread| {

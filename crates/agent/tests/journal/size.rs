@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use evenkeel_agent::journal::{
-    Disk, Files, Journal, Limits, ReadOnlyDirectory, RealDisk, SimulatedDisk, verify,
+    Disk, Files, Journal, JournalLimits, ReadOnlyDirectory, RealDisk, SimulatedDisk, verify,
 };
 
 use super::support::{by_extent, now, stamp, started, succeeded};
@@ -15,7 +15,7 @@ fn j22_a_hundred_thousand_operations_in_flight_are_read_back_through_a_snapshot(
     let count: u64 = by_extent(5_000, 100_000, 100_000);
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("journal");
-    let limits = Limits { archive_segments: 2, ..Limits::default() };
+    let limits = JournalLimits { archive_segments: 2, ..JournalLimits::default() };
     let open = || Journal::open(RealDisk::open(&path).unwrap(), stamp(), limits, now()).unwrap();
     let mut journal = open();
     for number in 0..count {
@@ -60,7 +60,8 @@ impl Files for Counting {
 #[test]
 fn j22_start_up_reads_two_segments_however_long_the_history_is() {
     let disk = SimulatedDisk::default();
-    let limits = Limits { segment_bytes: 20_000, archive_segments: 999, ..Limits::default() };
+    let limits =
+        JournalLimits { segment_bytes: 20_000, archive_segments: 999, ..JournalLimits::default() };
     let mut journal = Journal::open(disk.clone(), stamp(), limits, now()).unwrap();
     for number in 0..2_000 {
         journal.stage(started(number, 101, None), now()).unwrap();

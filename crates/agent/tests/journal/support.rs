@@ -1,19 +1,19 @@
 //! A script of records, a journal on a simulated disk, and what must hold after every start.
 
 use evenkeel_agent::journal::{
-    AppendError, Details, Journal, JournalError, Kept, Limits, Note, Record, SimulatedDisk, Stamp,
-    State, Subject, verify,
+    AppendError, Details, Journal, JournalError, JournalLimits, JournalState, Kept, Note, Record,
+    SimulatedDisk, Stamp, Subject, verify,
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
-    IdentityHash, Intent, OpEvent, OpRecord, Repeat, Request, Resolution, UnixSeconds, Upid,
+    IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds, Upid,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 /// Small enough that a short script rotates several times and drops a segment.
-pub(crate) const SMALL: Limits = Limits {
+pub(crate) const SMALL: JournalLimits = JournalLimits {
     segment_bytes: 1_500,
     archive_segments: 2,
     line_bytes: 64 << 10,
@@ -64,7 +64,7 @@ pub(crate) fn open(disk: &SimulatedDisk) -> Result<Journal<SimulatedDisk>, Journ
 
 pub(crate) fn open_with(
     disk: &SimulatedDisk,
-    limits: Limits,
+    limits: JournalLimits,
 ) -> Result<Journal<SimulatedDisk>, JournalError> {
     Journal::open(disk.clone(), stamp(), limits, now())
 }
@@ -77,8 +77,8 @@ pub(crate) fn identity(byte: u8) -> IdentityHash {
     IdentityHash([byte; 32])
 }
 
-pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
-    Intent {
+pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> StartedIntent {
+    StartedIntent {
         guest: format!("lxc/{vmid}").parse().unwrap(),
         kind,
         repeat: match key {
@@ -89,7 +89,7 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> Intent {
                 expires_at: UnixSeconds(4_000),
             },
         },
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: UnixSeconds(1_700_000_000),
         clone_source: None,
@@ -212,8 +212,8 @@ pub(crate) fn history(disk: &SimulatedDisk) -> Vec<Map<String, Value>> {
 }
 
 /// What a list of records says.
-pub(crate) fn fold(records: &[Record]) -> State {
-    let mut state = State::default();
+pub(crate) fn fold(records: &[Record]) -> JournalState {
+    let mut state = JournalState::default();
     for record in records {
         state.apply(record.clone()).unwrap();
     }
@@ -224,14 +224,14 @@ pub(crate) fn fold(records: &[Record]) -> State {
 pub(crate) struct Expected {
     fields: Vec<Map<String, Value>>,
     /// After none of them, after the first, and so on.
-    states: Vec<State>,
+    states: Vec<JournalState>,
 }
 
 impl Expected {
     /// Learned from a disk without faults.
     pub(crate) fn of(records: &[Record]) -> Self {
         let disk = SimulatedDisk::default();
-        let mut journal = open_with(&disk, Limits::default()).unwrap();
+        let mut journal = open_with(&disk, JournalLimits::default()).unwrap();
         for record in records {
             journal.append(record.clone(), now()).unwrap();
         }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    ApprovalContext, ApprovalContextError, End, Engine, EngineContext, Event, Fatal, PassError,
-    Progress, Report,
+    ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, OpEnd,
+    PassError, Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
@@ -162,7 +162,7 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
     let pass = engine.submit(desired, preview).await?;
     loop {
-        if let Event::Pass { id, report } = engine.work().await?
+        if let EngineEvent::Pass { id, report } = engine.work().await?
             && id == pass.id
         {
             return Ok(*report);
@@ -197,14 +197,14 @@ pub(crate) fn tell(progress: Progress) {
 }
 
 fn exit(report: &Report) -> Exit {
-    let ends: Vec<&End> = report.ops.iter().map(|op| &op.end).collect();
+    let ends: Vec<&OpEnd> = report.ops.iter().map(|op| &op.end).collect();
     let held: BTreeSet<ReasonCode> = report
         .holds
         .iter()
         .map(|hold| hold.reason)
         .chain(ends.iter().filter_map(|end| end.reason()))
         .collect();
-    let later = ends.iter().any(|end| matches!(end, End::Stale { .. }))
+    let later = ends.iter().any(|end| matches!(end, OpEnd::Stale { .. }))
         || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);
     if report.failed > 0 || !report.errors.is_empty() {
         Exit::Failed

@@ -5,7 +5,7 @@
 //! one as stale.
 
 use evenkeel_agent::daemon::client::{AskError, Conversation};
-use evenkeel_agent::daemon::protocol::{Answer, Refused, RefusedCode, Request};
+use evenkeel_agent::daemon::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use evenkeel_agent::preview::{Preview, preview};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
@@ -66,28 +66,28 @@ async fn follow(state: &StateDir, plan: SavedPlan, arguments: &cli::Apply) -> Re
             Asked::Failed(error.into())
         }
     };
-    let request = Request::Apply { plan: Some(plan) };
+    let request = SocketRequest::Apply { plan: Some(plan) };
     let mut answers = Conversation::ask(&state.socket(), &request).await.map_err(failed)?;
     loop {
         match answers.next().await.map_err(failed)? {
-            Answer::Progress { progress } => tell(progress),
-            Answer::Report { report } => {
+            SocketAnswer::Progress { progress } => tell(progress),
+            SocketAnswer::Report { report } => {
                 return tell_report(&report, arguments).map_err(Asked::Failed);
             }
-            other @ (Answer::Refused(_)
-            | Answer::Status { .. }
-            | Answer::Pending { .. }
-            | Answer::Raised { .. }
-            | Answer::Op { .. }
-            | Answer::Replay { .. }
-            | Answer::Done { .. }) => return Err(Asked::Failed(unexpected(other))),
+            other @ (SocketAnswer::Refused(_)
+            | SocketAnswer::Status { .. }
+            | SocketAnswer::Pending { .. }
+            | SocketAnswer::Raised { .. }
+            | SocketAnswer::Op { .. }
+            | SocketAnswer::Replay { .. }
+            | SocketAnswer::Done { .. }) => return Err(Asked::Failed(unexpected(other))),
         }
     }
 }
 
 /// An answer that is no answer to what was asked.
-pub(crate) fn unexpected(answer: Answer) -> Failure {
-    if let Answer::Refused(refused) = answer {
+pub(crate) fn unexpected(answer: SocketAnswer) -> Failure {
+    if let SocketAnswer::Refused(refused) = answer {
         return refused.into();
     }
     Failure::new(Exit::Failed, "the running agent answered something else")

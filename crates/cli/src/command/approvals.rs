@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use evenkeel_agent::daemon::client::{Conversation, ask};
-use evenkeel_agent::daemon::protocol::{Answer, PendingView, Request};
-use evenkeel_agent::engine::{End, OpReport, Progress};
+use evenkeel_agent::daemon::protocol::{PendingView, SocketAnswer, SocketRequest};
+use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::sign::{
     ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, Statement, render, time,
@@ -24,8 +24,8 @@ use crate::render::counted;
 use crate::signing::{file, refusal};
 
 pub(crate) async fn pending(arguments: &cli::Pending) -> Result<Exit, Failure> {
-    let answer = asked(&arguments.place, &Request::Pending {}).await?;
-    let Answer::Pending { items } = answer else {
+    let answer = asked(&arguments.place, &SocketRequest::Pending {}).await?;
+    let SocketAnswer::Pending { items } = answer else {
         return Err(unexpected(answer));
     };
     let Some(wanted) = &arguments.id else {
@@ -70,8 +70,8 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
         }
     }
     let (op, guest) = (arguments.op, arguments.guest);
-    let answer = asked(&arguments.place, &Request::Request { op, guest, params }).await?;
-    let Answer::Raised { id } = answer else {
+    let answer = asked(&arguments.place, &SocketRequest::Request { op, guest, params }).await?;
+    let SocketAnswer::Raised { id } = answer else {
         return Err(unexpected(answer));
     };
     let mut out = std::io::stdout();
@@ -93,11 +93,11 @@ pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
         Err(op) => return Err(under_way(op, arguments.wait)),
     };
     let (told, words, exit) = match &answer {
-        Answer::Op { report } => {
+        SocketAnswer::Op { report } => {
             let exit = exit_of(&report.end);
             (op_json(report), op_words(report), exit)
         }
-        Answer::Replay { op, result } => {
+        SocketAnswer::Replay { op, result } => {
             let words =
                 format!("replay: it was executed before, by {op}, which has {}", result.as_str());
             let exit = match result {
@@ -107,15 +107,15 @@ pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
             };
             (json!({ "result": "replay", "op": op, "first": result }), words, exit)
         }
-        Answer::Done { message } => {
+        SocketAnswer::Done { message } => {
             (json!({ "result": "done", "message": message }), message.clone(), Exit::Ok)
         }
-        Answer::Status { .. }
-        | Answer::Progress { .. }
-        | Answer::Report { .. }
-        | Answer::Pending { .. }
-        | Answer::Raised { .. }
-        | Answer::Refused(_) => return Err(unexpected(answer)),
+        SocketAnswer::Status { .. }
+        | SocketAnswer::Progress { .. }
+        | SocketAnswer::Report { .. }
+        | SocketAnswer::Pending { .. }
+        | SocketAnswer::Raised { .. }
+        | SocketAnswer::Refused(_) => return Err(unexpected(answer)),
     };
     match arguments.output.output {
         OutputFormat::Json => {
@@ -132,11 +132,11 @@ pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
 async fn submitted(
     arguments: &cli::Submit,
     envelope: String,
-) -> Result<Result<Answer, Option<OperationId>>, Failure> {
+) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
     let guest = guest_of(&envelope);
     let socket = arguments.place.state_dir()?.socket();
     let deadline = Instant::now() + Duration::from_secs(arguments.wait);
-    let mut answers = Conversation::ask(&socket, &Request::Submit { envelope }).await?;
+    let mut answers = Conversation::ask(&socket, &SocketRequest::Submit { envelope }).await?;
     let mut op = None;
     loop {
         let answer = match timeout_at(deadline, answers.next()).await {
@@ -144,21 +144,21 @@ async fn submitted(
             Err(_) => return Ok(Err(op)),
         };
         match answer {
-            Answer::Progress { progress } if guest == Some(progress.guest()) => {
+            SocketAnswer::Progress { progress } if guest == Some(progress.guest()) => {
                 op = Some(progress.op());
                 if !matches!(progress, Progress::Ended(_)) {
                     tell(progress);
                 }
             }
-            Answer::Progress { .. } => {}
-            last @ (Answer::Status { .. }
-            | Answer::Report { .. }
-            | Answer::Pending { .. }
-            | Answer::Raised { .. }
-            | Answer::Op { .. }
-            | Answer::Replay { .. }
-            | Answer::Done { .. }
-            | Answer::Refused(_)) => return Ok(Ok(last)),
+            SocketAnswer::Progress { .. } => {}
+            last @ (SocketAnswer::Status { .. }
+            | SocketAnswer::Report { .. }
+            | SocketAnswer::Pending { .. }
+            | SocketAnswer::Raised { .. }
+            | SocketAnswer::Op { .. }
+            | SocketAnswer::Replay { .. }
+            | SocketAnswer::Done { .. }
+            | SocketAnswer::Refused(_)) => return Ok(Ok(last)),
         }
     }
 }
@@ -259,28 +259,30 @@ fn op_json(report: &OpReport) -> Value {
 fn op_words(report: &OpReport) -> String {
     let what = format!("{} of {}", report.kind, report.guest);
     match &report.end {
-        End::Succeeded { warning: None } => format!("{what}: done ({})", report.op),
-        End::Succeeded { warning: Some(_) } => format!("{what}: done, but: {}", report.end.words()),
-        End::Held { .. }
-        | End::Stale { .. }
-        | End::Failed { .. }
-        | End::Unknown { .. }
-        | End::Skipped
-        | End::Unneeded => {
+        OpEnd::Succeeded { warning: None } => format!("{what}: done ({})", report.op),
+        OpEnd::Succeeded { warning: Some(_) } => {
+            format!("{what}: done, but: {}", report.end.words())
+        }
+        OpEnd::Held { .. }
+        | OpEnd::Stale { .. }
+        | OpEnd::Failed { .. }
+        | OpEnd::Unknown { .. }
+        | OpEnd::Skipped
+        | OpEnd::Unneeded => {
             format!("{what}: {}", report.end.words())
         }
     }
 }
 
-fn exit_of(end: &End) -> Exit {
+fn exit_of(end: &OpEnd) -> Exit {
     match end {
-        End::Succeeded { .. } | End::Unneeded => Exit::Ok,
-        End::Held { reason, .. } => refusal::exit(*reason),
-        End::Stale { .. } | End::Skipped => Exit::Transient,
-        End::Failed { .. } | End::Unknown { .. } => Exit::Failed,
+        OpEnd::Succeeded { .. } | OpEnd::Unneeded => Exit::Ok,
+        OpEnd::Held { reason, .. } => refusal::exit(*reason),
+        OpEnd::Stale { .. } | OpEnd::Skipped => Exit::Transient,
+        OpEnd::Failed { .. } | OpEnd::Unknown { .. } => Exit::Failed,
     }
 }
 
-async fn asked(place: &cli::Place, request: &Request) -> Result<Answer, Failure> {
+async fn asked(place: &cli::Place, request: &SocketRequest) -> Result<SocketAnswer, Failure> {
     Ok(ask(&place.state_dir()?.socket(), request).await?)
 }

@@ -3,8 +3,8 @@
 use std::io::Write as _;
 
 use evenkeel_agent::ambient::{Ambient as _, Machine};
-use evenkeel_agent::audit::{self, Entry, Filter};
-use evenkeel_agent::journal::verify::Verified;
+use evenkeel_agent::audit::{self, AuditEntry, Filter};
+use evenkeel_agent::journal::verify::VerifiedJournal;
 use evenkeel_agent::journal::{JournalError, ReadOnlyDirectory};
 use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde_json::json;
@@ -55,7 +55,10 @@ fn damaged(error: JournalError) -> Failure {
     )
 }
 
-fn as_json(entries: &[Entry], read: Result<&Verified, &JournalError>) -> serde_json::Value {
+fn as_json(
+    entries: &[AuditEntry],
+    read: Result<&VerifiedJournal, &JournalError>,
+) -> serde_json::Value {
     let damage = read.err().map(|error| match error {
         JournalError::Damaged { file, damage } => {
             json!({ "file": file, "offset": damage.offset, "message": damage.to_string() })

@@ -7,7 +7,7 @@ use std::io::Write as _;
 
 use evenkeel_agent::observe::{CONCURRENCY, observe};
 use evenkeel_agent::pve::site::Permissions;
-use evenkeel_agent::pve::tls::Trust;
+use evenkeel_agent::pve::tls::TlsTrust;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_core::actual::{Coverage, Snapshot};
 use evenkeel_core::desired::Desired;
@@ -58,12 +58,12 @@ async fn reachability(
         (_, false) => {
             findings.warn("tls", "the connection is not encrypted", "fine for a simulator only");
         }
-        (Trust::Pinned(pins), true) => findings
+        (TlsTrust::Pinned(pins), true) => findings
             .ok("tls", format!("certificate pinned ({})", counted(pins.len(), "fingerprint"))),
-        (Trust::Authorities(_), true) => {
+        (TlsTrust::Authorities(_), true) => {
             findings.ok("tls", "certificate signed by the named authority".to_owned());
         }
-        (Trust::Platform, true) => {
+        (TlsTrust::Platform, true) => {
             findings.ok("tls", "certificate trusted by this system".to_owned());
         }
     }

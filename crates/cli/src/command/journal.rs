@@ -9,10 +9,10 @@ use std::path::Path;
 
 use evenkeel_agent::ambient::Machine;
 use evenkeel_agent::daemon::client::{self, AskError};
-use evenkeel_agent::daemon::protocol::{Answer, Request};
+use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::resolve::{self, ResolveError};
-use evenkeel_agent::journal::verify::{self, Verified};
+use evenkeel_agent::journal::verify::{self, VerifiedJournal};
 use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
 use evenkeel_agent::state_dir::StateError;
 use evenkeel_core::operation::Resolution;
@@ -72,7 +72,7 @@ fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
     }
     match (verify::verify(&files), output) {
         (Ok(verified), OutputFormat::Table) => {
-            let Verified { head, records, segments, tail_bytes } = verified;
+            let VerifiedJournal { head, records, segments, tail_bytes } = verified;
             let records = counted(usize::try_from(records).unwrap_or(usize::MAX), "record");
             let segments = counted(segments, "segment");
             let mut out = std::io::stdout();
@@ -89,7 +89,7 @@ fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         (Ok(verified), OutputFormat::Json) => {
-            let Verified { head, records, segments, tail_bytes } = verified;
+            let VerifiedJournal { head, records, segments, tail_bytes } = verified;
             let head = head.map(|head| json!({ "seq": head.seq, "sum": head.sum.as_str() }));
             let answer = json!({
                 "format_version": 1, "whole": true, "records": records, "segments": segments,
@@ -143,7 +143,7 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
         Ok(journal) => journal,
         // Whoever has the journal writes it.
         Err(StateError::Busy(_)) => {
-            ask_agent(&arguments.place, Request::Resolve { op, outcome, note }).await?;
+            ask_agent(&arguments.place, SocketRequest::Resolve { op, outcome, note }).await?;
             writeln!(std::io::stdout(), "{op} is closed as {word}")?;
             return Ok(Exit::Ok);
         }
@@ -161,10 +161,10 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn ask_agent(place: &cli::Place, request: Request) -> Result<(), Failure> {
+async fn ask_agent(place: &cli::Place, request: SocketRequest) -> Result<(), Failure> {
     let state = place.state_dir()?;
     match client::ask(&state.socket(), &request).await {
-        Ok(Answer::Done { .. }) => Ok(()),
+        Ok(SocketAnswer::Done { .. }) => Ok(()),
         Ok(other) => Err(unexpected(other)),
         Err(AskError::NobodyThere) => {
             let path = state.path().display();

@@ -58,7 +58,7 @@ fn as_json(plan: &Plan) -> Value {
 }
 
 fn guest_json(guest: &GuestPlan) -> Value {
-    let problem = |problem: &evenkeel_core::plan::Problem| json!({ "message": problem.to_string(), "hint": problem.hint() });
+    let problem = |problem: &evenkeel_core::plan::PlanProblem| json!({ "message": problem.to_string(), "hint": problem.hint() });
     json!({
         "guest": guest.guest,
         "actions": guest.actions.iter().map(action_json).collect::<Vec<_>>(),

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use evenkeel_agent::daemon::client::{AskError, ask};
-use evenkeel_agent::daemon::protocol::{Answer, Request};
+use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::{FORMAT_VERSION, JournalStatus, Status, operations};
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::state_dir::StateDir;
@@ -15,8 +15,8 @@ use crate::render;
 
 pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
-    let status = match ask(&state.socket(), &Request::Status {}).await {
-        Ok(Answer::Status { status }) => *status,
+    let status = match ask(&state.socket(), &SocketRequest::Status {}).await {
+        Ok(SocketAnswer::Status { status }) => *status,
         Ok(other) => return Err(unexpected(other)),
         Err(AskError::NobodyThere) => without_agent(&state),
         Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {

@@ -8,11 +8,11 @@ use std::io::Write as _;
 
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    Act, AnyStatement, Decision, ENVELOPE_BYTES_MAX, Envelope, Expected, Found, Limits, Lookup,
-    Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S, SpentNonces, Statement, Touch, Trust,
-    authorise, render, rotate,
+    Act, AnyStatement, ApprovalDecision, ENVELOPE_BYTES_MAX, Envelope, Expected, FoundGuest,
+    Lookup, Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S, SpentNonces, Statement,
+    StatementLimits, Touch, TrustedSigners, authorise, render, rotate,
 };
 use serde_json::{Value, json};
 
@@ -63,7 +63,11 @@ struct SignedBy {
     signer: Option<(String, &'static str)>,
 }
 
-fn judge(envelope: &Envelope, trust: Option<&Trust>, now: UnixSeconds) -> Result<Finding, Refusal> {
+fn judge(
+    envelope: &Envelope,
+    trust: Option<&TrustedSigners>,
+    now: UnixSeconds,
+) -> Result<Finding, Refusal> {
     let namespace = envelope.claimed_namespace().ok_or_else(|| {
         let detail = "the signatures are for different purposes, or for none of evenkeel's";
         Refusal::new(ReasonCode::SigNamespace, detail)
@@ -89,7 +93,7 @@ fn judge(envelope: &Envelope, trust: Option<&Trust>, now: UnixSeconds) -> Result
 fn who_signed(
     envelope: &Envelope,
     namespace: Namespace,
-    trust: Option<&Trust>,
+    trust: Option<&TrustedSigners>,
 ) -> Result<Vec<SignedBy>, Refusal> {
     let one = |signature: &evenkeel_core::sign::SshSig| {
         let key = PublicKey::from_blob(signature.key_blob())?;
@@ -107,14 +111,14 @@ fn who_signed(
 fn would_allow(
     envelope: &Envelope,
     statement: &Statement,
-    trust: &Trust,
+    trust: &TrustedSigners,
     now: UnixSeconds,
 ) -> Result<(), Refusal> {
     let found = match &statement.expected {
         Expected::Guest { identity, digest } => {
-            Found::Guest { identity: *identity, digest: digest.clone() }
+            FoundGuest::Guest { identity: *identity, digest: digest.clone() }
         }
-        Expected::Free => Found::Free,
+        Expected::Free => FoundGuest::Free,
     };
     let act = Act {
         op: statement.op,
@@ -124,12 +128,12 @@ fn would_allow(
         params: statement.params.clone(),
         item: statement.item,
     };
-    let clock = Reading { now, mark: now, doubt: None };
+    let clock = ClockReading { now, mark: now, doubt: None };
     let spent = SpentNonces::default();
-    match authorise(envelope, &act, trust, &clock, &spent, Limits::default()) {
-        Decision::Allowed(_) => Ok(()),
-        Decision::Refused(refusal) => Err(refusal),
-        Decision::Replay { op, .. } => {
+    match authorise(envelope, &act, trust, &clock, &spent, StatementLimits::default()) {
+        ApprovalDecision::Allowed(_) => Ok(()),
+        ApprovalDecision::Refused(refusal) => Err(refusal),
+        ApprovalDecision::Replay { op, .. } => {
             Err(Refusal::new(ReasonCode::Replay, format!("it was executed by {op}")))
         }
     }
@@ -138,7 +142,7 @@ fn would_allow(
 fn would_rotate(
     envelope: &Envelope,
     rotation: &Rotation,
-    trust: &Trust,
+    trust: &TrustedSigners,
     now: UnixSeconds,
 ) -> Result<(), Refusal> {
     let clock = trust::reading(rotation, now);

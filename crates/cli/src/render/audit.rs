@@ -2,14 +2,14 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_agent::audit::{Entry, Event, Signature};
+use evenkeel_agent::audit::{AuditEntry, AuditEvent, Signature};
 
 use super::style::{ADD, ALARM, FAINT, GUEST, WAITS, styled};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// All entries, oldest first. Every text in them is safe to show.
-pub(crate) fn render(entries: &[Entry]) -> String {
+pub(crate) fn render(entries: &[AuditEntry]) -> String {
     let mut text = String::new();
     for entry in entries {
         one(&mut text, entry);
@@ -20,8 +20,8 @@ pub(crate) fn render(entries: &[Entry]) -> String {
     text
 }
 
-fn one(text: &mut String, entry: &Entry) {
-    let Entry {
+fn one(text: &mut String, entry: &AuditEntry) {
+    let AuditEntry {
         seq,
         at,
         event,
@@ -37,10 +37,14 @@ fn one(text: &mut String, entry: &Entry) {
         payload,
     } = entry;
     let style = match event {
-        Event::Succeeded | Event::Thawed => ADD,
-        Event::Failed | Event::Unknown | Event::TailCut | Event::Frozen => ALARM,
-        Event::Decision | Event::Pending | Event::Approval | Event::Trust => WAITS,
-        Event::Started | Event::Resolved | Event::Note => GUEST,
+        AuditEvent::Succeeded | AuditEvent::Thawed => ADD,
+        AuditEvent::Failed | AuditEvent::Unknown | AuditEvent::TailCut | AuditEvent::Frozen => {
+            ALARM
+        }
+        AuditEvent::Decision | AuditEvent::Pending | AuditEvent::Approval | AuditEvent::Trust => {
+            WAITS
+        }
+        AuditEvent::Started | AuditEvent::Resolved | AuditEvent::Note => GUEST,
     };
     let moment = styled(FAINT, format!("{at:.0}"));
     let event = styled(style, format!("{:<9}", event.as_str()));

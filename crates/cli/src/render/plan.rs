@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use anstyle::Style;
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::classify::Class;
+use evenkeel_core::classify::ActionClass;
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
 
@@ -163,9 +163,9 @@ fn change_rows(action: &Action, change: &Change) -> Vec<Row> {
     };
     let when = change.when;
     let effect = match change.class {
-        Class::Benign => when.to_string(),
-        Class::Disruptive => format!("disruptive, {when}"),
-        Class::Destructive => format!("destructive: {}", action.why),
+        ActionClass::Benign => when.to_string(),
+        ActionClass::Disruptive => format!("disruptive, {when}"),
+        ActionClass::Destructive => format!("destructive: {}", action.why),
     };
     differences(change)
         .into_iter()
@@ -182,16 +182,16 @@ fn row(
     effect: String,
 ) -> Row {
     let style = match action.class {
-        Class::Benign => FAINT,
-        Class::Disruptive => DISRUPTIVE,
-        Class::Destructive => ALARM,
+        ActionClass::Benign => FAINT,
+        ActionClass::Disruptive => DISRUPTIVE,
+        ActionClass::Destructive => ALARM,
     };
     let (effect, style) = match &action.held {
         None => (effect, style),
         Some(held) if effect.is_empty() => (format!("held: {held}"), WAITS),
         Some(held) => (
             format!("held: {held}; {effect}"),
-            if action.class == Class::Destructive { ALARM } else { WAITS },
+            if action.class == ActionClass::Destructive { ALARM } else { WAITS },
         ),
     };
     Row { mark, subject, change, effect: (effect, style) }
@@ -255,7 +255,7 @@ pub(crate) fn summary(plan: &Plan) -> String {
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
-    use evenkeel_core::actual::{Config, Coverage, Entry, Guest, Power};
+    use evenkeel_core::actual::{ConfigEntry, Coverage, Guest, GuestConfig, Power};
     use evenkeel_core::diagnostic::Sources;
     use evenkeel_core::plan::{PlanContext, plan};
     use evenkeel_core::release::Release;
@@ -271,13 +271,13 @@ mod tests {
     ) -> Guest {
         let id: evenkeel_core::id::GuestId = id.parse().unwrap();
         let digest = ("digest", "da39a3ee", None);
-        let entries = stored.iter().chain([&digest]).map(|(key, value, pending)| Entry {
+        let entries = stored.iter().chain([&digest]).map(|(key, value, pending)| ConfigEntry {
             key: (*key).into(),
             value: (!value.is_empty()).then(|| (*value).into()),
             pending: pending.map(Into::into),
             delete: 0,
         });
-        let config = Ok(Config::from_pending(id.kind, entries));
+        let config = Ok(GuestConfig::from_pending(id.kind, entries));
         Guest { id, power, template: false, ha: None, lock: lock.map(Into::into), config }
     }
 

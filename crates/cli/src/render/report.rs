@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_agent::engine::{End, OpReport, Progress, Report};
+use evenkeel_agent::engine::{OpEnd, OpReport, Progress, Report};
 
 use super::counted;
 use super::style::{ADD, ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
@@ -29,13 +29,15 @@ pub(crate) fn progress(progress: &Progress) -> String {
 fn ended(op: &OpReport) -> String {
     let what = format!("{} ({})", op.kind.as_str(), op.reasons.join(", "));
     let (mark, told) = match &op.end {
-        End::Succeeded { warning: None } => (styled(ADD, "+"), "done".to_owned()),
-        End::Succeeded { warning: Some(warning) } => {
+        OpEnd::Succeeded { warning: None } => (styled(ADD, "+"), "done".to_owned()),
+        OpEnd::Succeeded { warning: Some(warning) } => {
             (styled(CHANGE, "+"), format!("done, but: {warning}"))
         }
-        End::Unneeded => (styled(ADD, "+"), "was so already".to_owned()),
-        End::Stale { .. } | End::Held { .. } | End::Skipped => (styled(WAITS, "-"), op.end.words()),
-        End::Failed { .. } | End::Unknown { .. } => (styled(ALARM, "x"), op.end.words()),
+        OpEnd::Unneeded => (styled(ADD, "+"), "was so already".to_owned()),
+        OpEnd::Stale { .. } | OpEnd::Held { .. } | OpEnd::Skipped => {
+            (styled(WAITS, "-"), op.end.words())
+        }
+        OpEnd::Failed { .. } | OpEnd::Unknown { .. } => (styled(ALARM, "x"), op.end.words()),
     };
     format!("{mark} {}  {what}: {told}\n", styled(GUEST, op.guest))
 }
@@ -45,14 +47,14 @@ pub(crate) fn render(report: &Report) -> String {
     let mut text = String::new();
     for op in &report.ops {
         match &op.end {
-            End::Succeeded { warning: None } | End::Unneeded | End::Skipped => {}
-            End::Succeeded { warning: Some(_) }
-            | End::Stale { .. }
-            | End::Held { .. }
-            | End::Failed { .. }
-            | End::Unknown { .. } => text.push_str(&ended(op)),
+            OpEnd::Succeeded { warning: None } | OpEnd::Unneeded | OpEnd::Skipped => {}
+            OpEnd::Succeeded { warning: Some(_) }
+            | OpEnd::Stale { .. }
+            | OpEnd::Held { .. }
+            | OpEnd::Failed { .. }
+            | OpEnd::Unknown { .. } => text.push_str(&ended(op)),
         }
-        if let End::Unknown { .. } = op.end {
+        if let OpEnd::Unknown { .. } = op.end {
             let how = format!(
                 "look at the guest; if evidence does not end it: evenkeel journal resolve {} --as succeeded|failed",
                 op.op

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use camino::Utf8Path;
 use evenkeel_core::sign::armour::ARMOUR_BYTES_MAX;
-use evenkeel_core::sign::{Namespace, Verified, verify};
+use evenkeel_core::sign::{Namespace, VerifiedSignature, verify};
 
 use super::file;
 use super::refusal::refused;
@@ -16,7 +16,7 @@ use crate::error::{Exit, Failure};
 /// A signature that holds, and who made it.
 pub(crate) struct Made {
     pub(crate) armour: String,
-    pub(crate) by: Verified,
+    pub(crate) by: VerifiedSignature,
 }
 
 /// Has exact bytes signed by a key. Its prompts go to the terminal, if there is one.

@@ -6,10 +6,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::diagnostic::{Diagnostic, FILE_BYTES_MAX, FileId, Sources};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::{self, Reading, Wall};
+use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
     AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Lineage, Rotation,
-    STATEMENT_LIFE_MAX_S, Trust, trust_file,
+    STATEMENT_LIFE_MAX_S, TrustedSigners, trust_file,
 };
 
 use super::file;
@@ -18,7 +18,7 @@ use crate::error::{Exit, Failure};
 use crate::render::diagnostic::render;
 
 /// The signers after all rotations.
-pub(crate) fn load(path: &Utf8Path, rotations: &[Utf8PathBuf]) -> Result<Trust, Failure> {
+pub(crate) fn load(path: &Utf8Path, rotations: &[Utf8PathBuf]) -> Result<TrustedSigners, Failure> {
     let text = file::read_text(path, FILE_BYTES_MAX)?;
     let mut sources = Sources::default();
     let id = sources.add(path.as_str(), text);
@@ -51,11 +51,11 @@ fn follow(lineage: &Lineage, bytes: &[u8]) -> Result<Lineage, Refusal> {
 
 /// The clock of a host that takes a rotation now, if its clock is right. A clock change is made for a host whose
 /// time is wrong: there the mark is the one that the change names.
-pub(crate) fn reading(rotation: &Rotation, now: UnixSeconds) -> Reading {
+pub(crate) fn reading(rotation: &Rotation, now: UnixSeconds) -> ClockReading {
     match rotation.clock {
-        ClockChange::Keep => Reading { now, mark: now, doubt: None },
+        ClockChange::Keep => ClockReading { now, mark: now, doubt: None },
         ClockChange::Set { from, to: _ } => {
-            clock::read(Some(from), Wall { at: now, synchronised: false })
+            clock::read(Some(from), WallClock { at: now, synchronised: false })
         }
     }
 }

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_agent::daemon::client::ask;
-use evenkeel_agent::daemon::protocol::{Answer, Request};
+use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::Status;
 use evenkeel_agent::host_key::HostKey;
 use serde_json::Value;
@@ -170,8 +170,8 @@ impl Host {
     fn status(&self) -> Option<Status> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let socket = self.path("state/agent.sock");
-        match runtime.block_on(ask(&socket, &Request::Status {})) {
-            Ok(Answer::Status { status }) => Some(*status),
+        match runtime.block_on(ask(&socket, &SocketRequest::Status {})) {
+            Ok(SocketAnswer::Status { status }) => Some(*status),
             Ok(other) => panic!("a status was asked for, and it answers {other:?}"),
             Err(_) => None,
         }

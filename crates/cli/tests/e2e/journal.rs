@@ -3,10 +3,10 @@
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 
-use evenkeel_agent::journal::{Details, Journal, Limits, RealDisk, Record, Stamp, verify};
+use evenkeel_agent::journal::{Details, Journal, JournalLimits, RealDisk, Record, Stamp, verify};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{Intent, OpEvent, OpRecord, Repeat, Request, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent, UnixSeconds};
 use serde_json::{Map, Value};
 
 use crate::support::{Desk, Run};
@@ -14,12 +14,12 @@ use crate::support::{Desk, Run};
 /// A state directory with a journal in it, closed or still held.
 struct State {
     desk: Desk,
-    limits: Limits,
+    limits: JournalLimits,
 }
 
 impl State {
     fn new() -> Self {
-        Self { desk: Desk::new(), limits: Limits::default() }
+        Self { desk: Desk::new(), limits: JournalLimits::default() }
     }
 
     fn journal_dir(&self) -> PathBuf {
@@ -112,11 +112,11 @@ fn event(number: u64, event: OpEvent) -> Record {
 }
 
 fn started(number: u64, vmid: u32, reason: &str) -> Record {
-    started_with(number, vmid, reason, Request::Act)
+    started_with(number, vmid, reason, OpPhase::Act)
 }
 
-fn started_with(number: u64, vmid: u32, reason: &str, first: Request) -> Record {
-    let intent = Intent {
+fn started_with(number: u64, vmid: u32, reason: &str, first: OpPhase) -> Record {
+    let intent = StartedIntent {
         guest: format!("lxc/{vmid}").parse().unwrap(),
         kind: ActionKind::SetConfig,
         repeat: Repeat::Convergent,
@@ -174,7 +174,8 @@ fn the_list_can_be_narrowed_to_a_guest_an_operation_or_what_is_open() {
 #[test]
 fn an_open_operation_is_listed_even_if_its_first_record_is_gone_with_its_segment() {
     let mut state = State::new();
-    state.limits = Limits { segment_bytes: 1, archive_segments: 1, ..Limits::default() };
+    state.limits =
+        JournalLimits { segment_bytes: 1, archive_segments: 1, ..JournalLimits::default() };
     let mut journal = state.open();
     let now: jiff::Timestamp = "2026-11-15T20:00:01Z".parse().unwrap();
     journal.append(started(1, 101, "cores 2 -> 4"), now).unwrap();
@@ -193,7 +194,7 @@ fn an_open_operation_is_listed_even_if_its_first_record_is_gone_with_its_segment
 #[test]
 fn verify_checks_everything_and_names_the_place_of_damage() {
     let mut state = State::new();
-    state.limits = Limits { segment_bytes: 1, ..Limits::default() };
+    state.limits = JournalLimits { segment_bytes: 1, ..JournalLimits::default() };
     let state = state.with_operations();
     let whole = state.run(&["verify", "-o", "json"]).ends_with(0).json();
     assert_eq!((&whole["whole"], &whole["tail_bytes"]), (&true.into(), &0.into()));
@@ -250,7 +251,7 @@ fn only_an_open_operation_can_be_resolved_and_only_as_what_can_have_happened() {
     // A preparation was sent, the act never: nobody can say that the act happened.
     let mut journal = state.open();
     let now: jiff::Timestamp = "2026-11-15T20:00:02Z".parse().unwrap();
-    journal.append(started_with(5, 105, "gone", Request::Stop), now).unwrap();
+    journal.append(started_with(5, 105, "gone", OpPhase::Stop), now).unwrap();
     drop(journal);
     let told = state.run(&["resolve", &op(5).to_string(), "--as", "succeeded"]).ends_with(1);
     assert!(told.stderr.contains("the act itself was never sent"), "{}", told.stderr);

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use evenkeel_core::id::GuestKind;
-use evenkeel_core::registry::{Declared, Key, table};
+use evenkeel_core::registry::{Declarable, Key, table};
 use evenkeel_core::release::Release;
 use evenkeel_sim::{Event, Scenario, Simulator};
 
@@ -56,7 +56,7 @@ fn desired(mark: &str) -> String {
         let description = if kind == GuestKind::Lxc { PLAIN } else { "x" };
         writeln!(text, "[guest.{vmid}]\nkind = \"{kind}\"\ndescription = \"{description}\"")
             .unwrap();
-        for key in secret_keys(kind).filter(|key| key.declared == Declared::Yes) {
+        for key in secret_keys(kind).filter(|key| key.declared == Declarable::Yes) {
             let items: Vec<String> =
                 stored(key, mark).split('\0').map(|item| format!("{item:?}")).collect();
             writeln!(text, "{} = [{}]", key.name, items.join(", ")).unwrap();
@@ -175,7 +175,7 @@ fn x08_no_secret_is_drawn_with_a_mistake_in_its_file() {
 #[test]
 fn x08_what_cannot_be_declared_is_refused_without_repeating_it() {
     for kind in GuestKind::ALL {
-        for key in secret_keys(kind).filter(|key| key.declared != Declared::Yes) {
+        for key in secret_keys(kind).filter(|key| key.declared != Declarable::Yes) {
             let node = node();
             let vmid = if kind == GuestKind::Lxc { 100 } else { 101 };
             let text = format!(

@@ -18,9 +18,9 @@ pub use param::{ParamForm, ParamRow, WorstEffect};
 pub use rows::ActionKind;
 
 use crate::actual::Power;
-use crate::classify::Class;
+use crate::classify::ActionClass;
 use crate::id::GuestKind;
-use crate::operation::Request;
+use crate::operation::OpPhase;
 
 /// All facts about one kind of action.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ pub struct ActionRow {
     /// Whether a statement may name the listed parameters alone.
     pub only_listed: bool,
     /// The requests that may have to be sent before it.
-    pub prepared_by: &'static [Request],
+    pub prepared_by: &'static [OpPhase],
     /// The PVE call, as method and path under the node.
     pub call: &'static str,
     /// The tasks the call leaves.
@@ -84,7 +84,7 @@ pub enum Execution {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionCost {
     /// Always this class, for this reason.
-    Always(Class, &'static str),
+    Always(ActionClass, &'static str),
     /// Whatever its changes of the configuration cost.
     ByChanges,
     /// Nothing, as long as the volume grows.

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{ActionCost, ActionKind, ActionRow, Execution, LaneUse, LossRule, Proof, WorstEffect};
 use crate::actual::Power;
 use crate::id::GuestKind;
-use crate::operation::Request;
+use crate::operation::OpPhase;
 
 const INFALLIBLE: &str = "a string takes whatever is written";
 
@@ -126,11 +126,11 @@ fn proof(proof: Proof) -> &'static str {
     }
 }
 
-fn phase(request: Request) -> String {
+fn phase(request: OpPhase) -> String {
     match request {
-        Request::Stop => "`stop`".to_owned(),
-        Request::Unprotect => "taking the protection off".to_owned(),
-        Request::Act => "itself".to_owned(),
+        OpPhase::Stop => "`stop`".to_owned(),
+        OpPhase::Unprotect => "taking the protection off".to_owned(),
+        OpPhase::Act => "itself".to_owned(),
     }
 }
 

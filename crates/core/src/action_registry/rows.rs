@@ -8,9 +8,9 @@ use super::{
     Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
 };
 use crate::actual::Power;
-use crate::classify::Class;
+use crate::classify::ActionClass;
 use crate::id::GuestKind;
-use crate::operation::Request;
+use crate::operation::OpPhase;
 
 /// Makes the enum, its list and its rows out of one table.
 macro_rules! actions {
@@ -49,7 +49,7 @@ const PLAIN: ActionRow = ActionRow {
     name: "",
     summary: "",
     execution: Execution::NotYet,
-    cost: ActionCost::Always(Class::Benign, ""),
+    cost: ActionCost::Always(ActionClass::Benign, ""),
     params: &[],
     takes_keys: false,
     only_listed: false,
@@ -66,7 +66,7 @@ const PLAIN: ActionRow = ActionRow {
     rights: &[],
 };
 
-const fn always(class: Class, why: &'static str) -> ActionCost {
+const fn always(class: ActionClass, why: &'static str) -> ActionCost {
     ActionCost::Always(class, why)
 }
 
@@ -102,7 +102,7 @@ actions! {
     }
     Shutdown "shutdown" "Ask the guest to go down." {
         execution: Execution::Planned,
-        cost: always(Class::Disruptive, "takes the guest down"),
+        cost: always(ActionClass::Disruptive, "takes the guest down"),
         params: &[flag("forceStop").interrupts(), param("timeout", ParamForm::Count)],
         call: "POST status/shutdown",
         tasks: tasks(&["vzshutdown", "hastop"], &["qmshutdown", "hastop"]),
@@ -112,7 +112,7 @@ actions! {
     }
     Stop "stop" "Take the guest down at once." {
         execution: Execution::Planned,
-        cost: always(Class::Disruptive, "cuts the guest's power"),
+        cost: always(ActionClass::Disruptive, "cuts the guest's power"),
         params: &[flag("overrule-shutdown").interrupts(), param("timeout", ParamForm::Count)],
         call: "POST status/stop",
         tasks: tasks(&["vzstop", "hastop"], &["qmstop", "hastop"]),
@@ -219,7 +219,7 @@ actions! {
             flag("unprotect").destroys_if_on("takes off a protection somebody set").spelled_out(),
         ],
         only_listed: true,
-        prepared_by: &[Request::Stop, Request::Unprotect],
+        prepared_by: &[OpPhase::Stop, OpPhase::Unprotect],
         call: "DELETE",
         tasks: tasks(&["vzdestroy"], &["qmdestroy"]),
         proof: Proof::NumberFree,
@@ -230,7 +230,7 @@ actions! {
     }
     Rollback "rollback" "Put the guest back to a snapshot." {
         execution: Execution::SignedRequest,
-        cost: always(Class::Destructive, "everything since the snapshot is lost"),
+        cost: always(ActionClass::Destructive, "everything since the snapshot is lost"),
         // A snapshot's name is re-used; its time is not.
         params: &[
             param("snapname", ParamForm::Snapshot).spelled_out(),
@@ -247,7 +247,7 @@ actions! {
     }
     DeleteSnapshot "delete_snapshot" "Remove a snapshot." {
         execution: Execution::SignedRequest,
-        cost: always(Class::Destructive, "a point in time is lost"),
+        cost: always(ActionClass::Destructive, "a point in time is lost"),
         params: &[
             flag("force").spelled_out().default("0"),
             param("snapname", ParamForm::Snapshot).spelled_out(),
@@ -262,7 +262,7 @@ actions! {
     }
     DeleteVolume "delete_volume" "Remove a volume that is no longer attached." {
         execution: Execution::SignedRequest,
-        cost: always(Class::Destructive, "the volume is freed"),
+        cost: always(ActionClass::Destructive, "the volume is freed"),
         // The slot is where it stands, the volume is what is lost.
         params: &[
             text("digest"),
@@ -299,7 +299,7 @@ actions! {
         rights: &[("/vms", "VM.Config.Disk"), ("/storage", "Datastore.AllocateSpace")],
     }
     Migrate "migrate" "Move the guest to another node." {
-        cost: always(Class::Disruptive, "moves the guest to another node"),
+        cost: always(ActionClass::Disruptive, "moves the guest to another node"),
         params: &[
             text("bwlimit"),
             flag("online"),
@@ -317,7 +317,7 @@ actions! {
         rights: &[("/vms", "VM.Migrate")],
     }
     Template "template" "Turn the guest into a template." {
-        cost: always(Class::Disruptive, "the guest can no longer start"),
+        cost: always(ActionClass::Disruptive, "the guest can no longer start"),
         params: &[param("disk", ParamForm::Slot)],
         call: "POST template",
         tasks: tasks(&["vztemplate"], &["qmtemplate"]),
@@ -327,12 +327,12 @@ actions! {
     }
     WipeStorage "wipe_storage" "Known, never executed: empty a storage." {
         execution: Execution::Never,
-        cost: always(Class::Destructive, "everything on the storage is lost"),
+        cost: always(ActionClass::Destructive, "everything on the storage is lost"),
         origin: OriginEffect::Ends,
     }
     Decommission "decommission" "Known, never executed: take the host out of service." {
         execution: Execution::Never,
-        cost: always(Class::Destructive, "the host is taken out of service"),
+        cost: always(ActionClass::Destructive, "the host is taken out of service"),
         origin: OriginEffect::Ends,
     }
 }

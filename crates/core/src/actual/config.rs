@@ -12,7 +12,7 @@ use crate::value::{Value, read};
 
 /// One line of the `pending` view, scalars as PVE prints them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// The key.
     pub key: String,
     /// The value in effect.
@@ -25,11 +25,11 @@ pub struct Entry {
 
 /// A configuration in normal form.
 #[derive(Debug, Clone, Default)]
-pub struct Config {
+pub struct GuestConfig {
     /// PVE's digest of the file. Empty if PVE told none: then nothing may be written.
     pub digest: String,
     /// The known keys, sorted.
-    pub fields: Vec<Field>,
+    pub fields: Vec<ConfigField>,
     /// Names of keys the registry does not know.
     pub unknown: Vec<String>,
     /// What waits on keys the registry does not know: a start applies it like everything else.
@@ -50,18 +50,18 @@ pub enum UnknownWaits {
 
 /// One key of a configuration.
 #[derive(Debug, Clone)]
-pub struct Field {
+pub struct ConfigField {
     /// The key.
     pub key: KeyRef,
     /// What is in effect.
-    pub current: Option<Reading>,
+    pub current: Option<ValueReading>,
     /// What waits for a restart.
-    pub waiting: Option<Waiting>,
+    pub waiting: Option<WaitingChange>,
 }
 
 /// A stored text and its normal form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct ValueReading {
     /// Exactly as PVE stores it; the spelling of a MAC address is taken from here.
     pub text: Box<str>,
     /// In normal form.
@@ -70,9 +70,9 @@ pub struct Reading {
 
 /// A change that waits for a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Waiting {
+pub enum WaitingChange {
     /// It will get this value.
-    Set(Reading),
+    Set(ValueReading),
     /// It will be removed; a volume stays as `unusedN`.
     Delete,
     /// It will be removed and its volume destroyed, by the next start, stop or write.
@@ -92,9 +92,9 @@ const SERVER_KEYS: &[&str] = &[
     "vmstate",
 ];
 
-impl Config {
+impl GuestConfig {
     /// Puts the lines of the `pending` view into normal form.
-    pub fn from_pending(kind: GuestKind, entries: impl IntoIterator<Item = Entry>) -> Self {
+    pub fn from_pending(kind: GuestKind, entries: impl IntoIterator<Item = ConfigEntry>) -> Self {
         let mut config = Self::default();
         for entry in entries {
             if entry.key == "digest" {
@@ -106,7 +106,7 @@ impl Config {
                 config.unknown_waits = config.unknown_waits.max(UnknownWaits::of(&entry));
             }
             match known {
-                Some(key) => config.fields.push(Field::new(key, entry)),
+                Some(key) => config.fields.push(ConfigField::new(key, entry)),
                 None if SERVER_KEYS.contains(&entry.key.as_str()) => {}
                 None => config.unknown.push(entry.key),
             }
@@ -117,7 +117,7 @@ impl Config {
     }
 
     /// The field of a key.
-    pub fn field(&self, key: KeyRef) -> Option<&Field> {
+    pub fn field(&self, key: KeyRef) -> Option<&ConfigField> {
         self.fields.binary_search_by_key(&key, |field| field.key).ok().map(|at| &self.fields[at])
     }
 
@@ -140,7 +140,7 @@ impl Config {
     /// Whether a deletion waits that will destroy a volume.
     pub fn destruction_waits(&self) -> bool {
         self.unknown_waits == UnknownWaits::DestroySteps
-            || self.fields.iter().any(Field::destruction_waits)
+            || self.fields.iter().any(ConfigField::destruction_waits)
     }
 
     /// Whether anything waits for a restart.
@@ -167,22 +167,22 @@ impl Config {
     pub fn has_cloud_init(&self) -> bool {
         self.fields.iter().filter_map(|field| field.current.as_ref()).any(|reading| {
             let volume = reading.value.as_property().and_then(|property| property.volume());
-            matches!(volume, Some(crate::value::Volume::CloudInit { .. }))
+            matches!(volume, Some(crate::value::VolumeRef::CloudInit { .. }))
         })
     }
 }
 
-impl Field {
-    fn new(key: KeyRef, entry: Entry) -> Self {
-        let reading = |text: String| Reading {
+impl ConfigField {
+    fn new(key: KeyRef, entry: ConfigEntry) -> Self {
+        let reading = |text: String| ValueReading {
             value: read::stored(&key.key().format, &text),
             text: text.into(),
         };
         let waiting = match (entry.pending, entry.delete) {
-            (_, 2..) => Some(Waiting::ForceDelete),
+            (_, 2..) => Some(WaitingChange::ForceDelete),
             // Both wait in a container whose key was written and then removed: PVE deletes first and sets then.
-            (Some(text), 0 | 1) => Some(Waiting::Set(reading(text))),
-            (None, 1) => Some(Waiting::Delete),
+            (Some(text), 0 | 1) => Some(WaitingChange::Set(reading(text))),
+            (None, 1) => Some(WaitingChange::Delete),
             (None, 0) => None,
         };
         Self { key, current: entry.value.map(reading), waiting }
@@ -192,24 +192,24 @@ impl Field {
     /// nowhere to be detached to: its deletion frees it.
     pub fn destruction_waits(&self) -> bool {
         match self.waiting {
-            Some(Waiting::ForceDelete) => true,
-            Some(Waiting::Delete) => self.key.key().hazard == Hazard::UnusedVolume,
-            Some(Waiting::Set(_)) | None => false,
+            Some(WaitingChange::ForceDelete) => true,
+            Some(WaitingChange::Delete) => self.key.key().hazard == Hazard::UnusedVolume,
+            Some(WaitingChange::Set(_)) | None => false,
         }
     }
 
     /// The value the guest has after its next restart.
-    pub fn after_restart(&self) -> Option<&Reading> {
+    pub fn after_restart(&self) -> Option<&ValueReading> {
         match &self.waiting {
             None => self.current.as_ref(),
-            Some(Waiting::Set(reading)) => Some(reading),
-            Some(Waiting::Delete | Waiting::ForceDelete) => None,
+            Some(WaitingChange::Set(reading)) => Some(reading),
+            Some(WaitingChange::Delete | WaitingChange::ForceDelete) => None,
         }
     }
 }
 
 impl UnknownWaits {
-    fn of(entry: &Entry) -> Self {
+    fn of(entry: &ConfigEntry) -> Self {
         match (&entry.pending, entry.delete) {
             (_, 2..) => Self::DestroySteps,
             (_, 1) | (Some(_), 0) => Self::Change,
@@ -220,7 +220,7 @@ impl UnknownWaits {
 
 impl HotplugFeature {
     /// Whether a guest's configuration has it.
-    pub fn is_on(self, config: &Config) -> bool {
+    pub fn is_on(self, config: &GuestConfig) -> bool {
         config.can_hotplug(self.as_str())
     }
 }
@@ -229,8 +229,8 @@ impl HotplugFeature {
 mod tests {
     use super::*;
 
-    fn entry(key: &str, value: Option<&str>, pending: Option<&str>, delete: u8) -> Entry {
-        Entry {
+    fn entry(key: &str, value: Option<&str>, pending: Option<&str>, delete: u8) -> ConfigEntry {
+        ConfigEntry {
             key: key.into(),
             value: value.map(Into::into),
             pending: pending.map(Into::into),
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn the_pending_view_becomes_current_and_waiting_values() {
-        let config = Config::from_pending(
+        let config = GuestConfig::from_pending(
             GuestKind::Qemu,
             [
                 entry("digest", Some("abc"), None, 0),
@@ -264,7 +264,7 @@ mod tests {
     #[test]
     fn a_value_that_waits_beneath_a_deletion_is_what_a_restart_brings() {
         let both = entry("mp0", Some("tank:a,mp=/a"), Some("tank:b,mp=/a"), 1);
-        let config = Config::from_pending(GuestKind::Lxc, [both]);
+        let config = GuestConfig::from_pending(GuestKind::Lxc, [both]);
         let after = config.fields[0].after_restart().map(|reading| &*reading.text);
         assert_eq!(after, Some("tank:b,mp=/a"));
     }
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn hotplug_follows_the_guest_and_defaults_when_unset() {
         let with = |text: Option<&str>| {
-            Config::from_pending(
+            GuestConfig::from_pending(
                 GuestKind::Qemu,
                 text.map(|text| entry("hotplug", Some(text), None, 0)),
             )

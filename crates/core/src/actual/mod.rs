@@ -9,7 +9,9 @@ mod config;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-pub use config::{Config, Entry, Field, Reading, UnknownWaits, Waiting};
+pub use config::{
+    ConfigEntry, ConfigField, GuestConfig, UnknownWaits, ValueReading, WaitingChange,
+};
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
 use crate::operation::UnixSeconds;
@@ -67,7 +69,7 @@ pub struct Guest {
     /// PVE's lock, if one is set: some task owns the guest.
     pub lock: Option<String>,
     /// The configuration, or why it could not be read.
-    pub config: Result<Config, Unreadable>,
+    pub config: Result<GuestConfig, Unreadable>,
 }
 
 impl Guest {

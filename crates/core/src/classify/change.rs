@@ -4,25 +4,25 @@
 //! what does not. It never looks at who asks.
 
 use super::volume::{self, BackupMemory, SlotChange};
-use super::{Class, Judgement};
-use crate::actual::{Config, Field, Reading};
+use super::{ActionClass, Judgement};
+use crate::actual::{ConfigField, GuestConfig, ValueReading};
 use crate::id::{GuestKind, VmId};
-use crate::registry::{Declared, Format, Hazard, KeyRef};
-use crate::value::{Property, Value, Volume, is_root_device};
+use crate::registry::{Declarable, Hazard, KeyRef, ValueFormat};
+use crate::value::{Property, Value, VolumeRef, is_root_device};
 
 /// The class of one key's change; none stands for absence. It is the worse of what the change does to the
 /// value in effect and to the value that waits: a write replaces both.
 pub(crate) fn change(
     key: KeyRef,
     vmid: VmId,
-    config: &Config,
+    config: &GuestConfig,
     memory: &BackupMemory,
     to: Option<&Value>,
 ) -> Judgement {
     let field = config.field(key);
     let current = field.and_then(|field| field.current.as_ref());
-    let after = field.and_then(Field::after_restart);
-    let judge = |from: Option<&Reading>| {
+    let after = field.and_then(ConfigField::after_restart);
+    let judge = |from: Option<&ValueReading>| {
         change_of(&SlotChange { key, vmid, config, memory, from: from.map(|from| &from.value), to })
     };
     let forgotten = match to {
@@ -35,7 +35,7 @@ pub(crate) fn change(
 /// The class of one key of a guest that is being made. There is nothing to lose yet but what the value
 /// itself brings in: code for the host, or a volume that has an owner.
 pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
-    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    let destructive = |why: String| Judgement::new(ActionClass::Destructive, why);
     if is_odd(value) {
         return destructive(format!("`{key}` holds something evenkeel cannot read"));
     }
@@ -45,28 +45,28 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
     let volume = value.as_property().and_then(Property::volume);
     match key.key().hazard {
         Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
-        Hazard::Forbidden if key.key().declared == Declared::AtCreation => Judgement::benign(),
+        Hazard::Forbidden if key.key().declared == Declarable::AtCreation => Judgement::benign(),
         Hazard::Forbidden | Hazard::UnusedVolume => {
             destructive(format!("`{key}` is not evenkeel's to set"))
         }
         Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
-            Some(Volume::Existing { .. })
+            Some(VolumeRef::Existing { .. })
                 if value.as_property().is_some_and(|new| new.data_volume().is_some()) =>
             {
                 destructive(format!("the volume for `{key}` exists, so it is somebody's"))
             }
-            Some(Volume::Path(_)) => {
+            Some(VolumeRef::Path(_)) => {
                 destructive(format!("gives `{key}` a file or device of the host"))
             }
             _ if value.as_property().is_some_and(|new| new.get("import-from").is_some()) => {
                 destructive(format!("`{key}` copies an image that may be another guest's"))
             }
             Some(
-                Volume::Existing { .. }
-                | Volume::Fresh { .. }
-                | Volume::CloudInit { .. }
-                | Volume::Empty
-                | Volume::HostCdrom,
+                VolumeRef::Existing { .. }
+                | VolumeRef::Fresh { .. }
+                | VolumeRef::CloudInit { .. }
+                | VolumeRef::Empty
+                | VolumeRef::HostCdrom,
             )
             | None => slot(key, None, Some(value)),
         },
@@ -78,36 +78,39 @@ fn change_of(change: &SlotChange<'_>) -> Judgement {
     let SlotChange { key, config, from, to, .. } = *change;
     if to.is_some_and(is_odd) || from.is_some_and(has_unknown_parts) {
         return Judgement::new(
-            Class::Destructive,
+            ActionClass::Destructive,
             format!("`{key}` holds something evenkeel cannot read"),
         );
     }
     if opens_host(key, from, to) {
-        return Judgement::new(Class::Destructive, format!("`{key}` opens the host to the guest"));
+        return Judgement::new(
+            ActionClass::Destructive,
+            format!("`{key}` opens the host to the guest"),
+        );
     }
     match key.key().hazard {
         Hazard::Safe => Judgement::benign(),
         Hazard::Disrupts if volume::unsaves_firmware(key, config, to) => Judgement::new(
-            Class::Destructive,
+            ActionClass::Destructive,
             "backups hold the firmware's variables only while `bios` is ovmf",
         ),
         Hazard::Disrupts => {
-            Judgement::new(Class::Disruptive, format!("`{key}` interrupts the guest"))
+            Judgement::new(ActionClass::Disruptive, format!("`{key}` interrupts the guest"))
         }
         Hazard::GuestName if config.has_cloud_init() => {
-            Judgement::new(Class::Disruptive, "a new name makes cloud-init run again")
+            Judgement::new(ActionClass::Disruptive, "a new name makes cloud-init run again")
         }
         Hazard::GuestName => Judgement::benign(),
         Hazard::Guard if to == Some(&Value::Bool(true)) => Judgement::benign(),
-        Hazard::Guard => Judgement::new(Class::Destructive, format!("lifts `{key}`")),
-        Hazard::RootVolume => Judgement::new(Class::Destructive, "loses the root volume"),
+        Hazard::Guard => Judgement::new(ActionClass::Destructive, format!("lifts `{key}`")),
+        Hazard::RootVolume => Judgement::new(ActionClass::Destructive, "loses the root volume"),
         Hazard::TpmState => match from {
             None => from_outside(key, from, to).worse(volume::judge(change)),
-            Some(_) => Judgement::new(Class::Destructive, "the keys in the TPM are lost"),
+            Some(_) => Judgement::new(ActionClass::Destructive, "the keys in the TPM are lost"),
         },
-        Hazard::UnusedVolume => Judgement::new(Class::Destructive, "the volume is freed"),
+        Hazard::UnusedVolume => Judgement::new(ActionClass::Destructive, "the volume is freed"),
         Hazard::Forbidden => {
-            Judgement::new(Class::Destructive, format!("`{key}` is not evenkeel's to change"))
+            Judgement::new(ActionClass::Destructive, format!("`{key}` is not evenkeel's to change"))
         }
         Hazard::VolumeSlot => {
             slot(key, from, to).worse(from_outside(key, from, to)).worse(volume::judge(change))
@@ -132,7 +135,7 @@ fn opens_host(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> bool {
         (GuestKind::Lxc, "dev", _) | (GuestKind::Qemu, "parallel", _) => to.is_some(),
         (GuestKind::Qemu, "serial", _) => is_device(to),
         (GuestKind::Qemu, "usb", _) => is_new("host") && is_device(part(to, "host").as_ref()),
-        (_, _, Format::Property(shape)) => {
+        (_, _, ValueFormat::Property(shape)) => {
             shape.parts.iter().any(|part| part.root_only && is_new(part.name))
         }
         (_, _, _) => false,
@@ -145,24 +148,26 @@ fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgem
     let Some(new) = to.and_then(Value::as_property) else {
         return Judgement::benign();
     };
-    let destructive = |why: String| Judgement::new(Class::Destructive, why);
+    let destructive = |why: String| Judgement::new(ActionClass::Destructive, why);
     if new.get("import-from").is_some() {
         return destructive(format!("`{key}` copies an image that may be another guest's"));
     }
     let old = from.and_then(Value::as_property).and_then(Property::volume);
     match new.volume() {
         volume if volume == old => Judgement::benign(),
-        Some(Volume::Path(_)) => destructive(format!("gives `{key}` a file or device of the host")),
+        Some(VolumeRef::Path(_)) => {
+            destructive(format!("gives `{key}` a file or device of the host"))
+        }
         // An image may be shown as a CD-ROM, which cannot be written to.
-        Some(volume @ Volume::Existing { .. }) if volume.is_image() && !new.is_cdrom() => {
+        Some(volume @ VolumeRef::Existing { .. }) if volume.is_image() && !new.is_cdrom() => {
             destructive(format!("nobody can tell whose the volume for `{key}` is"))
         }
         Some(
-            Volume::Existing { .. }
-            | Volume::Fresh { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Empty
-            | Volume::HostCdrom,
+            VolumeRef::Existing { .. }
+            | VolumeRef::Fresh { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom,
         )
         | None => Judgement::benign(),
     }
@@ -191,26 +196,32 @@ fn is_odd(value: &Value) -> bool {
 fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
     let old = from.and_then(Value::as_property);
     let Some(new) = to.and_then(Value::as_property) else {
-        let regenerable = matches!(old.and_then(Property::volume), Some(Volume::CloudInit { .. }));
+        let regenerable =
+            matches!(old.and_then(Property::volume), Some(VolumeRef::CloudInit { .. }));
         return match (from, regenerable) {
             (None, _) | (_, true) => Judgement::benign(),
-            (Some(_), false) => Judgement::new(Class::Disruptive, format!("detaches `{key}`")),
+            (Some(_), false) => {
+                Judgement::new(ActionClass::Disruptive, format!("detaches `{key}`"))
+            }
         };
     };
     let set_to = |part: &str, word: &str| matches!(new.get(part), Some(Value::Text(text)) if &**text == word);
     let was_set_to = |part: &str, word: &str| matches!(old.and_then(|old| old.get(part)), Some(Value::Text(text)) if &**text == word);
     if new.is_on("snapshot") && !old.is_some_and(|old| old.is_on("snapshot")) {
-        return Judgement::new(Class::Destructive, "later writes are discarded at shutdown");
+        return Judgement::new(ActionClass::Destructive, "later writes are discarded at shutdown");
     }
     for (part, word) in [("cache", "unsafe"), ("werror", "ignore")] {
         if set_to(part, word) && !was_set_to(part, word) {
-            return Judgement::new(Class::Destructive, format!("`{part}={word}` loses writes"));
+            return Judgement::new(
+                ActionClass::Destructive,
+                format!("`{part}={word}` loses writes"),
+            );
         }
     }
     let Some(old) = old else {
         return match from {
             None => Judgement::benign(),
-            Some(_) => Judgement::new(Class::Disruptive, format!("replaces `{key}`")),
+            Some(_) => Judgement::new(ActionClass::Disruptive, format!("replaces `{key}`")),
         };
     };
     // Mount points are in backups only when they say so, disks unless they say otherwise; in both
@@ -220,8 +231,11 @@ fn slot(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgement {
         let weaker = before == Some(&Value::Bool(true)) && after.is_none()
             || before.is_none() && after == Some(&Value::Bool(false));
         if weaker {
-            return Judgement::new(Class::Destructive, format!("takes `{key}` out of {part}s"));
+            return Judgement::new(
+                ActionClass::Destructive,
+                format!("takes `{key}` out of {part}s"),
+            );
         }
     }
-    Judgement::new(Class::Disruptive, format!("changes `{key}`"))
+    Judgement::new(ActionClass::Disruptive, format!("changes `{key}`"))
 }

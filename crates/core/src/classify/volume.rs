@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Class, Judgement};
-use crate::actual::{Config, Field, Guest, Waiting};
+use super::{ActionClass, Judgement};
+use crate::actual::{ConfigField, Guest, GuestConfig, WaitingChange};
 use crate::id::{GuestKind, VmId};
 use crate::registry::{self, Hazard, KeyRef};
 use crate::value::read::written;
-use crate::value::{Property, Value, Volume};
+use crate::value::{Property, Value, VolumeRef};
 
 /// What our own journal remembers of a guest's volumes: which ones left their slot while no backup held them. Any
 /// other volume that is attached again may be in backups.
@@ -30,7 +30,7 @@ impl BackupMemory {
         Self(not_backed_up.into_iter().collect())
     }
 
-    fn proves_unsaved(&self, volume: &Volume) -> bool {
+    fn proves_unsaved(&self, volume: &VolumeRef) -> bool {
         volume.volid().is_some_and(|volid| self.0.contains(&volid))
     }
 }
@@ -40,7 +40,7 @@ impl BackupMemory {
 pub(super) struct SlotChange<'a> {
     pub(super) key: KeyRef,
     pub(super) vmid: VmId,
-    pub(super) config: &'a Config,
+    pub(super) config: &'a GuestConfig,
     pub(super) memory: &'a BackupMemory,
     pub(super) from: Option<&'a Value>,
     pub(super) to: Option<&'a Value>,
@@ -63,7 +63,7 @@ pub(super) fn judge(change: &SlotChange<'_>) -> Judgement {
 }
 
 /// A volume that leaves its slot stays in the configuration as `unusedN`, or nothing names it any more.
-fn leaves(change: &SlotChange<'_>, old: &Property, volume: &Volume) -> Judgement {
+fn leaves(change: &SlotChange<'_>, old: &Property, volume: &VolumeRef) -> Judgement {
     let key = change.key;
     let name = volume.volid().unwrap_or_default();
     if old.is_cdrom() {
@@ -81,7 +81,7 @@ fn leaves(change: &SlotChange<'_>, old: &Property, volume: &Volume) -> Judgement
 }
 
 /// A volume that exists comes into a slot where it was not.
-fn comes(change: &SlotChange<'_>, new: &Property, volume: &Volume) -> Judgement {
+fn comes(change: &SlotChange<'_>, new: &Property, volume: &VolumeRef) -> Judgement {
     let SlotChange { key, vmid, config, memory, .. } = *change;
     let name = volume.volid().unwrap_or_default();
     match volume.owner() {
@@ -142,7 +142,7 @@ fn stays(key: KeyRef, old: Option<&Property>, new: &Property) -> Judgement {
 
 /// The class of dropping what waits in a slot: PVE keeps a volume that waited there as `unusedN`, unless it waited as
 /// a CD-ROM.
-pub(crate) fn revert(key: KeyRef, vmid: VmId, config: &Config) -> Judgement {
+pub(crate) fn revert(key: KeyRef, vmid: VmId, config: &GuestConfig) -> Judgement {
     let (current, waiting) = volumes(config.field(key));
     match waiting {
         Some((property, volume))
@@ -158,7 +158,7 @@ pub(crate) fn revert(key: KeyRef, vmid: VmId, config: &Config) -> Judgement {
 }
 
 /// Removing a machine's drive keeps the volume in effect and forgets another one that waits to take its place.
-pub(super) fn forgets_waiting(key: KeyRef, config: &Config) -> Judgement {
+pub(super) fn forgets_waiting(key: KeyRef, config: &GuestConfig) -> Judgement {
     let field = config.field(key);
     let covered = field.is_some_and(|field| field.current.is_some());
     let (current, waiting) = volumes(field);
@@ -176,7 +176,7 @@ pub(super) fn forgets_waiting(key: KeyRef, config: &Config) -> Judgement {
 }
 
 /// Whether leaving OVMF takes the firmware's variables out of backups: vzdump leaves them out for any other BIOS.
-pub(super) fn unsaves_firmware(key: KeyRef, config: &Config, to: Option<&Value>) -> bool {
+pub(super) fn unsaves_firmware(key: KeyRef, config: &GuestConfig, to: Option<&Value>) -> bool {
     let ovmf = |value: Option<&Value>| value.and_then(Value::as_text) == Some("ovmf");
     let is_bios = key.kind() == GuestKind::Qemu && key.key().name == "bios";
     let was = config.field(key).is_some_and(|field| {
@@ -189,7 +189,7 @@ pub(super) fn unsaves_firmware(key: KeyRef, config: &Config, to: Option<&Value>)
 /// Volumes that leave their slot by these deletions and settings and are in no backup there: what the journal
 /// remembers before the write is sent.
 pub fn leaving_unsaved<'a>(
-    config: &Config,
+    config: &GuestConfig,
     write: impl IntoIterator<Item = (KeyRef, Option<&'a Value>)>,
 ) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
@@ -200,13 +200,13 @@ pub fn leaving_unsaved<'a>(
         };
         let stays = to.and_then(Value::as_property).and_then(Property::data_volume);
         let had = old.data_volume().filter(|had| stays != Some(had));
-        left.extend(had.filter(|_| !is_saved(key, old, config)).and_then(Volume::volid));
+        left.extend(had.filter(|_| !is_saved(key, old, config)).and_then(VolumeRef::volid));
     }
     left
 }
 
 /// Every volume that is in backups where it is now, or will be after a restart.
-pub fn saved_volumes(config: &Config) -> BTreeSet<String> {
+pub fn saved_volumes(config: &GuestConfig) -> BTreeSet<String> {
     let saved = slots(config).filter(|(key, property, _)| is_saved(*key, property, config));
     saved.filter_map(|(_, _, volume)| volume.volid()).collect()
 }
@@ -217,7 +217,7 @@ pub fn never_written(guest: &Guest, params: &BTreeMap<String, String>) -> Option
     let config = guest.config.as_ref().ok()?;
     let removed = params.get("delete").map_or("", String::as_str);
     let is_removed = |key: KeyRef| removed.split(',').any(|name| name.trim() == key.to_string());
-    let mut seen: Vec<(KeyRef, Volume)> = Vec::new();
+    let mut seen: Vec<(KeyRef, VolumeRef)> = Vec::new();
     for (name, text) in params {
         let Some(key) = registry::find(guest.id.kind, name) else { continue };
         let value = written(&key.key().format, text);
@@ -240,13 +240,13 @@ pub fn never_written(guest: &Guest, params: &BTreeMap<String, String>) -> Option
 }
 
 /// Another slot that holds a volume, now or after a restart. Two disks on one volume destroy it.
-pub(crate) fn slot_of(config: &Config, but: KeyRef, volume: &Volume) -> Option<KeyRef> {
+pub(crate) fn slot_of(config: &GuestConfig, but: KeyRef, volume: &VolumeRef) -> Option<KeyRef> {
     slots(config).find(|(key, _, held)| *key != but && *held == volume).map(|(key, _, _)| key)
 }
 
 /// The volumes in all slots, in effect and waiting.
-fn slots(config: &Config) -> impl Iterator<Item = (KeyRef, &Property, &Volume)> {
-    let attached = |field: &&Field| match field.key.key().hazard {
+fn slots(config: &GuestConfig) -> impl Iterator<Item = (KeyRef, &Property, &VolumeRef)> {
+    let attached = |field: &&ConfigField| match field.key.key().hazard {
         Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
         Hazard::Safe
         | Hazard::Disrupts
@@ -265,18 +265,18 @@ fn slots(config: &Config) -> impl Iterator<Item = (KeyRef, &Property, &Volume)> 
 }
 
 /// The volume in effect, and the one that waits with the value it waits in.
-fn volumes(field: Option<&Field>) -> (Option<&Volume>, Option<(&Property, &Volume)>) {
+fn volumes(field: Option<&ConfigField>) -> (Option<&VolumeRef>, Option<(&Property, &VolumeRef)>) {
     let current = field.and_then(|field| field.current.as_ref());
     let current = current.and_then(|reading| reading.value.as_property()?.data_volume());
     let waiting = match field.and_then(|field| field.waiting.as_ref()) {
-        Some(Waiting::Set(reading)) => reading.value.as_property(),
-        Some(Waiting::Delete | Waiting::ForceDelete) | None => None,
+        Some(WaitingChange::Set(reading)) => reading.value.as_property(),
+        Some(WaitingChange::Delete | WaitingChange::ForceDelete) | None => None,
     };
     (current, waiting.and_then(|property| Some((property, property.data_volume()?))))
 }
 
 /// Whether vzdump saves what is in a slot.
-fn is_saved(key: KeyRef, property: &Property, config: &Config) -> bool {
+fn is_saved(key: KeyRef, property: &Property, config: &GuestConfig) -> bool {
     match (key.kind(), key.key().name) {
         (GuestKind::Lxc, "rootfs") => true,
         (GuestKind::Lxc, _) => property.is_on("backup"),
@@ -294,10 +294,10 @@ fn is_firmware(key: KeyRef) -> bool {
     key.kind() == GuestKind::Qemu && matches!(key.key().name, "efidisk0" | "tpmstate0")
 }
 
-fn is_own(volume: &Volume, vmid: VmId) -> bool {
+fn is_own(volume: &VolumeRef, vmid: VmId) -> bool {
     volume.owner().is_some_and(|owner| owner == vmid.to_string())
 }
 
 fn destructive(why: String) -> Judgement {
-    Judgement::new(Class::Destructive, why)
+    Judgement::new(ActionClass::Destructive, why)
 }

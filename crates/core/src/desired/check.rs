@@ -6,11 +6,14 @@
 use std::collections::BTreeMap;
 
 use super::field;
-use super::tree::{Entry, Node, Tree};
-use super::{Desired, Field, GUESTS_MAX, Guest, Run, Source, Spec, State, Stop};
+use super::tree::{Node, Tree, TreeEntry};
+use super::{
+    DeclaredField, DeclaredGuest, Desired, GUESTS_MAX, GuestSource, Run, Spec, StopMode,
+    WantedState,
+};
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::registry::{self, Absent, Declared, KeyRef};
+use crate::registry::{self, Absent, Declarable, KeyRef};
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
@@ -27,13 +30,13 @@ const KEPT_BY_PVE: &[&str] = &[
     "vmstate",
 ];
 
-pub(super) struct Checker<'a> {
+pub(super) struct DesiredChecker<'a> {
     pub(super) errors: Vec<Diagnostic>,
     sources: &'a Sources,
-    guests: BTreeMap<VmId, (Guest, Span)>,
+    guests: BTreeMap<VmId, (DeclaredGuest, Span)>,
 }
 
-impl<'a> Checker<'a> {
+impl<'a> DesiredChecker<'a> {
     pub(super) fn new(sources: &'a Sources) -> Self {
         Self { errors: Vec::new(), sources, guests: BTreeMap::new() }
     }
@@ -61,7 +64,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn guest(&mut self, entry: &Entry) {
+    fn guest(&mut self, entry: &TreeEntry) {
         let vmid = match entry.key.parse::<VmId>() {
             Ok(vmid) => vmid,
             Err(error) => {
@@ -94,10 +97,10 @@ impl<'a> Checker<'a> {
             self.errors
                 .push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
         }
-        self.guests.insert(vmid, (Guest { id, state }, entry.key_span));
+        self.guests.insert(vmid, (DeclaredGuest { id, state }, entry.key_span));
     }
 
-    fn kind(&mut self, guest: &Entry) -> Option<GuestKind> {
+    fn kind(&mut self, guest: &TreeEntry) -> Option<GuestKind> {
         let Some(entry) = guest.value.entry("kind") else {
             let message = format!("guest {} does not say its kind", guest.key);
             let diagnostic =
@@ -111,7 +114,7 @@ impl<'a> Checker<'a> {
     }
 
     /// An absent guest has a kind and a state, and nothing else.
-    fn absent(&mut self, id: GuestId, entries: &[Entry]) -> State {
+    fn absent(&mut self, id: GuestId, entries: &[TreeEntry]) -> WantedState {
         for entry in entries {
             if !matches!(entry.key.as_str(), "kind" | "state") {
                 let message =
@@ -121,10 +124,10 @@ impl<'a> Checker<'a> {
                 self.errors.push(diagnostic.hint(format!("keep only `kind` and `state` for {id}")));
             }
         }
-        State::Absent
+        WantedState::Absent
     }
 
-    fn present(&mut self, id: GuestId, entries: &[Entry]) -> State {
+    fn present(&mut self, id: GuestId, entries: &[TreeEntry]) -> WantedState {
         let mut spec = Spec::default();
         let mut unset = None;
         for entry in entries {
@@ -138,8 +141,10 @@ impl<'a> Checker<'a> {
                         self.word(entry, &[("running", Run::Running), ("stopped", Run::Stopped)]);
                 }
                 "stop" => {
-                    let word =
-                        self.word(entry, &[("shutdown", Stop::Shutdown), ("force", Stop::Force)]);
+                    let word = self.word(
+                        entry,
+                        &[("shutdown", StopMode::Shutdown), ("force", StopMode::Force)],
+                    );
                     spec.stop = word.unwrap_or_default();
                 }
                 "source" => spec.source = self.source(id.kind, entry),
@@ -152,13 +157,14 @@ impl<'a> Checker<'a> {
         }
         self.volumes_in_two_slots(&spec.fields, entries);
         spec.fields.sort_by_key(|field| field.key);
-        State::Present(spec)
+        WantedState::Present(spec)
     }
 
     /// Two disks that write to one volume destroy it.
-    fn volumes_in_two_slots(&mut self, fields: &[Field], entries: &[Entry]) {
+    fn volumes_in_two_slots(&mut self, fields: &[DeclaredField], entries: &[TreeEntry]) {
         let place = |key: KeyRef| entries.iter().find(|entry| entry.key == key.to_string());
-        let held = |field: &Field| field.want.as_ref()?.as_property()?.data_volume()?.volid();
+        let held =
+            |field: &DeclaredField| field.want.as_ref()?.as_property()?.data_volume()?.volid();
         for (at, field) in fields.iter().enumerate() {
             let first = fields[..at].iter().find(|other| held(other) == held(field));
             let (Some(volid), Some(first)) = (held(field), first) else {
@@ -174,10 +180,10 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn field(&mut self, kind: GuestKind, entry: &Entry) -> Option<Field> {
+    fn field(&mut self, kind: GuestKind, entry: &TreeEntry) -> Option<DeclaredField> {
         let key = self.key(kind, &entry.key, entry.key_span)?;
         match field::value(self.sources, key, &entry.value) {
-            Ok(value) => Some(Field { key, want: Some(value) }),
+            Ok(value) => Some(DeclaredField { key, want: Some(value) }),
             Err(errors) => {
                 self.errors.extend(errors);
                 None
@@ -191,7 +197,7 @@ impl<'a> Checker<'a> {
             self.unknown_key(kind, name, span);
             return None;
         };
-        if let Declared::No(why) = key.key().declared {
+        if let Declarable::No(why) = key.key().declared {
             let message = format!("`{name}` cannot be declared: {why}");
             self.errors.push(
                 Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
@@ -238,9 +244,9 @@ impl<'a> Checker<'a> {
     fn unset(
         &mut self,
         kind: GuestKind,
-        entry: &Entry,
-        entries: &[Entry],
-        fields: &mut Vec<Field>,
+        entry: &TreeEntry,
+        entries: &[TreeEntry],
+        fields: &mut Vec<DeclaredField>,
     ) {
         let Tree::List(items) = &entry.value.value else {
             self.wrong_type(&entry.value, "`unset` must be a list of keys");
@@ -268,13 +274,13 @@ impl<'a> Checker<'a> {
                     Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
                 self.errors.push(diagnostic.at(item.span, "again here"));
             } else {
-                fields.push(Field { key, want: None });
+                fields.push(DeclaredField { key, want: None });
             }
         }
     }
 
     /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
-    fn source(&mut self, kind: GuestKind, entry: &Entry) -> Option<Source> {
+    fn source(&mut self, kind: GuestKind, entry: &TreeEntry) -> Option<GuestSource> {
         let entries = self.table(&entry.value, "`source`")?;
         let [source] = entries else {
             let diagnostic = Diagnostic::new(
@@ -301,13 +307,15 @@ impl<'a> Checker<'a> {
             return None;
         }
         match (source.key.as_str(), &source.value.value) {
-            ("template", Tree::Text(volume)) => self.volume(source, volume).map(Source::Template),
-            ("backup", Tree::Text(volume)) => self.volume(source, volume).map(Source::Backup),
+            ("template", Tree::Text(volume)) => {
+                self.volume(source, volume).map(GuestSource::Template)
+            }
+            ("backup", Tree::Text(volume)) => self.volume(source, volume).map(GuestSource::Backup),
             // A float prints without its `.0`: JSON knows one kind of number, and so does its schema.
             ("clone", Tree::Integer(_) | Tree::Float(_)) => match clone_number(&source.value.value)
                 .parse()
             {
-                Ok(vmid) => Some(Source::Clone(vmid)),
+                Ok(vmid) => Some(GuestSource::Clone(vmid)),
                 Err(error) => {
                     let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
                     self.errors.push(diagnostic.at(source.value.span, "this number"));
@@ -329,8 +337,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn volume(&mut self, entry: &Entry, volume: &str) -> Option<String> {
-        let format = registry::Format::Text(registry::Rule::VolumeId);
+    fn volume(&mut self, entry: &TreeEntry, volume: &str) -> Option<String> {
+        let format = registry::ValueFormat::Text(registry::Rule::VolumeId);
         match crate::value::read::declared(&format, volume) {
             Ok(_) => Some(volume.trim_ascii().to_owned()),
             Err(misfit) => {
@@ -348,7 +356,7 @@ impl<'a> Checker<'a> {
     }
 
     /// One word out of a few.
-    fn word<T: Clone>(&mut self, entry: &Entry, words: &[(&str, T)]) -> Option<T> {
+    fn word<T: Clone>(&mut self, entry: &TreeEntry, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let Tree::Text(text) = &entry.value.value else {
             self.wrong_type(
@@ -370,7 +378,7 @@ impl<'a> Checker<'a> {
         None
     }
 
-    fn table<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Entry]> {
+    fn table<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [TreeEntry]> {
         match &node.value {
             Tree::Table(entries) => Some(entries),
             Tree::Null
@@ -391,7 +399,7 @@ impl<'a> Checker<'a> {
 
     fn unknown<'w>(
         &mut self,
-        entry: &Entry,
+        entry: &TreeEntry,
         place: &str,
         words: impl Iterator<Item = &'w str> + Clone,
     ) {
@@ -416,7 +424,7 @@ fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
     let digits = &written[written.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
     registry::table(kind)
         .iter()
-        .filter(|key| !matches!(key.declared, Declared::No(_)))
+        .filter(|key| !matches!(key.declared, Declarable::No(_)))
         .map(|key| match key.slots {
             Some(_) if digits.is_empty() => format!("{}0", key.name),
             Some(_) => format!("{}{digits}", key.name),
@@ -450,9 +458,9 @@ fn clone_number(value: &Tree) -> String {
 /// Why a key cannot be absent.
 pub(super) fn cannot_unset(key: KeyRef) -> Option<&'static str> {
     match (key.key().absent, key.key().declared) {
-        (_, Declared::AtCreation) => Some("it is fixed when the guest is created"),
+        (_, Declarable::AtCreation) => Some("it is fixed when the guest is created"),
         (Absent::ServerFilled, _) => Some("Proxmox VE fills it in by itself"),
-        (_, Declared::Yes | Declared::RootOnly | Declared::No(_)) => {
+        (_, Declarable::Yes | Declarable::RootOnly | Declarable::No(_)) => {
             key.key().required.then_some("Proxmox VE requires it")
         }
     }

@@ -4,15 +4,15 @@
 //! units, lists, and tables for property strings. All of them end in the reader of `value::read`, so a
 //! value means the same however it is written.
 
-use super::tree::{Entry, Node, Tree};
+use super::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
-use crate::registry::{Format, KeyRef, Part, Shape};
-use crate::value::{Misfit, Property, Value, Volume, read};
+use crate::registry::{FormatPart, KeyRef, Shape, ValueFormat};
+use crate::value::{Misfit, Property, Value, VolumeRef, read};
 
 /// Reads a declared value, or says everything that is wrong with it.
 pub(super) fn value(sources: &Sources, key: KeyRef, node: &Node) -> Result<Value, Vec<Diagnostic>> {
     let name = key.to_string();
-    Reader { sources }.value(&name, &key.key().format, node)
+    FieldReader { sources }.value(&name, &key.key().format, node)
 }
 
 /// A value of a type that does not belong there.
@@ -39,12 +39,17 @@ pub(super) fn article(noun: &str) -> String {
     }
 }
 
-struct Reader<'a> {
+struct FieldReader<'a> {
     sources: &'a Sources,
 }
 
-impl Reader<'_> {
-    fn value(&self, name: &str, format: &Format, node: &Node) -> Result<Value, Vec<Diagnostic>> {
+impl FieldReader<'_> {
+    fn value(
+        &self,
+        name: &str,
+        format: &ValueFormat,
+        node: &Node,
+    ) -> Result<Value, Vec<Diagnostic>> {
         match &node.value {
             Tree::Text(text) => self.text(name, format, text, node.span),
             Tree::List(items) => self.list(name, format, items, node),
@@ -71,7 +76,7 @@ impl Reader<'_> {
     fn text(
         &self,
         name: &str,
-        format: &Format,
+        format: &ValueFormat,
         text: &str,
         span: Span,
     ) -> Result<Value, Vec<Diagnostic>> {
@@ -87,7 +92,7 @@ impl Reader<'_> {
     fn list(
         &self,
         name: &str,
-        format: &Format,
+        format: &ValueFormat,
         items: &[Node],
         node: &Node,
     ) -> Result<Value, Vec<Diagnostic>> {
@@ -120,14 +125,23 @@ impl Reader<'_> {
         }
         let joined = texts.join(separator.encode_utf8(&mut [0; 4]));
         let joined =
-            if matches!(format, Format::Boot) { format!("order={joined}") } else { joined };
+            if matches!(format, ValueFormat::Boot) { format!("order={joined}") } else { joined };
         self.text(name, format, &joined, node.span)
     }
 
     /// One item must be one item: a separator inside would make two of it.
-    fn item(&self, name: &str, format: &Format, text: &str, span: Span) -> Result<(), Diagnostic> {
-        let whole =
-            if matches!(format, Format::Boot) { format!("order={text}") } else { text.to_owned() };
+    fn item(
+        &self,
+        name: &str,
+        format: &ValueFormat,
+        text: &str,
+        span: Span,
+    ) -> Result<(), Diagnostic> {
+        let whole = if matches!(format, ValueFormat::Boot) {
+            format!("order={text}")
+        } else {
+            text.to_owned()
+        };
         match read::declared(format, &whole) {
             Ok(Value::List(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
             Ok(Value::Set(items)) if items.iter().map(AsRef::as_ref).eq([text]) => Ok(()),
@@ -145,7 +159,7 @@ impl Reader<'_> {
         &self,
         name: &str,
         shape: &Shape,
-        entries: &[Entry],
+        entries: &[TreeEntry],
         node: &Node,
     ) -> Result<Value, Vec<Diagnostic>> {
         let mut property = Property::default();
@@ -164,7 +178,7 @@ impl Reader<'_> {
             }
         }
         let size = given.iter().find(|(part, _)| *part == "size");
-        if let (Some((_, size)), Some(Volume::Fresh { .. })) = (size, property.volume()) {
+        if let (Some((_, size)), Some(VolumeRef::Fresh { .. })) = (size, property.volume()) {
             errors.push(two_sizes(name, *size));
         }
         if let Some(storage) =
@@ -187,7 +201,7 @@ impl Reader<'_> {
         &self,
         name: &str,
         shape: &Shape,
-        entry: &Entry,
+        entry: &TreeEntry,
         property: &mut Property,
     ) -> Result<(), Vec<Diagnostic>> {
         if entry.key == "storage" && has_volume(shape) {
@@ -199,7 +213,7 @@ impl Reader<'_> {
         let full = format!("{name}.{}", part.name);
         read::declarable(part)
             .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.key_span)])?;
-        if let (Format::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
+        if let (ValueFormat::Volume, Tree::Text(text)) = (&part.format, &entry.value.value) {
             return read::declared_volume(property, part, text)
                 .map_err(|misfit| vec![self.misfit(&full, &misfit, entry.value.span)]);
         }
@@ -216,7 +230,7 @@ impl Reader<'_> {
         &self,
         name: &str,
         shape: &Shape,
-        entry: &Entry,
+        entry: &TreeEntry,
         property: &mut Property,
     ) -> Result<(), Diagnostic> {
         let part = volume_part(shape).expect("the caller saw a volume part");
@@ -235,11 +249,11 @@ impl Reader<'_> {
                 &format!("`{name}.storage` must be the name of a storage"),
             ));
         };
-        let format = Format::Text(crate::registry::Rule::ConfigId);
+        let format = ValueFormat::Text(crate::registry::Rule::ConfigId);
         let storage = read::declared(&format, storage)
             .map_err(|misfit| self.misfit(&format!("{name}.storage"), &misfit, entry.value.span))?;
         if let Value::Text(storage) = storage {
-            property.set(part.name, Value::Volume(Volume::Fresh { storage }));
+            property.set(part.name, Value::Volume(VolumeRef::Fresh { storage }));
         }
         Ok(())
     }
@@ -265,14 +279,14 @@ impl Reader<'_> {
     }
 }
 
-fn mismatch(name: &str, format: &Format, node: &Node) -> Diagnostic {
+fn mismatch(name: &str, format: &ValueFormat, node: &Node) -> Diagnostic {
     if node.value == Tree::Null {
         return wrong_type(node, &format!("`{name}` has no value"));
     }
     wrong_type(node, &format!("`{name}` must be {}", expectation(format)))
 }
 
-fn given_twice(name: &str, part: &Part, entry: &Entry, first: Span) -> Diagnostic {
+fn given_twice(name: &str, part: &FormatPart, entry: &TreeEntry, first: Span) -> Diagnostic {
     let message = if entry.key == part.name {
         format!("`{}` is given twice in `{name}`", part.name)
     } else {
@@ -294,7 +308,7 @@ fn two_sizes(name: &str, size: Span) -> Diagnostic {
         )
 }
 
-fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
+fn unknown_part(name: &str, shape: &Shape, entry: &TreeEntry) -> Diagnostic {
     let message = format!("`{name}` has no part `{}`", entry.key);
     let diagnostic =
         Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not a part of it");
@@ -305,8 +319,8 @@ fn unknown_part(name: &str, shape: &Shape, entry: &Entry) -> Diagnostic {
     }
 }
 
-fn volume_part(shape: &Shape) -> Option<&'static Part> {
-    shape.parts.iter().find(|part| matches!(part.format, Format::Volume))
+fn volume_part(shape: &Shape) -> Option<&'static FormatPart> {
+    shape.parts.iter().find(|part| matches!(part.format, ValueFormat::Volume))
 }
 
 fn has_volume(shape: &Shape) -> bool {
@@ -317,7 +331,7 @@ fn has_volume(shape: &Shape) -> bool {
 fn needs_size(value: &Value) -> bool {
     let property = value.as_property();
     property.is_some_and(|property| {
-        matches!(property.volume(), Some(Volume::Fresh { .. })) && property.size().is_none()
+        matches!(property.volume(), Some(VolumeRef::Fresh { .. })) && property.size().is_none()
     })
 }
 
@@ -336,64 +350,71 @@ fn no_size(name: &str, value: &Value, span: Span) -> Diagnostic {
 }
 
 /// The format a scalar has: of a property string, that of its bare part.
-fn scalar(format: &Format) -> &Format {
+fn scalar(format: &ValueFormat) -> &ValueFormat {
     let bare = format.shape().and_then(|shape| shape.part(shape.bare?));
     bare.map_or(format, |part| &part.format)
 }
 
-fn takes_number(format: &Format) -> bool {
+fn takes_number(format: &ValueFormat) -> bool {
     match scalar(format) {
-        Format::Integer { .. }
-        | Format::Weight { .. }
-        | Format::Mebibytes { .. }
-        | Format::Number { .. } => true,
-        Format::Bool | Format::Choice(_) | Format::GeneratedUuid | Format::Hotplug => true,
-        Format::Text(_)
-        | Format::Description(_)
-        | Format::List { .. }
-        | Format::Words { .. }
-        | Format::Tags
-        | Format::Boot
-        | Format::Environment
-        | Format::SshKeys
-        | Format::Secret
-        | Format::Volume
-        | Format::Size
-        | Format::Mac
-        | Format::Cidr4
-        | Format::Cidr6
-        | Format::Ip4
-        | Format::Ip6
-        | Format::Property(_) => false,
+        ValueFormat::Integer { .. }
+        | ValueFormat::Weight { .. }
+        | ValueFormat::Mebibytes { .. }
+        | ValueFormat::Number { .. } => true,
+        ValueFormat::Bool
+        | ValueFormat::Choice(_)
+        | ValueFormat::GeneratedUuid
+        | ValueFormat::Hotplug => true,
+        ValueFormat::Text(_)
+        | ValueFormat::Description(_)
+        | ValueFormat::List { .. }
+        | ValueFormat::Words { .. }
+        | ValueFormat::Tags
+        | ValueFormat::Boot
+        | ValueFormat::Environment
+        | ValueFormat::SshKeys
+        | ValueFormat::Secret
+        | ValueFormat::Volume
+        | ValueFormat::Size
+        | ValueFormat::Mac
+        | ValueFormat::Cidr4
+        | ValueFormat::Cidr6
+        | ValueFormat::Ip4
+        | ValueFormat::Ip6
+        | ValueFormat::Property(_) => false,
     }
 }
 
-fn takes_bool(format: &Format) -> bool {
-    matches!(scalar(format), Format::Bool | Format::Hotplug)
+fn takes_bool(format: &ValueFormat) -> bool {
+    matches!(scalar(format), ValueFormat::Bool | ValueFormat::Hotplug)
 }
 
 /// What a format asks for, as the end of "must be".
-fn expectation(format: &Format) -> &'static str {
+fn expectation(format: &ValueFormat) -> &'static str {
     match format {
-        Format::Bool => "true or false",
-        Format::Integer { .. } | Format::Weight { .. } => "a whole number",
-        Format::Mebibytes { .. } => "a number of MiB, or a size in quotes such as \"2GiB\"",
-        Format::Number { .. } => "a number",
-        Format::Choice(_) | Format::Text(_) | Format::Description(_) => "text in quotes",
-        Format::List { .. }
-        | Format::Words { .. }
-        | Format::Tags
-        | Format::Hotplug
-        | Format::Environment
-        | Format::SshKeys => "a list of texts in quotes",
-        Format::Boot => "a list of devices",
-        Format::Secret => "left out",
-        Format::GeneratedUuid => "a UUID in quotes",
-        Format::Volume => "a volume id in quotes",
-        Format::Size => "a size in quotes such as \"8GiB\"",
-        Format::Mac | Format::Cidr4 | Format::Cidr6 | Format::Ip4 | Format::Ip6 => {
-            "an address in quotes"
+        ValueFormat::Bool => "true or false",
+        ValueFormat::Integer { .. } | ValueFormat::Weight { .. } => "a whole number",
+        ValueFormat::Mebibytes { .. } => "a number of MiB, or a size in quotes such as \"2GiB\"",
+        ValueFormat::Number { .. } => "a number",
+        ValueFormat::Choice(_) | ValueFormat::Text(_) | ValueFormat::Description(_) => {
+            "text in quotes"
         }
-        Format::Property(_) => "a table, or Proxmox VE's own text in quotes",
+        ValueFormat::List { .. }
+        | ValueFormat::Words { .. }
+        | ValueFormat::Tags
+        | ValueFormat::Hotplug
+        | ValueFormat::Environment
+        | ValueFormat::SshKeys => "a list of texts in quotes",
+        ValueFormat::Boot => "a list of devices",
+        ValueFormat::Secret => "left out",
+        ValueFormat::GeneratedUuid => "a UUID in quotes",
+        ValueFormat::Volume => "a volume id in quotes",
+        ValueFormat::Size => "a size in quotes such as \"8GiB\"",
+        ValueFormat::Mac
+        | ValueFormat::Cidr4
+        | ValueFormat::Cidr6
+        | ValueFormat::Ip4
+        | ValueFormat::Ip6 => "an address in quotes",
+        ValueFormat::Property(_) => "a table, or Proxmox VE's own text in quotes",
     }
 }

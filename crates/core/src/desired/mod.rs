@@ -31,7 +31,7 @@ pub const GUESTS_MAX: usize = 10_000;
 /// Reads and checks desired files. Nothing is taken from a set that has an error, and all errors are told
 /// at once.
 pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
-    let mut checker = check::Checker::new(sources);
+    let mut checker = check::DesiredChecker::new(sources);
     for file in sources {
         match syntax::parse(file) {
             Ok(tree) => checker.file(&tree),
@@ -50,21 +50,21 @@ pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
     /// The guests, by number.
-    pub guests: BTreeMap<VmId, Guest>,
+    pub guests: BTreeMap<VmId, DeclaredGuest>,
 }
 
 /// One declared guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub struct DeclaredGuest {
     /// Kind and number.
     pub id: GuestId,
     /// What shall be of it.
-    pub state: State,
+    pub state: WantedState,
 }
 
 /// Whether a guest shall be.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum State {
+pub enum WantedState {
     /// It shall exist, like this.
     Present(Spec),
     /// It shall not exist: an explicit request to destroy it, which needs a signature.
@@ -77,11 +77,11 @@ pub struct Spec {
     /// Running, stopped, or not managed.
     pub run: Option<Run>,
     /// How it is brought down.
-    pub stop: Stop,
+    pub stop: StopMode,
     /// What it is made from, if it must be made.
-    pub source: Option<Source>,
+    pub source: Option<GuestSource>,
     /// The declared keys, sorted.
-    pub fields: Vec<Field>,
+    pub fields: Vec<DeclaredField>,
 }
 
 /// A run state.
@@ -95,7 +95,7 @@ pub enum Run {
 
 /// How a guest is brought down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Stop {
+pub enum StopMode {
     /// It is asked, and left running if it does not answer.
     #[default]
     Shutdown,
@@ -105,7 +105,7 @@ pub enum Stop {
 
 /// What a new guest is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum GuestSource {
     /// A container template.
     Template(String),
     /// Another guest.
@@ -116,7 +116,7 @@ pub enum Source {
 
 /// One declared key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Field {
+pub struct DeclaredField {
     /// The key.
     pub key: KeyRef,
     /// Its value; none if it must be absent.

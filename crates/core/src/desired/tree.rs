@@ -48,7 +48,7 @@ pub enum Tree {
     /// Values in order.
     List(Vec<Node>),
     /// Keys with values in the order they are written, no key twice.
-    Table(Vec<Entry>),
+    Table(Vec<TreeEntry>),
 }
 
 impl Tree {
@@ -68,7 +68,7 @@ impl Tree {
 
 impl Node {
     /// The entry with this key, when this is a table that has it.
-    pub fn entry(&self, key: &str) -> Option<&Entry> {
+    pub fn entry(&self, key: &str) -> Option<&TreeEntry> {
         match &self.value {
             Tree::Table(entries) => entries.iter().find(|entry| entry.key == key),
             Tree::Null
@@ -83,7 +83,7 @@ impl Node {
 
 /// One key of a table with its value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct TreeEntry {
     /// The key, unquoted. YAML's `101:` is the key `101`, as in TOML.
     pub key: String,
     /// Where the key stands, quotes included.

@@ -61,7 +61,7 @@ pub struct Job {
     /// The guest it changes or brings forth.
     pub target: VmId,
     /// The guest it is cloned from.
-    pub source: Option<Source>,
+    pub source: Option<CloneSource>,
     /// The storage it allocates on for as long as it runs.
     pub storage: Option<StorageName>,
 }
@@ -75,7 +75,7 @@ impl Job {
 
 /// The second lane of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Source {
+pub struct CloneSource {
     /// The guest it is cloned from.
     pub vmid: VmId,
     /// Whether others may be cloned from it meanwhile.
@@ -113,7 +113,7 @@ pub enum LaneEvent {
         /// Which.
         op: OperationId,
         /// How.
-        outcome: Outcome,
+        outcome: LaneOutcome,
     },
     /// A held operation ended, by evidence or by an operator.
     Release(OperationId),
@@ -123,7 +123,7 @@ pub enum LaneEvent {
 
 /// How a running operation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum LaneOutcome {
     /// Done; the guest's next action may start.
     Succeeded,
     /// Not done; the guest's later actions of the pass are skipped.
@@ -134,7 +134,7 @@ pub enum Outcome {
 
 /// What the queue has to do, in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
+pub enum LaneEffect {
     /// Run it.
     Start(OperationId),
     /// It is its turn to send its request.
@@ -146,15 +146,15 @@ pub enum Effect {
         /// The guest.
         vmid: VmId,
         /// Why.
-        refusal: Refusal,
+        refusal: LaneRefusal,
     },
 }
 
 /// Why submitted actions were not taken: an ordinary answer, not a mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum LaneRefusal {
     /// The guest has an operation that waits, runs or is held.
-    Busy(Busy),
+    Busy(LaneBusy),
     /// More than [`QUEUE_DEPTH_MAX`].
     TooMany,
     /// The agent is going down.
@@ -163,7 +163,7 @@ pub enum Refusal {
 
 /// What a guest is busy with, for reports: `busy (op, since)`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Busy {
+pub struct LaneBusy {
     /// The operation that has the lane, or the first that waits for it.
     pub op: OperationId,
     /// Since when, by the agent's clock.

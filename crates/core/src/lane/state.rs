@@ -7,8 +7,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    Busy, Effect, Job, LaneError, LaneEvent, LaneLimits, Outcome, QUEUE_DEPTH_MAX, Refusal,
-    Sharing, Source,
+    CloneSource, Job, LaneBusy, LaneEffect, LaneError, LaneEvent, LaneLimits, LaneOutcome,
+    LaneRefusal, QUEUE_DEPTH_MAX, Sharing,
 };
 use crate::id::{OperationId, VmId};
 use crate::operation::{StorageName, UnixSeconds};
@@ -21,22 +21,22 @@ pub struct LaneTable {
     /// The lane of everything that waits, runs or is held.
     lane_of: BTreeMap<OperationId, VmId>,
     /// Heads of lanes that could not start, oldest first.
-    blocked: Vec<(Ticket, VmId)>,
+    blocked: Vec<(LaneTicket, VmId)>,
     writing: BTreeSet<OperationId>,
     write_queue: VecDeque<OperationId>,
-    next_ticket: Ticket,
+    next_ticket: LaneTicket,
     shut_down: bool,
 }
 
 /// The order of submission over all lanes. What was submitted together has one ticket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-struct Ticket(u64);
+struct LaneTicket(u64);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 struct Lane {
     /// What waits of the one submission this lane took last: while it is here, no other is taken.
     queue: VecDeque<Job>,
-    ticket: Ticket,
+    ticket: LaneTicket,
     submitted: UnixSeconds,
     /// The one operation that changes this guest.
     owner: Option<Owner>,
@@ -71,7 +71,11 @@ impl LaneTable {
     }
 
     /// The one transition function: total, and an event that cannot be changes nothing.
-    pub fn step(&mut self, event: LaneEvent, now: UnixSeconds) -> Result<Vec<Effect>, LaneError> {
+    pub fn step(
+        &mut self,
+        event: LaneEvent,
+        now: UnixSeconds,
+    ) -> Result<Vec<LaneEffect>, LaneError> {
         let mut effects = Vec::new();
         match event {
             LaneEvent::Submit { vmid, jobs } => self.submit(vmid, jobs, now, &mut effects)?,
@@ -101,10 +105,11 @@ impl LaneTable {
 
     /// What a guest is busy with. A guest that others are only cloned from is not busy; its
     /// actions wait their turn.
-    pub fn busy(&self, vmid: VmId) -> Option<Busy> {
+    pub fn busy(&self, vmid: VmId) -> Option<LaneBusy> {
         let lane = self.lanes.get(&vmid)?;
-        let owner = lane.owner.as_ref().map(|owner| Busy { op: owner.job.op, since: owner.since });
-        let head = || lane.queue.front().map(|job| Busy { op: job.op, since: lane.submitted });
+        let owner =
+            lane.owner.as_ref().map(|owner| LaneBusy { op: owner.job.op, since: owner.since });
+        let head = || lane.queue.front().map(|job| LaneBusy { op: job.op, since: lane.submitted });
         owner.or_else(head)
     }
 
@@ -118,7 +123,7 @@ impl LaneTable {
         vmid: VmId,
         jobs: Vec<Job>,
         now: UnixSeconds,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<LaneEffect>,
     ) -> Result<(), LaneError> {
         for (place, job) in jobs.iter().enumerate() {
             self.check_new(job)?;
@@ -130,14 +135,14 @@ impl LaneTable {
             }
         }
         if let Some(refusal) = self.refusal(vmid, jobs.len()) {
-            effects.push(Effect::Refuse { vmid, refusal });
+            effects.push(LaneEffect::Refuse { vmid, refusal });
             return Ok(());
         }
         if jobs.is_empty() {
             return Ok(());
         }
         let ticket = self.next_ticket;
-        self.next_ticket = Ticket(ticket.0 + 1);
+        self.next_ticket = LaneTicket(ticket.0 + 1);
         self.lane_of.extend(jobs.iter().map(|job| (job.op, vmid)));
         let lane = self.lanes.entry(vmid).or_default();
         (lane.queue, lane.ticket, lane.submitted) = (jobs.into(), ticket, now);
@@ -147,12 +152,12 @@ impl LaneTable {
         Ok(())
     }
 
-    fn refusal(&self, vmid: VmId, jobs: usize) -> Option<Refusal> {
+    fn refusal(&self, vmid: VmId, jobs: usize) -> Option<LaneRefusal> {
         if self.shut_down {
-            return Some(Refusal::ShuttingDown);
+            return Some(LaneRefusal::ShuttingDown);
         }
-        let too_many = (jobs > QUEUE_DEPTH_MAX).then_some(Refusal::TooMany);
-        self.busy(vmid).map(Refusal::Busy).or(too_many)
+        let too_many = (jobs > QUEUE_DEPTH_MAX).then_some(LaneRefusal::TooMany);
+        self.busy(vmid).map(LaneRefusal::Busy).or(too_many)
     }
 
     fn check_new(&self, job: &Job) -> Result<(), LaneError> {
@@ -179,8 +184,8 @@ impl LaneTable {
         Ok(())
     }
 
-    fn read_from(&mut self, source: Option<Source>, op: OperationId) {
-        if let Some(Source { vmid, sharing }) = source {
+    fn read_from(&mut self, source: Option<CloneSource>, op: OperationId) {
+        if let Some(CloneSource { vmid, sharing }) = source {
             self.lanes.entry(vmid).or_default().readers.insert(op, sharing);
         }
     }
@@ -194,32 +199,32 @@ impl LaneTable {
         Ok(())
     }
 
-    fn grant_writes(&mut self, effects: &mut Vec<Effect>) {
+    fn grant_writes(&mut self, effects: &mut Vec<LaneEffect>) {
         while self.writing.len() < self.limits.sync_writes
             && let Some(op) = self.write_queue.pop_front()
         {
             self.writing.insert(op);
-            effects.push(Effect::Write(op));
+            effects.push(LaneEffect::Write(op));
         }
     }
 
     fn finish(
         &mut self,
         op: OperationId,
-        outcome: Outcome,
+        outcome: LaneOutcome,
         now: UnixSeconds,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<LaneEffect>,
     ) -> Result<(), LaneError> {
         let vmid = self.owned(op, Phase::Running).ok_or(LaneError::NotRunning(op))?;
         self.writing.remove(&op);
         self.write_queue.retain(|waiting| *waiting != op);
         match outcome {
-            Outcome::Succeeded => self.leave(op, vmid, now, effects),
-            Outcome::Failed => {
+            LaneOutcome::Succeeded => self.leave(op, vmid, now, effects),
+            LaneOutcome::Failed => {
                 self.skip_queue(vmid, effects);
                 self.leave(op, vmid, now, effects);
             }
-            Outcome::Unknown => {
+            LaneOutcome::Unknown => {
                 self.skip_queue(vmid, effects);
                 if let Some(owner) = self.lanes.get_mut(&vmid).and_then(|lane| lane.owner.as_mut())
                 {
@@ -240,7 +245,13 @@ impl LaneTable {
     }
 
     /// Takes an operation out of its lanes and lets the next ones start.
-    fn leave(&mut self, op: OperationId, vmid: VmId, now: UnixSeconds, effects: &mut Vec<Effect>) {
+    fn leave(
+        &mut self,
+        op: OperationId,
+        vmid: VmId,
+        now: UnixSeconds,
+        effects: &mut Vec<LaneEffect>,
+    ) {
         self.lane_of.remove(&op);
         let owner = self.lanes.get_mut(&vmid).and_then(|lane| lane.owner.take());
         let source = owner.and_then(|owner| owner.job.source).map(|source| source.vmid);
@@ -254,11 +265,11 @@ impl LaneTable {
         self.start_what_can(touched.into_iter().flatten(), now, effects);
     }
 
-    fn skip_queue(&mut self, vmid: VmId, effects: &mut Vec<Effect>) {
+    fn skip_queue(&mut self, vmid: VmId, effects: &mut Vec<LaneEffect>) {
         let Some(lane) = self.lanes.get_mut(&vmid) else { return };
         for job in lane.queue.drain(..) {
             self.lane_of.remove(&job.op);
-            effects.push(Effect::Skip(job.op));
+            effects.push(LaneEffect::Skip(job.op));
         }
         self.blocked.retain(|(_, blocked)| *blocked != vmid);
         self.drop_if_idle(vmid);
@@ -278,7 +289,7 @@ impl LaneTable {
         &mut self,
         touched: impl IntoIterator<Item = VmId>,
         now: UnixSeconds,
-        effects: &mut Vec<Effect>,
+        effects: &mut Vec<LaneEffect>,
     ) {
         for vmid in touched {
             if let Some(lane) = self.lanes.get(&vmid).filter(|lane| !lane.queue.is_empty()) {
@@ -291,7 +302,7 @@ impl LaneTable {
         let mut place = 0;
         while let Some(&(_, vmid)) = self.blocked.get(place) {
             if let Some(op) = self.start_head(vmid, now) {
-                effects.push(Effect::Start(op));
+                effects.push(LaneEffect::Start(op));
                 self.blocked.remove(place);
             } else {
                 place += 1;
@@ -321,7 +332,7 @@ impl LaneTable {
         lane.owner.is_none() && lane.readers.is_empty() && lane.queue.front().is_some_and(needs)
     }
 
-    fn can_read(&self, source: Source, ticket: Ticket) -> bool {
+    fn can_read(&self, source: CloneSource, ticket: LaneTicket) -> bool {
         let goes_along = |other: Sharing| match (source.sharing, other) {
             (Sharing::Shared, Sharing::Shared) => true,
             (Sharing::Exclusive, _) | (_, Sharing::Exclusive) => false,

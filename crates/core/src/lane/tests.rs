@@ -23,7 +23,7 @@ fn allocating(number: u128, target: u32) -> Job {
 }
 
 fn clone(number: u128, source: u32, target: u32, sharing: Sharing) -> Job {
-    let source = Some(Source { vmid: vmid(source), sharing });
+    let source = Some(CloneSource { vmid: vmid(source), sharing });
     Job { source, ..job(number, target) }
 }
 
@@ -93,7 +93,7 @@ impl Moment {
         }
         for (&op, known) in &self.known {
             if let Known::Running(turn) = known {
-                for outcome in [Outcome::Succeeded, Outcome::Failed, Outcome::Unknown] {
+                for outcome in [LaneOutcome::Succeeded, LaneOutcome::Failed, LaneOutcome::Unknown] {
                     events.push(LaneEvent::Finish { op, outcome });
                 }
                 match turn {
@@ -116,7 +116,7 @@ impl Moment {
     fn after(&self, scenario: &Scenario, event: &LaneEvent) -> Self {
         let mut next = self.clone();
         let effects = next.table.step(event.clone(), NOW).unwrap();
-        let refused = effects.iter().any(|effect| matches!(effect, Effect::Refuse { .. }));
+        let refused = effects.iter().any(|effect| matches!(effect, LaneEffect::Refuse { .. }));
         match event {
             LaneEvent::Submit { vmid, jobs } => {
                 let busy = self.known.iter().any(|(op, known)| {
@@ -132,7 +132,8 @@ impl Moment {
             LaneEvent::WantWrite(op) => drop(next.known.insert(*op, Known::Running(Turn::Waiting))),
             LaneEvent::Wrote(op) => drop(next.known.insert(*op, Known::Running(Turn::Had))),
             LaneEvent::Finish { op, outcome } => {
-                let known = if *outcome == Outcome::Unknown { Known::Held } else { Known::Ended };
+                let known =
+                    if *outcome == LaneOutcome::Unknown { Known::Held } else { Known::Ended };
                 next.known.insert(*op, known);
             }
             LaneEvent::Release(op) => drop(next.known.insert(*op, Known::Ended)),
@@ -141,12 +142,12 @@ impl Moment {
         }
         for effect in effects {
             let (op, from, to) = match effect {
-                Effect::Start(op) => (op, Known::Queued, Known::Running(Turn::NotAsked)),
-                Effect::Write(op) => {
+                LaneEffect::Start(op) => (op, Known::Queued, Known::Running(Turn::NotAsked)),
+                LaneEffect::Write(op) => {
                     (op, Known::Running(Turn::Waiting), Known::Running(Turn::Writing))
                 }
-                Effect::Skip(op) => (op, Known::Queued, Known::Skipped),
-                Effect::Refuse { .. } => continue,
+                LaneEffect::Skip(op) => (op, Known::Queued, Known::Skipped),
+                LaneEffect::Refuse { .. } => continue,
             };
             assert_eq!(next.known.insert(op, to), Some(from), "lost or doubled: {effect:?}");
         }
@@ -164,7 +165,7 @@ impl Moment {
             LaneEvent::Hold(clone(99, 100, 100, Sharing::Shared)),
         ];
         for op in self.known.keys().copied().chain([stranger]) {
-            let outcome = Outcome::Succeeded;
+            let outcome = LaneOutcome::Succeeded;
             events.extend([
                 LaneEvent::Finish { op, outcome },
                 LaneEvent::Release(op),
@@ -351,7 +352,7 @@ fn every_order_of_events_keeps_the_rules_of_the_lanes() {
     assert!(total.1 > if crate::thorough::whole() { 10_000 } else { 100 });
 }
 
-fn submit(table: &mut LaneTable, jobs: Vec<Job>, now: UnixSeconds) -> Vec<Effect> {
+fn submit(table: &mut LaneTable, jobs: Vec<Job>, now: UnixSeconds) -> Vec<LaneEffect> {
     table.step(LaneEvent::Submit { vmid: jobs[0].target, jobs }, now).unwrap()
 }
 
@@ -360,12 +361,12 @@ fn a_busy_guest_says_with_what_and_since_when() {
     let mut table = LaneTable::default();
     assert_eq!(table.busy(vmid(100)), None);
     submit(&mut table, vec![job(1, 100), job(2, 100)], UnixSeconds(5));
-    let busy = Busy { op: op(1), since: UnixSeconds(5) };
-    let refused = Effect::Refuse { vmid: vmid(100), refusal: Refusal::Busy(busy) };
+    let busy = LaneBusy { op: op(1), since: UnixSeconds(5) };
+    let refused = LaneEffect::Refuse { vmid: vmid(100), refusal: LaneRefusal::Busy(busy) };
     assert_eq!(submit(&mut table, vec![job(3, 100)], UnixSeconds(9)), vec![refused]);
-    let finish = LaneEvent::Finish { op: op(1), outcome: Outcome::Succeeded };
-    assert_eq!(table.step(finish, UnixSeconds(7)), Ok(vec![Effect::Start(op(2))]));
-    assert_eq!(table.busy(vmid(100)), Some(Busy { op: op(2), since: UnixSeconds(7) }));
+    let finish = LaneEvent::Finish { op: op(1), outcome: LaneOutcome::Succeeded };
+    assert_eq!(table.step(finish, UnixSeconds(7)), Ok(vec![LaneEffect::Start(op(2))]));
+    assert_eq!(table.busy(vmid(100)), Some(LaneBusy { op: op(2), since: UnixSeconds(7) }));
 }
 
 #[test]
@@ -377,23 +378,23 @@ fn the_caps_are_two_requests_per_node_and_two_allocations_per_storage() {
     assert_eq!(started.len(), 4, "lanes of different guests run in parallel");
     let writes: Vec<_> =
         (0..4).flat_map(|n| table.step(LaneEvent::WantWrite(op(n)), NOW).unwrap()).collect();
-    assert_eq!(writes, vec![Effect::Write(op(0)), Effect::Write(op(1))]);
+    assert_eq!(writes, vec![LaneEffect::Write(op(0)), LaneEffect::Write(op(1))]);
     let wrote = table.step(LaneEvent::Wrote(op(1)), NOW);
-    assert_eq!(wrote, Ok(vec![Effect::Write(op(2))]), "in the order of asking");
+    assert_eq!(wrote, Ok(vec![LaneEffect::Write(op(2))]), "in the order of asking");
     let allocated: Vec<_> = (10..13)
         .flat_map(|n| submit(&mut table, vec![allocating(n, 200 + u32::try_from(n).unwrap())], NOW))
         .collect();
-    assert_eq!(allocated, vec![Effect::Start(op(10)), Effect::Start(op(11))]);
+    assert_eq!(allocated, vec![LaneEffect::Start(op(10)), LaneEffect::Start(op(11))]);
     // A doubt keeps its own guest shut and gives the storage back.
-    let unknown = LaneEvent::Finish { op: op(10), outcome: Outcome::Unknown };
-    assert_eq!(table.step(unknown, NOW), Ok(vec![Effect::Start(op(12))]));
+    let unknown = LaneEvent::Finish { op: op(10), outcome: LaneOutcome::Unknown };
+    assert_eq!(table.step(unknown, NOW), Ok(vec![LaneEffect::Start(op(12))]));
 }
 
 #[test]
 fn more_than_one_pass_can_have_is_refused_whole() {
     let mut table = LaneTable::default();
     let jobs = (0..=QUEUE_DEPTH_MAX).map(|n| job(n as u128, 100)).collect();
-    let refused = Effect::Refuse { vmid: vmid(100), refusal: Refusal::TooMany };
+    let refused = LaneEffect::Refuse { vmid: vmid(100), refusal: LaneRefusal::TooMany };
     assert_eq!(submit(&mut table, jobs, NOW), vec![refused]);
     assert!(table.is_empty());
 }
@@ -402,10 +403,10 @@ fn more_than_one_pass_can_have_is_refused_whole() {
 fn a_failure_skips_the_rest_of_the_pass_and_the_next_pass_starts_afresh() {
     let mut table = LaneTable::default();
     submit(&mut table, vec![job(1, 100), job(2, 100), job(3, 100)], NOW);
-    let failed = LaneEvent::Finish { op: op(1), outcome: Outcome::Failed };
-    assert_eq!(table.step(failed, NOW), Ok(vec![Effect::Skip(op(2)), Effect::Skip(op(3))]));
+    let failed = LaneEvent::Finish { op: op(1), outcome: LaneOutcome::Failed };
+    assert_eq!(table.step(failed, NOW), Ok(vec![LaneEffect::Skip(op(2)), LaneEffect::Skip(op(3))]));
     assert!(table.is_empty());
-    assert_eq!(submit(&mut table, vec![job(2, 100)], NOW), vec![Effect::Start(op(2))]);
+    assert_eq!(submit(&mut table, vec![job(2, 100)], NOW), vec![LaneEffect::Start(op(2))]);
 }
 
 #[test]
@@ -414,26 +415,26 @@ fn a_clone_whose_own_guest_is_shut_does_not_keep_its_source_waiting() {
     // Guest 102 is the source of a clone into 103, so that an action on 102 has to wait.
     submit(&mut table, vec![clone(1, 102, 103, Sharing::Shared)], NOW);
     assert_eq!(submit(&mut table, vec![clone(2, 100, 102, Sharing::Exclusive)], NOW), vec![]);
-    assert_eq!(submit(&mut table, vec![job(3, 100)], NOW), vec![Effect::Start(op(3))]);
+    assert_eq!(submit(&mut table, vec![job(3, 100)], NOW), vec![LaneEffect::Start(op(3))]);
     // Once its own guest is free, the clone waits for the source alone.
     let finish = |op, outcome| LaneEvent::Finish { op, outcome };
-    assert_eq!(table.step(finish(op(1), Outcome::Succeeded), NOW), Ok(vec![]));
-    let done = table.step(finish(op(3), Outcome::Succeeded), NOW);
-    assert_eq!(done, Ok(vec![Effect::Start(op(2))]));
+    assert_eq!(table.step(finish(op(1), LaneOutcome::Succeeded), NOW), Ok(vec![]));
+    let done = table.step(finish(op(3), LaneOutcome::Succeeded), NOW);
+    assert_eq!(done, Ok(vec![LaneEffect::Start(op(2))]));
     assert_eq!(submit(&mut table, vec![job(4, 100)], NOW), vec![], "the source is being cloned");
-    let done = table.step(finish(op(2), Outcome::Failed), NOW);
-    assert_eq!(done, Ok(vec![Effect::Start(op(4))]));
+    let done = table.step(finish(op(2), LaneOutcome::Failed), NOW);
+    assert_eq!(done, Ok(vec![LaneEffect::Start(op(4))]));
 }
 
 #[test]
 fn a_stream_of_clones_does_not_overtake_an_action_of_their_source() {
     let mut table = LaneTable::default();
     let first = submit(&mut table, vec![clone(1, 100, 101, Sharing::Shared)], NOW);
-    assert_eq!(first, vec![Effect::Start(op(1))]);
+    assert_eq!(first, vec![LaneEffect::Start(op(1))]);
     assert_eq!(submit(&mut table, vec![job(2, 100)], NOW), vec![], "its source is being read");
     let later = submit(&mut table, vec![clone(3, 100, 102, Sharing::Shared)], NOW);
     assert_eq!(later, vec![]);
-    let finish = |op| LaneEvent::Finish { op, outcome: Outcome::Succeeded };
-    assert_eq!(table.step(finish(op(1)), NOW), Ok(vec![Effect::Start(op(2))]));
-    assert_eq!(table.step(finish(op(2)), NOW), Ok(vec![Effect::Start(op(3))]));
+    let finish = |op| LaneEvent::Finish { op, outcome: LaneOutcome::Succeeded };
+    assert_eq!(table.step(finish(op(1)), NOW), Ok(vec![LaneEffect::Start(op(2))]));
+    assert_eq!(table.step(finish(op(2)), NOW), Ok(vec![LaneEffect::Start(op(3))]));
 }

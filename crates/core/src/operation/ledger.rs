@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    IdempotencyKey, IdentityHash, IllegalTransition, Intent, OpEvent, Operation, Origin,
-    Provenance, Repeat, Upid,
+    GuestOrigin, IdempotencyKey, IdentityHash, IllegalTransition, OpEvent, Operation, Provenance,
+    Repeat, StartedIntent, Upid,
 };
 use crate::action_registry::OriginEffect;
 use crate::id::{GuestId, OperationId, VmId};
@@ -40,7 +40,7 @@ pub struct Ledger {
 
 type Open = BTreeMap<VmId, OperationId>;
 type Keys = BTreeMap<IdempotencyKey, OperationId>;
-type Origins = BTreeMap<VmId, Origin>;
+type Origins = BTreeMap<VmId, GuestOrigin>;
 
 /// A record that does not fit the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -180,7 +180,7 @@ fn check_room(
     open: &Open,
     keys: &Keys,
     op: OperationId,
-    intent: &Intent,
+    intent: &StartedIntent,
 ) -> Result<(), ReplayError> {
     if let Repeat::AtMostOnce { key, .. } = &intent.repeat
         && let Some(first) = keys.get(key)
@@ -205,8 +205,9 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
         // Somebody else changed the guest since our last operation. Taking the identity after
         // ours as the baseline would make a foreign disk ours, so the origin ends here.
         OpEvent::Started(intent) => {
-            let changed =
-                |origin: &Origin| intent.identity.is_some_and(|before| before != origin.baseline);
+            let changed = |origin: &GuestOrigin| {
+                intent.identity.is_some_and(|before| before != origin.baseline)
+            };
             if origins.get(&guest.vmid).is_some_and(changed) {
                 origins.remove(&guest.vmid);
             }
@@ -225,11 +226,11 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
 }
 
 fn trace_success(origins: &mut Origins, operation: &Operation, after: Option<IdentityHash>) {
-    let Intent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
+    let StartedIntent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
     match kind.row().origin {
         OriginEffect::Begins => {
             if let (true, Some(baseline)) = (id_was_free, after) {
-                let origin = Origin { guest, created_by: operation.id, baseline };
+                let origin = GuestOrigin { guest, created_by: operation.id, baseline };
                 origins.insert(guest.vmid, origin);
             }
         }

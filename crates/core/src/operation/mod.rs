@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, OpRecord, ReplayError, fold};
 pub use names::{IdempotencyKey, StorageName, VolumeId};
-pub use provenance::{IdentityHash, NotAnIdentityHash, Origin, Provenance};
+pub use provenance::{GuestOrigin, IdentityHash, NotAnIdentityHash, Provenance};
 pub use upid::{UnixSeconds, Upid};
 
 use crate::action_registry::ActionKind;
@@ -39,12 +39,12 @@ pub struct Operation {
     /// Its name in journal, logs and reports.
     pub id: OperationId,
     /// What its `started` record promised.
-    pub intent: Intent,
+    pub intent: StartedIntent,
     /// Where it stands.
     pub state: OpState,
     /// The furthest of its requests that may have left. Kept beside the state, because a closed
     /// operation must still know whether it took the protection off a guest.
-    pub furthest: Request,
+    pub furthest: OpPhase,
     /// The last task it had. Kept beside the state, because a closed operation's task must not be taken for
     /// another's.
     pub task: Option<Upid>,
@@ -60,7 +60,7 @@ impl Operation {
     }
 
     /// The request in flight and when it left, by the node's clock; none if the operation is closed.
-    pub fn sent(&self) -> Option<(Request, UnixSeconds)> {
+    pub fn sent(&self) -> Option<(OpPhase, UnixSeconds)> {
         match &self.state {
             OpState::Started { request, sent_at }
             | OpState::TaskRunning { request, sent_at, .. }
@@ -72,7 +72,7 @@ impl Operation {
     /// Whether it failed after it may have taken the protection off: the guest must get it back.
     pub fn owes_protection(&self) -> bool {
         let failed = matches!(self.state, OpState::Failed { .. });
-        failed && self.intent.unprotects && self.furthest >= Request::Unprotect
+        failed && self.intent.unprotects && self.furthest >= OpPhase::Unprotect
     }
 
     /// The operation a first event begins.
@@ -82,7 +82,7 @@ impl Operation {
             return Err(IllegalTransition { state: "nothing", event: event.as_str(), why });
         };
         let state = next(None, event)?;
-        let intent = Intent::clone(intent);
+        let intent = StartedIntent::clone(intent);
         Ok(Self { id, furthest: intent.first, intent, state, task: None })
     }
 
@@ -110,7 +110,7 @@ impl Operation {
 
 /// What the `started` record says, durable before the first request leaves (invariant 5).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Intent {
+pub struct StartedIntent {
     /// The guest it acts on; for create, clone and restore the one that comes into being.
     pub guest: GuestId,
     /// What it does.
@@ -118,7 +118,7 @@ pub struct Intent {
     /// Whether it may ever be done again.
     pub repeat: Repeat,
     /// The first request it sends.
-    pub first: Request,
+    pub first: OpPhase,
     /// Whether the protection flag is taken off on the way.
     pub unprotects: bool,
     /// When that request is sent, by the node's clock.
@@ -142,7 +142,7 @@ pub struct Intent {
     pub task_mark: Option<TaskListMark>,
 }
 
-impl Intent {
+impl StartedIntent {
     /// Whether this identity is another guest's than the one it acts on. What cannot be told is not another.
     pub fn is_another(&self, live: Option<IdentityHash>) -> bool {
         match (self.identity, live) {
@@ -172,7 +172,7 @@ pub enum Repeat {
 /// The requests of one operation, in the only order in which they may be sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum OpPhase {
     /// Preparation of a signed destroy: take the guest down.
     Stop,
     /// Preparation of a signed destroy: take the protection flag off.
@@ -181,7 +181,7 @@ pub enum Request {
     Act,
 }
 
-impl Request {
+impl OpPhase {
     /// All of them, in order.
     pub const ALL: [Self; 3] = [Self::Stop, Self::Unprotect, Self::Act];
 }
@@ -191,11 +191,11 @@ impl Request {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum OpEvent {
     /// It is about to send its first request.
-    Started(Box<Intent>),
+    Started(Box<StartedIntent>),
     /// It is about to send a later request; the one before it is done.
     RequestStarted {
         /// Which.
-        request: Request,
+        request: OpPhase,
         /// When, by the node's clock.
         sent_at: UnixSeconds,
     },
@@ -249,14 +249,14 @@ pub enum OpState {
     /// A request may have left; no task is known.
     Started {
         /// The request.
-        request: Request,
+        request: OpPhase,
         /// When it was sent, by the node's clock.
         sent_at: UnixSeconds,
     },
     /// PVE works on it.
     TaskRunning {
         /// The request.
-        request: Request,
+        request: OpPhase,
         /// When it was sent, by the node's clock.
         sent_at: UnixSeconds,
         /// The task.
@@ -281,7 +281,7 @@ pub enum OpState {
     /// Not closed: the lane stays shut until evidence or an operator ends it (invariant 13).
     Unknown {
         /// The request in doubt.
-        request: Request,
+        request: OpPhase,
         /// When it was sent, by the node's clock.
         sent_at: UnixSeconds,
         /// The task, if one was known.
@@ -387,7 +387,7 @@ pub fn next(state: Option<&OpState>, event: &OpEvent) -> Result<OpState, Illegal
 
 /// What may follow a request that has left, whether or not its task is known.
 fn from_open(
-    open: Request,
+    open: OpPhase,
     sent_at: UnixSeconds,
     upid: Option<&Upid>,
     event: &OpEvent,
@@ -414,7 +414,7 @@ fn from_open(
 }
 
 /// What may follow an unknown outcome: an end, and nothing that sends or waits.
-fn from_unknown(open: Request, event: &OpEvent) -> Result<OpState, &'static str> {
+fn from_unknown(open: OpPhase, event: &OpEvent) -> Result<OpState, &'static str> {
     match event {
         OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
         OpEvent::Failed { reason, left_volume } => {
@@ -433,10 +433,10 @@ fn from_unknown(open: Request, event: &OpEvent) -> Result<OpState, &'static str>
     }
 }
 
-fn closed_as_succeeded(open: Request, by: Closer) -> Result<OpState, &'static str> {
+fn closed_as_succeeded(open: OpPhase, by: Closer) -> Result<OpState, &'static str> {
     match open {
-        Request::Act => Ok(OpState::Succeeded { by }),
-        Request::Stop | Request::Unprotect => Err("the act itself was never sent"),
+        OpPhase::Act => Ok(OpState::Succeeded { by }),
+        OpPhase::Stop | OpPhase::Unprotect => Err("the act itself was never sent"),
     }
 }
 

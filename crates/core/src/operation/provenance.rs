@@ -13,7 +13,7 @@ use crate::id::{GuestId, OperationId};
 
 /// Where a guest comes from, as far as our journal can prove it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Provenance(Option<Origin>);
+pub struct Provenance(Option<GuestOrigin>);
 
 impl Provenance {
     /// Nothing is known: the guest is somebody's.
@@ -22,12 +22,12 @@ impl Provenance {
     }
 
     /// Only the fold of journalled operations calls this.
-    pub(super) fn of(origin: Origin) -> Self {
+    pub(super) fn of(origin: GuestOrigin) -> Self {
         Self(Some(origin))
     }
 
     /// The recorded origin, if there is one. By itself it proves nothing: see [`Self::proves`].
-    pub fn origin(&self) -> Option<&Origin> {
+    pub fn origin(&self) -> Option<&GuestOrigin> {
         self.0.as_ref()
     }
 
@@ -40,13 +40,13 @@ impl Provenance {
 
 /// A guest of ours: which operation made it and how it looked after our last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Origin {
+pub struct GuestOrigin {
     pub(super) guest: GuestId,
     pub(super) created_by: OperationId,
     pub(super) baseline: IdentityHash,
 }
 
-impl Origin {
+impl GuestOrigin {
     /// The guest that was made.
     pub fn guest(&self) -> GuestId {
         self.guest

@@ -20,12 +20,12 @@ fn hash(byte: u8) -> IdentityHash {
     IdentityHash([byte; 32])
 }
 
-fn intent(kind: ActionKind) -> Intent {
-    Intent {
+fn intent(kind: ActionKind) -> StartedIntent {
+    StartedIntent {
         guest: guest(),
         kind,
         repeat: Repeat::Convergent,
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: UnixSeconds(1000),
         clone_source: None,
@@ -37,7 +37,7 @@ fn intent(kind: ActionKind) -> Intent {
     }
 }
 
-fn started(intent: Intent) -> OpEvent {
+fn started(intent: StartedIntent) -> OpEvent {
     OpEvent::Started(Box::new(intent))
 }
 
@@ -58,7 +58,7 @@ fn every_state() -> Vec<Option<OpState>> {
     let upid: Upid = UPID.parse().unwrap();
     let reason = String::new();
     let mut states = vec![None];
-    for request in Request::ALL {
+    for request in OpPhase::ALL {
         states.push(Some(OpState::Started { request, sent_at }));
         for found in [false, true] {
             let upid = upid.clone();
@@ -85,8 +85,8 @@ fn every_event() -> Vec<OpEvent> {
         OpEvent::Resolved { outcome: Resolution::Succeeded },
         OpEvent::Resolved { outcome: Resolution::Failed },
     ];
-    for request in Request::ALL {
-        events.push(started(Intent { first: request, ..intent(ActionKind::Destroy) }));
+    for request in OpPhase::ALL {
+        events.push(started(StartedIntent { first: request, ..intent(ActionKind::Destroy) }));
         events.push(OpEvent::RequestStarted { request, sent_at: UnixSeconds(2000) });
     }
     events
@@ -140,7 +140,7 @@ fn a_request_is_never_started_twice_or_out_of_order() {
         else {
             continue;
         };
-        for request in Request::ALL {
+        for request in OpPhase::ALL {
             let event = OpEvent::RequestStarted { request, sent_at: UnixSeconds(2000) };
             assert_eq!(next(state.as_ref(), &event).is_ok(), request > *open);
         }
@@ -155,7 +155,7 @@ fn an_operation_whose_act_never_left_cannot_have_succeeded() {
                 OpState::Started { request, .. }
                 | OpState::TaskRunning { request, .. }
                 | OpState::Unknown { request, .. },
-            ) => *request == Request::Act,
+            ) => *request == OpPhase::Act,
             Some(OpState::Succeeded { .. } | OpState::Failed { .. }) | None => false,
         };
         assert_eq!(next(state.as_ref(), &succeeded(None)).is_ok(), act, "{state:?}");
@@ -180,11 +180,14 @@ fn states_and_records_are_read_back_as_they_were_written() {
 
 #[test]
 fn protection_is_owed_only_after_a_failure_that_may_have_taken_it_off() {
-    let prepared =
-        |unprotects| Intent { first: Request::Stop, unprotects, ..intent(ActionKind::Destroy) };
+    let prepared = |unprotects| StartedIntent {
+        first: OpPhase::Stop,
+        unprotects,
+        ..intent(ActionKind::Destroy)
+    };
     let unprotect =
-        OpEvent::RequestStarted { request: Request::Unprotect, sent_at: UnixSeconds(1001) };
-    let act = OpEvent::RequestStarted { request: Request::Act, sent_at: UnixSeconds(1002) };
+        OpEvent::RequestStarted { request: OpPhase::Unprotect, sent_at: UnixSeconds(1001) };
+    let act = OpEvent::RequestStarted { request: OpPhase::Act, sent_at: UnixSeconds(1002) };
     for (unprotects, events, owed) in [
         (true, vec![failed()], false),
         (true, vec![unprotect.clone(), failed()], true),
@@ -202,7 +205,7 @@ fn protection_is_owed_only_after_a_failure_that_may_have_taken_it_off() {
 #[test]
 fn a_spent_key_is_never_spent_again() {
     let key: IdempotencyKey = "00112233445566778899aabbccddeeff".parse().unwrap();
-    let signed = Intent { repeat: signed(&key), ..intent(ActionKind::Destroy) };
+    let signed = StartedIntent { repeat: signed(&key), ..intent(ActionKind::Destroy) };
     let mut ledger = Ledger::default();
     ledger.apply(&record(1, started(signed.clone()))).unwrap();
     ledger.apply(&record(1, failed())).unwrap();
@@ -216,7 +219,7 @@ fn a_spent_key_is_never_spent_again() {
 fn two_open_operations_on_one_guest_number_are_a_damaged_journal() {
     let mut ledger = Ledger::default();
     ledger.apply(&record(1, started(intent(ActionKind::Start)))).unwrap();
-    let other = Intent { guest: "qemu/101".parse().unwrap(), ..intent(ActionKind::Start) };
+    let other = StartedIntent { guest: "qemu/101".parse().unwrap(), ..intent(ActionKind::Start) };
     let error = ledger.apply(&record(2, started(other.clone()))).unwrap_err();
     assert_eq!(error, ReplayError::LaneBusy { op: op(2), vmid: guest().vmid, open: op(1) });
     ledger.apply(&record(1, failed())).unwrap();
@@ -246,7 +249,7 @@ fn only_a_proved_creation_of_ours_begins_an_origin() {
         ("an operator's word", sure.clone(), vec![lost, said], false),
         (
             "over a guest that may have been there",
-            Intent { id_was_free: false, ..intent(ActionKind::Restore) },
+            StartedIntent { id_was_free: false, ..intent(ActionKind::Restore) },
             vec![succeeded(Some(hash(1)))],
             false,
         ),
@@ -260,7 +263,7 @@ fn only_a_proved_creation_of_ours_begins_an_origin() {
         assert_eq!(ledger.provenance(guest()).proves(guest(), &hash(1)), ours, "{case}");
     }
     let provenance = created().provenance(guest());
-    assert_eq!(provenance.origin().map(Origin::created_by), Some(op(1)));
+    assert_eq!(provenance.origin().map(GuestOrigin::created_by), Some(op(1)));
     assert!(!provenance.proves(guest(), &hash(2)), "another identity is another guest");
     let other_kind: GuestId = "qemu/101".parse().unwrap();
     assert_eq!(created().provenance(other_kind), Provenance::none());
@@ -269,7 +272,7 @@ fn only_a_proved_creation_of_ours_begins_an_origin() {
 
 #[test]
 fn the_baseline_follows_our_own_operations_and_no_others() {
-    let change = |before| Intent { identity: before, ..intent(ActionKind::SetConfig) };
+    let change = |before| StartedIntent { identity: before, ..intent(ActionKind::SetConfig) };
     for (case, before, after, now_ours) in [
         ("ours", Some(hash(1)), Some(hash(2)), Some(hash(2))),
         ("no change of identity", Some(hash(1)), None, Some(hash(1))),
@@ -290,7 +293,7 @@ fn the_baseline_follows_our_own_operations_and_no_others() {
 fn an_origin_ends_with_the_guest_or_when_others_may_build_on_it() {
     for kind in [ActionKind::Destroy, ActionKind::Migrate, ActionKind::Template] {
         let mut ledger = created();
-        let intent = Intent { identity: Some(hash(1)), ..intent(kind) };
+        let intent = StartedIntent { identity: Some(hash(1)), ..intent(kind) };
         ledger.apply(&record(2, started(intent))).unwrap();
         ledger.apply(&record(2, succeeded(Some(hash(1))))).unwrap();
         assert_eq!(ledger.provenance(guest()), Provenance::none(), "{kind}");

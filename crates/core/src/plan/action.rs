@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::action_registry::ActionKind;
-use crate::classify::Class;
+use crate::classify::ActionClass;
 use crate::destroy::Destroy;
 use crate::effect::When;
 use crate::id::GuestId;
 use crate::quantity::Bytes;
 use crate::reason::ReasonCode;
-use crate::registry::{Compared, Format, KeyRef, Part, Shape};
+use crate::registry::{Compared, FormatPart, KeyRef, Shape, ValueFormat};
 use crate::secret;
 use crate::value::print::cut;
-use crate::value::{Property, Value, Volume, print};
+use crate::value::{Property, Value, VolumeRef, print};
 
 /// One thing to do to one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Action {
     /// The changes it makes, for `set_config`.
     pub changes: Vec<Change>,
     /// What it can cost, and why.
-    pub class: Class,
+    pub class: ActionClass,
     /// Why the class is not lower; empty for benign actions.
     pub why: String,
     /// What holds it back now.
@@ -155,7 +155,7 @@ pub struct Change {
     /// When it reaches the guest.
     pub when: When,
     /// What it can cost by itself.
-    pub class: Class,
+    pub class: ActionClass,
 }
 
 /// How a write says a change.
@@ -181,7 +181,7 @@ impl Change {
             }
             (
                 _,
-                Format::Property(shape),
+                ValueFormat::Property(shape),
                 Some(Value::Property(from)),
                 Some(Value::Property(to)),
             ) => changed_parts(self.key, shape, from, to),
@@ -209,7 +209,7 @@ impl fmt::Display for Change {
 }
 
 /// A value, or the word for its absence; an empty value is written by deleting its key.
-fn shown(format: &Format, value: Option<&Value>) -> String {
+fn shown(format: &ValueFormat, value: Option<&Value>) -> String {
     value
         .filter(|value| !value.is_empty())
         .map_or_else(|| "unset".to_owned(), |value| masked(print::shown(format, value)))
@@ -231,7 +231,7 @@ fn changed(name: &dyn fmt::Display, from: &str, to: &str) -> String {
 
 /// The parts of a property string that differ and count.
 fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> Vec<String> {
-    let differs = |part: &&Part| match part.compared {
+    let differs = |part: &&FormatPart| match part.compared {
         Compared::Always => from.get(part.name) != to.get(part.name),
         Compared::WhenDeclared => {
             part.name != "size"
@@ -240,10 +240,10 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
         Compared::Never => false,
     };
     // A volume still to be allocated is the one that is there, if its storage is.
-    let same_volume = |part: &&Part| {
+    let same_volume = |part: &&FormatPart| {
         matches!(
             (from.get(part.name), to.get(part.name)),
-            (Some(Value::Volume(have)), Some(Value::Volume(Volume::Fresh { storage })))
+            (Some(Value::Volume(have)), Some(Value::Volume(VolumeRef::Fresh { storage })))
                 if have.storage() == Some(storage)
         )
     };
@@ -311,9 +311,9 @@ impl Action {
     /// The effect shown beside the action.
     pub fn effect(&self) -> &'static str {
         match self.class {
-            Class::Destructive => "destructive",
-            Class::Disruptive => "disruptive",
-            Class::Benign => {
+            ActionClass::Destructive => "destructive",
+            ActionClass::Disruptive => "disruptive",
+            ActionClass::Benign => {
                 let latest = self.changes.iter().map(|change| change.when).max();
                 match latest {
                     Some(When::AfterRestart) => "after restart",

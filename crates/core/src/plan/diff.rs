@@ -4,30 +4,30 @@
 //! written, its volume must grow, or it cannot be done. Fields that are not declared are not looked at.
 
 use super::action::{Change, How, SetConfig, Step};
-use super::problem::Problem;
-use super::write::{self, Refusal};
+use super::problem::PlanProblem;
+use super::write::{self, WriteRefusal};
 use super::{GuestPlan, push};
-use crate::actual::{Config, Field, Guest, Snapshot};
-use crate::classify::{self, BackupMemory, Class};
+use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
+use crate::classify::{self, ActionClass, BackupMemory};
 use crate::desired::{self, Spec};
 use crate::effect::{When, when};
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
-use crate::registry::{Declared, Hazard, KeyRef};
+use crate::registry::{Declarable, Hazard, KeyRef};
 use crate::value::compare::{Difference, difference, size_gap};
-use crate::value::{Value, Volume, read};
+use crate::value::{Value, VolumeRef, read};
 
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
 pub(super) fn plan_config(
     spec: &Spec,
     guest: &Guest,
-    config: &Config,
+    config: &GuestConfig,
     actual: &Snapshot,
     memory: &BackupMemory,
     planned: &mut GuestPlan,
 ) {
     let differ = Differ { guest, config, memory, actual };
-    let mut found = Found::default();
+    let mut found = FoundChanges::default();
     let mut stored = config.fields.iter().peekable();
     for field in &spec.fields {
         // Both lists are sorted by key: walk them side by side.
@@ -41,7 +41,7 @@ pub(super) fn plan_config(
     planned.waiting = found.waiting;
     planned.problems.append(&mut found.problems);
     if config.digest.is_empty() && !(found.changes.is_empty() && found.grow.is_empty()) {
-        planned.problems.push(Problem::NoDigest);
+        planned.problems.push(PlanProblem::NoDigest);
         return;
     }
     // Volumes grow first: a write that then waits for a restart is stored with the new size.
@@ -50,7 +50,7 @@ pub(super) fn plan_config(
     }
     // What needs a signature must not hold up what does not.
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
-        found.changes.into_iter().partition(|change| change.class == Class::Destructive);
+        found.changes.into_iter().partition(|change| change.class == ActionClass::Destructive);
     for changes in [unsigned, signed] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
@@ -60,14 +60,14 @@ pub(super) fn plan_config(
 
 /// What the fields of one guest came to.
 #[derive(Default)]
-struct Found {
+struct FoundChanges {
     changes: Vec<Change>,
     waiting: Vec<Change>,
-    problems: Vec<Problem>,
+    problems: Vec<PlanProblem>,
     grow: Vec<(KeyRef, Bytes, Bytes)>,
 }
 
-impl Found {
+impl FoundChanges {
     fn is_empty(&self) -> bool {
         self.changes.is_empty()
             && self.waiting.is_empty()
@@ -78,13 +78,18 @@ impl Found {
 
 struct Differ<'a> {
     guest: &'a Guest,
-    config: &'a Config,
+    config: &'a GuestConfig,
     memory: &'a BackupMemory,
     actual: &'a Snapshot,
 }
 
 impl Differ<'_> {
-    fn field(&self, field: &desired::Field, have: Option<&Field>, found: &mut Found) {
+    fn field(
+        &self,
+        field: &desired::DeclaredField,
+        have: Option<&ConfigField>,
+        found: &mut FoundChanges,
+    ) {
         let want = field.want.as_ref();
         let current = have.and_then(|have| have.current.as_ref());
         let now = self.difference(field.key, want, current.map(|reading| &reading.value));
@@ -135,10 +140,10 @@ impl Differ<'_> {
     /// A field that is not as declared, and will not be after a restart either.
     fn differs(
         &self,
-        field: &desired::Field,
+        field: &desired::DeclaredField,
         difference: Difference,
-        have: Option<&Field>,
-        found: &mut Found,
+        have: Option<&ConfigField>,
+        found: &mut FoundChanges,
     ) {
         // What a waiting deletion would take away is still there: its volume and its MAC are taken over, or
         // the write would allocate a second volume beside the one that holds the data.
@@ -156,15 +161,15 @@ impl Differ<'_> {
             return;
         }
         if field.key.key().hazard == Hazard::RootVolume {
-            found.problems.push(Problem::RootVolume);
+            found.problems.push(PlanProblem::RootVolume);
             return;
         }
         if let (None, Some(unused)) = (there, self.left_unused(field)) {
-            found.problems.push(Problem::LeftUnused { disk: field.key, unused });
+            found.problems.push(PlanProblem::LeftUnused { disk: field.key, unused });
             return;
         }
         if let Some(other) = self.other_slot(field) {
-            found.problems.push(Problem::InOtherSlot { disk: field.key, other });
+            found.problems.push(PlanProblem::InOtherSlot { disk: field.key, other });
             return;
         }
         let how = match &field.want {
@@ -179,36 +184,36 @@ impl Differ<'_> {
         let from = have.and_then(|have| have.current.as_ref()).map(|reading| reading.value.clone());
         match how {
             Ok(how) => found.changes.push(self.change(field, from, how)),
-            Err(Refusal::OtherStorage { want, have }) => {
-                found.problems.push(Problem::OtherStorage { disk: field.key, want, have });
+            Err(WriteRefusal::OtherStorage { want, have }) => {
+                found.problems.push(PlanProblem::OtherStorage { disk: field.key, want, have });
             }
-            Err(Refusal::SlotTaken) => found.problems.push(Problem::SlotTaken(field.key)),
+            Err(WriteRefusal::SlotTaken) => found.problems.push(PlanProblem::SlotTaken(field.key)),
         }
     }
 
     /// A detached volume on the storage where a new one is declared. A rollback or a hand detaches volumes;
     /// an empty one in their place would look like lost data to the guest.
-    fn left_unused(&self, field: &desired::Field) -> Option<KeyRef> {
+    fn left_unused(&self, field: &desired::DeclaredField) -> Option<KeyRef> {
         let volume = field.want.as_ref()?.as_property()?.volume()?;
-        let Volume::Fresh { storage } = volume else {
+        let VolumeRef::Fresh { storage } = volume else {
             return None;
         };
         let unused = self.config.fields.iter().find(|other| {
             let held =
                 other.current.as_ref().and_then(|reading| reading.value.as_property()?.volume());
             other.key.key().hazard == Hazard::UnusedVolume
-                && held.and_then(Volume::storage) == Some(storage)
+                && held.and_then(VolumeRef::storage) == Some(storage)
         });
         unused.map(|field| field.key)
     }
 
     /// Another slot that holds the declared volume, now or after a restart.
-    fn other_slot(&self, field: &desired::Field) -> Option<KeyRef> {
+    fn other_slot(&self, field: &desired::DeclaredField) -> Option<KeyRef> {
         let volume = field.want.as_ref()?.as_property()?.data_volume()?;
         classify::slot_of(self.config, field.key, volume)
     }
 
-    fn change(&self, field: &desired::Field, from: Option<Value>, how: How) -> Change {
+    fn change(&self, field: &desired::DeclaredField, from: Option<Value>, how: How) -> Change {
         let to = field.want.clone();
         let when = match how {
             // Nothing of the guest changes: what would have come with a restart no longer comes.
@@ -228,41 +233,45 @@ impl Differ<'_> {
         Change { key: field.key, from, to, how, when, class }
     }
 
-    fn class(&self, key: KeyRef, to: Option<&Value>) -> Class {
+    fn class(&self, key: KeyRef, to: Option<&Value>) -> ActionClass {
         classify::change(key, self.guest.id.vmid, self.config, self.memory, to).class
     }
 
     /// Why a field cannot be written at all, whatever its value is now.
-    fn refusal(&self, field: &desired::Field, have: Option<&Value>) -> Option<Problem> {
+    fn refusal(&self, field: &desired::DeclaredField, have: Option<&Value>) -> Option<PlanProblem> {
         let key = field.key;
         let release = self.actual.release;
         if !key.key().releases.contains(release) {
-            return Some(Problem::NotInRelease { key, part: None, release });
+            return Some(PlanProblem::NotInRelease { key, part: None, release });
         }
         match key.key().declared {
-            Declared::RootOnly => return Some(Problem::RootOnly(key)),
-            Declared::AtCreation => return Some(Problem::FixedAtCreation(key)),
-            Declared::Yes | Declared::No(_) => {}
+            Declarable::RootOnly => return Some(PlanProblem::RootOnly(key)),
+            Declarable::AtCreation => return Some(PlanProblem::FixedAtCreation(key)),
+            Declarable::Yes | Declarable::No(_) => {}
         }
         if write::is_protected(key, field.want.as_ref(), self.config) {
-            return Some(Problem::Protected(key));
+            return Some(PlanProblem::Protected(key));
         }
         if let Some(part) = write::missing_part(key, field.want.as_ref(), release) {
-            return Some(Problem::NotInRelease { key, part: Some(part), release });
+            return Some(PlanProblem::NotInRelease { key, part: Some(part), release });
         }
         write::needs_root(key, field.want.as_ref(), have, self.config, release)
-            .then_some(Problem::RootOnly(key))
+            .then_some(PlanProblem::RootOnly(key))
     }
 }
 
 /// Declared and actual size of a volume that exists; tells the size it will have if it must grow.
-fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found) -> Option<Bytes> {
+fn compare_sizes(
+    field: &desired::DeclaredField,
+    have: Option<&ConfigField>,
+    found: &mut FoundChanges,
+) -> Option<Bytes> {
     let current = have.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
     let (want, size) = size_gap(&field.key.key().format, field.want.as_ref(), current)?;
     match size {
-        None => found.problems.push(Problem::SizeUnknown(field.key)),
+        None => found.problems.push(PlanProblem::SizeUnknown(field.key)),
         Some(have) if have > want => {
-            found.problems.push(Problem::Shrink { disk: field.key, want, have });
+            found.problems.push(PlanProblem::Shrink { disk: field.key, want, have });
         }
         Some(have) => {
             found.grow.push((field.key, have, want));
@@ -272,7 +281,7 @@ fn compare_sizes(field: &desired::Field, have: Option<&Field>, found: &mut Found
     None
 }
 
-fn set_config(changes: &[Change], config: &Config) -> SetConfig {
+fn set_config(changes: &[Change], config: &GuestConfig) -> SetConfig {
     let mut write = SetConfig { digest: config.digest.clone(), ..SetConfig::default() };
     for change in changes {
         match &change.how {

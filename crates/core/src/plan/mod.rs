@@ -23,12 +23,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use action::{Action, Change, Held, How, SetConfig, Step};
-pub use problem::Problem;
+pub use problem::PlanProblem;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
-use crate::classify::{BackupMemory, Class, Intent, Target, classify_remembering};
-use crate::desired::{self, Desired, Run, Spec, State, Stop};
+use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
+use crate::desired::{self, Desired, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::operation::Provenance;
@@ -43,7 +43,7 @@ pub struct PlanContext {
     /// The host is frozen: nothing may run.
     pub frozen: bool,
     /// Guests whose lane is at work.
-    pub busy: BTreeMap<VmId, Busy>,
+    pub busy: BTreeMap<VmId, GuestBusy>,
     /// What the journal remembers of the volumes of guests.
     pub memories: BTreeMap<VmId, BackupMemory>,
 }
@@ -58,7 +58,7 @@ static NO_MEMORY: BackupMemory = BackupMemory::none();
 
 /// A lane that takes nothing now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Busy {
+pub struct GuestBusy {
     /// The operation in flight.
     pub op: OperationId,
     /// Since when, as shown to people.
@@ -67,7 +67,7 @@ pub struct Busy {
     pub unknown: Option<String>,
 }
 
-impl Busy {
+impl GuestBusy {
     /// Why the guest is left alone, as a code.
     pub fn reason(&self) -> ReasonCode {
         match self.unknown {
@@ -77,7 +77,7 @@ impl Busy {
     }
 }
 
-impl fmt::Display for Busy {
+impl fmt::Display for GuestBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, since, unknown } = self;
         match unknown {
@@ -110,9 +110,9 @@ pub struct GuestPlan {
     /// Changes that are stored and wait for a restart.
     pub waiting: Vec<Change>,
     /// What cannot be done.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PlanProblem>,
     /// The lane is at work: nothing else was looked at.
-    pub busy: Option<Busy>,
+    pub busy: Option<GuestBusy>,
 }
 
 impl GuestPlan {
@@ -159,7 +159,7 @@ pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan
 }
 
 fn plan_guest(
-    guest: &desired::Guest,
+    guest: &desired::DeclaredGuest,
     here: Option<&actual::Guest>,
     actual: &Snapshot,
     context: &PlanContext,
@@ -171,15 +171,17 @@ fn plan_guest(
     }
     match (&guest.state, here) {
         (_, Some(here)) if here.id.kind != guest.id.kind => {
-            planned.problems.push(Problem::OtherKind(here.id.kind));
+            planned.problems.push(PlanProblem::OtherKind(here.id.kind));
         }
-        (State::Present(spec), Some(here)) => {
+        (WantedState::Present(spec), Some(here)) => {
             plan_present(spec, here, actual, context.memory(guest.id.vmid), &mut planned);
         }
-        (State::Absent, Some(here)) => {
+        (WantedState::Absent, Some(here)) => {
             push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
         }
-        (State::Present(_) | State::Absent, None) => plan_unlisted(guest, actual, &mut planned),
+        (WantedState::Present(_) | WantedState::Absent, None) => {
+            plan_unlisted(guest, actual, &mut planned)
+        }
     }
     if !planned.actions.is_empty() {
         judge(&mut planned, here, context);
@@ -196,32 +198,32 @@ fn plan_present(
 ) {
     match &here.config {
         Ok(config) => diff::plan_config(spec, here, config, actual, memory, planned),
-        Err(error) => planned.problems.push(Problem::Unreadable(error.to_string())),
+        Err(error) => planned.problems.push(PlanProblem::Unreadable(error.to_string())),
     }
     plan_power(spec, here, planned);
 }
 
 /// Declared, and not listed on this node: made if it shall be, and if it is certain that it is not there.
-fn plan_unlisted(guest: &desired::Guest, actual: &Snapshot, planned: &mut GuestPlan) {
+fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mut GuestPlan) {
     let vmid = guest.id.vmid;
     if let Some(there) = actual.elsewhere.get(&vmid) {
         planned.problems.push(if there.kind == guest.id.kind {
-            Problem::OtherNode(there.node.clone())
+            PlanProblem::OtherNode(there.node.clone())
         } else {
-            Problem::OtherKind(there.kind)
+            PlanProblem::OtherKind(there.kind)
         });
         return;
     }
     if actual.hidden.contains(&vmid) {
-        planned.problems.push(Problem::Hidden);
+        planned.problems.push(PlanProblem::Hidden);
         return;
     }
     match (&guest.state, &actual.coverage) {
-        (State::Present(_) | State::Absent, Coverage::Partial(why)) => {
-            planned.problems.push(Problem::MaybeHidden(why.clone()));
+        (WantedState::Present(_) | WantedState::Absent, Coverage::Partial(why)) => {
+            planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
-        (State::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
-        (State::Absent, Coverage::Whole) => {}
+        (WantedState::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
+        (WantedState::Absent, Coverage::Whole) => {}
     }
 }
 
@@ -229,19 +231,19 @@ fn plan_power(spec: &Spec, here: &actual::Guest, planned: &mut GuestPlan) {
     match (spec.run, here.power) {
         (None, _) | (Some(Run::Running), Power::Running) | (Some(Run::Stopped), Power::Stopped) => {
         }
-        (Some(_), Power::Unknown) => planned.problems.push(Problem::PowerUnknown),
+        (Some(_), Power::Unknown) => planned.problems.push(PlanProblem::PowerUnknown),
         (Some(Run::Running), Power::Stopped) if here.template => {
-            planned.problems.push(Problem::Template);
+            planned.problems.push(PlanProblem::Template);
         }
         (Some(Run::Running), Power::Stopped) => push(planned, Step::Start, Vec::new()),
-        (Some(Run::Stopped), Power::Running | Power::Paused) if spec.stop == Stop::Force => {
+        (Some(Run::Stopped), Power::Running | Power::Paused) if spec.stop == StopMode::Force => {
             push(planned, Step::Stop, Vec::new());
         }
         (Some(Run::Stopped), Power::Running) => {
             push(planned, Step::Shutdown { timeout_s: SHUTDOWN_TIMEOUT_S }, Vec::new());
         }
         (Some(Run::Running | Run::Stopped), Power::Paused) => {
-            planned.problems.push(Problem::Paused);
+            planned.problems.push(PlanProblem::Paused);
         }
     }
 }
@@ -253,7 +255,7 @@ fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
         guest,
         step,
         changes,
-        class: Class::Destructive,
+        class: ActionClass::Destructive,
         why: String::new(),
         held: None,
     });
@@ -265,7 +267,8 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanCo
     for action in &mut planned.actions {
         let params = action.step.params();
         let kind = action.step.kind();
-        let intent = Intent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
+        let intent =
+            ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
         // A plan knows no journal: provenance can only be claimed by the gate, in the lane.
         let memory = context.memory(action.guest.vmid);
         let judgement = classify_remembering(&intent, &Provenance::none(), memory);
@@ -275,7 +278,7 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanCo
         action.held = match (&action.step, lock) {
             (Step::Create, _) => Some(Held::NotExecutable("creating guests is not available yet")),
             (_, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
-            (_, None) if action.class == Class::Destructive => Some(Held::PendingSignature),
+            (_, None) if action.class == ActionClass::Destructive => Some(Held::PendingSignature),
             (_, None) if context.frozen => Some(Held::Frozen),
             (_, None) => None,
         };

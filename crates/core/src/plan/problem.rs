@@ -12,7 +12,7 @@ use crate::release::Release;
 
 /// Something declared that evenkeel will not or cannot bring about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Problem {
+pub enum PlanProblem {
     /// The number belongs to the other kind of guest.
     OtherKind(GuestKind),
     /// The guest is on another node of the cluster.
@@ -86,7 +86,7 @@ pub enum Problem {
     PowerUnknown,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherKind(kind) => write!(f, "the guest of this number is of kind {kind}"),
@@ -136,7 +136,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl Problem {
+impl PlanProblem {
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {

@@ -20,7 +20,7 @@ use crate::secret;
 #[serde(deny_unknown_fields)]
 pub struct SavedPlan {
     /// What the file is.
-    pub format: Format,
+    pub format: PlanFormat,
     /// The node it was made for.
     pub node: NodeName,
     /// Every action that would run, in order.
@@ -32,7 +32,7 @@ pub struct SavedPlan {
 
 /// The one format there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Format {
+pub enum PlanFormat {
     /// The first.
     #[serde(rename = "evenkeel/plan/v1")]
     V1,
@@ -132,7 +132,7 @@ impl SavedPlan {
             plan.runnable().map(|action| SavedAction::of(action, key)).collect();
         let is_sealed = actions.iter().any(|action| !action.seals.is_empty());
         let sealed_by = is_sealed.then(|| key.mark());
-        Self { format: Format::V1, node: node.clone(), actions, sealed_by }
+        Self { format: PlanFormat::V1, node: node.clone(), actions, sealed_by }
     }
 
     /// Whether a plan made now would run something else; the first difference.

@@ -4,16 +4,16 @@
 //! `STORAGE:SIZE` is allocated again. Here the declared value takes over what is already there: the MAC
 //! in its actual spelling, the volume, the size, and parts only the server fills in.
 
-use crate::actual::{Config, Reading};
+use crate::actual::{GuestConfig, ValueReading};
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
-use crate::registry::{Compared, Format, Hazard, KeyRef, Part, Shape};
+use crate::registry::{Compared, FormatPart, Hazard, KeyRef, Shape, ValueFormat};
 use crate::release::Release;
-use crate::value::{Property, Value, Volume, is_root_device, print};
+use crate::value::{Property, Value, VolumeRef, is_root_device, print};
 
 /// Why a value cannot be written into its slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum WriteRefusal {
     /// The volume is on another storage.
     OtherStorage {
         /// The declared storage.
@@ -30,14 +30,14 @@ pub(super) enum Refusal {
 pub(super) fn text(
     key: KeyRef,
     want: &Value,
-    have: Option<&Reading>,
+    have: Option<&ValueReading>,
     grown: Option<Bytes>,
-) -> Result<Option<String>, Refusal> {
+) -> Result<Option<String>, WriteRefusal> {
     let format = &key.key().format;
     if want.is_empty() {
         return Ok(None);
     }
-    let (Format::Property(shape), Value::Property(declared)) = (format, want) else {
+    let (ValueFormat::Property(shape), Value::Property(declared)) = (format, want) else {
         return Ok(Some(print::pve(format, want)));
     };
     let mut property = declared.clone();
@@ -52,22 +52,25 @@ pub(super) fn text(
 }
 
 /// A volume to be allocated that is already there is named, never allocated again.
-fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refusal> {
-    let Some(Volume::Fresh { storage: want }) = property.volume().cloned() else {
+fn take_over_volume(property: &mut Property, have: &ValueReading) -> Result<(), WriteRefusal> {
+    let Some(VolumeRef::Fresh { storage: want }) = property.volume().cloned() else {
         return Ok(());
     };
     let stored = have.value.as_property();
     // An ISO image has a storage too; it is no disk to take over.
     if stored.is_some_and(Property::is_cdrom) {
-        return Err(Refusal::SlotTaken);
+        return Err(WriteRefusal::SlotTaken);
     }
     match stored.and_then(Property::volume) {
-        Some(volume @ Volume::Existing { storage, .. }) => {
+        Some(volume @ VolumeRef::Existing { storage, .. }) => {
             if *want != **storage {
-                return Err(Refusal::OtherStorage { want: want.into(), have: storage.to_string() });
+                return Err(WriteRefusal::OtherStorage {
+                    want: want.into(),
+                    have: storage.to_string(),
+                });
             }
             if volume.is_base_image() {
-                return Err(Refusal::SlotTaken);
+                return Err(WriteRefusal::SlotTaken);
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));
@@ -82,18 +85,18 @@ fn take_over_volume(property: &mut Property, have: &Reading) -> Result<(), Refus
             Ok(())
         }
         Some(
-            Volume::Fresh { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom,
+            VolumeRef::Fresh { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Path(_)
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom,
         )
-        | None => Err(Refusal::SlotTaken),
+        | None => Err(WriteRefusal::SlotTaken),
     }
 }
 
 /// Parts the server fills in, and parts of a newer release, stay as they are.
-fn take_over_parts(shape: &Shape, property: &mut Property, have: &Reading) {
+fn take_over_parts(shape: &Shape, property: &mut Property, have: &ValueReading) {
     let Some(stored) = have.value.as_property() else {
         return;
     };
@@ -107,7 +110,7 @@ fn take_over_parts(shape: &Shape, property: &mut Property, have: &Reading) {
         let Some(value) = stored.get(part.name).filter(|_| kept) else {
             continue;
         };
-        if matches!(part.format, Format::Mac) {
+        if matches!(part.format, ValueFormat::Mac) {
             // Even another case of the same address makes PVE plug the card anew: keep the spelling.
             if property.get(part.name).is_none_or(|declared| declared == value) {
                 property.set(part.name, Value::text(spelled_mac(&have.text).unwrap_or_default()));
@@ -130,7 +133,7 @@ fn spelled_mac(text: &str) -> Option<&str> {
 
 /// Whether `protection` makes PVE refuse the write: of any mount point of a container, of the removal of a
 /// machine's drive. The whole write would be refused with it, every pass.
-pub(super) fn is_protected(key: KeyRef, want: Option<&Value>, config: &Config) -> bool {
+pub(super) fn is_protected(key: KeyRef, want: Option<&Value>, config: &GuestConfig) -> bool {
     let on = config.is_protected(key.kind());
     let guarded = match key.key().hazard {
         Hazard::VolumeSlot | Hazard::TpmState => key.kind() == GuestKind::Lxc || want.is_none(),
@@ -151,11 +154,11 @@ pub(super) fn missing_part(
     want: Option<&Value>,
     release: Release,
 ) -> Option<&'static str> {
-    let (Format::Property(shape), Some(Value::Property(property))) = (&key.key().format, want)
+    let (ValueFormat::Property(shape), Some(Value::Property(property))) = (&key.key().format, want)
     else {
         return None;
     };
-    let absent = |part: &Part| !part.releases.contains(release);
+    let absent = |part: &FormatPart| !part.releases.contains(release);
     property.parts().iter().map(|(name, _)| *name).find(|name| shape.part(name).is_some_and(absent))
 }
 
@@ -164,16 +167,17 @@ pub(super) fn needs_root(
     key: KeyRef,
     want: Option<&Value>,
     have: Option<&Value>,
-    config: &Config,
+    config: &GuestConfig,
     release: Release,
 ) -> bool {
-    let Format::Property(shape) = &key.key().format else {
+    let ValueFormat::Property(shape) = &key.key().format else {
         let real = |value: Option<&Value>| matches!(value, Some(Value::Text(text)) if is_root_device(text));
         return key.key().name == "serial" && (real(want) || real(have));
     };
     let (want, have) = (want.and_then(Value::as_property), have.and_then(Value::as_property));
     let of = |property: Option<&Property>, name: &str| property.and_then(|p| p.get(name)).cloned();
-    let root_part = |part: &&Part| part.root_only && of(want, part.name) != of(have, part.name);
+    let root_part =
+        |part: &&FormatPart| part.root_only && of(want, part.name) != of(have, part.name);
     if shape.parts.iter().any(|part| root_part(&part)) {
         return true;
     }
@@ -182,7 +186,9 @@ pub(super) fn needs_root(
         (GuestKind::Lxc, "features") => {
             config.current(GuestKind::Lxc, "unprivileged") != Some(&Value::Bool(true))
         }
-        (GuestKind::Lxc, "mp") => matches!(want.and_then(Property::volume), Some(Volume::Path(_))),
+        (GuestKind::Lxc, "mp") => {
+            matches!(want.and_then(Property::volume), Some(VolumeRef::Path(_)))
+        }
         // A real device is root's to give and to take away, in every write that carries it.
         (GuestKind::Qemu, "usb") => [want, have].into_iter().any(
             |side| matches!(of(side, "host"), Some(Value::Text(host)) if is_root_device(&host)),

@@ -8,7 +8,7 @@ use crate::operation::{IdentityHash, OpEvent, OpState, UnixSeconds, Upid, Volume
 
 /// What to do next. There is deliberately no form that sends anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum RecoveryDecision {
     /// Read this, put it into the evidence, ask again.
     Look(Question),
     /// The lane stays closed; keep [`super::Evidence::after_wait`] and ask again, not before then.
@@ -35,12 +35,12 @@ pub enum Decision {
         left_volume: Option<VolumeId>,
     },
     /// Record as unknown, or leave it so: evidence may still end it, or an operator.
-    Doubt(Doubt),
+    Doubt(OutcomeDoubt),
     /// The operation is closed; there is nothing to recover.
     Closed,
 }
 
-impl Decision {
+impl RecoveryDecision {
     /// The event to append to the journal, if there is something to say. An operation that is
     /// unknown already is not said to be so again: recovering at rest must not grow the journal.
     pub fn event(&self, state: &OpState, identity_after: Option<IdentityHash>) -> Option<OpEvent> {
@@ -121,7 +121,7 @@ pub enum FailReason {
 
 /// Why the outcome is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doubt {
+pub enum OutcomeDoubt {
     /// More than one task could be it.
     SeveralTasks,
     /// The task list does not reach back.
@@ -177,7 +177,7 @@ impl fmt::Display for FailReason {
     }
 }
 
-impl fmt::Display for Doubt {
+impl fmt::Display for OutcomeDoubt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SeveralTasks => "more than one task could be this operation's",

@@ -21,7 +21,7 @@ pub struct Seen<T> {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Evidence {
     /// The status of the known task. Kept from the first time it was seen ended.
-    pub task: Option<Seen<TaskStatus>>,
+    pub task: Option<Seen<TaskFact>>,
     /// The search in the task list.
     pub search: Option<Seen<Search>>,
     /// Whether the guest carries a lock.
@@ -39,13 +39,13 @@ impl Evidence {
     /// first seen. Everything else is read anew.
     #[must_use]
     pub fn after_wait(self) -> Self {
-        let ended = |seen: &Seen<TaskStatus>| match seen.found {
-            TaskStatus::Running | TaskStatus::Unreadable => false,
-            TaskStatus::Succeeded
-            | TaskStatus::Warned
-            | TaskStatus::Failed
-            | TaskStatus::Unclear
-            | TaskStatus::Forgotten => true,
+        let ended = |seen: &Seen<TaskFact>| match seen.found {
+            TaskFact::Running | TaskFact::Unreadable => false,
+            TaskFact::Succeeded
+            | TaskFact::Warned
+            | TaskFact::Failed
+            | TaskFact::Unclear
+            | TaskFact::Forgotten => true,
         };
         Self { task: self.task.filter(ended), ..Self::default() }
     }
@@ -53,7 +53,7 @@ impl Evidence {
 
 /// What PVE says of the known task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TaskStatus {
+pub enum TaskFact {
     /// It works.
     Running,
     /// It ended with `OK`.

@@ -13,7 +13,7 @@
 //! no task known ─► task list ── exactly one ─► Adopt        several ─► Doubt
 //! ```
 //!
-//! A [`Decision`] has no form that sends a request, so nothing can be sent again from here
+//! A [`RecoveryDecision`] has no form that sends a request, so nothing can be sent again from here
 //! (invariants 4 and 13). What could not be read decides nothing (invariant 14).
 
 mod answer;
@@ -23,15 +23,13 @@ mod postcondition;
 mod tasks;
 
 pub use answer::{AnswerKind, AnswerVerdict, UnknownVolume, judge_answer, left_volume};
-pub use decision::{Decision, Doubt, FailReason, Question, WaitReason, Warning};
-pub use evidence::{
-    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskStatus,
-};
+pub use decision::{FailReason, OutcomeDoubt, Question, RecoveryDecision, WaitReason, Warning};
+pub use evidence::{Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskFact};
 pub use postcondition::postcondition;
 pub use tasks::{TaskList, could_be_ours, could_be_task_of, leaves_task, search_tasks};
 
 use crate::action_registry::ActionKind;
-use crate::operation::{OpState, Operation, Repeat, Request, UnixSeconds, Upid};
+use crate::operation::{OpPhase, OpState, Operation, Repeat, UnixSeconds, Upid};
 
 /// PVE may fork a task this long after the request: it waits for locks and activates storage first.
 pub const LATE_FORK_SECONDS: u64 = 60;
@@ -43,7 +41,7 @@ pub const POSTCONDITION_DEADLINE_SECONDS: u64 = 120;
 pub const LOOK_AGAIN_SECONDS: u64 = 5;
 
 /// The one decision function: total over every operation, evidence and moment (node's clock).
-pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Decision {
+pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> RecoveryDecision {
     let case = Case { operation, evidence, now };
     let decided = match &operation.state {
         OpState::Started { request, sent_at } => case.without_task(*request, *sent_at),
@@ -51,11 +49,11 @@ pub fn decide(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> D
             case.with_task(*request, upid, found.then_some(*sent_at))
         }
         OpState::Unknown { request, sent_at, .. } => case.unknown(*request, *sent_at),
-        OpState::Succeeded { .. } | OpState::Failed { .. } => Ok(Decision::Closed),
+        OpState::Succeeded { .. } | OpState::Failed { .. } => Ok(RecoveryDecision::Closed),
     };
     decided.unwrap_or_else(|pause| match pause {
-        Pause::Look(question) => Decision::Look(question),
-        Pause::Wait { not_before, reason } => Decision::Wait { not_before, reason },
+        Pause::Look(question) => RecoveryDecision::Look(question),
+        Pause::Wait { not_before, reason } => RecoveryDecision::Wait { not_before, reason },
     })
 }
 
@@ -66,7 +64,7 @@ enum Pause {
     Wait { not_before: UnixSeconds, reason: WaitReason },
 }
 
-type Decided = Result<Decision, Pause>;
+type Decided = Result<RecoveryDecision, Pause>;
 
 #[derive(Clone, Copy)]
 struct Case<'a> {
@@ -86,12 +84,14 @@ enum Fact {
 
 impl Case<'_> {
     /// The request may have left, no task is known.
-    fn without_task(self, request: Request, sent_at: UnixSeconds) -> Decided {
+    fn without_task(self, request: OpPhase, sent_at: UnixSeconds) -> Decided {
         if leaves_task(self.operation, request) {
             match self.search(UnixSeconds(0))? {
                 Search::One(upid) => return Ok(self.adopt(request, upid)),
-                Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
-                Search::TooShort => return Ok(Decision::Doubt(Doubt::ListTooShort)),
+                Search::Ambiguous => {
+                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
+                }
+                Search::TooShort => return Ok(RecoveryDecision::Doubt(OutcomeDoubt::ListTooShort)),
                 Search::None | Search::Unreadable => {}
             }
         }
@@ -101,69 +101,71 @@ impl Case<'_> {
             self.search(unlocked_at)?;
             looked_at = self.evidence.search.as_ref().map_or(unlocked_at, |seen| seen.at);
         }
-        if request != Request::Act {
+        if request != OpPhase::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
         match self.fact(looked_at)? {
             Fact::Holds if !self.operation.intent.kind.proved_by_state() => {
-                Ok(Decision::Doubt(Doubt::OriginUnproven))
+                Ok(RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven))
             }
-            Fact::Holds => Ok(Decision::Succeed { warning: None }),
+            Fact::Holds => Ok(RecoveryDecision::Succeed { warning: None }),
             Fact::DoesNotHold => self.did_not_happen(FailReason::DidNotHappen, looked_at),
             Fact::NotYet => self.not_yet(sent_at.plus(LATE_FORK_SECONDS)),
-            Fact::AnotherGuest => Ok(Decision::Doubt(Doubt::AnotherGuest)),
+            Fact::AnotherGuest => Ok(RecoveryDecision::Doubt(OutcomeDoubt::AnotherGuest)),
         }
     }
 
     /// A new guest is ours only if its number was free before; any other task is adopted as found.
-    fn adopt(self, request: Request, upid: &Upid) -> Decision {
+    fn adopt(self, request: OpPhase, upid: &Upid) -> RecoveryDecision {
         let intent = &self.operation.intent;
         if !could_be_task_of(self.operation, request, upid) {
-            return Decision::Doubt(Doubt::ForeignTask);
+            return RecoveryDecision::Doubt(OutcomeDoubt::ForeignTask);
         }
         if intent.kind.creates_guest() && !intent.id_was_free {
-            return Decision::Doubt(Doubt::OriginUnproven);
+            return RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven);
         }
-        Decision::Adopt(upid.clone())
+        RecoveryDecision::Adopt(upid.clone())
     }
 
     /// The task is known: its status once, then the world. One that was found, after a request sent at
     /// `found_after`, may be somebody else's who uses our token: nothing is closed while ours may still come.
-    fn with_task(self, request: Request, upid: &Upid, found_after: Option<UnixSeconds>) -> Decided {
+    fn with_task(self, request: OpPhase, upid: &Upid, found_after: Option<UnixSeconds>) -> Decided {
         if !could_be_task_of(self.operation, request, upid) {
-            return Ok(Decision::Doubt(Doubt::ForeignTask));
+            return Ok(RecoveryDecision::Doubt(OutcomeDoubt::ForeignTask));
         }
         let Some(seen) = &self.evidence.task else {
             return Err(Pause::Look(Question::TaskStatus));
         };
         let status = match seen.found {
-            TaskStatus::Running => return Ok(Decision::Resume(upid.clone())),
-            TaskStatus::Unreadable => return Err(self.unreadable(Question::TaskStatus)),
-            TaskStatus::Succeeded
-            | TaskStatus::Warned
-            | TaskStatus::Failed
-            | TaskStatus::Unclear
-            | TaskStatus::Forgotten => seen.found,
+            TaskFact::Running => return Ok(RecoveryDecision::Resume(upid.clone())),
+            TaskFact::Unreadable => return Err(self.unreadable(Question::TaskStatus)),
+            TaskFact::Succeeded
+            | TaskFact::Warned
+            | TaskFact::Failed
+            | TaskFact::Unclear
+            | TaskFact::Forgotten => seen.found,
         };
         let mut looked_at = seen.at;
         if let Some(sent_at) = found_after {
             looked_at = self.settled(sent_at)?.max(seen.at);
             match self.search(looked_at)? {
                 Search::One(other) if other != upid => {
-                    return Ok(Decision::Doubt(Doubt::SeveralTasks));
+                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
                 }
-                Search::Ambiguous => return Ok(Decision::Doubt(Doubt::SeveralTasks)),
+                Search::Ambiguous => {
+                    return Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralTasks));
+                }
                 // A list may have forgotten it meanwhile; it has ended.
                 Search::One(_) | Search::None | Search::TooShort | Search::Unreadable => {}
             }
         }
-        if request != Request::Act {
+        if request != OpPhase::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
         match self.fact(looked_at)? {
             Fact::Holds => Ok(self.held_after(status)),
-            Fact::AnotherGuest => Ok(Decision::Doubt(Doubt::AnotherGuest)),
-            Fact::DoesNotHold if status == TaskStatus::Failed => {
+            Fact::AnotherGuest => Ok(RecoveryDecision::Doubt(OutcomeDoubt::AnotherGuest)),
+            Fact::DoesNotHold if status == TaskFact::Failed => {
                 self.did_not_happen(FailReason::TaskFailed, looked_at)
             }
             // A fact may follow its task: it is awaited, not read once.
@@ -177,45 +179,45 @@ impl Case<'_> {
 
     /// The fact is there after the task ended so. The fact wins, but it does not say who made it:
     /// a guest under our number after a create that failed or is forgotten may be anybody's.
-    fn held_after(self, status: TaskStatus) -> Decision {
+    fn held_after(self, status: TaskFact) -> RecoveryDecision {
         let shows = self.operation.intent.kind.proved_by_state();
         match status {
-            TaskStatus::Succeeded => Decision::Succeed { warning: None },
-            TaskStatus::Warned => Decision::Succeed { warning: Some(Warning::TaskWarned) },
-            TaskStatus::Failed if !shows => fail(FailReason::TaskFailed),
-            TaskStatus::Forgotten if !shows => Decision::Doubt(Doubt::OriginUnproven),
+            TaskFact::Succeeded => RecoveryDecision::Succeed { warning: None },
+            TaskFact::Warned => RecoveryDecision::Succeed { warning: Some(Warning::TaskWarned) },
+            TaskFact::Failed if !shows => fail(FailReason::TaskFailed),
+            TaskFact::Forgotten if !shows => RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven),
             // A rollback that was cut off has left something between two states.
-            TaskStatus::Unclear if !shows && !self.operation.intent.kind.creates_guest() => {
-                Decision::Doubt(Doubt::OriginUnproven)
+            TaskFact::Unclear if !shows && !self.operation.intent.kind.creates_guest() => {
+                RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven)
             }
-            TaskStatus::Failed
-            | TaskStatus::Unclear
-            | TaskStatus::Forgotten
-            | TaskStatus::Running
-            | TaskStatus::Unreadable => {
-                Decision::Succeed { warning: Some(Warning::StatusMismatch) }
+            TaskFact::Failed
+            | TaskFact::Unclear
+            | TaskFact::Forgotten
+            | TaskFact::Running
+            | TaskFact::Unreadable => {
+                RecoveryDecision::Succeed { warning: Some(Warning::StatusMismatch) }
             }
         }
     }
 
     /// Looked at again every pass. Only the world ends it; nothing found in a task list can, since a
     /// list that forgets turns several candidates into one.
-    fn unknown(self, request: Request, sent_at: UnixSeconds) -> Decided {
+    fn unknown(self, request: OpPhase, sent_at: UnixSeconds) -> Decided {
         let unlocked_at = self.settled(sent_at)?;
-        if request != Request::Act {
+        if request != OpPhase::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
         let fact = self.fact(unlocked_at)?;
         let shows = self.operation.intent.kind.proved_by_state();
         match (fact, &self.operation.intent.repeat) {
-            (Fact::Holds, _) if shows => Ok(Decision::Succeed { warning: None }),
+            (Fact::Holds, _) if shows => Ok(RecoveryDecision::Succeed { warning: None }),
             (Fact::DoesNotHold, Repeat::Convergent) => {
                 self.did_not_happen(FailReason::DidNotHappen, unlocked_at)
             }
             (
                 Fact::Holds | Fact::NotYet | Fact::AnotherGuest | Fact::DoesNotHold,
                 Repeat::Convergent | Repeat::AtMostOnce { .. },
-            ) => Ok(Decision::Doubt(Doubt::StillUnknown)),
+            ) => Ok(RecoveryDecision::Doubt(OutcomeDoubt::StillUnknown)),
         }
     }
 
@@ -296,10 +298,10 @@ impl Case<'_> {
             }
             Some(Seen { found: NewVolumes::None, .. }) => Ok(fail(reason)),
             Some(Seen { found: NewVolumes::One(volume), .. }) => {
-                Ok(Decision::Fail { reason, left_volume: Some(volume.clone()) })
+                Ok(RecoveryDecision::Fail { reason, left_volume: Some(volume.clone()) })
             }
             Some(Seen { found: NewVolumes::Several, .. }) => {
-                Ok(Decision::Doubt(Doubt::SeveralVolumes))
+                Ok(RecoveryDecision::Doubt(OutcomeDoubt::SeveralVolumes))
             }
         }
     }
@@ -308,7 +310,7 @@ impl Case<'_> {
         if self.now < since.plus(POSTCONDITION_DEADLINE_SECONDS) {
             Err(self.recheck_unknown(WaitReason::NotYet))
         } else {
-            Ok(Decision::Doubt(Doubt::FactLate))
+            Ok(RecoveryDecision::Doubt(OutcomeDoubt::FactLate))
         }
     }
 
@@ -326,8 +328,8 @@ fn fresh<T>(seen: Option<&Seen<T>>, since: UnixSeconds) -> Option<&Seen<T>> {
     seen.filter(|seen| seen.at >= since)
 }
 
-fn fail(reason: FailReason) -> Decision {
-    Decision::Fail { reason, left_volume: None }
+fn fail(reason: FailReason) -> RecoveryDecision {
+    RecoveryDecision::Fail { reason, left_volume: None }
 }
 
 #[cfg(test)]

@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 
 use super::Postcondition;
 use crate::action_registry::Proof;
-use crate::actual::{Config, Guest, PRESENT, Power, SnapshotPoint};
+use crate::actual::{Guest, GuestConfig, PRESENT, Power, SnapshotPoint};
 use crate::identity::identity;
-use crate::operation::Intent;
+use crate::operation::StartedIntent;
 use crate::quantity::Bytes;
 use crate::registry::{self, KeyRef};
 use crate::secret;
@@ -20,7 +20,7 @@ use crate::value::read::written;
 /// Compares a guest, as it was just read, with what an operation with these parameters leaves behind. No guest
 /// means that PVE said positively that there is none on this node.
 pub fn postcondition(
-    intent: &Intent,
+    intent: &StartedIntent,
     params: &BTreeMap<String, String>,
     guest: Option<&Guest>,
     snapshots: Option<&[SnapshotPoint]>,
@@ -52,7 +52,7 @@ pub fn postcondition(
     }
 }
 
-fn readable(guest: &Guest, holds: impl FnOnce(&Config) -> bool) -> Postcondition {
+fn readable(guest: &Guest, holds: impl FnOnce(&GuestConfig) -> bool) -> Postcondition {
     match &guest.config {
         Ok(config) if holds(config) => Postcondition::Holds,
         Ok(_) => Postcondition::DoesNotHold,
@@ -78,12 +78,12 @@ fn is_it(point: &SnapshotPoint, params: &BTreeMap<String, String>) -> bool {
 }
 
 /// No slot holds it any more, in effect or waiting.
-fn volume_is_gone(config: &Config, params: &BTreeMap<String, String>) -> bool {
+fn volume_is_gone(config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
     params.get("volume").is_some_and(|volume| !config.volumes().contains_key(volume))
 }
 
 /// A guest that took the number since may run or not: its power says nothing about this operation.
-fn power(intent: &Intent, guest: &Guest, wanted: Power) -> Postcondition {
+fn power(intent: &StartedIntent, guest: &Guest, wanted: Power) -> Postcondition {
     if intent.is_another(identity(guest).ok()) {
         return Postcondition::AnotherGuest;
     }
@@ -101,7 +101,7 @@ fn power(intent: &Intent, guest: &Guest, wanted: Power) -> Postcondition {
 /// Everything that was written is there, now or after the restart it waits for. Of a secret that the journal does not
 /// keep nothing can be compared: PVE takes a write whole, so the rest of the write speaks for it, and if there is no
 /// rest it does not hold. The next pass then compares the secret itself.
-fn config_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>) -> bool {
+fn config_holds(guest: &Guest, config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
     let (hidden, seen): (Vec<_>, Vec<_>) = params
         .iter()
         .filter(|(name, _)| name.as_str() != "digest")
@@ -124,7 +124,7 @@ fn keys(guest: &Guest, list: &str) -> impl Iterator<Item = Option<KeyRef>> {
     list.split(',').map(|name| registry::find(guest.id.kind, name.trim()))
 }
 
-fn after_restart_is(guest: &Guest, config: &Config, key: KeyRef, text: Option<&str>) -> bool {
+fn after_restart_is(guest: &Guest, config: &GuestConfig, key: KeyRef, text: Option<&str>) -> bool {
     let row = key.key();
     let want = text.map(|text| written(&row.format, text));
     let have = config.field(key).and_then(|field| field.after_restart()).map(|have| &have.value);
@@ -141,7 +141,7 @@ fn after_restart_is(guest: &Guest, config: &Config, key: KeyRef, text: Option<&s
 }
 
 /// The volume has at least the size it was grown to.
-fn size_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>) -> bool {
+fn size_holds(guest: &Guest, config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
     let slot = params.get("disk").and_then(|disk| registry::find(guest.id.kind, disk));
     let wanted = params.get("size").and_then(|size| Bytes::from_pve(size).ok());
     let (Some(slot), Some(wanted)) = (slot, wanted) else {
@@ -155,11 +155,11 @@ fn size_holds(guest: &Guest, config: &Config, params: &BTreeMap<String, String>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actual::Entry;
+    use crate::actual::ConfigEntry;
 
     #[test]
     fn x08_a_secret_the_journal_does_not_keep_is_never_taken_for_seen() {
-        let stored = |key: &str, text: &str| Entry {
+        let stored = |key: &str, text: &str| ConfigEntry {
             key: key.into(),
             value: Some(text.into()),
             pending: None,
@@ -167,7 +167,7 @@ mod tests {
         };
         let id: crate::id::GuestId = "lxc/101".parse().unwrap();
         let entries = [stored("cores", "2"), stored("env", "A=1")];
-        let config = Config::from_pending(id.kind, entries);
+        let config = GuestConfig::from_pending(id.kind, entries);
         let (power, config) = (Power::Stopped, Ok(config));
         let guest = Guest { id, power, template: false, ha: None, lock: None, config };
         let holds = |params: &[(&str, &str)]| {

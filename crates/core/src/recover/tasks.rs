@@ -10,7 +10,7 @@ use super::{LATE_FORK_SECONDS, Search};
 use crate::action_registry::{ActionKind, TaskSubject};
 use crate::id::{GuestKind, VmId};
 use crate::identity_proof::TaskReading;
-use crate::operation::{Operation, Request, UnixSeconds, Upid};
+use crate::operation::{OpPhase, Operation, UnixSeconds, Upid};
 
 /// The node's clock is known from an answer's `Date`, in whole seconds: two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
@@ -93,7 +93,7 @@ fn earliest(sent_at: UnixSeconds) -> UnixSeconds {
 }
 
 /// Whether a task has the type and the guest that this request of the operation would give it.
-pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) -> bool {
+pub fn could_be_task_of(operation: &Operation, request: OpPhase, upid: &Upid) -> bool {
     let intent = &operation.intent;
     let types = task_types(intent.kind, intent.guest.kind, request);
     if !types.contains(&upid.task_type()) {
@@ -101,8 +101,8 @@ pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) ->
     }
     let (vmid, task_id) = (intent.guest.vmid, upid.task_id());
     let subject = match request {
-        Request::Act => intent.kind.row().tasks.subject,
-        Request::Stop | Request::Unprotect => TaskSubject::Guest,
+        OpPhase::Act => intent.kind.row().tasks.subject,
+        OpPhase::Stop | OpPhase::Unprotect => TaskSubject::Guest,
     };
     match subject {
         TaskSubject::Guest => is_number(task_id, vmid),
@@ -117,7 +117,7 @@ pub fn could_be_task_of(operation: &Operation, request: Request, upid: &Upid) ->
 }
 
 /// Whether a request leaves a task at all. Configuration writes of containers do not.
-pub fn leaves_task(operation: &Operation, request: Request) -> bool {
+pub fn leaves_task(operation: &Operation, request: OpPhase) -> bool {
     let intent = &operation.intent;
     !task_types(intent.kind, intent.guest.kind, request).is_empty()
 }
@@ -127,10 +127,10 @@ fn is_number(text: &str, vmid: VmId) -> bool {
 }
 
 /// The types of task a request can leave.
-fn task_types(kind: ActionKind, guest: GuestKind, request: Request) -> &'static [&'static str] {
+fn task_types(kind: ActionKind, guest: GuestKind, request: OpPhase) -> &'static [&'static str] {
     match request {
-        Request::Stop => ActionKind::Stop.task_types(guest),
-        Request::Unprotect => ActionKind::SetConfig.task_types(guest),
-        Request::Act => kind.task_types(guest),
+        OpPhase::Stop => ActionKind::Stop.task_types(guest),
+        OpPhase::Unprotect => ActionKind::SetConfig.task_types(guest),
+        OpPhase::Act => kind.task_types(guest),
     }
 }

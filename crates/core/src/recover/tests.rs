@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::id::{GuestId, GuestKind, OperationId, VmId};
-use crate::operation::{Intent, OpEvent, VolumeId};
+use crate::operation::{OpEvent, StartedIntent, VolumeId};
 
 const SENT: UnixSeconds = UnixSeconds(0x6500_0000);
 const OWNER: &str = "agent@pve!ek";
@@ -46,19 +46,19 @@ fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
 /// The task PVE would name for the request that left last.
 fn task_of(operation: &Operation) -> Upid {
     let kind = match operation.furthest {
-        Request::Stop => ActionKind::Stop,
-        Request::Unprotect => ActionKind::SetConfig,
-        Request::Act => operation.intent.kind,
+        OpPhase::Stop => ActionKind::Stop,
+        OpPhase::Unprotect => ActionKind::SetConfig,
+        OpPhase::Act => operation.intent.kind,
     };
     own_task(kind, operation.intent.guest.kind)
 }
 
 fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
-    let intent = Intent {
+    let intent = StartedIntent {
         guest: GuestId::new(guest, VmId::try_from(101).unwrap()),
         kind,
         repeat: Repeat::Convergent,
-        first: Request::Act,
+        first: OpPhase::Act,
         unprotects: false,
         sent_at: SENT,
         clone_source: (kind == ActionKind::Clone).then(|| VmId::try_from(9000).unwrap()),
@@ -98,7 +98,7 @@ fn every_operation() -> Vec<Operation> {
                 bases.push(allocating);
             }
             if kind == ActionKind::Destroy {
-                for request in [Request::Stop, Request::Unprotect] {
+                for request in [OpPhase::Stop, OpPhase::Unprotect] {
                     let mut prepared = signed(operation(kind, guest));
                     prepared.intent.first = request;
                     prepared.furthest = request;
@@ -123,14 +123,14 @@ fn seen<T: Clone>(at: UnixSeconds, values: &[T]) -> Vec<Option<Seen<T>>> {
     std::iter::once(None).chain(some).collect()
 }
 
-const STATUSES: [TaskStatus; 7] = [
-    TaskStatus::Running,
-    TaskStatus::Succeeded,
-    TaskStatus::Warned,
-    TaskStatus::Failed,
-    TaskStatus::Unclear,
-    TaskStatus::Forgotten,
-    TaskStatus::Unreadable,
+const STATUSES: [TaskFact; 7] = [
+    TaskFact::Running,
+    TaskFact::Succeeded,
+    TaskFact::Warned,
+    TaskFact::Failed,
+    TaskFact::Unclear,
+    TaskFact::Forgotten,
+    TaskFact::Unreadable,
 ];
 
 const FACTS: [Postcondition; 5] = [
@@ -185,29 +185,31 @@ fn found<T>(seen: Option<&Seen<T>>) -> Option<&T> {
 }
 
 /// What must be true of any one decision, said without looking at how it is made.
-fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> Decision {
+fn check_one(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -> RecoveryDecision {
     let decision = decide(operation, evidence, now);
     if !operation.is_in_flight() {
-        assert_eq!(decision, Decision::Closed);
+        assert_eq!(decision, RecoveryDecision::Closed);
         return decision;
     }
     let rule = match &decision {
-        Decision::Succeed { .. } => {
+        RecoveryDecision::Succeed { .. } => {
             lane_may_open(operation, evidence, now) && success_is_proved(operation, evidence)
         }
-        Decision::Fail { left_volume, .. } => {
+        RecoveryDecision::Fail { left_volume, .. } => {
             lane_may_open(operation, evidence, now)
                 && failure_is_proved(operation, evidence)
                 && volume_is_kept(operation, evidence, left_volume.as_ref())
         }
-        Decision::Adopt(_) => {
+        RecoveryDecision::Adopt(_) => {
             matches!(operation.state, OpState::Started { .. })
                 && matches!(found(evidence.search.as_ref()), Some(Search::One(_)))
                 && (!operation.intent.kind.creates_guest() || operation.intent.id_was_free)
         }
-        Decision::Wait { not_before, .. } => *not_before > now,
-        Decision::Look(_) | Decision::Resume(_) | Decision::Doubt(_) => true,
-        Decision::Closed => false,
+        RecoveryDecision::Wait { not_before, .. } => *not_before > now,
+        RecoveryDecision::Look(_) | RecoveryDecision::Resume(_) | RecoveryDecision::Doubt(_) => {
+            true
+        }
+        RecoveryDecision::Closed => false,
     };
     assert!(rule, "{decision:?} of {operation:?} on {evidence:?}");
     if let Some(event) = decision.event(&operation.state, None) {
@@ -226,7 +228,7 @@ fn lane_may_open(operation: &Operation, evidence: &Evidence, now: UnixSeconds) -
         OpState::TaskRunning { upid, found: by_search, .. } => {
             let runs = matches!(
                 found(evidence.task.as_ref()),
-                None | Some(TaskStatus::Running | TaskStatus::Unreadable)
+                None | Some(TaskFact::Running | TaskFact::Unreadable)
             );
             let alone = match found(evidence.search.as_ref()) {
                 Some(Search::One(one)) => one == upid,
@@ -252,25 +254,25 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     };
     // A create or rollback that failed or is forgotten leaves nothing to call ours.
     let made = match found(evidence.task.as_ref()) {
-        Some(TaskStatus::Succeeded | TaskStatus::Warned) => true,
-        Some(TaskStatus::Unclear) => operation.intent.kind.creates_guest(),
+        Some(TaskFact::Succeeded | TaskFact::Warned) => true,
+        Some(TaskFact::Unclear) => operation.intent.kind.creates_guest(),
         _ => false,
     };
     let known = matches!(operation.state, OpState::TaskRunning { .. });
     let ours = (known && made) || operation.intent.kind.proved_by_state();
-    operation.furthest == Request::Act && proof && ours
+    operation.furthest == OpPhase::Act && proof && ours
 }
 
 /// A failure is seen too, unless the act never left or its own task made no guest.
 fn failure_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let kind = operation.intent.kind;
     let known = matches!(operation.state, OpState::TaskRunning { .. });
-    let task_failed = known && found(evidence.task.as_ref()) == Some(&TaskStatus::Failed);
+    let task_failed = known && found(evidence.task.as_ref()) == Some(&TaskFact::Failed);
     let number = found(evidence.number.as_ref());
     let absent = found(evidence.postcondition.as_ref()) == Some(&Postcondition::DoesNotHold)
         && (!kind.creates_guest() || number == Some(&NumberUse::Free))
         && (kind != ActionKind::Destroy || number == Some(&NumberUse::Taken));
-    operation.furthest != Request::Act || absent || (task_failed && !kind.proved_by_state())
+    operation.furthest != OpPhase::Act || absent || (task_failed && !kind.proved_by_state())
 }
 
 /// A volume that was allocated is never forgotten, so that it is never allocated again.
@@ -333,17 +335,19 @@ impl World {
         while waits < 3 {
             let decision = check_one(&operation, &evidence, now);
             match &decision {
-                Decision::Look(question) => self.answer(&mut evidence, *question, now),
-                Decision::Wait { not_before, .. } => {
+                RecoveryDecision::Look(question) => self.answer(&mut evidence, *question, now),
+                RecoveryDecision::Wait { not_before, .. } => {
                     now = not_before.plus(POSTCONDITION_DEADLINE_SECONDS);
                     waits += 1;
                     evidence = evidence.after_wait();
                 }
-                Decision::Resume(_) | Decision::Closed => return (operation, events),
-                Decision::Adopt(_)
-                | Decision::Succeed { .. }
-                | Decision::Fail { .. }
-                | Decision::Doubt(_) => match decision.event(&operation.state, None) {
+                RecoveryDecision::Resume(_) | RecoveryDecision::Closed => {
+                    return (operation, events);
+                }
+                RecoveryDecision::Adopt(_)
+                | RecoveryDecision::Succeed { .. }
+                | RecoveryDecision::Fail { .. }
+                | RecoveryDecision::Doubt(_) => match decision.event(&operation.state, None) {
                     None => return (operation, events),
                     Some(event) => {
                         operation = operation.after(&event).unwrap();
@@ -372,7 +376,7 @@ fn every_world(operation: &Operation, mut check: impl FnMut(&World)) {
             && (evidence.volumes.is_some() || operation.intent.volumes_before.is_none());
         // Readings that this operation never asks for need not vary.
         let found_one = matches!(found(evidence.search.as_ref()), Some(Search::One(_)));
-        let plain_task = found(evidence.task.as_ref()) == Some(&TaskStatus::Succeeded);
+        let plain_task = found(evidence.task.as_ref()) == Some(&TaskFact::Succeeded);
         let plain_search = found(evidence.search.as_ref()) == Some(&Search::None);
         let asked = match operation.state {
             OpState::Started { .. } => found_one || plain_task,
@@ -424,7 +428,7 @@ fn recovering_twice_equals_recovering_once_in_every_world() {
 #[test]
 fn a_silent_pve_closes_nothing_and_keeps_the_lane_shut() {
     let silent = World(Evidence {
-        task: Some(Seen { at: SENT, found: TaskStatus::Unreadable }),
+        task: Some(Seen { at: SENT, found: TaskFact::Unreadable }),
         search: Some(Seen { at: SENT, found: Search::Unreadable }),
         lock: Some(Seen { at: SENT, found: Lock::Unreadable }),
         postcondition: Some(Seen { at: SENT, found: Postcondition::Unreadable }),
@@ -444,17 +448,17 @@ fn a_task_that_may_be_forked_late_is_looked_for_a_second_time() {
     let operation = operation(ActionKind::Start, GuestKind::Lxc);
     let none = |after| Some(Seen { at: SENT.plus(after), found: Search::None });
     let mut evidence = Evidence { search: none(1), ..Evidence::default() };
-    let wait = Decision::Wait { not_before: SENT.plus(60), reason: WaitReason::LateFork };
+    let wait = RecoveryDecision::Wait { not_before: SENT.plus(60), reason: WaitReason::LateFork };
     assert_eq!(decide(&operation, &evidence, SENT.plus(1)), wait);
     let now = SENT.plus(61);
-    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Lock));
+    assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Look(Question::Lock));
     evidence.lock = Some(Seen { at: now, found: Lock::Free });
-    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::TaskList));
+    assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Look(Question::TaskList));
     evidence.search = none(61);
-    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Postcondition));
+    assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Look(Question::Postcondition));
     let late = own_task(ActionKind::Start, GuestKind::Lxc);
     evidence.search = Some(Seen { at: now, found: Search::One(late.clone()) });
-    assert_eq!(decide(&operation, &evidence, now), Decision::Adopt(late));
+    assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Adopt(late));
 }
 
 #[test]
@@ -466,7 +470,7 @@ fn what_was_read_before_the_guest_was_unlocked_proves_nothing() {
         postcondition: Some(Seen { at: SENT.plus(80), found: Postcondition::DoesNotHold }),
         ..Evidence::default()
     };
-    assert_eq!(decide(&operation, &evidence, now), Decision::Look(Question::Postcondition));
+    assert_eq!(decide(&operation, &evidence, now), RecoveryDecision::Look(Question::Postcondition));
     evidence.postcondition = Some(Seen { at: SENT.plus(90), found: Postcondition::DoesNotHold });
     assert_eq!(decide(&operation, &evidence, now), fail(FailReason::DidNotHappen));
 }
@@ -481,17 +485,17 @@ fn a_fact_that_follows_its_task_is_awaited_until_the_deadline() {
     let at = |after: u64, found| {
         let now = ended.plus(after);
         let evidence = Evidence {
-            task: Some(Seen { at: ended, found: TaskStatus::Succeeded }),
+            task: Some(Seen { at: ended, found: TaskFact::Succeeded }),
             postcondition: Some(Seen { at: now, found }),
             ..Evidence::default()
         };
         decide(&known, &evidence, now)
     };
-    let wait = Decision::Wait { not_before: SENT.plus(20), reason: WaitReason::NotYet };
+    let wait = RecoveryDecision::Wait { not_before: SENT.plus(20), reason: WaitReason::NotYet };
     assert_eq!(at(10, Postcondition::DoesNotHold), wait);
-    assert_eq!(at(119, Postcondition::Holds), Decision::Succeed { warning: None });
+    assert_eq!(at(119, Postcondition::Holds), RecoveryDecision::Succeed { warning: None });
     assert_eq!(at(120, Postcondition::DoesNotHold), fail(FailReason::FactMissing));
-    assert_eq!(at(120, Postcondition::NotYet), Decision::Doubt(Doubt::FactLate));
+    assert_eq!(at(120, Postcondition::NotYet), RecoveryDecision::Doubt(OutcomeDoubt::FactLate));
 }
 
 #[test]
@@ -518,8 +522,8 @@ fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
     {
         let task = OpEvent::TaskRunning { upid: upid(task_type, id, 1, OWNER), found: false };
         let decision = decide(&started.after(&task).unwrap(), &Evidence::default(), SENT);
-        let look = Decision::Look(Question::TaskStatus);
-        let expected = if ours { look } else { Decision::Doubt(Doubt::ForeignTask) };
+        let look = RecoveryDecision::Look(Question::TaskStatus);
+        let expected = if ours { look } else { RecoveryDecision::Doubt(OutcomeDoubt::ForeignTask) };
         assert_eq!(decision, expected, "{task_type} {id}");
     }
 }
@@ -528,25 +532,28 @@ fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
 fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
     for guest in GuestKind::ALL {
         let mut prepared = signed(operation(ActionKind::Destroy, guest));
-        prepared.intent.first = Request::Stop;
-        prepared.furthest = Request::Stop;
-        prepared.state = OpState::Started { request: Request::Stop, sent_at: SENT };
+        prepared.intent.first = OpPhase::Stop;
+        prepared.furthest = OpPhase::Stop;
+        prepared.state = OpState::Started { request: OpPhase::Stop, sent_at: SENT };
         let stop = own_task(ActionKind::Stop, guest);
         let found_one = Some(Seen { at: SENT, found: Search::One(stop.clone()) });
         let evidence = Evidence { search: found_one, ..Evidence::default() };
         let adopt = decide(&prepared, &evidence, SENT);
-        assert_eq!(adopt, Decision::Adopt(stop.clone()));
+        assert_eq!(adopt, RecoveryDecision::Adopt(stop.clone()));
         let adopted = prepared.after(&adopt.event(&prepared.state, None).unwrap()).unwrap();
         let with = |found| Evidence { task: Some(Seen { at: SENT, found }), ..Evidence::default() };
-        let running = decide(&adopted, &with(TaskStatus::Running), SENT);
-        assert_eq!(running, Decision::Resume(stop.clone()));
-        let early = decide(&adopted, &with(TaskStatus::Succeeded), SENT);
-        assert!(matches!(early, Decision::Wait { reason: WaitReason::LateFork, .. }), "{early:?}");
+        let running = decide(&adopted, &with(TaskFact::Running), SENT);
+        assert_eq!(running, RecoveryDecision::Resume(stop.clone()));
+        let early = decide(&adopted, &with(TaskFact::Succeeded), SENT);
+        assert!(
+            matches!(early, RecoveryDecision::Wait { reason: WaitReason::LateFork, .. }),
+            "{early:?}"
+        );
         let late = SENT.plus(LATE_FORK_SECONDS);
         let evidence = Evidence {
             lock: Some(Seen { at: late, found: Lock::Free }),
             search: Some(Seen { at: late, found: Search::One(stop) }),
-            ..with(TaskStatus::Succeeded)
+            ..with(TaskFact::Succeeded)
         };
         let ended = decide(&adopted, &evidence, late);
         assert_eq!(ended, fail(FailReason::ActNotSent), "the act is not sent after a crash");

@@ -1,51 +1,55 @@
 //! The property strings of QEMU drives. One long list, cut down per bus by what that bus has not.
 
 use super::Releases;
-use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
+use super::format::{Absent, FormatPart, Rule, Shape, ValueFormat, flag, part};
 use crate::release::Release;
 
 const MAX: i64 = super::format::UNBOUNDED;
 
-const fn count(name: &'static str) -> Part {
-    part(name, Format::Integer { min: 0, max: MAX })
+const fn count(name: &'static str) -> FormatPart {
+    part(name, ValueFormat::Integer { min: 0, max: MAX })
 }
 
-const fn length(name: &'static str, aliases: &'static [&'static str]) -> Part {
-    part(name, Format::Integer { min: 1, max: MAX }).aliases(aliases)
+const fn length(name: &'static str, aliases: &'static [&'static str]) -> FormatPart {
+    part(name, ValueFormat::Integer { min: 1, max: MAX }).aliases(aliases)
 }
 
-const fn rate(name: &'static str) -> Part {
-    part(name, Format::Number { max: MAX })
+const fn rate(name: &'static str) -> FormatPart {
+    part(name, ValueFormat::Number { max: MAX })
 }
 
-const fn geometry(name: &'static str) -> Part {
+const fn geometry(name: &'static str) -> FormatPart {
     count(name).releases(Releases::until(Release::V8_4))
 }
 
-const AIO: Part = part("aio", Format::Choice(&["native", "threads", "io_uring"]));
-const BACKUP: Part = part("backup", Format::Bool).absent(Absent::Bool(true));
-const CACHE: Part =
-    part("cache", Format::Choice(&["none", "writethrough", "writeback", "unsafe", "directsync"]));
-const DISCARD: Part =
-    part("discard", Format::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
-const FILE: Part = part("file", Format::Volume).aliases(&["volume"]).required();
+const AIO: FormatPart = part("aio", ValueFormat::Choice(&["native", "threads", "io_uring"]));
+const BACKUP: FormatPart = part("backup", ValueFormat::Bool).absent(Absent::Bool(true));
+const CACHE: FormatPart = part(
+    "cache",
+    ValueFormat::Choice(&["none", "writethrough", "writeback", "unsafe", "directsync"]),
+);
+const DISCARD: FormatPart =
+    part("discard", ValueFormat::Choice(&["ignore", "on"])).absent(Absent::Text("ignore"));
+const FILE: FormatPart = part("file", ValueFormat::Volume).aliases(&["volume"]).required();
 // PVE takes the format when it allocates and does not store it.
-const IMAGE_FORMAT: Part =
-    part("format", Format::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"]))
+const IMAGE_FORMAT: FormatPart =
+    part("format", ValueFormat::Choice(&["raw", "qcow", "qed", "qcow2", "vmdk", "cloop"]))
         .never_compared();
-const IMPORT_FROM: Part = part("import-from", Format::Text(Rule::Line)).never_compared();
-const MEDIA: Part = part("media", Format::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
-const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
-const READ_ERROR: Part = part("rerror", Format::Choice(&["ignore", "report", "stop"]));
-const WRITE_ERROR: Part = part("werror", Format::Choice(&["enospc", "ignore", "report", "stop"]));
-const SERIAL: Part = part("serial", Format::Text(Rule::UrlEncoded));
-const SIZE: Part = part("size", Format::Size).when_declared();
-const TRANSLATION: Part = part("trans", Format::Choice(&["none", "lba", "auto"]))
+const IMPORT_FROM: FormatPart = part("import-from", ValueFormat::Text(Rule::Line)).never_compared();
+const MEDIA: FormatPart =
+    part("media", ValueFormat::Choice(&["cdrom", "disk"])).absent(Absent::Text("disk"));
+const REPLICATE: FormatPart = part("replicate", ValueFormat::Bool).absent(Absent::Bool(true));
+const READ_ERROR: FormatPart = part("rerror", ValueFormat::Choice(&["ignore", "report", "stop"]));
+const WRITE_ERROR: FormatPart =
+    part("werror", ValueFormat::Choice(&["enospc", "ignore", "report", "stop"]));
+const SERIAL: FormatPart = part("serial", ValueFormat::Text(Rule::UrlEncoded));
+const SIZE: FormatPart = part("size", ValueFormat::Size).when_declared();
+const TRANSLATION: FormatPart = part("trans", ValueFormat::Choice(&["none", "lba", "auto"]))
     .releases(Releases::until(Release::V8_4));
-const WWN: Part = part("wwn", Format::Text(Rule::WorldWideName));
+const WWN: FormatPart = part("wwn", ValueFormat::Text(Rule::WorldWideName));
 
 /// The parts every bus has.
-const COMMON: [Part; 41] = [
+const COMMON: [FormatPart; 41] = [
     AIO,
     BACKUP,
     // PVE turns these into mbps=0.000, whatever they say.
@@ -57,7 +61,7 @@ const COMMON: [Part; 41] = [
     length("bps_wr_max_length", &["bps_wr_length"]),
     CACHE,
     geometry("cyls"),
-    part("detect_zeroes", Format::Bool),
+    part("detect_zeroes", ValueFormat::Bool),
     DISCARD,
     FILE,
     IMAGE_FORMAT,
@@ -91,7 +95,7 @@ const COMMON: [Part; 41] = [
 ];
 
 /// `COMMON` with a bus's own parts in their alphabetical places.
-const fn with<const OWN: usize, const ALL: usize>(own: [Part; OWN]) -> [Part; ALL] {
+const fn with<const OWN: usize, const ALL: usize>(own: [FormatPart; OWN]) -> [FormatPart; ALL] {
     assert!(OWN + COMMON.len() == ALL, "the length must be that of both lists");
     let mut all = [AIO; ALL];
     let (mut common_at, mut own_at, mut at) = (0, 0, 0);
@@ -124,20 +128,20 @@ const fn comes_before(left: &str, right: &str) -> bool {
     left.len() < right.len()
 }
 
-const IDE_PARTS: [Part; 44] =
-    with([part("model", Format::Text(Rule::UrlEncoded)), flag("ssd"), WWN]);
-const SATA_PARTS: [Part; 43] = with([flag("ssd"), WWN]);
-const SCSI_PARTS: [Part; 49] = with([
+const IDE_PARTS: [FormatPart; 44] =
+    with([part("model", ValueFormat::Text(Rule::UrlEncoded)), flag("ssd"), WWN]);
+const SATA_PARTS: [FormatPart; 43] = with([flag("ssd"), WWN]);
+const SCSI_PARTS: [FormatPart; 49] = with([
     flag("iothread"),
-    part("product", Format::Text(Rule::ScsiProduct)).releases(Releases::from(Release::V8_0)),
-    part("queues", Format::Integer { min: 2, max: MAX }),
+    part("product", ValueFormat::Text(Rule::ScsiProduct)).releases(Releases::from(Release::V8_0)),
+    part("queues", ValueFormat::Integer { min: 2, max: MAX }),
     flag("ro"),
     flag("scsiblock"),
     flag("ssd"),
-    part("vendor", Format::Text(Rule::ScsiVendor)).releases(Releases::from(Release::V8_0)),
+    part("vendor", ValueFormat::Text(Rule::ScsiVendor)).releases(Releases::from(Release::V8_0)),
     WWN,
 ]);
-const VIRTIO_PARTS: [Part; 43] = with([flag("iothread"), flag("ro")]);
+const VIRTIO_PARTS: [FormatPart; 43] = with([flag("iothread"), flag("ro")]);
 
 pub(super) const IDE: Shape = Shape::new(&IDE_PARTS).bare("file");
 pub(super) const SATA: Shape = Shape::new(&SATA_PARTS).bare("file");
@@ -145,13 +149,13 @@ pub(super) const SCSI: Shape = Shape::new(&SCSI_PARTS).bare("file");
 pub(super) const VIRTIO: Shape = Shape::new(&VIRTIO_PARTS).bare("file");
 
 pub(super) const EFI_DISK: Shape = Shape::new(&[
-    part("efitype", Format::Choice(&["2m", "4m"])).absent(Absent::Text("2m")),
+    part("efitype", ValueFormat::Choice(&["2m", "4m"])).absent(Absent::Text("2m")),
     FILE,
     IMAGE_FORMAT,
     IMPORT_FROM,
-    part("ms-cert", Format::Choice(&["2011", "2023", "2023w", "2023k"])).never_compared(),
+    part("ms-cert", ValueFormat::Choice(&["2011", "2023", "2023w", "2023k"])).never_compared(),
     flag("pre-enrolled-keys"),
-    part("size", Format::Size).never_compared(),
+    part("size", ValueFormat::Size).never_compared(),
 ])
 .bare("file");
 
@@ -159,8 +163,8 @@ pub(super) const TPM_STATE: Shape = Shape::new(&[
     FILE,
     IMAGE_FORMAT,
     IMPORT_FROM,
-    part("size", Format::Size).never_compared(),
-    part("version", Format::Choice(&["v1.2", "v2.0"])).absent(Absent::Text("v1.2")),
+    part("size", ValueFormat::Size).never_compared(),
+    part("version", ValueFormat::Choice(&["v1.2", "v2.0"])).absent(Absent::Text("v1.2")),
 ])
 .bare("file");
 

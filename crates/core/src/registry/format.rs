@@ -11,7 +11,7 @@ pub const UNBOUNDED: i64 = 999_999_999_999_999;
 
 /// How a value is spelled and compared.
 #[derive(Debug, Clone, Copy)]
-pub enum Format {
+pub enum ValueFormat {
     /// 0 or 1; inside property strings also words.
     Bool,
     /// A whole number within bounds.
@@ -90,7 +90,7 @@ pub enum Format {
     Property(&'static Shape),
 }
 
-impl Format {
+impl ValueFormat {
     /// The shape of a property string; none for every other format.
     pub fn shape(&self) -> Option<&'static Shape> {
         if let Self::Property(shape) = self { Some(shape) } else { None }
@@ -213,7 +213,7 @@ pub struct Shape {
     /// The part whose name may be left out.
     pub bare: Option<&'static str>,
     /// The parts, sorted by name.
-    pub parts: &'static [Part],
+    pub parts: &'static [FormatPart],
     /// A part that switches the whole: when it is off, the rest does not matter.
     pub switch: Option<&'static str>,
     /// QEMU's network spelling `virtio=MAC`: the model's name stands for `model=virtio,macaddr=MAC`.
@@ -222,13 +222,13 @@ pub struct Shape {
 
 /// One part of a property string.
 #[derive(Debug, Clone, Copy)]
-pub struct Part {
+pub struct FormatPart {
     /// Its name.
     pub name: &'static str,
     /// Other names PVE takes for it.
     pub aliases: &'static [&'static str],
     /// How its value is spelled.
-    pub format: Format,
+    pub format: ValueFormat,
     /// What its absence means.
     pub absent: Absent,
     /// Whether it counts when values are compared.
@@ -258,7 +258,7 @@ pub enum Compared {
 
 impl Shape {
     /// A shape whose parts all carry their names.
-    pub(super) const fn new(parts: &'static [Part]) -> Self {
+    pub(super) const fn new(parts: &'static [FormatPart]) -> Self {
         Self { bare: None, parts, switch: None, model_is_key: false }
     }
 
@@ -281,20 +281,20 @@ impl Shape {
     }
 
     /// The part of a property's own name, which is one of this shape's.
-    pub(crate) fn named(&self, name: &str) -> &'static Part {
+    pub(crate) fn named(&self, name: &str) -> &'static FormatPart {
         let at = self.parts.binary_search_by(|part| part.name.cmp(name));
         &self.parts[at.expect("a property has only parts of its shape")]
     }
 
     /// The part of that name or alias.
-    pub fn part(&self, name: &str) -> Option<&'static Part> {
+    pub fn part(&self, name: &str) -> Option<&'static FormatPart> {
         self.parts.iter().find(|part| part.name == name || part.aliases.contains(&name))
     }
 }
 
 /// A part with nothing special about it.
-pub(super) const fn part(name: &'static str, format: Format) -> Part {
-    Part {
+pub(super) const fn part(name: &'static str, format: ValueFormat) -> FormatPart {
+    FormatPart {
         name,
         aliases: &[],
         format,
@@ -309,11 +309,11 @@ pub(super) const fn part(name: &'static str, format: Format) -> Part {
 }
 
 /// A boolean part that is off when absent.
-pub(super) const fn flag(name: &'static str) -> Part {
-    part(name, Format::Bool).absent(Absent::Bool(false))
+pub(super) const fn flag(name: &'static str) -> FormatPart {
+    part(name, ValueFormat::Bool).absent(Absent::Bool(false))
 }
 
-impl Part {
+impl FormatPart {
     pub(super) const fn aliases(mut self, aliases: &'static [&'static str]) -> Self {
         self.aliases = aliases;
         self

@@ -1,7 +1,7 @@
 //! Every configuration key of a container, one row each. Facts: Proxmox VE 7.4 to 9.2.
 
-use super::format::{Absent, Format, Rule, Trailing};
-use super::{Applies, Declared, Hazard, Key, Privilege, kept, key, parts};
+use super::format::{Absent, Rule, Trailing, ValueFormat};
+use super::{Applies, Declarable, Hazard, Key, Privilege, kept, key, parts};
 use crate::release::Release;
 
 const ARCHITECTURES: &[&str] = &["amd64", "i386", "arm64", "armhf", "riscv32", "riscv64"];
@@ -32,95 +32,114 @@ const SYSTEMS: &[&str] = &[
 ];
 
 pub(super) const KEYS: &[Key] = &[
-    key("arch", Format::Choice(ARCHITECTURES), "CPU architecture of the container.")
+    key("arch", ValueFormat::Choice(ARCHITECTURES), "CPU architecture of the container.")
         .disrupts()
         .required(),
-    key("cmode", Format::Choice(&["shell", "console", "tty"]), "What the console attaches to.")
-        .absent(Absent::Text("tty")),
-    key("console", Format::Bool, "Give the container a console device.").absent(Absent::Bool(true)),
-    key("cores", Format::Integer { min: 1, max: 8192 }, "CPU cores; all of the host's if unset.")
-        .live()
-        .privilege(Privilege::Cpu),
-    key("cpulimit", Format::Number { max: 8192 }, "CPU time limit in cores; 0 is no limit.")
+    key(
+        "cmode",
+        ValueFormat::Choice(&["shell", "console", "tty"]),
+        "What the console attaches to.",
+    )
+    .absent(Absent::Text("tty")),
+    key("console", ValueFormat::Bool, "Give the container a console device.")
+        .absent(Absent::Bool(true)),
+    key(
+        "cores",
+        ValueFormat::Integer { min: 1, max: 8192 },
+        "CPU cores; all of the host's if unset.",
+    )
+    .live()
+    .privilege(Privilege::Cpu),
+    key("cpulimit", ValueFormat::Number { max: 8192 }, "CPU time limit in cores; 0 is no limit.")
         .absent(Absent::Integer(0))
         .live()
         .privilege(Privilege::Cpu),
-    key("cpuunits", Format::Weight { min: 0, max: 500_000 }, "CPU weight against other guests.")
-        .absent(Absent::CpuWeight)
-        .live()
-        .privilege(Privilege::Cpu),
-    key("debug", Format::Bool, "Verbose log while starting.").absent(Absent::Bool(false)),
+    key(
+        "cpuunits",
+        ValueFormat::Weight { min: 0, max: 500_000 },
+        "CPU weight against other guests.",
+    )
+    .absent(Absent::CpuWeight)
+    .live()
+    .privilege(Privilege::Cpu),
+    key("debug", ValueFormat::Bool, "Verbose log while starting.").absent(Absent::Bool(false)),
     key(
         "description",
-        Format::Description(Trailing::Newlines),
+        ValueFormat::Description(Trailing::Newlines),
         "Notes shown in the web interface.",
     )
     .live(),
-    key("dev", Format::Property(&parts::LXC_DEVICE), "A host device passed through.")
+    key("dev", ValueFormat::Property(&parts::LXC_DEVICE), "A host device passed through.")
         .slots(256)
         .applies(Applies::LxcDevice)
         .disrupts()
         .root_only()
         .since(Release::V8_1),
-    key("entrypoint", Format::Text(Rule::Line), "Command started as init.")
+    key("entrypoint", ValueFormat::Text(Rule::Line), "Command started as init.")
         .absent(Absent::Text("/sbin/init"))
         .disrupts()
         .since(Release::V9_1),
-    key("env", Format::Environment, "Environment of the entry point, as NAME=value items.")
+    key("env", ValueFormat::Environment, "Environment of the entry point, as NAME=value items.")
         .disrupts()
         .secret()
         .since(Release::V9_1),
     key(
         "features",
-        Format::Property(&parts::LXC_FEATURES),
+        ValueFormat::Property(&parts::LXC_FEATURES),
         "Kernel features the container may use.",
     )
     .disrupts(),
-    key("hookscript", Format::Text(Rule::VolumeId), "Script run on the host at start and stop.")
-        .live()
-        .hazard(Hazard::Forbidden)
-        .root_only(),
-    key("hostname", Format::Text(Rule::DnsName), "Host name inside the container.")
+    key(
+        "hookscript",
+        ValueFormat::Text(Rule::VolumeId),
+        "Script run on the host at start and stop.",
+    )
+    .live()
+    .hazard(Hazard::Forbidden)
+    .root_only(),
+    key("hostname", ValueFormat::Text(Rule::DnsName), "Host name inside the container.")
         .absent(Absent::ContainerName)
         .applies(Applies::AtNextStart)
         .privilege(Privilege::Network),
     kept(
         "lock",
-        Format::Choice(LOCKS),
+        ValueFormat::Choice(LOCKS),
         "a lock belongs to the task that set it; no call can undo it",
     ),
-    key("memory", Format::Mebibytes { min: 16 }, "Memory; a bare number is MiB.")
+    key("memory", ValueFormat::Mebibytes { min: 16 }, "Memory; a bare number is MiB.")
         .absent(Absent::Integer(512))
         .live()
         .required()
         .privilege(Privilege::Memory),
-    key("mp", Format::Property(&parts::LXC_MOUNT), "A further volume, or a host directory.")
+    key("mp", ValueFormat::Property(&parts::LXC_MOUNT), "A further volume, or a host directory.")
         .slots(256)
         .applies(Applies::LxcMount)
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk),
     key(
         "nameserver",
-        Format::List { item: Rule::Address, separator: ' ' },
+        ValueFormat::List { item: Rule::Address, separator: ' ' },
         "DNS servers, in order of use.",
     )
     .privilege(Privilege::Network),
-    key("net", Format::Property(&parts::LXC_NETWORK), "A network interface.")
+    key("net", ValueFormat::Property(&parts::LXC_NETWORK), "A network interface.")
         .slots(32)
         .applies(Applies::LxcNetwork)
         .disrupts()
         .privilege(Privilege::Network),
-    key("onboot", Format::Bool, "Start when the host starts.").absent(Absent::Bool(false)).live(),
-    key("ostype", Format::Choice(SYSTEMS), "Distribution, for the files PVE edits inside.")
+    key("onboot", ValueFormat::Bool, "Start when the host starts.")
+        .absent(Absent::Bool(false))
+        .live(),
+    key("ostype", ValueFormat::Choice(SYSTEMS), "Distribution, for the files PVE edits inside.")
         .disrupts()
         .required(),
-    key("protection", Format::Bool, "Refuse removal of the container and its volumes.")
+    key("protection", ValueFormat::Bool, "Refuse removal of the container and its volumes.")
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard),
     key(
         "rootfs",
-        Format::Property(&parts::LXC_ROOT),
+        ValueFormat::Property(&parts::LXC_ROOT),
         "The root volume; it can grow, never shrink.",
     )
     .hazard(Hazard::RootVolume)
@@ -128,31 +147,32 @@ pub(super) const KEYS: &[Key] = &[
     .privilege(Privilege::Disk),
     key(
         "searchdomain",
-        Format::List { item: Rule::DnsName, separator: ' ' },
+        ValueFormat::List { item: Rule::DnsName, separator: ' ' },
         "DNS search domains, in order of use.",
     )
     .privilege(Privilege::Network),
-    key("startup", Format::Property(&parts::STARTUP), "Start and stop order with the host.").live(),
-    key("swap", Format::Mebibytes { min: 0 }, "Swap; a bare number is MiB.")
+    key("startup", ValueFormat::Property(&parts::STARTUP), "Start and stop order with the host.")
+        .live(),
+    key("swap", ValueFormat::Mebibytes { min: 0 }, "Swap; a bare number is MiB.")
         .absent(Absent::Integer(0))
         .live()
         .privilege(Privilege::Memory),
-    key("tags", Format::Tags, "Tags shown in the web interface.").live(),
-    key("template", Format::Bool, "The container is a template.")
+    key("tags", ValueFormat::Tags, "Tags shown in the web interface.").live(),
+    key("template", ValueFormat::Bool, "The container is a template.")
         .absent(Absent::Bool(false))
         .disrupts()
-        .declared(Declared::No("a guest becomes a template by converting it, not by this flag")),
-    key("timezone", Format::Text(Rule::TimeZone), "Time zone inside, or `host`."),
-    key("tty", Format::Integer { min: 0, max: 6 }, "Number of terminals.")
+        .declared(Declarable::No("a guest becomes a template by converting it, not by this flag")),
+    key("timezone", ValueFormat::Text(Rule::TimeZone), "Time zone inside, or `host`."),
+    key("tty", ValueFormat::Integer { min: 0, max: 6 }, "Number of terminals.")
         .absent(Absent::Integer(2)),
-    key("unprivileged", Format::Bool, "Run as an unprivileged user; fixed at creation.")
+    key("unprivileged", ValueFormat::Bool, "Run as an unprivileged user; fixed at creation.")
         .absent(Absent::Bool(false))
         .hazard(Hazard::Forbidden)
-        .declared(Declared::AtCreation),
-    key("unused", Format::Property(&parts::LXC_UNUSED), "A detached volume.")
+        .declared(Declarable::AtCreation),
+    key("unused", ValueFormat::Property(&parts::LXC_UNUSED), "A detached volume.")
         .slots(256)
         .hazard(Hazard::UnusedVolume)
-        .declared(Declared::No(
+        .declared(Declarable::No(
             "a detached volume is removed by a signed delete_volume, not by a file",
         )),
 ];

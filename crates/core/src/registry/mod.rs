@@ -19,7 +19,7 @@ mod reference;
 
 use std::fmt;
 
-pub use format::{Absent, Compared, Format, Part, Rule, Shape, Trailing, UNBOUNDED};
+pub use format::{Absent, Compared, FormatPart, Rule, Shape, Trailing, UNBOUNDED, ValueFormat};
 
 pub use reference::reference;
 
@@ -34,7 +34,7 @@ pub struct Key {
     /// How many numbered slots the family has; none for a single key.
     pub slots: Option<u16>,
     /// How its value is spelled.
-    pub format: Format,
+    pub format: ValueFormat,
     /// What its absence means.
     pub absent: Absent,
     /// When a change reaches a running guest.
@@ -44,7 +44,7 @@ pub struct Key {
     /// The privilege PVE asks for.
     pub privilege: Privilege,
     /// Who may declare it.
-    pub declared: Declared,
+    pub declared: Declarable,
     /// Whether PVE refuses to delete it, or breaks the guest when it does.
     pub required: bool,
     /// Whether its value must be shown and stored nowhere: `secret.rs` asks.
@@ -177,7 +177,7 @@ impl Privilege {
 
 /// Who may declare a key in a desired file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Declared {
+pub enum Declarable {
     /// Anybody.
     Yes,
     /// Parsed, but refused at plan time: only root@pam may set it, and a token never is.
@@ -284,7 +284,7 @@ pub fn find(kind: GuestKind, name: &str) -> Option<KeyRef> {
 }
 
 /// A row with nothing special about it: declared by anybody, waits for a restart, safe, `Options`.
-const fn key(name: &'static str, format: Format, doc: &'static str) -> Key {
+const fn key(name: &'static str, format: ValueFormat, doc: &'static str) -> Key {
     Key {
         name,
         slots: None,
@@ -293,7 +293,7 @@ const fn key(name: &'static str, format: Format, doc: &'static str) -> Key {
         applies: Applies::AfterRestart,
         hazard: Hazard::Safe,
         privilege: Privilege::Options,
-        declared: Declared::Yes,
+        declared: Declarable::Yes,
         required: false,
         secret: false,
         releases: Releases::ALL,
@@ -302,8 +302,8 @@ const fn key(name: &'static str, format: Format, doc: &'static str) -> Key {
 }
 
 /// A key PVE keeps for itself.
-const fn kept(name: &'static str, format: Format, why: &'static str) -> Key {
-    key(name, format, "Kept by Proxmox VE.").declared(Declared::No(why)).hazard(Hazard::Forbidden)
+const fn kept(name: &'static str, format: ValueFormat, why: &'static str) -> Key {
+    key(name, format, "Kept by Proxmox VE.").declared(Declarable::No(why)).hazard(Hazard::Forbidden)
 }
 
 impl Key {
@@ -340,7 +340,7 @@ impl Key {
         self
     }
 
-    const fn declared(mut self, declared: Declared) -> Self {
+    const fn declared(mut self, declared: Declarable) -> Self {
         self.declared = declared;
         self
     }
@@ -356,7 +356,7 @@ impl Key {
     }
 
     const fn root_only(self) -> Self {
-        self.declared(Declared::RootOnly)
+        self.declared(Declarable::RootOnly)
     }
 
     const fn since(mut self, release: Release) -> Self {
@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn parts_are_sorted_and_shapes_name_parts_they_have() {
         for key in GuestKind::ALL.into_iter().flat_map(table) {
-            if let Format::Property(shape) = key.format {
+            if let ValueFormat::Property(shape) = key.format {
                 assert!(shape.parts.is_sorted_by_key(|part| part.name), "{}", key.name);
                 for name in shape.bare.iter().chain(&shape.switch) {
                     assert!(shape.part(name).is_some(), "{} {name}", key.name);

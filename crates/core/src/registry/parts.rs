@@ -1,15 +1,15 @@
 //! The property strings of containers and virtual machines, part by part. Drives are in `drive.rs`.
 
 use super::Releases;
-use super::format::{Absent, Format, Part, Rule, Shape, flag, part};
+use super::format::{Absent, FormatPart, Rule, Shape, ValueFormat, flag, part};
 use crate::release::Release;
 
 const MAX: i64 = super::format::UNBOUNDED;
 
 pub(super) const STARTUP: Shape = Shape::new(&[
-    part("down", Format::Integer { min: 0, max: MAX }),
-    part("order", Format::Integer { min: 0, max: MAX }),
-    part("up", Format::Integer { min: 0, max: MAX }),
+    part("down", ValueFormat::Integer { min: 0, max: MAX }),
+    part("order", ValueFormat::Integer { min: 0, max: MAX }),
+    part("up", ValueFormat::Integer { min: 0, max: MAX }),
 ])
 .bare("order");
 
@@ -17,10 +17,10 @@ pub(super) const STARTUP: Shape = Shape::new(&[
 
 pub(super) const LXC_DEVICE: Shape = Shape::new(&[
     flag("deny-write").releases(Releases::from(Release::V8_3)),
-    part("gid", Format::Integer { min: 0, max: MAX }),
-    part("mode", Format::Text(Rule::FileMode)),
-    part("path", Format::Text(Rule::Path)).required(),
-    part("uid", Format::Integer { min: 0, max: MAX }),
+    part("gid", ValueFormat::Integer { min: 0, max: MAX }),
+    part("mode", ValueFormat::Text(Rule::FileMode)),
+    part("path", ValueFormat::Text(Rule::Path)).required(),
+    part("uid", ValueFormat::Integer { min: 0, max: MAX }),
 ])
 .bare("path");
 
@@ -29,16 +29,17 @@ pub(super) const LXC_FEATURES: Shape = Shape::new(&[
     flag("fuse").root_only(),
     flag("keyctl").root_only(),
     flag("mknod").root_only(),
-    part("mount", Format::Words { item: Rule::Word, separator: ';' }).root_only(),
+    part("mount", ValueFormat::Words { item: Rule::Word, separator: ';' }).root_only(),
     flag("nesting"),
 ]);
 
-const MOUNT_OPTIONS: Part =
-    part("mountoptions", Format::Words { item: Rule::MountOption, separator: ';' });
-const REPLICATE: Part = part("replicate", Format::Bool).absent(Absent::Bool(true));
-const IDMAP: Part = part("idmap", Format::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
-const SIZE: Part = part("size", Format::Size).when_declared();
-const VOLUME: Part = part("volume", Format::Volume).required();
+const MOUNT_OPTIONS: FormatPart =
+    part("mountoptions", ValueFormat::Words { item: Rule::MountOption, separator: ';' });
+const REPLICATE: FormatPart = part("replicate", ValueFormat::Bool).absent(Absent::Bool(true));
+const IDMAP: FormatPart =
+    part("idmap", ValueFormat::Text(Rule::Line)).releases(Releases::from(Release::V9_2));
+const SIZE: FormatPart = part("size", ValueFormat::Size).when_declared();
+const VOLUME: FormatPart = part("volume", ValueFormat::Volume).required();
 
 pub(super) const LXC_MOUNT: Shape = Shape::new(&[
     flag("acl"),
@@ -46,7 +47,7 @@ pub(super) const LXC_MOUNT: Shape = Shape::new(&[
     IDMAP,
     flag("keepattrs").releases(Releases::from(Release::V9_2)),
     MOUNT_OPTIONS,
-    part("mp", Format::Text(Rule::Path)).required(),
+    part("mp", ValueFormat::Text(Rule::Path)).required(),
     flag("quota"),
     REPLICATE,
     flag("ro"),
@@ -72,100 +73,102 @@ pub(super) const LXC_ROOT: Shape = Shape::new(&[
 pub(super) const LXC_UNUSED: Shape = Shape::new(&[VOLUME]).bare("volume");
 
 pub(super) const LXC_NETWORK: Shape = Shape::new(&[
-    part("bridge", Format::Text(Rule::Interface)),
+    part("bridge", ValueFormat::Text(Rule::Interface)),
     flag("firewall"),
-    part("gw", Format::Ip4),
-    part("gw6", Format::Ip6),
+    part("gw", ValueFormat::Ip4),
+    part("gw6", ValueFormat::Ip6),
     flag("host-managed").releases(Releases::from(Release::V9_1)),
-    part("hwaddr", Format::Mac).when_declared(),
-    part("ip", Format::Cidr4),
-    part("ip6", Format::Cidr6),
+    part("hwaddr", ValueFormat::Mac).when_declared(),
+    part("ip", ValueFormat::Cidr4),
+    part("ip6", ValueFormat::Cidr6),
     flag("link_down"),
-    part("mtu", Format::Integer { min: 64, max: 65535 }),
-    part("name", Format::Text(Rule::Interface)).required(),
-    part("rate", Format::Number { max: MAX }),
-    part("tag", Format::Integer { min: 1, max: 4094 }),
-    part("trunks", Format::Words { item: Rule::Number, separator: ';' }),
-    part("type", Format::Choice(&["veth"])).absent(Absent::Text("veth")),
+    part("mtu", ValueFormat::Integer { min: 64, max: 65535 }),
+    part("name", ValueFormat::Text(Rule::Interface)).required(),
+    part("rate", ValueFormat::Number { max: MAX }),
+    part("tag", ValueFormat::Integer { min: 1, max: 4094 }),
+    part("trunks", ValueFormat::Words { item: Rule::Number, separator: ';' }),
+    part("type", ValueFormat::Choice(&["veth"])).absent(Absent::Text("veth")),
 ]);
 
 // Virtual machines.
 
 pub(super) const AGENT: Shape = Shape::new(&[
-    part("enabled", Format::Bool).absent(Absent::Bool(false)).required(),
+    part("enabled", ValueFormat::Bool).absent(Absent::Bool(false)).required(),
     // The oldest of its names: every release that has it under a newer one takes this one too.
-    part("freeze-fs-on-backup", Format::Bool)
+    part("freeze-fs-on-backup", ValueFormat::Bool)
         .aliases(&["freeze-fs", "guest-fsfreeze"])
         .absent(Absent::Bool(true)),
     flag("fstrim_cloned_disks"),
-    part("type", Format::Choice(&["virtio", "isa"])).absent(Absent::Text("virtio")),
+    part("type", ValueFormat::Choice(&["virtio", "isa"])).absent(Absent::Text("virtio")),
 ])
 .bare("enabled")
 .switch("enabled");
 
 pub(super) const AUDIO: Shape = Shape::new(&[
-    part("device", Format::Choice(&["ich9-intel-hda", "intel-hda", "AC97"])).required(),
-    part("driver", Format::Choice(&["spice", "none"])).absent(Absent::Text("spice")),
+    part("device", ValueFormat::Choice(&["ich9-intel-hda", "intel-hda", "AC97"])).required(),
+    part("driver", ValueFormat::Choice(&["spice", "none"])).absent(Absent::Text("spice")),
 ]);
 
 pub(super) const CICUSTOM: Shape = Shape::new(&[
-    part("meta", Format::Text(Rule::VolumeId)),
-    part("network", Format::Text(Rule::VolumeId)),
-    part("user", Format::Text(Rule::VolumeId)),
-    part("vendor", Format::Text(Rule::VolumeId)),
+    part("meta", ValueFormat::Text(Rule::VolumeId)),
+    part("network", ValueFormat::Text(Rule::VolumeId)),
+    part("user", ValueFormat::Text(Rule::VolumeId)),
+    part("vendor", ValueFormat::Text(Rule::VolumeId)),
 ]);
 
 pub(super) const CPU: Shape = Shape::new(&[
-    part("cputype", Format::Text(Rule::Word)).absent(Absent::Text("kvm64")),
-    part("flags", Format::Words { item: Rule::Word, separator: ';' }),
-    part("guest-phys-bits", Format::Integer { min: 32, max: 64 })
+    part("cputype", ValueFormat::Text(Rule::Word)).absent(Absent::Text("kvm64")),
+    part("flags", ValueFormat::Words { item: Rule::Word, separator: ';' }),
+    part("guest-phys-bits", ValueFormat::Integer { min: 32, max: 64 })
         .releases(Releases::from(Release::V9_1)),
     flag("hidden"),
-    part("hv-vendor-id", Format::Text(Rule::Word)),
-    part("phys-bits", Format::Text(Rule::Word)),
-    part("reported-model", Format::Text(Rule::Word)).absent(Absent::Text("kvm64")),
+    part("hv-vendor-id", ValueFormat::Text(Rule::Word)),
+    part("phys-bits", ValueFormat::Text(Rule::Word)),
+    part("reported-model", ValueFormat::Text(Rule::Word)).absent(Absent::Text("kvm64")),
 ])
 .bare("cputype");
 
 pub(super) const HOST_PCI: Shape = Shape::new(&[
-    part("device-id", Format::Text(Rule::Word)),
+    part("device-id", ValueFormat::Text(Rule::Word)),
     flag("driver").releases(Releases::from(Release::V9_0)),
-    part("host", Format::Text(Rule::Line)).root_only(),
+    part("host", ValueFormat::Text(Rule::Line)).root_only(),
     flag("legacy-igd"),
-    part("mapping", Format::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
-    part("mdev", Format::Text(Rule::Word)),
+    part("mapping", ValueFormat::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
+    part("mdev", ValueFormat::Text(Rule::Word)),
     flag("pcie"),
-    part("rombar", Format::Bool).absent(Absent::Bool(true)),
-    part("romfile", Format::Text(Rule::Line)).root_only(),
-    part("sub-device-id", Format::Text(Rule::Word)),
-    part("sub-vendor-id", Format::Text(Rule::Word)),
-    part("vendor-id", Format::Text(Rule::Word)),
+    part("rombar", ValueFormat::Bool).absent(Absent::Bool(true)),
+    part("romfile", ValueFormat::Text(Rule::Line)).root_only(),
+    part("sub-device-id", ValueFormat::Text(Rule::Word)),
+    part("sub-vendor-id", ValueFormat::Text(Rule::Word)),
+    part("vendor-id", ValueFormat::Text(Rule::Word)),
     flag("x-vga"),
 ])
 .bare("host");
 
 pub(super) const IP_CONFIG: Shape = Shape::new(&[
-    part("gw", Format::Ip4),
-    part("gw6", Format::Ip6),
-    part("ip", Format::Cidr4),
-    part("ip6", Format::Cidr6),
+    part("gw", ValueFormat::Ip4),
+    part("gw6", ValueFormat::Ip6),
+    part("ip", ValueFormat::Cidr4),
+    part("ip6", ValueFormat::Cidr6),
 ]);
 
 pub(super) const SHARED_MEMORY: Shape = Shape::new(&[
-    part("name", Format::Text(Rule::Word)),
-    part("size", Format::Integer { min: 1, max: MAX }).required(),
+    part("name", ValueFormat::Text(Rule::Word)),
+    part("size", ValueFormat::Integer { min: 1, max: MAX }).required(),
 ]);
 
 pub(super) const MACHINE: Shape = Shape::new(&[
-    part("aw-bits", Format::Integer { min: 32, max: 64 }).releases(Releases::from(Release::V9_1)),
-    part("enable-s3", Format::Bool).releases(Releases::from(Release::V8_2)),
-    part("enable-s4", Format::Bool).releases(Releases::from(Release::V8_2)),
-    part("type", Format::Text(Rule::Machine)),
-    part("viommu", Format::Choice(&["intel", "virtio"])).releases(Releases::from(Release::V8_2)),
+    part("aw-bits", ValueFormat::Integer { min: 32, max: 64 })
+        .releases(Releases::from(Release::V9_1)),
+    part("enable-s3", ValueFormat::Bool).releases(Releases::from(Release::V8_2)),
+    part("enable-s4", ValueFormat::Bool).releases(Releases::from(Release::V8_2)),
+    part("type", ValueFormat::Text(Rule::Machine)),
+    part("viommu", ValueFormat::Choice(&["intel", "virtio"]))
+        .releases(Releases::from(Release::V8_2)),
 ])
 .bare("type");
 
-pub(super) const MEMORY: Shape = Shape::new(&[part("current", Format::Mebibytes { min: 16 })
+pub(super) const MEMORY: Shape = Shape::new(&[part("current", ValueFormat::Mebibytes { min: 16 })
     .absent(Absent::Integer(512))
     .required()])
 .bare("current");
@@ -188,32 +191,32 @@ pub(super) const NETWORK_MODELS: &[&str] = &[
 ];
 
 pub(super) const QEMU_NETWORK: Shape = Shape::new(&[
-    part("bridge", Format::Text(Rule::Interface)),
+    part("bridge", ValueFormat::Text(Rule::Interface)),
     flag("firewall"),
     flag("host-tunnel").releases(Releases::from(Release::V9_2)),
     flag("link_down"),
-    part("macaddr", Format::Mac).when_declared(),
-    part("model", Format::Choice(NETWORK_MODELS)).required(),
-    part("mtu", Format::Integer { min: 1, max: 65520 }),
-    part("queues", Format::Integer { min: 0, max: 64 }).absent(Absent::Integer(0)),
-    part("rate", Format::Number { max: MAX }),
-    part("tag", Format::Integer { min: 1, max: 4094 }),
-    part("trunks", Format::Words { item: Rule::Range, separator: ';' }),
+    part("macaddr", ValueFormat::Mac).when_declared(),
+    part("model", ValueFormat::Choice(NETWORK_MODELS)).required(),
+    part("mtu", ValueFormat::Integer { min: 1, max: 65520 }),
+    part("queues", ValueFormat::Integer { min: 0, max: 64 }).absent(Absent::Integer(0)),
+    part("rate", ValueFormat::Number { max: MAX }),
+    part("tag", ValueFormat::Integer { min: 1, max: 4094 }),
+    part("trunks", ValueFormat::Words { item: Rule::Range, separator: ';' }),
 ])
 .bare("model")
 .model_is_key();
 
 pub(super) const NUMA_NODE: Shape = Shape::new(&[
-    part("cpus", Format::Words { item: Rule::Range, separator: ';' }).required(),
-    part("hostnodes", Format::Words { item: Rule::Range, separator: ';' }),
-    part("memory", Format::Number { max: MAX }),
-    part("policy", Format::Choice(&["preferred", "bind", "interleave"])),
+    part("cpus", ValueFormat::Words { item: Rule::Range, separator: ';' }).required(),
+    part("hostnodes", ValueFormat::Words { item: Rule::Range, separator: ';' }),
+    part("memory", ValueFormat::Number { max: MAX }),
+    part("policy", ValueFormat::Choice(&["preferred", "bind", "interleave"])),
 ]);
 
 pub(super) const RANDOM: Shape = Shape::new(&[
-    part("max_bytes", Format::Integer { min: 0, max: MAX }).absent(Absent::Integer(1024)),
-    part("period", Format::Integer { min: 0, max: MAX }).absent(Absent::Integer(1000)),
-    part("source", Format::Choice(&["/dev/urandom", "/dev/random", "/dev/hwrng"])).required(),
+    part("max_bytes", ValueFormat::Integer { min: 0, max: MAX }).absent(Absent::Integer(1024)),
+    part("period", ValueFormat::Integer { min: 0, max: MAX }).absent(Absent::Integer(1000)),
+    part("source", ValueFormat::Choice(&["/dev/urandom", "/dev/random", "/dev/hwrng"])).required(),
 ])
 .bare("source");
 
@@ -222,37 +225,38 @@ pub(super) const SEV: Shape = Shape::new(&[
     flag("kernel-hashes"),
     flag("no-debug"),
     flag("no-key-sharing"),
-    part("type", Format::Choice(&["std", "es", "snp"])).required(),
+    part("type", ValueFormat::Choice(&["std", "es", "snp"])).required(),
 ])
 .bare("type");
 
 pub(super) const SMBIOS: Shape = Shape::new(&[
     flag("base64"),
-    part("family", Format::Text(Rule::Line)),
-    part("manufacturer", Format::Text(Rule::Line)),
-    part("product", Format::Text(Rule::Line)),
-    part("serial", Format::Text(Rule::Line)),
-    part("sku", Format::Text(Rule::Line)),
-    part("uuid", Format::Text(Rule::Word)).when_declared(),
-    part("version", Format::Text(Rule::Line)),
+    part("family", ValueFormat::Text(Rule::Line)),
+    part("manufacturer", ValueFormat::Text(Rule::Line)),
+    part("product", ValueFormat::Text(Rule::Line)),
+    part("serial", ValueFormat::Text(Rule::Line)),
+    part("sku", ValueFormat::Text(Rule::Line)),
+    part("uuid", ValueFormat::Text(Rule::Word)).when_declared(),
+    part("version", ValueFormat::Text(Rule::Line)),
 ]);
 
 pub(super) const SPICE: Shape = Shape::new(&[
     flag("foldersharing"),
-    part("videostreaming", Format::Choice(&["off", "all", "filter"])).absent(Absent::Text("off")),
+    part("videostreaming", ValueFormat::Choice(&["off", "all", "filter"]))
+        .absent(Absent::Text("off")),
 ]);
 
 pub(super) const TDX: Shape = Shape::new(&[
-    part("attestation", Format::Bool).absent(Absent::Bool(true)),
-    part("type", Format::Choice(&["tdx"])).required(),
-    part("vsock-cid", Format::Integer { min: 0, max: MAX }),
-    part("vsock-port", Format::Integer { min: 0, max: MAX }),
+    part("attestation", ValueFormat::Bool).absent(Absent::Bool(true)),
+    part("type", ValueFormat::Choice(&["tdx"])).required(),
+    part("vsock-cid", ValueFormat::Integer { min: 0, max: MAX }),
+    part("vsock-port", ValueFormat::Integer { min: 0, max: MAX }),
 ])
 .bare("type");
 
 pub(super) const USB: Shape = Shape::new(&[
-    part("host", Format::Text(Rule::UsbHost)),
-    part("mapping", Format::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
+    part("host", ValueFormat::Text(Rule::UsbHost)),
+    part("mapping", ValueFormat::Text(Rule::ConfigId)).releases(Releases::from(Release::V8_0)),
     flag("usb3"),
 ])
 .bare("host");
@@ -275,24 +279,27 @@ const DISPLAYS: &[&str] = &[
 ];
 
 pub(super) const VGA: Shape = Shape::new(&[
-    part("clipboard", Format::Choice(&["vnc"])),
-    part("memory", Format::Integer { min: 4, max: 512 }),
-    part("type", Format::Choice(DISPLAYS)).absent(Absent::Text("std")),
+    part("clipboard", ValueFormat::Choice(&["vnc"])),
+    part("memory", ValueFormat::Integer { min: 4, max: 512 }),
+    part("type", ValueFormat::Choice(DISPLAYS)).absent(Absent::Text("std")),
 ])
 .bare("type");
 
 pub(super) const SHARED_DIRECTORY: Shape = Shape::new(&[
-    part("cache", Format::Choice(&["auto", "always", "metadata", "never"]))
+    part("cache", ValueFormat::Choice(&["auto", "always", "metadata", "never"]))
         .absent(Absent::Text("auto")),
     flag("direct-io"),
-    part("dirid", Format::Text(Rule::ConfigId)).required(),
+    part("dirid", ValueFormat::Text(Rule::ConfigId)).required(),
     flag("expose-acl"),
     flag("expose-xattr"),
 ])
 .bare("dirid");
 
 pub(super) const WATCHDOG: Shape = Shape::new(&[
-    part("action", Format::Choice(&["reset", "shutdown", "poweroff", "pause", "debug", "none"])),
-    part("model", Format::Choice(&["i6300esb", "ib700"])),
+    part(
+        "action",
+        ValueFormat::Choice(&["reset", "shutdown", "poweroff", "pause", "debug", "none"]),
+    ),
+    part("model", ValueFormat::Choice(&["i6300esb", "ib700"])),
 ])
 .bare("model");

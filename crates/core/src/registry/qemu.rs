@@ -1,8 +1,8 @@
 //! Every configuration key of a virtual machine, one row each. Facts: Proxmox VE 7.4 to 9.2.
 
-use super::format::{Absent, Format, Rule, Trailing};
+use super::format::{Absent, Rule, Trailing, ValueFormat};
 use super::{
-    Applies, Declared, Hazard, HotplugFeature, Key, Privilege, Shape, drive, kept, key, parts,
+    Applies, Declarable, Hazard, HotplugFeature, Key, Privilege, Shape, drive, kept, key, parts,
 };
 use crate::release::Release;
 
@@ -30,7 +30,7 @@ const SYSTEMS: &[&str] = &[
 const MAX: i64 = super::format::UNBOUNDED;
 
 /// A key cloud-init reads: stored at once, and first-boot logic runs again at the next start.
-const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Key {
+const fn cloud_init(name: &'static str, format: ValueFormat, doc: &'static str) -> Key {
     key(name, format, doc)
         .applies(Applies::Hotplug(HotplugFeature::CloudInit))
         .disrupts()
@@ -39,7 +39,7 @@ const fn cloud_init(name: &'static str, format: Format, doc: &'static str) -> Ke
 
 /// A drive of one bus.
 const fn bus(name: &'static str, shape: &'static Shape, slots: u16) -> Key {
-    key(name, Format::Property(shape), "A disk, CD-ROM or cloud-init drive.")
+    key(name, ValueFormat::Property(shape), "A disk, CD-ROM or cloud-init drive.")
         .slots(slots)
         .applies(Applies::HotplugDrive)
         .hazard(Hazard::VolumeSlot)
@@ -47,281 +47,295 @@ const fn bus(name: &'static str, shape: &'static Shape, slots: u16) -> Key {
 }
 
 pub(super) const KEYS: &[Key] = &[
-    key("acpi", Format::Bool, "Give the machine ACPI.")
+    key("acpi", ValueFormat::Bool, "Give the machine ACPI.")
         .absent(Absent::Bool(true))
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("affinity", Format::Text(Rule::Line), "Host cores the machine may use.").root_only(),
-    key("agent", Format::Property(&parts::AGENT), "Talk to the guest agent."),
-    key("allow-ksm", Format::Bool, "Let the host merge equal memory pages.")
+    key("affinity", ValueFormat::Text(Rule::Line), "Host cores the machine may use.").root_only(),
+    key("agent", ValueFormat::Property(&parts::AGENT), "Talk to the guest agent."),
+    key("allow-ksm", ValueFormat::Bool, "Let the host merge equal memory pages.")
         .absent(Absent::Bool(true))
         .privilege(Privilege::Memory)
         .since(Release::V9_1),
-    key("amd-sev", Format::Property(&parts::SEV), "AMD memory encryption.")
+    key("amd-sev", ValueFormat::Property(&parts::SEV), "AMD memory encryption.")
         .disrupts()
         .root_only()
         .since(Release::V8_3),
-    key("arch", Format::Choice(&["x86_64", "aarch64"]), "Processor architecture.")
+    key("arch", ValueFormat::Choice(&["x86_64", "aarch64"]), "Processor architecture.")
         .disrupts()
         .root_only(),
-    key("args", Format::Text(Rule::Line), "Arguments handed to QEMU as they are.")
+    key("args", ValueFormat::Text(Rule::Line), "Arguments handed to QEMU as they are.")
         .secret()
         .hazard(Hazard::Forbidden)
         .root_only(),
-    key("audio0", Format::Property(&parts::AUDIO), "An audio device.")
+    key("audio0", ValueFormat::Property(&parts::AUDIO), "An audio device.")
         .privilege(Privilege::Hardware),
-    key("autostart", Format::Bool, "Start again after a crash (not used by PVE).")
+    key("autostart", ValueFormat::Bool, "Start again after a crash (not used by PVE).")
         .absent(Absent::Bool(false)),
     key(
         "balloon",
-        Format::Mebibytes { min: 0 },
+        ValueFormat::Mebibytes { min: 0 },
         "Target of the balloon in MiB; 0 removes the device.",
     )
     .applies(Applies::Balloon)
     .privilege(Privilege::Memory),
-    key("bios", Format::Choice(&["seabios", "ovmf"]), "Firmware.")
+    key("bios", ValueFormat::Choice(&["seabios", "ovmf"]), "Firmware.")
         .absent(Absent::Text("seabios"))
         .disrupts(),
-    key("boot", Format::Boot, "Boot order, as order=scsi0;net0.")
+    key("boot", ValueFormat::Boot, "Boot order, as order=scsi0;net0.")
         .absent(Absent::ServerFilled)
         .disrupts()
         .privilege(Privilege::Disk),
-    key("bootdisk", Format::Text(Rule::Device), "Legacy boot disk.")
-        .declared(Declared::No("write boot = \"order=scsi0\" instead"))
+    key("bootdisk", ValueFormat::Text(Rule::Device), "Legacy boot disk.")
+        .declared(Declarable::No("write boot = \"order=scsi0\" instead"))
         .disrupts()
         .privilege(Privilege::Disk),
-    key("cdrom", Format::Property(&drive::IDE), "Another name of ide2.")
+    key("cdrom", ValueFormat::Property(&drive::IDE), "Another name of ide2.")
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk)
-        .declared(Declared::No("write ide2 instead, of which it is another name")),
-    cloud_init("cicustom", Format::Property(&parts::CICUSTOM), "Own cloud-init files."),
-    cloud_init("cipassword", Format::Secret, "Password cloud-init sets.").secret().declared(
-        Declared::No("a password in a desired file is a secret in a repository; use sshkeys"),
+        .declared(Declarable::No("write ide2 instead, of which it is another name")),
+    cloud_init("cicustom", ValueFormat::Property(&parts::CICUSTOM), "Own cloud-init files."),
+    cloud_init("cipassword", ValueFormat::Secret, "Password cloud-init sets.").secret().declared(
+        Declarable::No("a password in a desired file is a secret in a repository; use sshkeys"),
     ),
     cloud_init(
         "citype",
-        Format::Choice(&["configdrive2", "nocloud", "opennebula"]),
-        "Format of the cloud-init drive.",
+        ValueFormat::Choice(&["configdrive2", "nocloud", "opennebula"]),
+        "ValueFormat of the cloud-init drive.",
     ),
-    cloud_init("ciupgrade", Format::Bool, "Upgrade packages at first boot.")
+    cloud_init("ciupgrade", ValueFormat::Bool, "Upgrade packages at first boot.")
         .absent(Absent::Bool(true))
         .since(Release::V8_0),
-    cloud_init("ciuser", Format::Text(Rule::Line), "User cloud-init sets up."),
-    key("cores", Format::Integer { min: 1, max: MAX }, "CPU cores per socket.")
+    cloud_init("ciuser", ValueFormat::Text(Rule::Line), "User cloud-init sets up."),
+    key("cores", ValueFormat::Integer { min: 1, max: MAX }, "CPU cores per socket.")
         .absent(Absent::Integer(1))
         .privilege(Privilege::Cpu),
-    key("cpu", Format::Property(&parts::CPU), "Emulated CPU type.")
+    key("cpu", ValueFormat::Property(&parts::CPU), "Emulated CPU type.")
         .disrupts()
         .privilege(Privilege::Cpu),
-    key("cpulimit", Format::Number { max: 128 }, "CPU time limit in cores; 0 is no limit.")
+    key("cpulimit", ValueFormat::Number { max: 128 }, "CPU time limit in cores; 0 is no limit.")
         .absent(Absent::Integer(0))
         .live()
         .privilege(Privilege::Cpu),
-    key("cpuunits", Format::Weight { min: 1, max: 262_144 }, "CPU weight against other guests.")
-        .absent(Absent::CpuWeight)
-        .live()
-        .privilege(Privilege::Cpu),
+    key(
+        "cpuunits",
+        ValueFormat::Weight { min: 1, max: 262_144 },
+        "CPU weight against other guests.",
+    )
+    .absent(Absent::CpuWeight)
+    .live()
+    .privilege(Privilege::Cpu),
     key(
         "description",
-        Format::Description(Trailing::WhiteSpace),
+        ValueFormat::Description(Trailing::WhiteSpace),
         "Notes shown in the web interface.",
     )
     .live(),
-    key("efidisk0", Format::Property(&drive::EFI_DISK), "The disk that holds EFI variables.")
+    key("efidisk0", ValueFormat::Property(&drive::EFI_DISK), "The disk that holds EFI variables.")
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk),
-    key("freeze", Format::Bool, "Freeze the CPU at start.")
+    key("freeze", ValueFormat::Bool, "Freeze the CPU at start.")
         .absent(Absent::Bool(false))
         .disrupts()
         .privilege(Privilege::Power),
-    key("hookscript", Format::Text(Rule::VolumeId), "Script run on the host at start and stop.")
-        .live()
-        .hazard(Hazard::Forbidden)
-        .root_only(),
-    key("hostpci", Format::Property(&parts::HOST_PCI), "A PCI device of the host.")
+    key(
+        "hookscript",
+        ValueFormat::Text(Rule::VolumeId),
+        "Script run on the host at start and stop.",
+    )
+    .live()
+    .hazard(Hazard::Forbidden)
+    .root_only(),
+    key("hostpci", ValueFormat::Property(&parts::HOST_PCI), "A PCI device of the host.")
         .slots(16)
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("hotplug", Format::Hotplug, "What may be changed while running.")
+    key("hotplug", ValueFormat::Hotplug, "What may be changed while running.")
         .absent(Absent::Text("disk,network,usb"))
         .applies(Applies::HotplugSet)
         .privilege(Privilege::Hardware),
-    key("hugepages", Format::Choice(&["any", "2", "1024"]), "Huge pages for memory.")
+    key("hugepages", ValueFormat::Choice(&["any", "2", "1024"]), "Huge pages for memory.")
         .disrupts()
         .root_only(),
     bus("ide", &drive::IDE, 4),
-    key("intel-tdx", Format::Property(&parts::TDX), "Intel memory encryption.")
+    key("intel-tdx", ValueFormat::Property(&parts::TDX), "Intel memory encryption.")
         .disrupts()
         .root_only()
         .since(Release::V9_1),
     cloud_init(
         "ipconfig",
-        Format::Property(&parts::IP_CONFIG),
+        ValueFormat::Property(&parts::IP_CONFIG),
         "Addresses cloud-init sets on netN.",
     )
     .slots(32),
-    key("ivshmem", Format::Property(&parts::SHARED_MEMORY), "Memory shared with other machines.")
-        .disrupts()
-        .root_only(),
-    key("keephugepages", Format::Bool, "Keep huge pages after stopping.")
+    key(
+        "ivshmem",
+        ValueFormat::Property(&parts::SHARED_MEMORY),
+        "Memory shared with other machines.",
+    )
+    .disrupts()
+    .root_only(),
+    key("keephugepages", ValueFormat::Bool, "Keep huge pages after stopping.")
         .absent(Absent::Bool(false))
         .root_only(),
-    key("keyboard", Format::Choice(KEYBOARDS), "Keyboard layout of the console."),
-    key("kvm", Format::Bool, "Use hardware virtualisation.")
+    key("keyboard", ValueFormat::Choice(KEYBOARDS), "Keyboard layout of the console."),
+    key("kvm", ValueFormat::Bool, "Use hardware virtualisation.")
         .absent(Absent::Bool(true))
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("localtime", Format::Bool, "Keep the machine's clock in local time."),
-    kept("lock", Format::Choice(LOCKS), "a lock belongs to the task that set it"),
-    key("machine", Format::Property(&parts::MACHINE), "Emulated machine type.")
+    key("localtime", ValueFormat::Bool, "Keep the machine's clock in local time."),
+    kept("lock", ValueFormat::Choice(LOCKS), "a lock belongs to the task that set it"),
+    key("machine", ValueFormat::Property(&parts::MACHINE), "Emulated machine type.")
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("memory", Format::Property(&parts::MEMORY), "Memory; a bare number is MiB.")
+    key("memory", ValueFormat::Property(&parts::MEMORY), "Memory; a bare number is MiB.")
         .applies(Applies::Hotplug(HotplugFeature::Memory))
         .privilege(Privilege::Memory),
-    kept("meta", Format::Text(Rule::Line), "Proxmox VE writes it when the guest is created")
+    kept("meta", ValueFormat::Text(Rule::Line), "Proxmox VE writes it when the guest is created")
         .absent(Absent::ServerFilled),
     key(
         "migrate_downtime",
-        Format::Number { max: MAX },
+        ValueFormat::Number { max: MAX },
         "Longest pause of a migration in seconds.",
     )
     .absent(Absent::Text("0.1"))
     .applies(Applies::LiveSince8),
     key(
         "migrate_speed",
-        Format::Integer { min: 0, max: MAX },
+        ValueFormat::Integer { min: 0, max: MAX },
         "Migration speed in MB/s; 0 is no limit.",
     )
     .absent(Absent::Integer(0))
     .live(),
-    key("name", Format::Text(Rule::DnsName), "Name shown in the web interface.")
+    key("name", ValueFormat::Text(Rule::DnsName), "Name shown in the web interface.")
         .live()
         .hazard(Hazard::GuestName),
     cloud_init(
         "nameserver",
-        Format::List { item: Rule::Address, separator: ' ' },
+        ValueFormat::List { item: Rule::Address, separator: ' ' },
         "DNS servers cloud-init sets, in order of use.",
     ),
-    key("net", Format::Property(&parts::QEMU_NETWORK), "A network card.")
+    key("net", ValueFormat::Property(&parts::QEMU_NETWORK), "A network card.")
         .slots(32)
         .applies(Applies::Hotplug(HotplugFeature::Network))
         .disrupts()
         .privilege(Privilege::Network),
-    key("numa", Format::Bool, "Emulate NUMA.")
+    key("numa", ValueFormat::Bool, "Emulate NUMA.")
         .absent(Absent::Bool(false))
         .disrupts()
         .privilege(Privilege::Cpu),
-    key("numa", Format::Property(&parts::NUMA_NODE), "One NUMA node.")
+    key("numa", ValueFormat::Property(&parts::NUMA_NODE), "One NUMA node.")
         .slots(8)
         .disrupts()
         .privilege(Privilege::Cpu),
-    key("onboot", Format::Bool, "Start when the host starts.").absent(Absent::Bool(false)).live(),
-    key("ostype", Format::Choice(SYSTEMS), "Operating system, for its defaults.")
+    key("onboot", ValueFormat::Bool, "Start when the host starts.")
+        .absent(Absent::Bool(false))
+        .live(),
+    key("ostype", ValueFormat::Choice(SYSTEMS), "Operating system, for its defaults.")
         .absent(Absent::Text("other"))
         .disrupts(),
-    key("parallel", Format::Text(Rule::ParallelPort), "A parallel port of the host.")
+    key("parallel", ValueFormat::Text(Rule::ParallelPort), "A parallel port of the host.")
         .slots(3)
         .disrupts()
         .root_only(),
-    key("protection", Format::Bool, "Refuse removal of the machine and its disks.")
+    key("protection", ValueFormat::Bool, "Refuse removal of the machine and its disks.")
         .absent(Absent::Bool(false))
         .live()
         .hazard(Hazard::Guard),
-    key("reboot", Format::Bool, "Allow a reboot; else it ends the machine.")
+    key("reboot", ValueFormat::Bool, "Allow a reboot; else it ends the machine.")
         .absent(Absent::Bool(true)),
-    key("rng0", Format::Property(&parts::RANDOM), "A source of randomness.")
+    key("rng0", ValueFormat::Property(&parts::RANDOM), "A source of randomness.")
         .privilege(Privilege::Hardware),
     bus("sata", &drive::SATA, 6),
     bus("scsi", &drive::SCSI, 31),
-    key("scsihw", Format::Choice(SCSI_CONTROLLERS), "SCSI controller.")
+    key("scsihw", ValueFormat::Choice(SCSI_CONTROLLERS), "SCSI controller.")
         .absent(Absent::Text("lsi"))
         .disrupts()
         .privilege(Privilege::Hardware),
     cloud_init(
         "searchdomain",
-        Format::List { item: Rule::DnsName, separator: ' ' },
+        ValueFormat::List { item: Rule::DnsName, separator: ' ' },
         "DNS search domains cloud-init sets, in order of use.",
     ),
     key(
         "serial",
-        Format::Text(Rule::SerialPort),
+        ValueFormat::Text(Rule::SerialPort),
         "A serial port: socket, or a device of the host.",
     )
     .slots(4)
     .disrupts()
     .privilege(Privilege::Hardware),
-    key("shares", Format::Integer { min: 0, max: 50_000 }, "Memory weight for ballooning.")
+    key("shares", ValueFormat::Integer { min: 0, max: 50_000 }, "Memory weight for ballooning.")
         .absent(Absent::Integer(1000))
         .live()
         .privilege(Privilege::Memory),
-    key("smbios1", Format::Property(&parts::SMBIOS), "SMBIOS fields of type 1.")
+    key("smbios1", ValueFormat::Property(&parts::SMBIOS), "SMBIOS fields of type 1.")
         .absent(Absent::ServerFilled)
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("smp", Format::Integer { min: 1, max: MAX }, "Legacy number of CPUs.")
-        .declared(Declared::No("write cores and sockets instead"))
+    key("smp", ValueFormat::Integer { min: 1, max: MAX }, "Legacy number of CPUs.")
+        .declared(Declarable::No("write cores and sockets instead"))
         .privilege(Privilege::Cpu),
-    key("sockets", Format::Integer { min: 1, max: MAX }, "CPU sockets.")
+    key("sockets", ValueFormat::Integer { min: 1, max: MAX }, "CPU sockets.")
         .absent(Absent::Integer(1))
         .privilege(Privilege::Cpu),
-    key("spice_enhancements", Format::Property(&parts::SPICE), "Extras of the SPICE console.")
+    key("spice_enhancements", ValueFormat::Property(&parts::SPICE), "Extras of the SPICE console.")
         .root_only(),
-    cloud_init("sshkeys", Format::SshKeys, "SSH public keys cloud-init installs."),
-    key("startdate", Format::Text(Rule::StartDate), "Date the machine's clock starts with.")
+    cloud_init("sshkeys", ValueFormat::SshKeys, "SSH public keys cloud-init installs."),
+    key("startdate", ValueFormat::Text(Rule::StartDate), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
-    key("startup", Format::Property(&parts::STARTUP), "Start and stop order with the host.")
+    key("startup", ValueFormat::Property(&parts::STARTUP), "Start and stop order with the host.")
         .live()
         .privilege(Privilege::OptionsAndSysModify),
-    key("tablet", Format::Bool, "Give the machine a pointer tablet.")
+    key("tablet", ValueFormat::Bool, "Give the machine a pointer tablet.")
         .absent(Absent::Bool(true))
         .live()
         .privilege(Privilege::Hardware),
-    key("tags", Format::Tags, "Tags shown in the web interface.").live(),
-    key("tdf", Format::Bool, "Time drift fix.").absent(Absent::Bool(false)),
-    key("template", Format::Bool, "The machine is a template.")
+    key("tags", ValueFormat::Tags, "Tags shown in the web interface.").live(),
+    key("tdf", ValueFormat::Bool, "Time drift fix.").absent(Absent::Bool(false)),
+    key("template", ValueFormat::Bool, "The machine is a template.")
         .absent(Absent::Bool(false))
         .disrupts()
-        .declared(Declared::No("a guest becomes a template by converting it, not by this flag")),
-    key("tpmstate0", Format::Property(&drive::TPM_STATE), "The volume that holds TPM state.")
+        .declared(Declarable::No("a guest becomes a template by converting it, not by this flag")),
+    key("tpmstate0", ValueFormat::Property(&drive::TPM_STATE), "The volume that holds TPM state.")
         .hazard(Hazard::TpmState)
         .privilege(Privilege::Disk),
-    key("unused", Format::Property(&drive::UNUSED), "A detached volume.")
+    key("unused", ValueFormat::Property(&drive::UNUSED), "A detached volume.")
         .slots(256)
         .hazard(Hazard::UnusedVolume)
         .privilege(Privilege::Disk)
-        .declared(Declared::No(
+        .declared(Declarable::No(
             "a detached volume is removed by a signed delete_volume, not by a file",
         )),
-    key("usb", Format::Property(&parts::USB), "A USB device.")
+    key("usb", ValueFormat::Property(&parts::USB), "A USB device.")
         .slots(14)
         .applies(Applies::Hotplug(HotplugFeature::Usb))
         .disrupts()
         .privilege(Privilege::Hardware),
-    key("vcpus", Format::Integer { min: 1, max: MAX }, "CPUs plugged in at start.")
+    key("vcpus", ValueFormat::Integer { min: 1, max: MAX }, "CPUs plugged in at start.")
         .applies(Applies::Hotplug(HotplugFeature::Cpu))
         .privilege(Privilege::Cpu),
-    key("vga", Format::Property(&parts::VGA), "Display adapter.")
+    key("vga", ValueFormat::Property(&parts::VGA), "Display adapter.")
         .disrupts()
         .privilege(Privilege::Hardware),
     bus("virtio", &drive::VIRTIO, 16),
     key(
         "virtiofs",
-        Format::Property(&parts::SHARED_DIRECTORY),
+        ValueFormat::Property(&parts::SHARED_DIRECTORY),
         "A host directory shared by virtiofs.",
     )
     .slots(10)
     .disrupts()
     .privilege(Privilege::Disk)
     .since(Release::V8_4),
-    key("vmgenid", Format::GeneratedUuid, "Generation id; 1 asks for a new one.")
+    key("vmgenid", ValueFormat::GeneratedUuid, "Generation id; 1 asks for a new one.")
         .absent(Absent::ServerFilled)
         .disrupts()
         .root_only(),
-    key("vmstatestorage", Format::Text(Rule::ConfigId), "Storage for suspended memory.")
+    key("vmstatestorage", ValueFormat::Text(Rule::ConfigId), "Storage for suspended memory.")
         .live()
         .privilege(Privilege::Disk),
-    key("watchdog", Format::Property(&parts::WATCHDOG), "A virtual watchdog.")
+    key("watchdog", ValueFormat::Property(&parts::WATCHDOG), "A virtual watchdog.")
         .disrupts()
         .privilege(Privilege::Hardware),
 ];

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Absent, Applies, Declared, Format, Hazard, Key, Part, table};
+use super::{Absent, Applies, Declarable, FormatPart, Hazard, Key, ValueFormat, table};
 use crate::id::GuestKind;
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
@@ -37,10 +37,10 @@ fn row(page: &mut String, key: &Key) {
         None => key.name.to_owned(),
     };
     let remark = match key.declared {
-        Declared::Yes => String::new(),
-        Declared::RootOnly => " Only root@pam can set it.".to_owned(),
-        Declared::AtCreation => " Fixed when the guest is created.".to_owned(),
-        Declared::No(why) => format!(" Cannot be declared: {why}."),
+        Declarable::Yes => String::new(),
+        Declarable::RootOnly => " Only root@pam can set it.".to_owned(),
+        Declarable::AtCreation => " Fixed when the guest is created.".to_owned(),
+        Declarable::No(why) => format!(" Cannot be declared: {why}."),
     };
     let secret = if key.secret { " Its value is shown and stored nowhere." } else { "" };
     writeln!(
@@ -71,7 +71,7 @@ fn parts(page: &mut String, key: &Key) {
     writeln!(page, "{}.", told.join("; ")).expect(INFALLIBLE);
 }
 
-fn told(part: &Part, bare: Option<&str>) -> String {
+fn told(part: &FormatPart, bare: Option<&str>) -> String {
     let mut text = format!("`{}` {}", part.name, value(&part.format));
     if bare == Some(part.name) {
         text.push_str(", may stand without its name");
@@ -88,32 +88,34 @@ fn told(part: &Part, bare: Option<&str>) -> String {
     text
 }
 
-fn value(format: &Format) -> String {
+fn value(format: &ValueFormat) -> String {
     match format {
-        Format::Bool => "boolean".to_owned(),
-        Format::Integer { min, max } | Format::Weight { min, max } => bounds("integer", *min, *max),
-        Format::Mebibytes { min } => format!("MiB, or a size such as `2GiB`, at least {min}"),
-        Format::Number { max } => bounds("number", 0, *max),
-        Format::Choice(words) => format!("`{}`", words.join("`, `")),
-        Format::Text(_) => "text".to_owned(),
-        Format::Description(_) => "text of several lines".to_owned(),
-        Format::List { .. } => "list, in order".to_owned(),
-        Format::Words { .. } => "list".to_owned(),
-        Format::Tags => "list of tags".to_owned(),
-        Format::Hotplug => "list, `0` or `1`".to_owned(),
-        Format::Boot => "list of devices, in order".to_owned(),
-        Format::Environment => "list of `NAME=value`".to_owned(),
-        Format::SshKeys => "list of public keys".to_owned(),
-        Format::Secret => "a secret".to_owned(),
-        Format::GeneratedUuid => "UUID".to_owned(),
-        Format::Volume => "volume: `STORAGE:GiB`, or the id of one that exists".to_owned(),
-        Format::Size => "size such as `8GiB`".to_owned(),
-        Format::Mac => "MAC address".to_owned(),
-        Format::Cidr4 => "`dhcp`, `manual`, or IPv4 address with prefix".to_owned(),
-        Format::Cidr6 => "`auto`, `dhcp`, `manual`, or IPv6 address with prefix".to_owned(),
-        Format::Ip4 => "IPv4 address".to_owned(),
-        Format::Ip6 => "IPv6 address".to_owned(),
-        Format::Property(_) => "table, or Proxmox VE's own text".to_owned(),
+        ValueFormat::Bool => "boolean".to_owned(),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
+            bounds("integer", *min, *max)
+        }
+        ValueFormat::Mebibytes { min } => format!("MiB, or a size such as `2GiB`, at least {min}"),
+        ValueFormat::Number { max } => bounds("number", 0, *max),
+        ValueFormat::Choice(words) => format!("`{}`", words.join("`, `")),
+        ValueFormat::Text(_) => "text".to_owned(),
+        ValueFormat::Description(_) => "text of several lines".to_owned(),
+        ValueFormat::List { .. } => "list, in order".to_owned(),
+        ValueFormat::Words { .. } => "list".to_owned(),
+        ValueFormat::Tags => "list of tags".to_owned(),
+        ValueFormat::Hotplug => "list, `0` or `1`".to_owned(),
+        ValueFormat::Boot => "list of devices, in order".to_owned(),
+        ValueFormat::Environment => "list of `NAME=value`".to_owned(),
+        ValueFormat::SshKeys => "list of public keys".to_owned(),
+        ValueFormat::Secret => "a secret".to_owned(),
+        ValueFormat::GeneratedUuid => "UUID".to_owned(),
+        ValueFormat::Volume => "volume: `STORAGE:GiB`, or the id of one that exists".to_owned(),
+        ValueFormat::Size => "size such as `8GiB`".to_owned(),
+        ValueFormat::Mac => "MAC address".to_owned(),
+        ValueFormat::Cidr4 => "`dhcp`, `manual`, or IPv4 address with prefix".to_owned(),
+        ValueFormat::Cidr6 => "`auto`, `dhcp`, `manual`, or IPv6 address with prefix".to_owned(),
+        ValueFormat::Ip4 => "IPv4 address".to_owned(),
+        ValueFormat::Ip6 => "IPv6 address".to_owned(),
+        ValueFormat::Property(_) => "table, or Proxmox VE's own text".to_owned(),
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::clock::{Doubt, Reading};
+use super::clock::{ClockDoubt, ClockReading};
 use super::envelope::{Approver, Envelope};
 use super::hash::{PayloadHash, PendingId};
 use super::key::Fingerprint;
@@ -19,7 +19,7 @@ use super::sshsig::{Namespace, Touch};
 use super::statement::{
     ConfigDigest, Expected, HostBinding, STATEMENT_LIFE_MAX_S, Statement, Window,
 };
-use super::trust::{Role, SignerName, Trust};
+use super::trust::{Role, SignerName, TrustedSigners};
 use crate::action_registry::ActionKind;
 use crate::id::{GuestId, OperationId};
 use crate::operation::{IdentityHash, UnixSeconds};
@@ -35,7 +35,7 @@ pub struct Act {
     /// To which guest.
     pub guest: GuestId,
     /// What was found under that number just now.
-    pub found: Found,
+    pub found: FoundGuest,
     /// With which parameters, all of them.
     pub params: BTreeMap<String, String>,
     /// The item that waits for it.
@@ -44,7 +44,7 @@ pub struct Act {
 
 /// What a fresh read found under the guest's number.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundGuest {
     /// A guest.
     Guest {
         /// Which one.
@@ -60,12 +60,12 @@ pub enum Found {
 
 /// What the host's own policy allows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct StatementLimits {
     /// How long a statement may live.
     pub statement_life_max_s: u64,
 }
 
-impl Default for Limits {
+impl Default for StatementLimits {
     fn default() -> Self {
         Self { statement_life_max_s: STATEMENT_LIFE_MAX_S }
     }
@@ -73,7 +73,7 @@ impl Default for Limits {
 
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Decision {
+pub enum ApprovalDecision {
     /// Exactly this act was signed and may run now.
     Allowed(Approved),
     /// This very statement was executed before.
@@ -87,7 +87,7 @@ pub enum Decision {
     Refused(Refusal),
 }
 
-impl Decision {
+impl ApprovalDecision {
     /// Its reason code.
     pub fn reason(&self) -> ReasonCode {
         match self {
@@ -128,35 +128,35 @@ pub struct SignedBy {
 pub fn authorise(
     approval: &Envelope,
     act: &Act,
-    trust: &Trust,
-    clock: &Reading,
+    trust: &TrustedSigners,
+    clock: &ClockReading,
     spent: &SpentNonces,
-    limits: Limits,
-) -> Decision {
+    limits: StatementLimits,
+) -> ApprovalDecision {
     let (approvers, statement) = match read_signed(approval, trust, clock.now) {
         Ok(read) => read,
-        Err(refusal) => return Decision::Refused(refusal),
+        Err(refusal) => return ApprovalDecision::Refused(refusal),
     };
     if statement.host != act.host {
         let detail = format!("it was signed for the host {}", statement.host);
-        return Decision::Refused(Refusal::new(ReasonCode::HostMismatch, detail));
+        return ApprovalDecision::Refused(Refusal::new(ReasonCode::HostMismatch, detail));
     }
     let payload = approval.payload_hash();
     // Before time, trust and target: after the act those have changed, and the answer must still be what
     // became of it.
     match spent.get(&statement.nonce) {
         Some(first) if first.payload == payload => {
-            return Decision::Replay { op: first.op, result: first.result };
+            return ApprovalDecision::Replay { op: first.op, result: first.result };
         }
         Some(first) => {
             let detail = format!("its nonce was spent on another statement by {}", first.op);
-            return Decision::Refused(Refusal::new(ReasonCode::NonceConflict, detail));
+            return ApprovalDecision::Refused(Refusal::new(ReasonCode::NonceConflict, detail));
         }
         None => {}
     }
     match judge(&statement, act, trust, clock, limits) {
-        Err(refusal) => Decision::Refused(refusal),
-        Ok(()) => Decision::Allowed(Approved {
+        Err(refusal) => ApprovalDecision::Refused(refusal),
+        Ok(()) => ApprovalDecision::Allowed(Approved {
             by: approvers.iter().map(SignedBy::of).collect(),
             nonce: statement.nonce,
             payload,
@@ -170,9 +170,9 @@ pub fn authorise(
 /// version it was signed for, and its time is not over. What it is aimed at is judged apart, on a fresh read.
 pub fn still_allowed(
     approval: &Envelope,
-    trust: &Trust,
-    clock: &Reading,
-    limits: Limits,
+    trust: &TrustedSigners,
+    clock: &ClockReading,
+    limits: StatementLimits,
 ) -> Result<(), Refusal> {
     let (_, statement) = read_signed(approval, trust, clock.now)?;
     judge_validity(&statement, trust, clock, limits)
@@ -181,7 +181,7 @@ pub fn still_allowed(
 /// The statement of an envelope whose signers may sign acts: what an approval is about, before it is judged.
 pub fn statement_of(
     approval: &Envelope,
-    trust: &Trust,
+    trust: &TrustedSigners,
     now: UnixSeconds,
 ) -> Result<Statement, Refusal> {
     read_signed(approval, trust, now).map(|(_, statement)| statement)
@@ -190,7 +190,7 @@ pub fn statement_of(
 /// Verifies the signatures, then the roles, then reads the bytes that were verified.
 fn read_signed<'t>(
     approval: &Envelope,
-    trust: &'t Trust,
+    trust: &'t TrustedSigners,
     now: UnixSeconds,
 ) -> Result<(Vec<Approver<'t>>, Statement), Refusal> {
     let approvers = approval.verify(Namespace::Op, trust, now)?;
@@ -210,9 +210,9 @@ fn read_signed<'t>(
 fn judge(
     statement: &Statement,
     act: &Act,
-    trust: &Trust,
-    clock: &Reading,
-    limits: Limits,
+    trust: &TrustedSigners,
+    clock: &ClockReading,
+    limits: StatementLimits,
 ) -> Result<(), Refusal> {
     judge_validity(statement, trust, clock, limits)?;
     // The host and the nonce are judged before, window and version just now; the reason is for people.
@@ -249,9 +249,9 @@ fn judge(
 /// The version of the signers it was signed under, and its time.
 fn judge_validity(
     statement: &Statement,
-    trust: &Trust,
-    clock: &Reading,
-    limits: Limits,
+    trust: &TrustedSigners,
+    clock: &ClockReading,
+    limits: StatementLimits,
 ) -> Result<(), Refusal> {
     let (signed, current) = (statement.trust_version, trust.version());
     if signed != current {
@@ -261,33 +261,37 @@ fn judge_validity(
     judge_time(statement.window, clock, limits)
 }
 
-fn judge_time(window: Window, clock: &Reading, limits: Limits) -> Result<(), Refusal> {
-    let in_doubt = |doubt: Doubt| Err(Refusal::new(ReasonCode::Clock, doubt.to_string()));
+fn judge_time(
+    window: Window,
+    clock: &ClockReading,
+    limits: StatementLimits,
+) -> Result<(), Refusal> {
+    let in_doubt = |doubt: ClockDoubt| Err(Refusal::new(ReasonCode::Clock, doubt.to_string()));
     match clock.doubt {
         None => window.judge(clock.now, limits.statement_life_max_s),
         // The mark has been reached for certain: what ended before it has ended.
-        Some(doubt @ Doubt::Behind { .. }) => {
+        Some(doubt @ ClockDoubt::Behind { .. }) => {
             window.judge(clock.now, limits.statement_life_max_s)?;
             in_doubt(doubt)
         }
         // The leap may be undone: what seems to have ended by it only waits.
-        Some(doubt @ Doubt::Ahead { .. }) => in_doubt(doubt),
+        Some(doubt @ ClockDoubt::Ahead { .. }) => in_doubt(doubt),
     }
 }
 
-fn judge_target(expected: &Expected, found: &Found) -> Result<(), Refusal> {
+fn judge_target(expected: &Expected, found: &FoundGuest) -> Result<(), Refusal> {
     let (reason, detail) = match (expected, found) {
-        (_, Found::Unproven(refusal)) => return Err(refusal.clone()),
-        (Expected::Free, Found::Free) => return Ok(()),
-        (Expected::Free, Found::Guest { .. }) => {
+        (_, FoundGuest::Unproven(refusal)) => return Err(refusal.clone()),
+        (Expected::Free, FoundGuest::Free) => return Ok(()),
+        (Expected::Free, FoundGuest::Guest { .. }) => {
             (ReasonCode::IdentityMismatch, "a guest has this number, which was free when signed")
         }
-        (Expected::Guest { .. }, Found::Free) => {
+        (Expected::Guest { .. }, FoundGuest::Free) => {
             (ReasonCode::IdentityMismatch, "no guest has this number now")
         }
         (
             Expected::Guest { identity, digest },
-            Found::Guest { identity: live, digest: live_digest },
+            FoundGuest::Guest { identity: live, digest: live_digest },
         ) => {
             if identity != live {
                 (ReasonCode::IdentityMismatch, "another guest has this number now")

@@ -23,7 +23,7 @@ pub const BEHIND_MAX_S: u64 = 10 * 60;
 
 /// What the host's clock says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Wall {
+pub struct WallClock {
     /// The time.
     pub at: UnixSeconds,
     /// Whether the kernel says it is synchronised.
@@ -32,28 +32,28 @@ pub struct Wall {
 
 /// The time to judge by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reading {
+pub struct ClockReading {
     /// Effective now: never before the mark.
     pub now: UnixSeconds,
     /// The mark to make durable.
     pub mark: UnixSeconds,
     /// Why nothing destructive may run now.
-    pub doubt: Option<Doubt>,
+    pub doubt: Option<ClockDoubt>,
 }
 
-impl Reading {
+impl ClockReading {
     /// What the host's clock says; without a doubt it is not further behind than that allows.
     pub fn wall(&self) -> UnixSeconds {
         match self.doubt {
-            Some(Doubt::Behind { by_s }) => self.mark.minus(by_s),
-            Some(Doubt::Ahead { .. }) | None => self.now,
+            Some(ClockDoubt::Behind { by_s }) => self.mark.minus(by_s),
+            Some(ClockDoubt::Ahead { .. }) | None => self.now,
         }
     }
 }
 
 /// Why the time is not to be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Doubt {
+pub enum ClockDoubt {
     /// It fell back.
     #[error(
         "the clock is {by_s} s behind the latest time this host has seen; set the clock, or sign a \
@@ -75,20 +75,20 @@ pub enum Doubt {
 
 /// The effective time, from the durable mark and the wall clock. A host that has no mark has nothing to
 /// compare with and nothing spent: it begins with its clock.
-pub fn read(mark: Option<UnixSeconds>, wall: Wall) -> Reading {
+pub fn read(mark: Option<UnixSeconds>, wall: WallClock) -> ClockReading {
     let Some(mark) = mark else {
-        return Reading { now: wall.at, mark: wall.at, doubt: None };
+        return ClockReading { now: wall.at, mark: wall.at, doubt: None };
     };
     if wall.at <= mark {
         let by_s = mark.0 - wall.at.0;
-        let doubt = (by_s > BEHIND_MAX_S).then_some(Doubt::Behind { by_s });
-        return Reading { now: mark, mark, doubt };
+        let doubt = (by_s > BEHIND_MAX_S).then_some(ClockDoubt::Behind { by_s });
+        return ClockReading { now: mark, mark, doubt };
     }
     let by_s = wall.at.0 - mark.0;
     if by_s > RAISE_MAX_S && !wall.synchronised {
-        return Reading { now: wall.at, mark, doubt: Some(Doubt::Ahead { by_s }) };
+        return ClockReading { now: wall.at, mark, doubt: Some(ClockDoubt::Ahead { by_s }) };
     }
-    Reading { now: wall.at, mark: wall.at, doubt: None }
+    ClockReading { now: wall.at, mark: wall.at, doubt: None }
 }
 
 #[cfg(test)]
@@ -100,8 +100,8 @@ mod tests {
     const DAY: u64 = RAISE_MAX_S;
     const MARK: UnixSeconds = UnixSeconds(1_800_000_000);
 
-    fn at(seconds: u64, synchronised: bool) -> Reading {
-        read(Some(MARK), Wall { at: UnixSeconds(seconds), synchronised })
+    fn at(seconds: u64, synchronised: bool) -> ClockReading {
+        read(Some(MARK), WallClock { at: UnixSeconds(seconds), synchronised })
     }
 
     #[test]
@@ -110,11 +110,11 @@ mod tests {
             for wall in [0, MARK.0 - DAY, MARK.0 - BEHIND_MAX_S - 1] {
                 let reading = at(wall, synchronised);
                 assert_eq!((reading.now, reading.mark), (MARK, MARK));
-                assert_eq!(reading.doubt, Some(Doubt::Behind { by_s: MARK.0 - wall }));
+                assert_eq!(reading.doubt, Some(ClockDoubt::Behind { by_s: MARK.0 - wall }));
             }
         }
         // Slewing and a leap second are no doubt, and time still does not run back.
-        let slewed = Reading { now: MARK, mark: MARK, doubt: None };
+        let slewed = ClockReading { now: MARK, mark: MARK, doubt: None };
         assert_eq!(at(MARK.0 - BEHIND_MAX_S, false), slewed);
         assert_eq!(at(MARK.0, false), slewed);
     }
@@ -125,9 +125,10 @@ mod tests {
         let reading = at(leap, false);
         assert_eq!(reading.now, UnixSeconds(leap), "what has expired by then is expired");
         assert_eq!(reading.mark, MARK, "and the mark stays");
-        assert_eq!(reading.doubt, Some(Doubt::Ahead { by_s: leap - MARK.0 }));
+        assert_eq!(reading.doubt, Some(ClockDoubt::Ahead { by_s: leap - MARK.0 }));
         // However often it is read, and when the clock returns all is well.
-        let again = read(Some(reading.mark), Wall { at: UnixSeconds(leap), synchronised: false });
+        let again =
+            read(Some(reading.mark), WallClock { at: UnixSeconds(leap), synchronised: false });
         assert_eq!(again.mark, MARK);
         assert_eq!(at(MARK.0 + 5, false).doubt, None);
     }
@@ -135,7 +136,7 @@ mod tests {
     #[test]
     fn t10_a_leap_the_kernel_vouches_for_is_believed() {
         let wall = UnixSeconds(MARK.0 + 30 * DAY);
-        assert_eq!(at(wall.0, true), Reading { now: wall, mark: wall, doubt: None });
+        assert_eq!(at(wall.0, true), ClockReading { now: wall, mark: wall, doubt: None });
     }
 
     #[test]
@@ -143,14 +144,14 @@ mod tests {
         assert_eq!(at(MARK.0 + DAY, false).mark, UnixSeconds(MARK.0 + DAY));
         assert_eq!(at(MARK.0 + DAY, false).doubt, None);
         assert_eq!(at(MARK.0 + DAY + 1, false).mark, MARK);
-        assert_eq!(at(MARK.0 + DAY + 1, false).doubt, Some(Doubt::Ahead { by_s: DAY + 1 }));
+        assert_eq!(at(MARK.0 + DAY + 1, false).doubt, Some(ClockDoubt::Ahead { by_s: DAY + 1 }));
     }
 
     #[test]
     fn a_host_without_a_mark_begins_with_its_clock() {
         let wall = UnixSeconds(7);
-        let reading = read(None, Wall { at: wall, synchronised: false });
-        assert_eq!(reading, Reading { now: wall, mark: wall, doubt: None });
+        let reading = read(None, WallClock { at: wall, synchronised: false });
+        assert_eq!(reading, ClockReading { now: wall, mark: wall, doubt: None });
     }
 
     proptest! {
@@ -160,7 +161,7 @@ mod tests {
         ) {
             let mut mark = None;
             for (at, synchronised) in walls {
-                let reading = read(mark, Wall { at: UnixSeconds(at), synchronised });
+                let reading = read(mark, WallClock { at: UnixSeconds(at), synchronised });
                 prop_assert!(mark <= Some(reading.mark));
                 prop_assert!(reading.now >= reading.mark);
                 mark = Some(reading.mark);

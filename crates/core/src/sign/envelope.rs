@@ -12,7 +12,7 @@ use super::hash::PayloadHash;
 use super::json::{self, Json, Malformed};
 use super::sshsig::{Namespace, SshSig, Touch};
 use super::statement::{STATEMENT_BYTES_MAX, to_json};
-use super::trust::{Signer, SkPolicy, Trust};
+use super::trust::{Signer, SkPolicy, TrustedSigners};
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};
 
@@ -49,12 +49,12 @@ impl Envelope {
     /// An envelope as it is sent, from exact bytes and armoured signatures.
     pub fn seal(payload: &[u8], armours: &[&str]) -> Result<String, Refusal> {
         #[derive(Serialize)]
-        struct Written<'a> {
+        struct WrittenEnvelope<'a> {
             payload: String,
             signatures: &'a [&'a str],
         }
         let mut bytes =
-            to_json(&Written { payload: STANDARD.encode(payload), signatures: armours });
+            to_json(&WrittenEnvelope { payload: STANDARD.encode(payload), signatures: armours });
         Self::parse(&bytes)?;
         bytes.push(b'\n');
         Ok(String::from_utf8(bytes).expect("JSON made from text is text"))
@@ -96,7 +96,7 @@ impl Envelope {
     pub fn verify<'t>(
         &self,
         namespace: Namespace,
-        trust: &'t Trust,
+        trust: &'t TrustedSigners,
         now: UnixSeconds,
     ) -> Result<Vec<Approver<'t>>, Refusal> {
         let one = |signature| verify_one(signature, namespace, &self.payload, trust, now);
@@ -118,7 +118,7 @@ pub(super) fn verify_one<'t>(
     signature: &SshSig,
     namespace: Namespace,
     payload: &[u8],
-    trust: &'t Trust,
+    trust: &'t TrustedSigners,
     now: UnixSeconds,
 ) -> Result<Approver<'t>, Refusal> {
     let signer = trust.lookup(signature.key_blob()).trusted()?;

@@ -34,7 +34,7 @@ pub(crate) enum Json {
 }
 
 /// Reads one object and nothing else.
-pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Fields, Malformed> {
+pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<JsonFields, Malformed> {
     if bytes.len() > bytes_max {
         return Err(Malformed::new(format!("longer than {bytes_max} bytes")));
     }
@@ -46,17 +46,17 @@ pub(crate) fn parse(bytes: &[u8], bytes_max: usize) -> Result<Fields, Malformed>
         .deserialize(&mut parser)
         .and_then(|value| parser.end().map(|()| value))
         .map_err(|error| Malformed::new(error.to_string()))?;
-    Fields::of("the statement", value)
+    JsonFields::of("the statement", value)
 }
 
 /// An object whose fields are taken one by one.
 #[derive(Debug)]
-pub(crate) struct Fields {
+pub(crate) struct JsonFields {
     what: &'static str,
     left: BTreeMap<String, Json>,
 }
 
-impl Fields {
+impl JsonFields {
     /// The fields of a value that must be an object.
     pub(crate) fn of(what: &'static str, value: Json) -> Result<Self, Malformed> {
         match value {

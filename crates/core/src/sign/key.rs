@@ -11,7 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use sha2::{Digest, Sha256};
 
-use super::wire::{self, Reader, WireError};
+use super::wire::{self, WireError, WireReader};
 use crate::reason::{ReasonCode, Refusal};
 
 /// The key types of the profile. No RSA, no DSA, no other curve, no certificate.
@@ -77,14 +77,14 @@ const APPLICATION_PREFIX: &[u8] = b"ssh:";
 pub struct PublicKey {
     blob: Vec<u8>,
     key_type: KeyType,
-    pub(super) point: Point,
+    pub(super) point: CurvePoint,
     /// The hash of a security key's application, as it stands in what the device signs.
     pub(super) application: Option<[u8; 32]>,
 }
 
 /// The point that verifies, decoded once.
 #[derive(Clone)]
-pub(super) enum Point {
+pub(super) enum CurvePoint {
     Ed25519(Box<ed25519_dalek::VerifyingKey>),
     P256(Box<p256::ecdsa::VerifyingKey>),
 }
@@ -141,7 +141,7 @@ impl PublicKey {
         if blob.len() > KEY_BLOB_BYTES_MAX {
             return Err(Refusal::new(ReasonCode::SigFormat, "the key is longer than any"));
         }
-        let mut reader = Reader::new(blob);
+        let mut reader = WireReader::new(blob);
         let key_type = KeyType::named(reader.string().map_err(malformed)?)?;
         let point = match key_type {
             KeyType::Ed25519 | KeyType::SkEd25519 => {
@@ -166,7 +166,7 @@ impl PublicKey {
     fn refuse_weak(&self) -> Result<(), Refusal> {
         let weak = |why: &str| Err(Refusal::new(ReasonCode::WeakKey, why));
         let published = match &self.point {
-            Point::Ed25519(key) => {
+            CurvePoint::Ed25519(key) => {
                 let point = key.to_edwards();
                 // The second test costs a multiplication and is made at enrolment only: a holder's key
                 // is always in the prime-order group, so one that is not was made to play tricks.
@@ -178,7 +178,7 @@ impl PublicKey {
                 }
                 PUBLISHED_ED25519.contains(key.as_bytes())
             }
-            Point::P256(key) => {
+            CurvePoint::P256(key) => {
                 let point = key.to_sec1_point(false);
                 PUBLISHED_P256_X.iter().any(|x| point.x().is_some_and(|mine| mine[..] == x[..]))
             }
@@ -190,19 +190,19 @@ impl PublicKey {
     }
 }
 
-fn ed25519_point(bytes: &[u8]) -> Result<Point, Refusal> {
+fn ed25519_point(bytes: &[u8]) -> Result<CurvePoint, Refusal> {
     let key = bytes.try_into().ok().and_then(|bytes: &[u8; 32]| {
         ed25519_dalek::VerifyingKey::from_bytes(bytes).ok().map(Box::new)
     });
-    key.map(Point::Ed25519)
+    key.map(CurvePoint::Ed25519)
         .ok_or_else(|| Refusal::new(ReasonCode::SigFormat, "the key is no point of its curve"))
 }
 
-fn p256_point(bytes: &[u8]) -> Result<Point, Refusal> {
+fn p256_point(bytes: &[u8]) -> Result<CurvePoint, Refusal> {
     // Uncompressed only: OpenSSH writes no other form, and one point must not be two blobs.
     let uncompressed = bytes.len() == 65 && bytes[0] == 4;
     let key = p256::ecdsa::VerifyingKey::from_sec1_bytes(bytes).ok().filter(|_| uncompressed);
-    key.map(|key| Point::P256(Box::new(key)))
+    key.map(|key| CurvePoint::P256(Box::new(key)))
         .ok_or_else(|| Refusal::new(ReasonCode::SigFormat, "the key is no point of its curve"))
 }
 

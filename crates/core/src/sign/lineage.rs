@@ -13,11 +13,11 @@
 
 use std::sync::Arc;
 
-use super::clock::Reading;
+use super::clock::ClockReading;
 use super::envelope::{Envelope, verify_one};
 use super::rotation::{Authority, Grounds, Occasion, Rotated, Rotation, judge};
 use super::statement::HostBinding;
-use super::trust::{Lookup, Trust};
+use super::trust::{Lookup, TrustedSigners};
 use crate::operation::UnixSeconds;
 use crate::reason::Refusal;
 
@@ -33,18 +33,18 @@ pub const RECOVERY_AHEAD_MAX: u64 = 1_024;
 #[derive(Debug, Clone)]
 pub struct Lineage {
     /// The oldest first; the first is the trust file's or a recovery's.
-    earlier: Vec<Arc<Trust>>,
-    current: Arc<Trust>,
+    earlier: Vec<Arc<TrustedSigners>>,
+    current: Arc<TrustedSigners>,
 }
 
 impl Lineage {
     /// It begins with the trust file.
-    pub fn new(first: Trust) -> Self {
+    pub fn new(first: TrustedSigners) -> Self {
         Self { earlier: Vec::new(), current: Arc::new(first) }
     }
 
     /// The signers now.
-    pub fn current(&self) -> &Trust {
+    pub fn current(&self) -> &TrustedSigners {
         &self.current
     }
 
@@ -59,7 +59,7 @@ impl Lineage {
         envelope: &Envelope,
         authority: Authority,
         host: &HostBinding,
-        clock: &Reading,
+        clock: &ClockReading,
         life_max_s: u64,
     ) -> Result<(Rotated, Self), Refusal> {
         self.follow(envelope, authority, host, clock, (life_max_s, Occasion::HandedIn))
@@ -72,7 +72,7 @@ impl Lineage {
         envelope: &Envelope,
         authority: Authority,
         host: &HostBinding,
-        clock: &Reading,
+        clock: &ClockReading,
         life_max_s: u64,
     ) -> Result<(Rotated, Self), Refusal> {
         self.follow(envelope, authority, host, clock, (life_max_s, Occasion::AcceptedBefore))
@@ -83,7 +83,7 @@ impl Lineage {
         envelope: &Envelope,
         authority: Authority,
         host: &HostBinding,
-        clock: &Reading,
+        clock: &ClockReading,
         (life_max_s, occasion): (u64, Occasion),
     ) -> Result<(Rotated, Self), Refusal> {
         let current = self.current();
@@ -108,7 +108,7 @@ impl Lineage {
 
     /// The list a recovery follows; the newest, if it names none of these. Its bytes are read only if a recovery
     /// key of this host signed them.
-    fn parent_of(&self, envelope: &Envelope, now: UnixSeconds) -> &Trust {
+    fn parent_of(&self, envelope: &Envelope, now: UnixSeconds) -> &TrustedSigners {
         let current = self.current();
         let is_recovery = |blob: &[u8]| match current.lookup(blob) {
             Lookup::Trusted(by) => by.role == Authority::Recovery.role(),

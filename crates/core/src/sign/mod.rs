@@ -38,7 +38,8 @@ pub mod wire;
 
 pub use any_statement::AnyStatement;
 pub use authorise::{
-    Act, Approved, Decision, Found, Limits, SignedBy, authorise, statement_of, still_allowed,
+    Act, ApprovalDecision, Approved, FoundGuest, SignedBy, StatementLimits, authorise,
+    statement_of, still_allowed,
 };
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
 pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
@@ -49,12 +50,12 @@ pub use nonce::{
 };
 pub use pending::{Loss, PendingItem};
 pub use rotation::{Authority, ClockChange, Rotated, Rotation, rotate};
-pub use sshsig::{Namespace, SshSig, Touch, Verified, assemble, signed_bytes, verify};
+pub use sshsig::{Namespace, SshSig, Touch, VerifiedSignature, assemble, signed_bytes, verify};
 pub use statement::{
     ConfigDigest, Expected, HostBinding, LAST_SECOND, NotADigest, REASON_BYTES_MAX,
     STATEMENT_BYTES_MAX, STATEMENT_FORMAT, STATEMENT_LIFE_MAX_S, Statement, Window,
 };
 pub use trust::{
-    Lookup, NotASignerName, NotOneOf, Role, SIGNERS_MAX, Signer, SignerName, SkPolicy, Trust,
-    TrustVersion, Validity,
+    Lookup, NotASignerName, NotOneOf, Role, SIGNERS_MAX, Signer, SignerName, SkPolicy,
+    TrustVersion, TrustedSigners, Validity,
 };

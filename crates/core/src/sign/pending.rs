@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::envelope::Envelope;
 use super::hash::PendingId;
-use super::json::{self, Fields, Json, Malformed};
+use super::json::{self, Json, JsonFields, Malformed};
 use super::key::PublicKey;
 use super::nonce::Nonce;
 use super::params;
@@ -72,7 +72,7 @@ impl PendingItem {
             what,
             size_bytes: size_bytes.map_or(OrNot::Not("unknown"), OrNot::Number),
         });
-        let written = Written {
+        let written = WrittenItem {
             format: PENDING_FORMAT,
             op: self.op,
             host: WrittenHost::of(&self.host),
@@ -179,7 +179,7 @@ impl PendingItem {
 }
 
 fn read_loss(value: Json) -> Result<Loss, Malformed> {
-    let mut fields = Fields::of("a loss", value)?;
+    let mut fields = JsonFields::of("a loss", value)?;
     let what = fields.text("what")?;
     let size_bytes = number_or(&mut fields, "size_bytes", "unknown")?;
     fields.finish()?;
@@ -187,7 +187,7 @@ fn read_loss(value: Json) -> Result<Loss, Malformed> {
 }
 
 /// A number, or the one word that stands for having none.
-fn number_or(fields: &mut Fields, name: &str, word: &str) -> Result<Option<u64>, Malformed> {
+fn number_or(fields: &mut JsonFields, name: &str, word: &str) -> Result<Option<u64>, Malformed> {
     match fields.take(name)? {
         Json::Integer(number) => Ok(Some(number)),
         Json::Text(text) if text == word => Ok(None),
@@ -198,7 +198,7 @@ fn number_or(fields: &mut Fields, name: &str, word: &str) -> Result<Option<u64>,
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenItem<'a> {
     format: &'static str,
     op: ActionKind,
     host: WrittenHost,

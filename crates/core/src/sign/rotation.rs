@@ -13,10 +13,10 @@
 
 use serde::Serialize;
 
-use super::clock::{BEHIND_MAX_S, RAISE_MAX_S, Reading};
+use super::clock::{BEHIND_MAX_S, ClockReading, RAISE_MAX_S};
 use super::envelope::{Envelope, verify_one};
 use super::hash::TrustHash;
-use super::json::{self, Fields, Json, Malformed};
+use super::json::{self, Json, JsonFields, Malformed};
 use super::key::PublicKey;
 use super::lineage::{Lineage, RECOVERY_AHEAD_MAX};
 use super::sshsig::{Namespace, SshSig};
@@ -25,7 +25,7 @@ use super::statement::{
     read_window, to_json,
 };
 use super::time;
-use super::trust::{Lookup, Role, Signer, SignerRecord, Trust, TrustVersion, Validity};
+use super::trust::{Lookup, Role, Signer, SignerRecord, TrustVersion, TrustedSigners, Validity};
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};
 
@@ -106,7 +106,7 @@ pub struct Rotation {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotated {
     /// The signers from now on.
-    pub trust: Trust,
+    pub trust: TrustedSigners,
     /// The mark of time from now on, if it was set.
     pub mark: Option<UnixSeconds>,
     /// What was signed.
@@ -119,9 +119,9 @@ pub struct Rotated {
 pub fn rotate(
     envelope: &Envelope,
     authority: Authority,
-    trust: &Trust,
+    trust: &TrustedSigners,
     host: &HostBinding,
-    clock: &Reading,
+    clock: &ClockReading,
     life_max_s: u64,
 ) -> Result<Rotated, Refusal> {
     let lineage = Lineage::new(trust.clone());
@@ -141,11 +141,11 @@ pub(super) enum Occasion {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Grounds<'a> {
     /// The list it follows.
-    pub(super) parent: &'a Trust,
+    pub(super) parent: &'a TrustedSigners,
     /// The list it replaces.
-    pub(super) current: &'a Trust,
+    pub(super) current: &'a TrustedSigners,
     pub(super) host: &'a HostBinding,
-    pub(super) clock: &'a Reading,
+    pub(super) clock: &'a ClockReading,
     pub(super) life_max_s: u64,
     pub(super) occasion: Occasion,
 }
@@ -177,7 +177,7 @@ pub(super) fn judge(
 fn verify(
     envelope: &Envelope,
     authority: Authority,
-    trust: &Trust,
+    trust: &TrustedSigners,
     now: UnixSeconds,
 ) -> Result<Vec<PublicKey>, Refusal> {
     let (namespace, role) = (authority.namespace(), authority.role());
@@ -224,7 +224,7 @@ impl Rotation {
     }
 
     fn read(
-        fields: &mut Fields,
+        fields: &mut JsonFields,
         authority: Authority,
     ) -> Result<(Self, Vec<SignerRecord>), Malformed> {
         fields.exactly("format", authority.format())?;
@@ -245,7 +245,7 @@ impl Rotation {
     /// The bytes to be signed, read back before they are given out.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
         let Self { authority, host, version, previous, signers, clock, window, reason } = self;
-        let written = Written {
+        let written = WrittenRotation {
             format: authority.format(),
             host: WrittenHost::of(host),
             version: version.0,
@@ -268,7 +268,7 @@ impl Rotation {
 
     /// A planned rotation: exactly one more, after exactly this head. A recovery: above what is in force, and not
     /// out of reach of the list it follows.
-    fn follows(&self, parent: &Trust, current: &Trust) -> Result<(), Refusal> {
+    fn follows(&self, parent: &TrustedSigners, current: &TrustedSigners) -> Result<(), Refusal> {
         let refuse = |detail: String| Err(Refusal::new(ReasonCode::TrustVersion, detail));
         let (version, now) = (self.version, current.version());
         let is_next = match self.authority {
@@ -297,7 +297,7 @@ impl Rotation {
     /// The mark of time from now on, if it is set.
     fn judge_clock(
         &self,
-        clock: &Reading,
+        clock: &ClockReading,
         occasion: Occasion,
     ) -> Result<Option<UnixSeconds>, Refusal> {
         let ClockChange::Set { from, to } = self.clock else {
@@ -319,7 +319,11 @@ impl Rotation {
         Ok(Some(to))
     }
 
-    fn judge_signers(&self, trust: &Trust, possessed: &[PublicKey]) -> Result<(), Refusal> {
+    fn judge_signers(
+        &self,
+        trust: &TrustedSigners,
+        possessed: &[PublicKey],
+    ) -> Result<(), Refusal> {
         for signer in &self.signers {
             match trust.lookup(signer.key.blob()) {
                 Lookup::Trusted(before) if before.role != signer.role => {
@@ -366,7 +370,7 @@ impl Rotation {
         Ok(())
     }
 
-    fn leaves_recovery_alone(&self, trust: &Trust) -> Result<(), Refusal> {
+    fn leaves_recovery_alone(&self, trust: &TrustedSigners) -> Result<(), Refusal> {
         let recovery = |signer: &&Signer| signer.role == Role::Recovery;
         let before: Vec<&Signer> = trust.signers().filter(recovery).collect();
         let after: Vec<&Signer> = self.signers.iter().filter(recovery).collect();
@@ -396,7 +400,7 @@ fn judge_mark(to: UnixSeconds, wall: UnixSeconds) -> Result<(), Refusal> {
 }
 
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenRotation<'a> {
     format: &'static str,
     host: WrittenHost,
     version: u64,
@@ -415,14 +419,14 @@ enum WrittenClock {
     Set { from: u64, to: u64 },
 }
 
-fn read_clock(fields: &mut Fields) -> Result<ClockChange, Malformed> {
+fn read_clock(fields: &mut JsonFields) -> Result<ClockChange, Malformed> {
     match fields.take("clock")? {
         Json::Text(text) if text == "keep" => Ok(ClockChange::Keep),
         Json::Text(_) | Json::Integer(_) | Json::List(_) => {
             Err(Malformed::new("`clock` is `keep` or an object of `from` and `to`"))
         }
         Json::Object(object) => {
-            let mut change = Fields::of("clock", Json::Object(object))?;
+            let mut change = JsonFields::of("clock", Json::Object(object))?;
             let from = UnixSeconds(change.integer("from")?);
             let to = UnixSeconds(change.integer("to")?);
             change.finish()?;
@@ -432,7 +436,7 @@ fn read_clock(fields: &mut Fields) -> Result<ClockChange, Malformed> {
 }
 
 fn read_signer(value: Json) -> Result<SignerRecord, Malformed> {
-    let mut fields = Fields::of("a signer", value)?;
+    let mut fields = JsonFields::of("a signer", value)?;
     let record = SignerRecord {
         name: fields.text("name")?,
         role: fields.parsed("role")?,

@@ -11,8 +11,8 @@
 use sha2::{Digest, Sha256, Sha512};
 
 use super::armour;
-use super::key::{KeyType, Point, PublicKey, put_key};
-use super::wire::{Reader, WireError, put_string};
+use super::key::{CurvePoint, KeyType, PublicKey, put_key};
+use super::wire::{WireError, WireReader, put_string};
 use crate::reason::{ReasonCode, Refusal};
 
 /// What a signature is for. One per kind of statement, so that none can be read as another.
@@ -89,7 +89,7 @@ enum Made {
 
 /// A signature that verified: who, not whether they may.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Verified {
+pub struct VerifiedSignature {
     /// The key that made it.
     pub key: PublicKey,
     /// For security keys, what the device said.
@@ -97,11 +97,15 @@ pub struct Verified {
 }
 
 /// Verifies one armoured signature over a message.
-pub fn verify(armour: &str, namespace: Namespace, message: &[u8]) -> Result<Verified, Refusal> {
+pub fn verify(
+    armour: &str,
+    namespace: Namespace,
+    message: &[u8],
+) -> Result<VerifiedSignature, Refusal> {
     let signature = SshSig::from_armour(armour)?;
     let key = PublicKey::from_blob(signature.key_blob())?;
     let touch = signature.verify(&key, namespace, message)?;
-    Ok(Verified { key, touch })
+    Ok(VerifiedSignature { key, touch })
 }
 
 impl SshSig {
@@ -112,7 +116,7 @@ impl SshSig {
 
     /// Reads a signature without its armour.
     pub fn from_blob(blob: &[u8]) -> Result<Self, Refusal> {
-        let mut reader = Reader::new(blob);
+        let mut reader = WireReader::new(blob);
         if reader.take(MAGIC.len()).map_err(malformed)? != MAGIC {
             return Err(refuse("it does not begin with SSHSIG"));
         }
@@ -130,7 +134,7 @@ impl SshSig {
         }
         let signature = reader.string().map_err(malformed)?;
         reader.finish().map_err(malformed)?;
-        let key_type = KeyType::named(Reader::new(key_blob).string().map_err(malformed)?)?;
+        let key_type = KeyType::named(WireReader::new(key_blob).string().map_err(malformed)?)?;
         let (made, touch) = made(key_type, signature)?;
         Ok(Self { key_blob: key_blob.to_vec(), namespace: namespace.to_vec(), made, touch })
     }
@@ -164,17 +168,18 @@ impl SshSig {
         // A key of another family cannot have this blob; the arms are here so that none is assumed.
         let signed = self.signed_by_the_key(key, &signed_bytes(namespace, message))?;
         match (&key.point, &self.made) {
-            (Point::Ed25519(key), Made::Ed25519(made)) => {
+            (CurvePoint::Ed25519(key), Made::Ed25519(made)) => {
                 let signature = ed25519_dalek::Signature::from_bytes(made);
                 key.verify_strict(&signed, &signature).map_err(|_| invalid())?;
             }
-            (Point::P256(key), Made::P256 { r, s }) => {
+            (CurvePoint::P256(key), Made::P256 { r, s }) => {
                 use p256::ecdsa::signature::Verifier as _;
                 let signature =
                     p256::ecdsa::Signature::from_scalars(*r, *s).map_err(|_| invalid())?;
                 key.verify(&signed, &signature).map_err(|_| invalid())?;
             }
-            (Point::Ed25519(_), Made::P256 { .. }) | (Point::P256(_), Made::Ed25519(_)) => {
+            (CurvePoint::Ed25519(_), Made::P256 { .. })
+            | (CurvePoint::P256(_), Made::Ed25519(_)) => {
                 return Err(invalid());
             }
         }
@@ -230,7 +235,7 @@ pub fn assemble(
 }
 
 fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<Touch>), Refusal> {
-    let mut reader = Reader::new(signature);
+    let mut reader = WireReader::new(signature);
     if reader.string().map_err(malformed)? != key_type.as_str().as_bytes() {
         return Err(refuse("the signature is of another type than its key"));
     }
@@ -241,7 +246,7 @@ fn made(key_type: KeyType, signature: &[u8]) -> Result<(Made, Option<Touch>), Re
             Err(_) => return Err(refuse("an Ed25519 signature has 64 bytes")),
         },
         KeyType::EcdsaP256 | KeyType::SkEcdsaP256 => {
-            let mut numbers = Reader::new(inner);
+            let mut numbers = WireReader::new(inner);
             let (r, s) =
                 (numbers.number().map_err(malformed)?, numbers.number().map_err(malformed)?);
             numbers.finish().map_err(malformed)?;

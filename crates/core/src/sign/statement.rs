@@ -11,7 +11,7 @@ use std::str::FromStr;
 use serde::Serialize;
 
 use super::hash::PendingId;
-use super::json::{self, Fields, Malformed};
+use super::json::{self, JsonFields, Malformed};
 use super::key::Fingerprint;
 use super::nonce::Nonce;
 use super::params;
@@ -212,7 +212,7 @@ impl Statement {
         let Self { op, host, guest, expected, params, item, nonce, window, trust_version, reason } =
             self;
         let (identity, expect_digest) = expected.texts();
-        let written = Written {
+        let written = WrittenStatement {
             format: STATEMENT_FORMAT,
             op: *op,
             host: WrittenHost::of(host),
@@ -236,7 +236,7 @@ impl Statement {
 }
 
 impl Expected {
-    pub(super) fn read(fields: &mut Fields) -> Result<Self, Malformed> {
+    pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
         let (identity, digest) = (fields.text("identity")?, fields.text("expect_digest")?);
         match (identity.as_str(), digest.as_str()) {
             (FREE, FREE) => Ok(Self::Free),
@@ -261,7 +261,7 @@ impl Expected {
 
 /// The fields in the order they are written.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenStatement<'a> {
     format: &'static str,
     op: ActionKind,
     host: WrittenHost,
@@ -297,20 +297,20 @@ pub(super) fn payload(error: &Malformed) -> Refusal {
     Refusal::new(ReasonCode::Payload, error.to_string())
 }
 
-pub(super) fn read_host(fields: &mut Fields) -> Result<HostBinding, Malformed> {
+pub(super) fn read_host(fields: &mut JsonFields) -> Result<HostBinding, Malformed> {
     let mut host = fields.object("host")?;
     let binding = HostBinding { id: host.parsed("id")?, key: host.parsed("key")? };
     host.finish()?;
     Ok(binding)
 }
 
-pub(super) fn read_window(fields: &mut Fields) -> Result<Window, Malformed> {
+pub(super) fn read_window(fields: &mut JsonFields) -> Result<Window, Malformed> {
     let not_before = UnixSeconds(fields.integer("not_before")?);
     let expires_at = UnixSeconds(fields.integer("expires_at")?);
     Window::new(not_before, expires_at).map_err(|refusal| Malformed::new(refusal.detail))
 }
 
-pub(super) fn read_reason(fields: &mut Fields) -> Result<String, Malformed> {
+pub(super) fn read_reason(fields: &mut JsonFields) -> Result<String, Malformed> {
     let reason = fields.text("reason")?;
     if reason.len() > REASON_BYTES_MAX || reason.contains(char::is_control) {
         let why = format!("`reason` is one line of at most {REASON_BYTES_MAX} bytes");

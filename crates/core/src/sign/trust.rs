@@ -226,7 +226,7 @@ impl<'t> Lookup<'t> {
 /// The signers of a host at one version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "TrustRecord", into = "TrustRecord")]
-pub struct Trust {
+pub struct TrustedSigners {
     version: TrustVersion,
     head: TrustHash,
     /// By key blob.
@@ -234,7 +234,7 @@ pub struct Trust {
     retired: BTreeMap<[u8; 32], TrustVersion>,
 }
 
-impl Trust {
+impl TrustedSigners {
     /// The first store of a chain, as root installed it.
     pub fn genesis(version: TrustVersion, signers: Vec<Signer>) -> Result<Self, Refusal> {
         let signers = by_key(signers)?;
@@ -395,16 +395,16 @@ struct TrustRecord {
     retired: Vec<(String, TrustVersion)>,
 }
 
-impl From<Trust> for TrustRecord {
-    fn from(trust: Trust) -> Self {
-        let Trust { version, head, signers, retired } = trust;
+impl From<TrustedSigners> for TrustRecord {
+    fn from(trust: TrustedSigners) -> Self {
+        let TrustedSigners { version, head, signers, retired } = trust;
         let signers = signers.values().map(SignerRecord::from).collect();
         let retired = retired.into_iter().map(|(key, at)| (Fingerprint(key).to_string(), at));
         Self { version, head, signers, retired: retired.collect() }
     }
 }
 
-impl TryFrom<TrustRecord> for Trust {
+impl TryFrom<TrustRecord> for TrustedSigners {
     type Error = Refusal;
 
     fn try_from(record: TrustRecord) -> Result<Self, Refusal> {

@@ -21,9 +21,9 @@ use std::fmt::Write as _;
 
 use super::key::PublicKey;
 use super::time;
-use super::trust::{Role, Signer, SignerName, SkPolicy, Trust, TrustVersion, Validity};
+use super::trust::{Role, Signer, SignerName, SkPolicy, TrustVersion, TrustedSigners, Validity};
 use crate::desired::syntax;
-use crate::desired::tree::{Entry, Node, Tree};
+use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::{self, Code, Diagnostic, FileId, SourceFile, Span, did_you_mean};
 use crate::operation::UnixSeconds;
 
@@ -41,9 +41,9 @@ pub struct TrustFile {
 }
 
 /// The trust store a file stands for.
-pub fn load(file: &SourceFile) -> Result<Trust, Vec<Diagnostic>> {
+pub fn load(file: &SourceFile) -> Result<TrustedSigners, Vec<Diagnostic>> {
     let TrustFile { version, signers } = parse(file)?;
-    Trust::genesis(version, signers).map_err(|refusal| {
+    TrustedSigners::genesis(version, signers).map_err(|refusal| {
         let whole = Span::new(file.id, 0, file.text.len());
         let hint = "a host needs an operational key and, kept elsewhere, a recovery key";
         vec![Diagnostic::new(Code::Structure, refusal.detail).at(whole, "").hint(hint)]
@@ -55,7 +55,7 @@ pub fn parse(file: &SourceFile) -> Result<TrustFile, Vec<Diagnostic>> {
     // Whatever the file is called, it is TOML.
     let toml = SourceFile { id: file.id, path: "trust.toml".to_owned(), text: file.text.clone() };
     let top = syntax::parse(&toml)?;
-    let mut checker = Checker { mistakes: Vec::new() };
+    let mut checker = TrustChecker { mistakes: Vec::new() };
     let read = checker.file(&top);
     match read {
         Some(file) if checker.mistakes.is_empty() => Ok(file),
@@ -140,11 +140,11 @@ fn parse_text(text: &str) -> Result<TrustFile, EditError> {
     parse(&SourceFile::new(FileId(0), "trust.toml", text)).map_err(EditError::File)
 }
 
-struct Checker {
+struct TrustChecker {
     mistakes: Vec<Diagnostic>,
 }
 
-impl Checker {
+impl TrustChecker {
     fn file(&mut self, top: &Node) -> Option<TrustFile> {
         self.known_keys(top, &TOP_KEYS);
         let format = self.text(top, "format");
@@ -238,7 +238,7 @@ impl Checker {
 
     fn known_keys(&mut self, table: &Node, known: &[&str]) {
         let Tree::Table(entries) = &table.value else { return };
-        for Entry { key, key_span, .. } in entries {
+        for TreeEntry { key, key_span, .. } in entries {
             if !known.contains(&key.as_str()) {
                 let message = format!("unknown key `{}`", key.escape_debug());
                 let mut mistake = Diagnostic::new(Code::UnknownKey, message).at(*key_span, "");

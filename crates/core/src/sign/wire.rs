@@ -20,11 +20,11 @@ pub enum WireError {
 
 /// What is still to be read.
 #[derive(Debug, Clone, Copy)]
-pub struct Reader<'a> {
+pub struct WireReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> WireReader<'a> {
     /// All of these bytes.
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
@@ -100,29 +100,33 @@ mod tests {
     #[test]
     fn a_length_past_the_end_is_refused_before_anything_is_taken() {
         for length in [1_u32, 0x7fff_ffff, 0xffff_ffff] {
-            assert_eq!(Reader::new(&length.to_be_bytes()).string(), Err(WireError::Short));
+            assert_eq!(WireReader::new(&length.to_be_bytes()).string(), Err(WireError::Short));
         }
-        assert_eq!(Reader::new(&[0, 0, 0]).string(), Err(WireError::Short));
+        assert_eq!(WireReader::new(&[0, 0, 0]).string(), Err(WireError::Short));
     }
 
     #[test]
     fn a_number_has_one_form() {
         let good: [(&[u8], u8); 3] = [(&[1], 1), (&[0x7f], 0x7f), (&[0, 0x80], 0x80)];
         for (digits, last) in good {
-            assert_eq!(Reader::new(&string(digits)).number().map(|n| n[31]), Ok(last));
+            assert_eq!(WireReader::new(&string(digits)).number().map(|n| n[31]), Ok(last));
         }
         let bad: [&[u8]; 6] = [&[], &[0], &[0, 1], &[0x80], &[0, 0, 0x80], &[1; 33]];
         for digits in bad {
-            assert_eq!(Reader::new(&string(digits)).number(), Err(WireError::Number), "{digits:?}");
+            assert_eq!(
+                WireReader::new(&string(digits)).number(),
+                Err(WireError::Number),
+                "{digits:?}"
+            );
         }
         let mut full = vec![0];
         full.extend([0xff; 32]);
-        assert_eq!(Reader::new(&string(&full)).number(), Ok([0xff; 32]));
+        assert_eq!(WireReader::new(&string(&full)).number(), Ok([0xff; 32]));
     }
 
     #[test]
     fn what_is_left_over_is_refused() {
-        let mut reader = Reader::new(&[0, 0, 0, 0, 9]);
+        let mut reader = WireReader::new(&[0, 0, 0, 0, 9]);
         assert_eq!(reader.string(), Ok(&[][..]));
         assert_eq!(reader.finish(), Err(WireError::Trailing));
     }

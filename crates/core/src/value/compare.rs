@@ -6,10 +6,10 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use super::{Property, Value, Volume};
+use super::{Property, Value, VolumeRef};
 use crate::id::VmId;
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Absent, Compared, Format, Key, Shape};
+use crate::registry::{Absent, Compared, Key, Shape, ValueFormat};
 
 /// What a node does to values, as far as comparing must know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,16 +83,16 @@ pub fn difference(
 /// The declared and stored size of a volume that exists and is too small or too large. The stored size is
 /// none when PVE does not tell it.
 pub fn size_gap(
-    format: &Format,
+    format: &ValueFormat,
     want: Option<&Value>,
     have: Option<&Value>,
 ) -> Option<(Bytes, Option<Bytes>)> {
-    let Format::Property(shape) = format else {
+    let ValueFormat::Property(shape) = format else {
         return None;
     };
     let compared = shape.part("size").is_some_and(|part| part.compared == Compared::WhenDeclared);
     let (want, have) = (want?.as_property()?, have?.as_property()?);
-    let exists = matches!(have.volume(), Some(Volume::Existing { .. })) && !have.is_cdrom();
+    let exists = matches!(have.volume(), Some(VolumeRef::Existing { .. })) && !have.is_cdrom();
     let same_volume = volume_fits(want.volume()?, have.volume()?);
     let declared = want.size().filter(|_| compared && exists && same_volume)?;
     match have.size() {
@@ -152,15 +152,22 @@ pub(super) fn says_nothing(absent: Absent, value: &Value) -> bool {
 }
 
 /// Two values that are not plainly equal.
-fn tolerant(format: &Format, want: &Value, have: &Value, conventions: Conventions) -> Difference {
+fn tolerant(
+    format: &ValueFormat,
+    want: &Value,
+    have: &Value,
+    conventions: Conventions,
+) -> Difference {
     match (want, have) {
         (Value::Property(want), Value::Property(have)) => {
             format.shape().map_or(Difference::Other, |shape| properties(shape, want, have))
         }
-        (Value::Set(want), Value::Set(have)) if matches!(format, Format::Tags) => {
+        (Value::Set(want), Value::Set(have)) if matches!(format, ValueFormat::Tags) => {
             same_if(!conventions.tags_have_case && lower(want) == lower(have))
         }
-        (Value::Integer(want), Value::Integer(have)) if matches!(format, Format::Weight { .. }) => {
+        (Value::Integer(want), Value::Integer(have))
+            if matches!(format, ValueFormat::Weight { .. }) =>
+        {
             same_if(clamped(*want, conventions.cgroup) == *have)
         }
         (Value::AnyUuid, Value::Text(_)) => Difference::Same,
@@ -188,18 +195,18 @@ fn size_fits(want: Bytes, have: Bytes) -> bool {
 
 /// A volume to be allocated is there once the slot holds one of that storage, but for a base image: then
 /// the guest has become a template.
-fn volume_fits(want: &Volume, have: &Volume) -> bool {
+fn volume_fits(want: &VolumeRef, have: &VolumeRef) -> bool {
     match (want, have) {
-        (Volume::Fresh { storage: want }, Volume::Existing { storage, .. }) => {
+        (VolumeRef::Fresh { storage: want }, VolumeRef::Existing { storage, .. }) => {
             want == storage && !have.is_base_image()
         }
         (
-            Volume::Fresh { .. }
-            | Volume::Existing { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom,
+            VolumeRef::Fresh { .. }
+            | VolumeRef::Existing { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Path(_)
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom,
             _,
         ) => want == have,
     }

@@ -23,7 +23,7 @@ use std::collections::BTreeSet;
 pub(crate) use rule::MOUNT_OPTIONS;
 pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
 
-pub use volume::Volume;
+pub use volume::VolumeRef;
 
 use crate::quantity::{Bytes, Decimal};
 
@@ -45,7 +45,7 @@ pub enum Value {
     /// A size.
     Size(Bytes),
     /// A volume.
-    Volume(Volume),
+    Volume(VolumeRef),
     /// A property string.
     Property(Property),
     /// Something is set that PVE never shows.
@@ -135,7 +135,7 @@ impl Property {
     }
 
     /// The volume a drive or mount point holds.
-    pub fn volume(&self) -> Option<&Volume> {
+    pub fn volume(&self) -> Option<&VolumeRef> {
         let value = self.get("file").or_else(|| self.get("volume"));
         match value {
             Some(Value::Volume(volume)) => Some(volume),
@@ -145,16 +145,16 @@ impl Property {
 
     /// The volume it holds data in: not an empty drive, not cloud-init's, not an image of a CD-ROM. A volume
     /// that has an owner holds data even where it is shown to the guest as a CD-ROM.
-    pub fn data_volume(&self) -> Option<&Volume> {
+    pub fn data_volume(&self) -> Option<&VolumeRef> {
         self.volume().filter(|volume| match volume {
-            Volume::Existing { .. } => {
+            VolumeRef::Existing { .. } => {
                 !volume.is_image() && (volume.owner().is_some() || !self.is_cdrom())
             }
-            Volume::Fresh { .. }
-            | Volume::CloudInit { .. }
-            | Volume::Path(_)
-            | Volume::Empty
-            | Volume::HostCdrom => false,
+            VolumeRef::Fresh { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Path(_)
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom => false,
         })
     }
 

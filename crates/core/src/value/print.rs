@@ -5,11 +5,11 @@
 
 use std::fmt::Write;
 
-use super::{Property, Value, Volume, percent_encode};
-use crate::registry::{Format, Shape};
+use super::{Property, Value, VolumeRef, percent_encode};
+use crate::registry::{Shape, ValueFormat};
 
 /// The text of a value as PVE takes it.
-pub fn pve(format: &Format, value: &Value) -> String {
+pub fn pve(format: &ValueFormat, value: &Value) -> String {
     match value {
         Value::Bool(on) => u8::from(*on).to_string(),
         Value::Integer(number) => number.to_string(),
@@ -29,9 +29,9 @@ pub fn pve(format: &Format, value: &Value) -> String {
 }
 
 /// What a value is shown as to a person: the same text, but on one line and not too long.
-pub fn shown(format: &Format, value: &Value) -> String {
+pub fn shown(format: &ValueFormat, value: &Value) -> String {
     let text = match value {
-        Value::List(items) if matches!(format, Format::SshKeys | Format::Environment) => {
+        Value::List(items) if matches!(format, ValueFormat::SshKeys | ValueFormat::Environment) => {
             items.join(" ")
         }
         Value::Bool(_)
@@ -47,7 +47,8 @@ pub fn shown(format: &Format, value: &Value) -> String {
         | Value::Secret
         | Value::AnyUuid => pve(format, value),
     };
-    let quoted = matches!(format, Format::Description(_)) || text.chars().any(char::is_control);
+    let quoted =
+        matches!(format, ValueFormat::Description(_)) || text.chars().any(char::is_control);
     cut(if quoted { format!("{text:?}") } else { text })
 }
 
@@ -64,7 +65,7 @@ pub(crate) fn cut(text: String) -> String {
 const SHOWN_MAX: usize = 60;
 
 /// Items joined as their format joins them.
-fn joined<'a>(format: &Format, items: impl IntoIterator<Item = &'a Box<str>>) -> String {
+fn joined<'a>(format: &ValueFormat, items: impl IntoIterator<Item = &'a Box<str>>) -> String {
     let separator = format.separator().expect("items belong to a format that has several");
     let mut text = String::new();
     for item in items {
@@ -76,35 +77,35 @@ fn joined<'a>(format: &Format, items: impl IntoIterator<Item = &'a Box<str>>) ->
     text
 }
 
-fn list(format: &Format, items: &[Box<str>]) -> String {
+fn list(format: &ValueFormat, items: &[Box<str>]) -> String {
     let text = joined(format, items);
-    if matches!(format, Format::Boot) {
+    if matches!(format, ValueFormat::Boot) {
         format!("order={text}")
-    } else if matches!(format, Format::SshKeys) {
+    } else if matches!(format, ValueFormat::SshKeys) {
         percent_encode(&text)
     } else {
         text
     }
 }
 
-fn volume(volume: &Volume, size: Option<crate::quantity::Bytes>) -> String {
+fn volume(volume: &VolumeRef, size: Option<crate::quantity::Bytes>) -> String {
     match volume {
-        Volume::Fresh { storage } => match size {
+        VolumeRef::Fresh { storage } => match size {
             Some(size) => format!("{storage}:{}", size.gib_decimal()),
             None => format!("{storage}:"),
         },
-        Volume::Existing { storage, name } => format!("{storage}:{name}"),
-        Volume::CloudInit { storage } => format!("{storage}:cloudinit"),
-        Volume::Path(path) => path.to_string(),
-        Volume::Empty => "none".to_owned(),
-        Volume::HostCdrom => "cdrom".to_owned(),
+        VolumeRef::Existing { storage, name } => format!("{storage}:{name}"),
+        VolumeRef::CloudInit { storage } => format!("{storage}:cloudinit"),
+        VolumeRef::Path(path) => path.to_string(),
+        VolumeRef::Empty => "none".to_owned(),
+        VolumeRef::HostCdrom => "cdrom".to_owned(),
     }
 }
 
 /// The bare part first, then the required ones, then the rest, each group by name.
 fn property(shape: &Shape, property: &Property) -> String {
     let mut text = String::new();
-    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
+    let fresh = matches!(property.volume(), Some(VolumeRef::Fresh { .. }));
     let mut add = |name: Option<&str>, value: &str| {
         let comma = if text.is_empty() { "" } else { "," };
         match name {

@@ -5,7 +5,7 @@
 
 /// Where the bytes of a disk are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Volume {
+pub enum VolumeRef {
     /// To be allocated on a storage; its size is the `size` part.
     Fresh {
         /// The storage.
@@ -31,7 +31,7 @@ pub enum Volume {
     HostCdrom,
 }
 
-impl Volume {
+impl VolumeRef {
     /// Whether the volume is a base image, which only templates have.
     pub fn is_base_image(&self) -> bool {
         match self {
@@ -136,7 +136,7 @@ mod tests {
             ("vm-101-", None),
             ("", None),
         ] {
-            let volume = Volume::Existing { storage: "store".into(), name: name.into() };
+            let volume = VolumeRef::Existing { storage: "store".into(), name: name.into() };
             assert_eq!(volume.owner(), owner, "{name}");
         }
     }

@@ -1,7 +1,9 @@
 //! Desired documents made from the registry: good ones by construction, and broken ones.
 
 use evenkeel_core::id::GuestKind;
-use evenkeel_core::registry::{self, Declared, Format, Key, Part, Rule, Shape, UNBOUNDED};
+use evenkeel_core::registry::{
+    self, Declarable, FormatPart, Key, Rule, Shape, UNBOUNDED, ValueFormat,
+};
 use proptest::prelude::*;
 use proptest::sample::{Index, select, subsequence};
 use serde_json::{Map, Value, json};
@@ -11,7 +13,7 @@ pub(crate) fn good() -> BoxedStrategy<Value> {
     let guest = select(GuestKind::ALL.to_vec()).prop_flat_map(|kind| {
         let keys: Vec<&'static Key> = registry::table(kind)
             .iter()
-            .filter(|key| !matches!(key.declared, Declared::No(_)))
+            .filter(|key| !matches!(key.declared, Declarable::No(_)))
             .collect();
         let fields = prop::collection::vec(select(keys).prop_flat_map(field), 1..4);
         (Just(kind), fields, unset(kind), word("run", &["running", "stopped"]), source(kind))
@@ -184,7 +186,7 @@ fn word(
 }
 
 fn source(kind: GuestKind) -> BoxedStrategy<Option<(String, Value)>> {
-    let volume = text(&Format::Text(Rule::VolumeId));
+    let volume = text(&ValueFormat::Text(Rule::VolumeId));
     let clone = (100_u32..999_999_999).prop_map(|vmid| json!({ "clone": vmid }));
     let backup = volume.clone().prop_map(|volume| json!({ "backup": volume }));
     let template = volume.prop_map(|volume| json!({ "template": volume }));
@@ -216,50 +218,50 @@ fn field(key: &'static Key) -> BoxedStrategy<(String, Value)> {
 }
 
 /// A value in any spelling.
-fn value(format: &Format) -> BoxedStrategy<Value> {
+fn value(format: &ValueFormat) -> BoxedStrategy<Value> {
     let plain = text(format).prop_map(Value::String);
     match *format {
-        Format::Bool => {
+        ValueFormat::Bool => {
             prop_oneof![plain, any::<bool>().prop_map(Value::from), (0..2).prop_map(Value::from)]
                 .boxed()
         }
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             prop_oneof![plain, (min..=max).prop_map(Value::from)].boxed()
         }
-        Format::Mebibytes { min } => {
+        ValueFormat::Mebibytes { min } => {
             prop_oneof![plain, (min..=UNBOUNDED).prop_map(Value::from)].boxed()
         }
-        Format::Number { max } => {
+        ValueFormat::Number { max } => {
             prop_oneof![plain, (0..=max).prop_map(Value::from), Just(json!(1.25)), Just(json!(0.5))]
                 .boxed()
         }
-        Format::List { item, .. } | Format::Words { item, .. } => {
+        ValueFormat::List { item, .. } | ValueFormat::Words { item, .. } => {
             prop_oneof![plain, list(rule(item))].boxed()
         }
-        Format::Tags => prop_oneof![plain, list(rule(Rule::Tag))].boxed(),
-        Format::Hotplug => {
+        ValueFormat::Tags => prop_oneof![plain, list(rule(Rule::Tag))].boxed(),
+        ValueFormat::Hotplug => {
             prop_oneof![plain, list(hotplug_word()), any::<bool>().prop_map(Value::from)].boxed()
         }
-        Format::Boot => prop_oneof![plain, list(rule(Rule::Device))].boxed(),
-        Format::Environment => {
+        ValueFormat::Boot => prop_oneof![plain, list(rule(Rule::Device))].boxed(),
+        ValueFormat::Environment => {
             prop_oneof![plain, list("[A-Z_]{1,5}=[a-z =\t]{0,5}".boxed())].boxed()
         }
-        Format::SshKeys => {
+        ValueFormat::SshKeys => {
             prop_oneof![plain, list("ssh-ed25519 AAAA[a-z]{4}( [a-z@%]{1,5})?".boxed())].boxed()
         }
-        Format::Property(shape) => prop_oneof![plain, table(shape)].boxed(),
-        Format::Choice(_)
-        | Format::Text(_)
-        | Format::Description(_)
-        | Format::Secret
-        | Format::GeneratedUuid
-        | Format::Volume
-        | Format::Size
-        | Format::Mac
-        | Format::Cidr4
-        | Format::Cidr6
-        | Format::Ip4
-        | Format::Ip6 => plain.boxed(),
+        ValueFormat::Property(shape) => prop_oneof![plain, table(shape)].boxed(),
+        ValueFormat::Choice(_)
+        | ValueFormat::Text(_)
+        | ValueFormat::Description(_)
+        | ValueFormat::Secret
+        | ValueFormat::GeneratedUuid
+        | ValueFormat::Volume
+        | ValueFormat::Size
+        | ValueFormat::Mac
+        | ValueFormat::Cidr4
+        | ValueFormat::Cidr6
+        | ValueFormat::Ip4
+        | ValueFormat::Ip6 => plain.boxed(),
     }
 }
 
@@ -271,57 +273,61 @@ fn hotplug_word() -> BoxedStrategy<String> {
     "network|disk|cpu|memory|usb|cloudinit".boxed()
 }
 
-fn text(format: &Format) -> BoxedStrategy<String> {
+fn text(format: &ValueFormat) -> BoxedStrategy<String> {
     match *format {
-        Format::Bool => "[01]|[oO][nN]|off|YES|no|[Tt]rue|FALSE".boxed(),
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::Bool => "[01]|[oO][nN]|off|YES|no|[Tt]rue|FALSE".boxed(),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             ("0{0,2}", min..=max).prop_map(|(zeros, number)| format!("{zeros}{number}")).boxed()
         }
-        Format::Mebibytes { min } => {
+        ValueFormat::Mebibytes { min } => {
             let bare = (min..100_000).prop_map(|number| number.to_string());
             prop_oneof![bare, sized(17)].boxed()
         }
-        Format::Number { max } => {
+        ValueFormat::Number { max } => {
             let whole = (0..=max).prop_map(|number| number.to_string());
             prop_oneof![whole, "[0-9]{1,2}\\.[0-9]{0,5}", "\\.[0-9]{1,5}"].boxed()
         }
-        Format::Choice(words) => select(words).prop_map(str::to_owned).boxed(),
-        Format::Text(item) => rule(item),
-        Format::Description(_) => "[ a-zé\n]{0,10}[a-z1-9]".boxed(),
-        Format::List { item, .. } => joined(rule(item), "[,; \n]{1,2}"),
-        Format::Words { item, .. } => joined(rule(item), "[; ]"),
-        Format::Tags => joined(rule(Rule::Tag), "[,; ]{1,3}"),
-        Format::Hotplug => {
+        ValueFormat::Choice(words) => select(words).prop_map(str::to_owned).boxed(),
+        ValueFormat::Text(item) => rule(item),
+        ValueFormat::Description(_) => "[ a-zé\n]{0,10}[a-z1-9]".boxed(),
+        ValueFormat::List { item, .. } => joined(rule(item), "[,; \n]{1,2}"),
+        ValueFormat::Words { item, .. } => joined(rule(item), "[; ]"),
+        ValueFormat::Tags => joined(rule(Rule::Tag), "[,; ]{1,3}"),
+        ValueFormat::Hotplug => {
             prop_oneof![joined(hotplug_word(), "[,;]"), Just("0".to_owned()), Just("1".to_owned())]
                 .boxed()
         }
-        Format::Boot => {
+        ValueFormat::Boot => {
             let order =
                 joined(rule(Rule::Device), ";").prop_map(|devices| format!("order={devices}"));
             prop_oneof![order, "(legacy=)?[acdn]{1,4}"].boxed()
         }
-        Format::Environment => joined("[A-Z_]{1,5}=[a-z =]{0,5}".boxed(), "\0"),
-        Format::SshKeys => "ssh-ed25519%20AAAA[a-z]{4}|(ssh-rsa AAAA[a-z]{4} me\n){1,2}".boxed(),
-        Format::Secret => ".{1,8}".boxed(),
-        Format::GeneratedUuid => {
+        ValueFormat::Environment => joined("[A-Z_]{1,5}=[a-z =]{0,5}".boxed(), "\0"),
+        ValueFormat::SshKeys => {
+            "ssh-ed25519%20AAAA[a-z]{4}|(ssh-rsa AAAA[a-z]{4} me\n){1,2}".boxed()
+        }
+        ValueFormat::Secret => ".{1,8}".boxed(),
+        ValueFormat::GeneratedUuid => {
             "1|[0-9a-fA-F]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}".boxed()
         }
-        Format::Volume => volume(false),
-        Format::Size => sized(0),
-        Format::Mac => "[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}".boxed(),
-        Format::Cidr4 => {
+        ValueFormat::Volume => volume(false),
+        ValueFormat::Size => sized(0),
+        ValueFormat::Mac => "[0-9a-fA-F][02468aceACE](:[0-9a-fA-F]{2}){5}".boxed(),
+        ValueFormat::Cidr4 => {
             let fixed = (any::<std::net::Ipv4Addr>(), 8..=32)
                 .prop_map(|(address, prefix)| format!("{address}/{prefix}"));
             prop_oneof![fixed, Just("dhcp".to_owned()), Just("manual".to_owned())].boxed()
         }
-        Format::Cidr6 => {
+        ValueFormat::Cidr6 => {
             let fixed =
                 (address6(), 8..=128).prop_map(|(address, prefix)| format!("{address}/{prefix}"));
             prop_oneof![3 => fixed, 1 => "auto|dhcp|manual"].boxed()
         }
-        Format::Ip4 => any::<std::net::Ipv4Addr>().prop_map(|address| address.to_string()).boxed(),
-        Format::Ip6 => address6(),
-        Format::Property(shape) => property(shape),
+        ValueFormat::Ip4 => {
+            any::<std::net::Ipv4Addr>().prop_map(|address| address.to_string()).boxed()
+        }
+        ValueFormat::Ip6 => address6(),
+        ValueFormat::Property(shape) => property(shape),
     }
 }
 
@@ -347,7 +353,7 @@ fn rule(rule: Rule) -> BoxedStrategy<String> {
     match rule {
         Rule::Line => "[ -+.-~é]{1,8}",
         Rule::DnsName => "[a-z0-9]([a-zA-Z0-9-]{0,5}[a-z0-9])?(\\.[a-z]{1,5}){0,2}",
-        Rule::Address => return prop_oneof![address6(), text(&Format::Ip4), "fe80::[1-9]%[a-z]{3}0"].boxed(),
+        Rule::Address => return prop_oneof![address6(), text(&ValueFormat::Ip4), "fe80::[1-9]%[a-z]{3}0"].boxed(),
         Rule::Tag => "[a-z0-9_][A-Za-z0-9_+.-]{0,5}",
         Rule::ConfigId => "[a-zA-Z][a-z0-9_.-]{1,8}",
         Rule::Interface => "[a-z0-9_.-]{1,8}",
@@ -385,11 +391,12 @@ fn volume(may_be_cdrom: bool) -> BoxedStrategy<String> {
 }
 
 /// The parts of a property string that may stand together.
-fn parts(shape: &'static Shape, table: bool) -> BoxedStrategy<Vec<&'static Part>> {
-    let optional: Vec<&'static Part> =
+fn parts(shape: &'static Shape, table: bool) -> BoxedStrategy<Vec<&'static FormatPart>> {
+    let optional: Vec<&'static FormatPart> =
         shape.parts.iter().filter(|part| !part.required && part.instead.is_none()).collect();
     let most = optional.len().min(5);
-    let required: Vec<&'static Part> = shape.parts.iter().filter(|part| part.required).collect();
+    let required: Vec<&'static FormatPart> =
+        shape.parts.iter().filter(|part| part.required).collect();
     subsequence(optional, 0..=most)
         .prop_map(move |mut chosen| {
             // A gateway needs a fixed address; a new volume has one size and is no CD-ROM; only a new one has a
@@ -403,15 +410,15 @@ fn parts(shape: &'static Shape, table: bool) -> BoxedStrategy<Vec<&'static Part>
         .boxed()
 }
 
-fn names(part: &'static Part) -> BoxedStrategy<String> {
+fn names(part: &'static FormatPart) -> BoxedStrategy<String> {
     let names = [&[part.name], part.aliases].concat();
     select(names).prop_map(str::to_owned).boxed()
 }
 
 fn property(shape: &'static Shape) -> BoxedStrategy<String> {
     let cdrom = shape.part("media").is_some();
-    let piece = move |part: &'static Part| {
-        let value = if matches!(part.format, Format::Volume) {
+    let piece = move |part: &'static FormatPart| {
+        let value = if matches!(part.format, ValueFormat::Volume) {
             volume(cdrom)
         } else {
             text(&part.format)
@@ -433,8 +440,8 @@ fn property(shape: &'static Shape) -> BoxedStrategy<String> {
 
 fn table(shape: &'static Shape) -> BoxedStrategy<Value> {
     let cdrom = shape.part("media").is_some();
-    let entry = move |part: &'static Part| -> BoxedStrategy<Vec<(String, Value)>> {
-        if matches!(part.format, Format::Volume) {
+    let entry = move |part: &'static FormatPart| -> BoxedStrategy<Vec<(String, Value)>> {
+        if matches!(part.format, ValueFormat::Volume) {
             let named =
                 (names(part), volume(cdrom)).prop_map(|(name, volume)| vec![(name, json!(volume))]);
             let storage = (rule(Rule::ConfigId), sized(1)).prop_map(|(storage, size)| {

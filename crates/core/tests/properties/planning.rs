@@ -1,9 +1,9 @@
 //! The plan comes to rest, tells the truth, and does not depend on how the files are written.
 
-use evenkeel_core::desired::{Field, State};
+use evenkeel_core::desired::{DeclaredField, WantedState};
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::{Action, How, PlanContext, plan};
-use evenkeel_core::registry::Declared;
+use evenkeel_core::registry::Declarable;
 use evenkeel_core::value::compare::{Difference, difference};
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn told(action: &Action) -> String {
 }
 
 /// A silent plan means that the volume has its declared size, but for one extent of rounding.
-fn check_size(world: &World, vmid: VmId, field: &Field) -> Result<(), TestCaseError> {
+fn check_size(world: &World, vmid: VmId, field: &DeclaredField) -> Result<(), TestCaseError> {
     let name = field.key.to_string();
     let want = field.want.as_ref().and_then(|want| want.as_property()?.size());
     let stored = world.pve.guests[&vmid].fields.get(&name);
@@ -77,7 +77,7 @@ proptest! {
         prop_assert_eq!(plan.in_sync + plan.guests.len(), desired.guests.len());
         for (vmid, guest) in &desired.guests {
             let said = plan.guests.iter().any(|planned| planned.guest.vmid == *vmid);
-            let (State::Present(spec), Some(here), false) = (&guest.state, actual.guests.get(vmid), said) else {
+            let (WantedState::Present(spec), Some(here), false) = (&guest.state, actual.guests.get(vmid), said) else {
                 continue;
             };
             let config = here.config.as_ref().expect("an unreadable configuration is said");
@@ -120,7 +120,7 @@ proptest! {
             for change in action.changes.iter().filter(|change| change.how != How::Revert) {
                 let row = change.key.key();
                 prop_assert!(row.releases.contains(world.pve.release), "{}", change.key);
-                prop_assert_eq!(row.declared, Declared::Yes, "{}", change.key);
+                prop_assert_eq!(row.declared, Declarable::Yes, "{}", change.key);
             }
         }
     }

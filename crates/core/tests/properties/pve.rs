@@ -6,10 +6,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use evenkeel_core::actual::{self, Config, Coverage, Entry, Power, Snapshot, Unreadable};
+use evenkeel_core::actual::{
+    self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot, Unreadable,
+};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::plan::{Action, SetConfig, Step};
-use evenkeel_core::registry::{self, Format, Shape};
+use evenkeel_core::registry::{self, Shape, ValueFormat};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
@@ -146,7 +148,7 @@ impl Pve {
     ) -> String {
         let key = registry::find(id.kind, name).unwrap();
         let stored = match (key.key().name, &key.key().format) {
-            ("net", Format::Property(shape)) => self.network(id.kind, shape, text),
+            ("net", ValueFormat::Property(shape)) => self.network(id.kind, shape, text),
             ("tags", _) => {
                 let folded = if self.conventions.tags_have_case {
                     text.to_owned()
@@ -167,8 +169,8 @@ impl Pve {
                 };
                 weight.to_string()
             }
-            (_, Format::SshKeys) if !text.contains('%') || text.contains(' ') => encoded(text),
-            (_, Format::Property(shape)) if volume_part(shape).is_some() => {
+            (_, ValueFormat::SshKeys) if !text.contains('%') || text.contains(' ') => encoded(text),
+            (_, ValueFormat::Property(shape)) if volume_part(shape).is_some() => {
                 self.drive(id, name, shape, text)
             }
             _ => text.to_owned(),
@@ -240,7 +242,7 @@ impl Pve {
     fn detach(&mut self, vmid: VmId, name: &str, text: &str) {
         let kind = self.guests[&vmid].id.kind;
         let is_slot = matches!(registry::find(kind, name).unwrap().key().format,
-            Format::Property(shape) if volume_part(shape).is_some());
+            ValueFormat::Property(shape) if volume_part(shape).is_some());
         let Some(volume) = held(text).filter(|_| is_slot && !name.starts_with("unused")) else {
             return;
         };
@@ -381,8 +383,8 @@ impl Pve {
 
 fn read(guest: &Guest) -> actual::Guest {
     let digest =
-        Entry { key: "digest".into(), value: Some(guest.digest()), pending: None, delete: 0 };
-    let entries = guest.fields.iter().map(|(name, field)| Entry {
+        ConfigEntry { key: "digest".into(), value: Some(guest.digest()), pending: None, delete: 0 };
+    let entries = guest.fields.iter().map(|(name, field)| ConfigEntry {
         key: name.clone(),
         value: field.current.clone(),
         pending: match &field.waiting {
@@ -402,7 +404,7 @@ fn read(guest: &Guest) -> actual::Guest {
         ha: None,
         lock: guest.lock.clone(),
         config: if guest.readable {
-            Ok(Config::from_pending(guest.id.kind, entries.chain([digest])))
+            Ok(GuestConfig::from_pending(guest.id.kind, entries.chain([digest])))
         } else {
             Err(Unreadable("403 Permission check failed".to_owned()))
         },
@@ -417,7 +419,7 @@ pub(crate) fn held(text: &str) -> Option<String> {
 }
 
 fn volume_part(shape: &Shape) -> Option<&'static str> {
-    shape.parts.iter().find(|part| matches!(part.format, Format::Volume)).map(|part| part.name)
+    shape.parts.iter().find(|part| matches!(part.format, ValueFormat::Volume)).map(|part| part.name)
 }
 
 fn print_parts(parts: &[(String, String)]) -> String {

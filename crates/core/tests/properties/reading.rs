@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::registry::{Declared, Format, Key, table};
+use evenkeel_core::registry::{Declarable, Key, ValueFormat, table};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions, Difference, difference};
-use evenkeel_core::value::{Value, Volume, print, read};
+use evenkeel_core::value::{Value, VolumeRef, print, read};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
@@ -20,7 +20,7 @@ const VMID: u32 = 101;
 fn declarable() -> Vec<(GuestKind, &'static Key)> {
     let rows =
         GuestKind::ALL.into_iter().flat_map(|kind| table(kind).iter().map(move |key| (kind, key)));
-    rows.filter(|(_, key)| !matches!(key.declared, Declared::No(_))).collect()
+    rows.filter(|(_, key)| !matches!(key.declared, Declarable::No(_))).collect()
 }
 
 /// The name a key has in a file; of a family its first slot.
@@ -38,15 +38,18 @@ fn declared(dice: &mut Dice, kind: GuestKind, key: &Key) -> Option<(Value, Strin
     let desired = world::load(&[file]);
     let (_, guest) = desired.guests.into_iter().next().unwrap();
     match guest.state {
-        evenkeel_core::desired::State::Present(spec) => {
+        evenkeel_core::desired::WantedState::Present(spec) => {
             Some((spec.fields[0].want.clone().unwrap(), text))
         }
-        evenkeel_core::desired::State::Absent => None,
+        evenkeel_core::desired::WantedState::Absent => None,
     }
 }
 
 fn is_allocation(value: &Value) -> bool {
-    matches!(value.as_property().and_then(|property| property.volume()), Some(Volume::Fresh { .. }))
+    matches!(
+        value.as_property().and_then(|property| property.volume()),
+        Some(VolumeRef::Fresh { .. })
+    )
 }
 
 #[test]
@@ -68,13 +71,13 @@ fn every_key_that_can_be_declared_is_generated() {
 #[test]
 fn a_part_cannot_smuggle_another_part_in() {
     for (kind, key) in declarable() {
-        let Format::Property(shape) = &key.format else {
+        let ValueFormat::Property(shape) = &key.format else {
             continue;
         };
         for part in shape
             .parts
             .iter()
-            .filter(|part| matches!(part.format, Format::Text(_) | Format::Volume))
+            .filter(|part| matches!(part.format, ValueFormat::Text(_) | ValueFormat::Volume))
         {
             let mut dice = Dice::plain();
             let said = spelling::value(&mut dice, &key.format, "vm-101");
@@ -137,7 +140,7 @@ proptest! {
         let stored = pve.accept(id, &name(key), &text, &mut dice);
         let have = read::stored(&key.format, &stored);
         let gap = difference(key, id.vmid, Some(&want), Some(&have), conventions);
-        let secret = matches!(key.format, Format::Secret);
+        let secret = matches!(key.format, ValueFormat::Secret);
         prop_assert!(secret || gap == Difference::Same, "{} {}: {want:?} stored as {stored:?}: {gap:?}", kind, key.name);
         let respelled = spelling::respelled(&mut dice, &key.format, &stored, conventions.tags_have_case);
         let again = read::stored(&key.format, &respelled);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_core::classify::{Class, Intent, Target, classify};
+use evenkeel_core::classify::{ActIntent, ActionClass, Target, classify};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::Provenance;
 use evenkeel_core::plan::{Action, PlanContext, Step, plan};
@@ -82,10 +82,10 @@ proptest! {
             let here = actual.guests.get(&action.guest.vmid);
             let target = here.map_or(Target::Free, Target::Seen);
             let op = action.step.kind();
-            let intent = Intent { op: op.as_str(), kind: action.guest.kind, params: &params, target };
+            let intent = ActIntent { op: op.as_str(), kind: action.guest.kind, params: &params, target };
             let judged = classify(&intent, &Provenance::none());
             prop_assert_eq!((action.class, &action.why), (judged.class, &judged.why));
-            prop_assert!(action.class != Class::Destructive || action.held.is_some(), "{action:#?}");
+            prop_assert!(action.class != ActionClass::Destructive || action.held.is_some(), "{action:#?}");
             prop_assert!(!context.frozen || action.held.is_some());
             let unknown = keys(action).into_iter().find(|key| registry::find(action.guest.kind, key).is_none());
             prop_assert_eq!(unknown, None);
@@ -171,7 +171,7 @@ proptest! {
     fn identity_outlives_benign_actions_that_attach_nothing(mut dice in dice()) {
         let mut world = World::new(&mut dice);
         let plan = world.plan();
-        for action in plan.runnable().filter(|action| action.class == Class::Benign) {
+        for action in plan.runnable().filter(|action| action.class == ActionClass::Benign) {
             let attaches = keys(action).iter().any(|key| {
                 let field = world.pve.guests[&action.guest.vmid].fields.get(key);
                 matches!(&action.step, Step::SetConfig(write)

@@ -4,7 +4,7 @@
 //! readers or printers is used, or both could be wrong together.
 #![expect(clippy::wildcard_enum_match_arm, reason = "a format without spellings keeps its text")]
 
-use evenkeel_core::registry::{Absent, Format, Rule, Shape, Trailing};
+use evenkeel_core::registry::{Absent, Rule, Shape, Trailing, ValueFormat};
 
 use crate::dice::Dice;
 
@@ -17,9 +17,9 @@ pub(crate) enum Said {
 
 impl Said {
     /// The text PVE would be sent for it.
-    pub(crate) fn text(&self, format: &Format) -> String {
+    pub(crate) fn text(&self, format: &ValueFormat) -> String {
         match (self, format) {
-            (Self::Parts(parts), Format::Property(shape)) => joined(shape, parts),
+            (Self::Parts(parts), ValueFormat::Property(shape)) => joined(shape, parts),
             (Self::Plain(text), _) => text.clone(),
             (Self::Parts(_), _) => panic!("only property strings have parts"),
         }
@@ -27,42 +27,44 @@ impl Said {
 }
 
 /// Some value of a format that a person may declare.
-pub(crate) fn value(dice: &mut Dice, format: &Format, owner: &str) -> Said {
+pub(crate) fn value(dice: &mut Dice, format: &ValueFormat, owner: &str) -> Said {
     match format {
-        Format::Property(shape) => Said::Parts(parts(dice, shape, owner)),
+        ValueFormat::Property(shape) => Said::Parts(parts(dice, shape, owner)),
         _ => Said::Plain(scalar(dice, format)),
     }
 }
 
-fn scalar(dice: &mut Dice, format: &Format) -> String {
+fn scalar(dice: &mut Dice, format: &ValueFormat) -> String {
     match *format {
-        Format::Bool => dice.pick(&["0", "1"]).to_owned(),
-        Format::Integer { min, max } => {
+        ValueFormat::Bool => dice.pick(&["0", "1"]).to_owned(),
+        ValueFormat::Integer { min, max } => {
             let most = max.min(min + 4000);
             dice.pick(&[min, most, (min + 1).min(max), i64::midpoint(min, most)]).to_string()
         }
-        Format::Weight { min, max } => {
+        ValueFormat::Weight { min, max } => {
             dice.pick(&[100, 1024, 512, 10_000, 20_000, min, min + 1, max]).to_string()
         }
-        Format::Mebibytes { min } => dice.pick(&[512, 2048, 4096, 1000, min.max(16)]).to_string(),
-        Format::Number { .. } => dice.pick(&["0", "1", "1.5", "2.25", "0.1", "16"]).to_owned(),
-        Format::Choice(words) => dice.pick(words).to_owned(),
-        Format::Text(rule) => dice.pick(texts(rule)).to_owned(),
-        Format::Description(_) => dice.pick(DESCRIPTIONS).to_owned(),
-        Format::List { item, .. } => some_of(dice, texts(item), &[",", " ", ";"]),
+        ValueFormat::Mebibytes { min } => {
+            dice.pick(&[512, 2048, 4096, 1000, min.max(16)]).to_string()
+        }
+        ValueFormat::Number { .. } => dice.pick(&["0", "1", "1.5", "2.25", "0.1", "16"]).to_owned(),
+        ValueFormat::Choice(words) => dice.pick(words).to_owned(),
+        ValueFormat::Text(rule) => dice.pick(texts(rule)).to_owned(),
+        ValueFormat::Description(_) => dice.pick(DESCRIPTIONS).to_owned(),
+        ValueFormat::List { item, .. } => some_of(dice, texts(item), &[",", " ", ";"]),
         // Most of these are parts of property strings, where a comma would end the part.
-        Format::Words { item, .. } => some_of(dice, texts(item), &[";"]),
-        Format::Tags => {
+        ValueFormat::Words { item, .. } => some_of(dice, texts(item), &[";"]),
+        ValueFormat::Tags => {
             some_of(dice, &["web", "Prod", "db_2", "a+b", "web.1", "PROD"], &[";", ",", " "])
         }
-        Format::Hotplug => dice
+        ValueFormat::Hotplug => dice
             .pick(&["network,disk,usb", "0", "1", "disk", "cpu,disk", "memory,network", "usb"])
             .to_owned(),
-        Format::Boot => dice
+        ValueFormat::Boot => dice
             .pick(&["order=scsi0", "order=scsi0;net0", "order=net0;ide2", "cdn", "order=", "n"])
             .to_owned(),
-        Format::Environment => some_of(dice, &["A=1", "LANG=C", "B=x y", "EMPTY="], &["\0"]),
-        Format::SshKeys => some_of(
+        ValueFormat::Environment => some_of(dice, &["A=1", "LANG=C", "B=x y", "EMPTY="], &["\0"]),
+        ValueFormat::SshKeys => some_of(
             dice,
             &[
                 "ssh-ed25519 AAAAC3Nza user@host",
@@ -71,11 +73,11 @@ fn scalar(dice: &mut Dice, format: &Format) -> String {
             ],
             &["\n"],
         ),
-        Format::GeneratedUuid => {
+        ValueFormat::GeneratedUuid => {
             dice.pick(&["1", "8F2C1C9E-2A5B-4D0F-9B3C-0123456789AB", "0"]).to_owned()
         }
-        Format::Size => dice.pick(&["8G", "4G", "16G", "1536M", "20G"]).to_owned(),
-        Format::Mac => dice
+        ValueFormat::Size => dice.pick(&["8G", "4G", "16G", "1536M", "20G"]).to_owned(),
+        ValueFormat::Mac => dice
             .pick(&[
                 "BC:24:11:00:00:01",
                 "bc:24:11:00:00:01",
@@ -83,14 +85,16 @@ fn scalar(dice: &mut Dice, format: &Format) -> String {
                 "02:00:00:00:00:03",
             ])
             .to_owned(),
-        Format::Cidr4 => dice.pick(&["dhcp", "manual", "10.0.0.5/24", "10.0.0.6/24"]).to_owned(),
-        Format::Cidr6 => {
+        ValueFormat::Cidr4 => {
+            dice.pick(&["dhcp", "manual", "10.0.0.5/24", "10.0.0.6/24"]).to_owned()
+        }
+        ValueFormat::Cidr6 => {
             dice.pick(&["auto", "fd00::5/64", "FD00:0::5/64", "dhcp", "manual"]).to_owned()
         }
-        Format::Ip4 => dice.pick(&["10.0.0.1", "10.0.0.2"]).to_owned(),
-        Format::Ip6 => dice.pick(&["fd00::1", "FD00:0:0::1", "fe80::1"]).to_owned(),
-        Format::Secret => "**********".to_owned(),
-        Format::Volume | Format::Property(_) => panic!("made with their parts"),
+        ValueFormat::Ip4 => dice.pick(&["10.0.0.1", "10.0.0.2"]).to_owned(),
+        ValueFormat::Ip6 => dice.pick(&["fd00::1", "FD00:0:0::1", "fe80::1"]).to_owned(),
+        ValueFormat::Secret => "**********".to_owned(),
+        ValueFormat::Volume | ValueFormat::Property(_) => panic!("made with their parts"),
     }
 }
 
@@ -150,7 +154,9 @@ fn parts(dice: &mut Dice, shape: &Shape, owner: &str) -> Vec<(&'static str, Stri
     let mut parts: Vec<(&'static str, String)> = Vec::new();
     let percent = if shape.parts.len() > 20 { 4 } else { 25 };
     for part in shape.parts {
-        if matches!(part.format, Format::Volume | Format::Size) || LEFT_OUT.contains(&part.name) {
+        if matches!(part.format, ValueFormat::Volume | ValueFormat::Size)
+            || LEFT_OUT.contains(&part.name)
+        {
             continue;
         }
         if part.required || dice.chance(percent) {
@@ -164,7 +170,7 @@ fn parts(dice: &mut Dice, shape: &Shape, owner: &str) -> Vec<(&'static str, Stri
     parts.retain(|(name, value)| {
         !value.is_empty() && (*name != "gw" || ip) && (*name != "gw6" || ip6)
     });
-    if let Some(part) = shape.parts.iter().find(|part| matches!(part.format, Format::Volume)) {
+    if let Some(part) = shape.parts.iter().find(|part| matches!(part.format, ValueFormat::Volume)) {
         volume(dice, part.name, shape, owner, &mut parts);
     }
     parts
@@ -234,24 +240,24 @@ pub(crate) fn split(shape: &Shape, text: &str) -> Vec<(String, String)> {
 /// The same value, as PVE or a hand may have stored it.
 pub(crate) fn respelled(
     dice: &mut Dice,
-    format: &Format,
+    format: &ValueFormat,
     text: &str,
     tags_have_case: bool,
 ) -> String {
     match format {
-        Format::Number { .. } => number(dice, text),
-        Format::List { .. } => relisted(dice, text, &[" ", ",", ";"]),
-        Format::Tags => {
+        ValueFormat::Number { .. } => number(dice, text),
+        ValueFormat::List { .. } => relisted(dice, text, &[" ", ",", ";"]),
+        ValueFormat::Tags => {
             let mut tags: Vec<&str> = text.split([',', ';', ' ']).collect();
             dice.shuffle(&mut tags);
             let text = tags.join(dice.pick(&[";", ",", " "]));
             if dice.chance(20) && !tags_have_case { text.to_uppercase() } else { text }
         }
-        Format::Description(Trailing::Newlines) => {
+        ValueFormat::Description(Trailing::Newlines) => {
             format!("{text}{}", dice.pick(&["\n", "", "\n\n"]))
         }
-        Format::Description(Trailing::WhiteSpace) => text.trim_end().to_owned(),
-        Format::Hotplug => {
+        ValueFormat::Description(Trailing::WhiteSpace) => text.trim_end().to_owned(),
+        ValueFormat::Hotplug => {
             let mut words: Vec<&str> = text.split(',').collect();
             dice.shuffle(&mut words);
             words.sort_unstable_by_key(|word| *word == "0");
@@ -259,12 +265,12 @@ pub(crate) fn respelled(
                 && ["network", "disk", "usb"].iter().all(|word| words.contains(word));
             if default && dice.chance(50) { "1".to_owned() } else { words.join(",") }
         }
-        Format::Boot
+        ValueFormat::Boot
             if !text.starts_with("order=") && dice.chance(30) && !text.starts_with("legacy=") =>
         {
             format!("legacy={text}")
         }
-        Format::Property(shape) => property(dice, shape, text),
+        ValueFormat::Property(shape) => property(dice, shape, text),
         _ => text.to_owned(),
     }
 }
@@ -306,19 +312,19 @@ fn property(dice: &mut Dice, shape: &Shape, text: &str) -> String {
     format!("{}{comma}", pieces.join(","))
 }
 
-fn part_value(dice: &mut Dice, format: &Format, text: &str) -> String {
+fn part_value(dice: &mut Dice, format: &ValueFormat, text: &str) -> String {
     match format {
-        Format::Bool if ["1", "on", "yes", "true"].contains(&text.to_lowercase().as_str()) => {
+        ValueFormat::Bool if ["1", "on", "yes", "true"].contains(&text.to_lowercase().as_str()) => {
             dice.pick(&["1", "on", "yes", "TRUE"]).to_owned()
         }
-        Format::Bool => dice.pick(&["0", "off", "No", "false"]).to_owned(),
-        Format::Number { .. } => number(dice, text),
-        Format::Words { .. } => {
+        ValueFormat::Bool => dice.pick(&["0", "off", "No", "false"]).to_owned(),
+        ValueFormat::Number { .. } => number(dice, text),
+        ValueFormat::Words { .. } => {
             let mut words: Vec<&str> = text.split(';').collect();
             dice.shuffle(&mut words);
             words.join(";")
         }
-        Format::Size => {
+        ValueFormat::Size => {
             match text.strip_suffix('G').and_then(|digits| digits.parse::<u64>().ok()) {
                 Some(gib) => {
                     let (mib, kib) = (gib * 1024, gib * 1024 * 1024);
@@ -328,10 +334,10 @@ fn part_value(dice: &mut Dice, format: &Format, text: &str) -> String {
                 None => text.to_owned(),
             }
         }
-        Format::Cidr6 | Format::Ip6 if text.contains(':') && dice.chance(50) => {
+        ValueFormat::Cidr6 | ValueFormat::Ip6 if text.contains(':') && dice.chance(50) => {
             text.to_ascii_uppercase()
         }
-        Format::Mac if dice.chance(30) => text.to_ascii_lowercase(),
+        ValueFormat::Mac if dice.chance(30) => text.to_ascii_lowercase(),
         _ => text.to_owned(),
     }
 }

@@ -3,18 +3,18 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_core::registry::{Format, Shape};
+use evenkeel_core::registry::{Shape, ValueFormat};
 
 use crate::dice::Dice;
 use crate::spelling::{Said, joined};
 
 /// A declared value as TOML.
-pub(crate) fn value(dice: &mut Dice, format: &Format, said: &Said) -> String {
+pub(crate) fn value(dice: &mut Dice, format: &ValueFormat, said: &Said) -> String {
     match (format, said) {
-        (Format::Property(shape), Said::Parts(parts)) if dice.chance(50) => {
+        (ValueFormat::Property(shape), Said::Parts(parts)) if dice.chance(50) => {
             table(dice, shape, parts)
         }
-        (Format::Property(shape), Said::Parts(parts)) => quoted(&joined(shape, parts)),
+        (ValueFormat::Property(shape), Said::Parts(parts)) => quoted(&joined(shape, parts)),
         (_, Said::Plain(text)) => plain(dice, format, text),
         (_, Said::Parts(_)) => panic!("only property strings have parts"),
     }
@@ -34,9 +34,9 @@ pub(crate) fn quoted(text: &str) -> String {
     quoted
 }
 
-fn plain(dice: &mut Dice, format: &Format, text: &str) -> String {
+fn plain(dice: &mut Dice, format: &ValueFormat, text: &str) -> String {
     match format {
-        Format::Bool => match (text, dice.roll(4)) {
+        ValueFormat::Bool => match (text, dice.roll(4)) {
             ("1", 0) => "true".to_owned(),
             ("1", 1) => "\"yes\"".to_owned(),
             (_, 0) => "false".to_owned(),
@@ -44,26 +44,28 @@ fn plain(dice: &mut Dice, format: &Format, text: &str) -> String {
             (text, 2) => text.to_owned(),
             (text, _) => quoted(text),
         },
-        Format::Mebibytes { .. } => match dice.roll(4) {
+        ValueFormat::Mebibytes { .. } => match dice.roll(4) {
             0 => text.to_owned(),
             1 => format!("\"{text}MiB\""),
             2 => format!("\"{text} M\""),
             _ => quoted(text),
         },
-        Format::Integer { .. } | Format::Weight { .. } | Format::Number { .. }
+        ValueFormat::Integer { .. } | ValueFormat::Weight { .. } | ValueFormat::Number { .. }
             if dice.chance(50) =>
         {
             text.to_owned()
         }
-        Format::List { .. } | Format::Words { .. } | Format::Tags if dice.chance(50) => {
+        ValueFormat::List { .. } | ValueFormat::Words { .. } | ValueFormat::Tags
+            if dice.chance(50) =>
+        {
             array(text.split([',', ';', ' ']))
         }
-        Format::Hotplug if text.contains(',') && dice.chance(50) => array(text.split(',')),
-        Format::Boot if text.starts_with("order=") && dice.chance(50) => {
+        ValueFormat::Hotplug if text.contains(',') && dice.chance(50) => array(text.split(',')),
+        ValueFormat::Boot if text.starts_with("order=") && dice.chance(50) => {
             array(text["order=".len()..].split(';'))
         }
-        Format::Environment => array(text.split('\0')),
-        Format::SshKeys if dice.chance(50) => array(text.split('\n')),
+        ValueFormat::Environment => array(text.split('\0')),
+        ValueFormat::SshKeys if dice.chance(50) => array(text.split('\n')),
         _ => quoted(text),
     }
 }
@@ -79,7 +81,7 @@ fn table(dice: &mut Dice, shape: &Shape, parts: &[(&'static str, String)]) -> St
         let part = shape.part(name).unwrap();
         let fresh = value.split_once(':').filter(|(_, size)| size.parse::<f64>().is_ok());
         match (part.format, fresh) {
-            (Format::Volume, Some((storage, size))) if dice.chance(60) => {
+            (ValueFormat::Volume, Some((storage, size))) if dice.chance(60) => {
                 entries.push(format!("storage = {}", quoted(storage)));
                 entries.push(format!("size = \"{size}GiB\""));
             }

@@ -8,7 +8,7 @@ use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::plan::{Plan, PlanContext, plan};
-use evenkeel_core::registry::{self, Absent, Declared, KeyRef};
+use evenkeel_core::registry::{self, Absent, Declarable, KeyRef};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use evenkeel_core::value::read;
@@ -150,7 +150,7 @@ impl World {
     fn add_field(&mut self, guest: &mut Guest, key: KeyRef, dice: &mut Dice) -> Declaration {
         let (row, name, id) = (key.key(), key.to_string(), guest.id);
         let owner = format!("vm-{}-{name}", id.vmid);
-        let kept = matches!(row.declared, Declared::No(_));
+        let kept = matches!(row.declared, Declarable::No(_));
         let want = spelling::value(dice, &row.format, &owner);
         let other = spelling::value(dice, &row.format, &owner).text(&row.format);
         let wanted = want.text(&row.format);
@@ -184,7 +184,7 @@ impl World {
         }
         let cannot_unset = row.required
             || row.absent == Absent::ServerFilled
-            || matches!(row.declared, Declared::AtCreation | Declared::No(_));
+            || matches!(row.declared, Declarable::AtCreation | Declarable::No(_));
         match dice.roll(10) {
             0..=6 if !kept && read::declared(&row.format, &wanted).is_ok() => {
                 Declaration::Line(format!("{name} = {}", toml::value(dice, &row.format, &want)))

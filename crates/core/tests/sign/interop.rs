@@ -5,7 +5,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use evenkeel_core::reason::ReasonCode as R;
-use evenkeel_core::sign::{Envelope, Namespace, PublicKey, Role, Trust, TrustVersion, verify};
+use evenkeel_core::sign::{
+    Envelope, Namespace, PublicKey, Role, TrustVersion, TrustedSigners, verify,
+};
 use tempfile::TempDir;
 
 use crate::support::{
@@ -60,7 +62,7 @@ fn v31_a_statement_signed_by_plain_ssh_keygen_is_allowed() {
             &key.to_string(),
         );
         let signers = vec![alice.unwrap(), vault().signer("vault", Role::Recovery)];
-        let trust = Trust::genesis(TrustVersion(1), signers).unwrap();
+        let trust = TrustedSigners::genesis(TrustVersion(1), signers).unwrap();
         let envelope = Envelope::seal(&payload, &[&armour]).unwrap();
         let decision = evenkeel_core::sign::authorise(
             &Envelope::parse(envelope.as_bytes()).unwrap(),
@@ -68,7 +70,7 @@ fn v31_a_statement_signed_by_plain_ssh_keygen_is_allowed() {
             &trust,
             &clock(),
             &evenkeel_core::sign::SpentNonces::default(),
-            evenkeel_core::sign::Limits::default(),
+            evenkeel_core::sign::StatementLimits::default(),
         );
         assert_eq!(decision.reason(), R::AllowedSigned);
         let sha256 = sign(dir.path(), kind, &["-O", "hashalg=sha256"], &payload);

@@ -2,7 +2,7 @@
 
 use evenkeel_core::action_registry::{ActionKind, ParamForm};
 use evenkeel_core::reason::{ReasonCode as R, Refusal};
-use evenkeel_core::sign::{Act, Decision, Expected, Found, HostBinding, render};
+use evenkeel_core::sign::{Act, ApprovalDecision, Expected, FoundGuest, HostBinding, render};
 
 use crate::support::{
     DIGEST, IDENTITY, act, approved, decide, ed, found, host, params, reason, statement,
@@ -17,7 +17,7 @@ fn changed(change: impl FnOnce(&mut Act)) -> R {
 #[test]
 fn exactly_the_signed_act_is_allowed_and_recorded() {
     let approval = approved(&statement());
-    let Decision::Allowed(approved) = decide(&approval, &act()) else { panic!() };
+    let ApprovalDecision::Allowed(approved) = decide(&approval, &act()) else { panic!() };
     assert_eq!(approved.by.len(), 1);
     assert_eq!(approved.by[0].name.to_string(), "alice");
     assert_eq!(approved.nonce, statement().nonce);
@@ -116,8 +116,8 @@ fn unproven(why: &str) -> Refusal {
     Refusal::new(R::IdentityUnproven, why)
 }
 
-fn found_as(identity: &str, digest: &str) -> Found {
-    Found::Guest { identity: identity.parse().unwrap(), digest: digest.parse().unwrap() }
+fn found_as(identity: &str, digest: &str) -> FoundGuest {
+    FoundGuest::Guest { identity: identity.parse().unwrap(), digest: digest.parse().unwrap() }
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn p14_p15_p16_another_identity_under_the_number_is_refused() {
         other.replace_range(place..=place, "2");
         assert_eq!(changed(|act| act.found = found_as(&other, DIGEST)), R::IdentityMismatch);
     }
-    assert_eq!(changed(|act| act.found = Found::Free), R::IdentityMismatch);
-    let unproven = Found::Unproven(unproven("the task list does not reach back"));
+    assert_eq!(changed(|act| act.found = FoundGuest::Free), R::IdentityMismatch);
+    let unproven = FoundGuest::Unproven(unproven("the task list does not reach back"));
     assert_eq!(changed(|act| act.found = unproven), R::IdentityUnproven);
 }
 
@@ -173,9 +173,9 @@ fn a_number_signed_as_free_must_be_free() {
     let approval = approved(&signed);
     let mut asked = act();
     assert_eq!(reason(&approval, &asked), R::IdentityMismatch);
-    asked.found = Found::Free;
+    asked.found = FoundGuest::Free;
     assert_eq!(reason(&approval, &asked), R::AllowedSigned);
-    asked.found = Found::Unproven(unproven("no quorum"));
+    asked.found = FoundGuest::Unproven(unproven("no quorum"));
     assert_eq!(reason(&approval, &asked), R::IdentityUnproven);
     asked.found = found();
     assert_eq!(reason(&approved(&statement()), &asked), R::AllowedSigned);

@@ -6,11 +6,11 @@ use ed25519_dalek::Signer as _;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::clock::Reading;
+use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Expected, Found, HostBinding, Limits, Namespace, Nonce, PendingId,
-    PublicKey, Role, Signer, SkPolicy, SpentNonces, Statement, Trust, TrustVersion, Validity,
-    Window, armour, authorise,
+    Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, Nonce,
+    PendingId, PublicKey, Role, Signer, SkPolicy, SpentNonces, Statement, StatementLimits,
+    TrustVersion, TrustedSigners, Validity, Window, armour, authorise,
 };
 use sha2::{Digest, Sha256, Sha512};
 
@@ -210,8 +210,8 @@ pub(crate) fn expected() -> Expected {
     Expected::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
 }
 
-pub(crate) fn found() -> Found {
-    Found::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
+pub(crate) fn found() -> FoundGuest {
+    FoundGuest::Guest { identity: IDENTITY.parse().unwrap(), digest: DIGEST.parse().unwrap() }
 }
 
 pub(crate) fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
@@ -270,14 +270,14 @@ pub(crate) fn vault() -> Key {
     ed(20)
 }
 
-pub(crate) fn trust() -> Trust {
+pub(crate) fn trust() -> TrustedSigners {
     let signers =
         vec![alice().signer("alice", Role::Operational), vault().signer("vault", Role::Recovery)];
-    Trust::genesis(TrustVersion(1), signers).unwrap()
+    TrustedSigners::genesis(TrustVersion(1), signers).unwrap()
 }
 
-pub(crate) fn clock() -> Reading {
-    Reading { now: NOW, mark: NOW, doubt: None }
+pub(crate) fn clock() -> ClockReading {
+    ClockReading { now: NOW, mark: NOW, doubt: None }
 }
 
 /// The text of an approval of exact bytes.
@@ -300,8 +300,15 @@ pub(crate) fn approved(statement: &Statement) -> Envelope {
 }
 
 /// The decision over an approval of the tests' act, with nothing spent.
-pub(crate) fn decide(approval: &Envelope, act: &Act) -> Decision {
-    authorise(approval, act, &trust(), &clock(), &SpentNonces::default(), Limits::default())
+pub(crate) fn decide(approval: &Envelope, act: &Act) -> ApprovalDecision {
+    authorise(
+        approval,
+        act,
+        &trust(),
+        &clock(),
+        &SpentNonces::default(),
+        StatementLimits::default(),
+    )
 }
 
 pub(crate) fn reason(approval: &Envelope, act: &Act) -> ReasonCode {

@@ -3,10 +3,10 @@
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::clock::{Doubt, Reading};
+use evenkeel_core::sign::clock::{ClockDoubt, ClockReading};
 use evenkeel_core::sign::{
     Authority, ClockChange, Envelope, Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,
-    Rotation, STATEMENT_LIFE_MAX_S, Trust, TrustHash, TrustVersion, Window,
+    Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners, Window,
 };
 
 use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
@@ -28,7 +28,7 @@ fn next(lineage: &Lineage, rotation: &Rotation, keys: &[&Key]) -> Result<Lineage
     lineage.rotate(&envelope, rotation.authority, &host(), &clock(), life).map(|(_, next)| next)
 }
 
-fn to_mallory(trust: &Trust) -> Rotation {
+fn to_mallory(trust: &TrustedSigners) -> Rotation {
     let signers = vec![
         mallory().signer("mallory", Role::Operational),
         vault().signer("vault", Role::Recovery),
@@ -37,14 +37,14 @@ fn to_mallory(trust: &Trust) -> Rotation {
 }
 
 /// Alice in her place again, for somebody who knows this list.
-fn back(known: &Trust) -> Rotation {
+fn back(known: &TrustedSigners) -> Rotation {
     let signers = known.signers().cloned().collect();
     let version = TrustVersion(known.version().0 + PLANNED_LINKS_MAX as u64 + 1);
     Rotation { version, ..following(known, Authority::Recovery, signers) }
 }
 
 /// Mallory's list, after so many rotations.
-fn taken(first: &Trust, rotations: usize) -> Lineage {
+fn taken(first: &TrustedSigners, rotations: usize) -> Lineage {
     let mut lineage = Lineage::new(first.clone());
     for number in 0..rotations {
         let change = Rotation { reason: number.to_string(), ..to_mallory(lineage.current()) };
@@ -135,10 +135,10 @@ fn x05_the_mark_is_set_to_about_what_the_host_s_clock_says() {
     let lineage = Lineage::new(trust());
     for (wall, doubt) in [
         (NOW, None),
-        (NOW.minus(90 * DAY), Some(Doubt::Behind { by_s: 90 * DAY })),
-        (NOW.plus(90 * DAY), Some(Doubt::Ahead { by_s: 90 * DAY })),
+        (NOW.minus(90 * DAY), Some(ClockDoubt::Behind { by_s: 90 * DAY })),
+        (NOW.plus(90 * DAY), Some(ClockDoubt::Ahead { by_s: 90 * DAY })),
     ] {
-        let reading = Reading { now: NOW.max(wall), mark: NOW, doubt };
+        let reading = ClockReading { now: NOW.max(wall), mark: NOW, doubt };
         assert_eq!(reading.wall(), wall);
         let set = |to: UnixSeconds| {
             let window = Window::new(reading.now.minus(60), reading.now.plus(60)).unwrap();

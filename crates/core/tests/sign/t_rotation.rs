@@ -3,11 +3,11 @@
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::clock::{self, Doubt, Reading, Wall};
+use evenkeel_core::sign::clock::{self, ClockDoubt, ClockReading, WallClock};
 use evenkeel_core::sign::{
-    AnyStatement, Authority, ClockChange, Envelope, HostBinding, Limits, Namespace, Role, Rotated,
-    Rotation, STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, Trust, TrustHash, TrustVersion,
-    Validity, Window, authorise, render, rotate,
+    AnyStatement, Authority, ClockChange, Envelope, HostBinding, Namespace, Role, Rotated,
+    Rotation, STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, StatementLimits, TrustHash,
+    TrustVersion, TrustedSigners, Validity, Window, authorise, render, rotate,
 };
 
 use crate::support::{
@@ -32,7 +32,11 @@ fn recovery(key: &Key, name: &str) -> Signer {
 }
 
 /// A rotation that follows a store, with these signers.
-pub(crate) fn following(trust: &Trust, authority: Authority, signers: Vec<Signer>) -> Rotation {
+pub(crate) fn following(
+    trust: &TrustedSigners,
+    authority: Authority,
+    signers: Vec<Signer>,
+) -> Rotation {
     Rotation {
         authority,
         host: host(),
@@ -46,7 +50,7 @@ pub(crate) fn following(trust: &Trust, authority: Authority, signers: Vec<Signer
 }
 
 /// Alice hands over to bob.
-fn planned(trust: &Trust) -> Rotation {
+fn planned(trust: &TrustedSigners) -> Rotation {
     following(trust, Authority::Planned, vec![op(&bob(), "bob"), recovery(&vault(), "vault")])
 }
 
@@ -59,7 +63,11 @@ fn signed(rotation: &Rotation, keys: &[&Key]) -> Envelope {
     sealed(&rotation.to_bytes().unwrap(), rotation.authority.namespace(), keys)
 }
 
-fn try_rotate(trust: &Trust, rotation: &Rotation, keys: &[&Key]) -> Result<Rotated, Refusal> {
+fn try_rotate(
+    trust: &TrustedSigners,
+    rotation: &Rotation,
+    keys: &[&Key],
+) -> Result<Rotated, Refusal> {
     let envelope = signed(rotation, keys);
     rotate(&envelope, rotation.authority, trust, &host(), &clock(), STATEMENT_LIFE_MAX_S)
 }
@@ -68,9 +76,16 @@ fn refusal(rotation: &Rotation, keys: &[&Key]) -> R {
     try_rotate(&trust(), rotation, keys).unwrap_err().reason
 }
 
-fn allowed(trust: &Trust, approval: &Envelope) -> R {
-    authorise(approval, &act(), trust, &clock(), &SpentNonces::default(), Limits::default())
-        .reason()
+fn allowed(trust: &TrustedSigners, approval: &Envelope) -> R {
+    authorise(
+        approval,
+        &act(),
+        trust,
+        &clock(),
+        &SpentNonces::default(),
+        StatementLimits::default(),
+    )
+    .reason()
 }
 
 #[test]
@@ -154,14 +169,17 @@ fn t14_one_key_has_one_role_and_one_name() {
         recovery(&alice(), "also"),
         recovery(&vault(), "vault"),
     ];
-    assert_eq!(Trust::genesis(TrustVersion(1), both.clone()).unwrap_err().reason, R::Payload);
+    assert_eq!(
+        TrustedSigners::genesis(TrustVersion(1), both.clone()).unwrap_err().reason,
+        R::Payload
+    );
     let rotation = following(&trust(), Authority::Recovery, both);
     assert_eq!(refusal(&rotation, &[&vault(), &bob()]), R::RoleDenied);
     let twins = vec![op(&alice(), "alice"), op(&alice(), "twin"), recovery(&vault(), "vault")];
     let rotation = following(&trust(), Authority::Planned, twins);
     assert_eq!(refusal(&rotation, &[&alice()]), R::Payload);
     let named = vec![op(&alice(), "alice"), op(&bob(), "alice"), recovery(&vault(), "vault")];
-    assert_eq!(Trust::genesis(TrustVersion(1), named).unwrap_err().reason, R::Payload);
+    assert_eq!(TrustedSigners::genesis(TrustVersion(1), named).unwrap_err().reason, R::Payload);
     // A key does not change its role either: what it signed under one must not count under another.
     let swapped = vec![op(&vault(), "vault"), recovery(&alice(), "alice")];
     assert_eq!(
@@ -185,7 +203,7 @@ fn t15_the_chain_goes_on_by_exactly_one_from_exactly_its_head() {
 #[test]
 fn t15_the_last_version_has_no_successor() {
     let signers = vec![op(&alice(), "alice"), recovery(&vault(), "vault")];
-    let last = Trust::genesis(TrustVersion(u64::MAX), signers.clone()).unwrap();
+    let last = TrustedSigners::genesis(TrustVersion(u64::MAX), signers.clone()).unwrap();
     let mut rotation = following(&trust(), Authority::Planned, signers);
     (rotation.version, rotation.previous) = (TrustVersion(0), last.head());
     assert_eq!(try_rotate(&last, &rotation, &[&alice()]).unwrap_err().reason, R::TrustVersion);
@@ -235,7 +253,7 @@ fn t16_a_new_key_that_is_weak_or_of_another_type_is_refused() {
 #[test]
 fn t17_no_role_is_ever_left_without_a_key() {
     for signers in [vec![], vec![op(&alice(), "alice")], vec![recovery(&vault(), "vault")]] {
-        let answer = Trust::genesis(TrustVersion(1), signers.clone());
+        let answer = TrustedSigners::genesis(TrustVersion(1), signers.clone());
         assert_eq!(answer.unwrap_err().reason, R::Payload);
         for authority in Authority::ALL {
             let key = match authority {
@@ -335,7 +353,7 @@ fn t21_a_key_outside_of_its_validity_signs_nothing() {
         let mut alice = op(&alice(), "alice");
         alice.validity = Validity { from, until };
         let signers = vec![alice, recovery(&vault(), "vault")];
-        let trust = Trust::genesis(TrustVersion(1), signers).unwrap();
+        let trust = TrustedSigners::genesis(TrustVersion(1), signers).unwrap();
         allowed(&trust, &approved(&statement()))
     };
     assert_eq!(at(NOW, NOW.plus(1)), R::AllowedSigned);
@@ -344,7 +362,8 @@ fn t21_a_key_outside_of_its_validity_signs_nothing() {
     // A rotation neither.
     let mut old = op(&alice(), "alice");
     old.validity = Validity { from: NOW.minus(9), until: NOW };
-    let trust = Trust::genesis(TrustVersion(1), vec![old, recovery(&vault(), "vault")]).unwrap();
+    let trust =
+        TrustedSigners::genesis(TrustVersion(1), vec![old, recovery(&vault(), "vault")]).unwrap();
     let answer = try_rotate(&trust, &planned(&trust), &[&alice(), &bob()]);
     assert_eq!(answer.unwrap_err().reason, R::KeyRevoked);
 }
@@ -365,7 +384,7 @@ fn t22_a_rotation_for_one_host_says_nothing_on_another() {
 fn t23_a_store_survives_the_journal_as_it_is_or_not_at_all() {
     let after = try_rotate(&trust(), &planned(&trust()), &[&alice(), &bob()]).unwrap().trust;
     let json = serde_json::to_string(&after).unwrap();
-    let read: Trust = serde_json::from_str(&json).unwrap();
+    let read: TrustedSigners = serde_json::from_str(&json).unwrap();
     assert_eq!(read, after);
     assert_eq!(allowed(&read, &approved(&statement())), R::KeyRevoked, "retired keys come along");
     // Refused, the old store is untouched: rotate takes it by reference and gives a new one.
@@ -375,7 +394,7 @@ fn t23_a_store_survives_the_journal_as_it_is_or_not_at_all() {
     for bent in
         [json.replace("\"recovery\"", "\"operational\""), json.replace("\"head\"", "\"Head\"")]
     {
-        assert!(serde_json::from_str::<Trust>(&bent).is_err());
+        assert!(serde_json::from_str::<TrustedSigners>(&bent).is_err());
     }
 }
 
@@ -383,7 +402,7 @@ fn t23_a_store_survives_the_journal_as_it_is_or_not_at_all() {
 fn a_rotation_is_judged_by_its_window_too() {
     let envelope = signed(&planned(&trust()), &[&alice(), &bob()]);
     let at = |now: UnixSeconds, life| {
-        let clock = Reading { now, mark: now, doubt: None };
+        let clock = ClockReading { now, mark: now, doubt: None };
         let answer = rotate(&envelope, Authority::Planned, &trust(), &host(), &clock, life);
         answer.map(|_| ()).map_err(|refusal| refusal.reason)
     };
@@ -397,8 +416,8 @@ fn a_rotation_is_judged_by_its_window_too() {
 fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstanding() {
     // A synchronised clock was wrong by twenty years once; the mark stands there since.
     let poisoned = NOW.plus(20 * 365 * 86_400);
-    let reading = clock::read(Some(poisoned), Wall { at: NOW, synchronised: true });
-    assert!(matches!(reading.doubt, Some(Doubt::Behind { .. })));
+    let reading = clock::read(Some(poisoned), WallClock { at: NOW, synchronised: true });
+    assert!(matches!(reading.doubt, Some(ClockDoubt::Behind { .. })));
     let mut change = following(&trust(), Authority::Recovery, trust().signers().cloned().collect());
     change.window = Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap();
     change.clock = ClockChange::Set { from: poisoned, to: NOW };
@@ -407,7 +426,7 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
         rotate(&envelope, Authority::Recovery, &trust(), &host(), &reading, STATEMENT_LIFE_MAX_S)
             .unwrap();
     assert_eq!(rotated.mark, Some(NOW));
-    let after = clock::read(rotated.mark, Wall { at: NOW.plus(5), synchronised: true });
+    let after = clock::read(rotated.mark, WallClock { at: NOW.plus(5), synchronised: true });
     assert_eq!(after.doubt, None);
     // Nonces forgotten under the wrong mark do not come back: their statements name version 1.
     assert_eq!(allowed(&rotated.trust, &approved(&statement())), R::TrustVersion);
@@ -422,7 +441,7 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     );
     assert_eq!(again.unwrap_err().reason, R::TrustVersion);
     // And it sets no other mark than the one it was made for.
-    let other = Reading { mark: poisoned.plus(1), ..reading };
+    let other = ClockReading { mark: poisoned.plus(1), ..reading };
     let answer =
         rotate(&envelope, Authority::Recovery, &trust(), &host(), &other, STATEMENT_LIFE_MAX_S);
     assert_eq!(answer.unwrap_err().reason, R::Stale);

@@ -3,10 +3,10 @@
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode as R;
-use evenkeel_core::sign::clock::{self, Reading, Wall};
+use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Limits, Namespace, Nonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent,
-    SpentNonces, Statement, TrustVersion, Window, authorise,
+    Act, ApprovalDecision, Envelope, Namespace, Nonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent,
+    SpentNonces, Statement, StatementLimits, TrustVersion, Window, authorise,
 };
 
 use crate::support::{
@@ -14,13 +14,20 @@ use crate::support::{
 };
 
 fn at(approval: &Envelope, now: UnixSeconds) -> R {
-    let clock = Reading { now, mark: now, doubt: None };
-    authorise(approval, &act(), &trust(), &clock, &SpentNonces::default(), Limits::default())
-        .reason()
+    let clock = ClockReading { now, mark: now, doubt: None };
+    authorise(
+        approval,
+        &act(),
+        &trust(),
+        &clock,
+        &SpentNonces::default(),
+        StatementLimits::default(),
+    )
+    .reason()
 }
 
-fn with_spent(approval: &Envelope, act: &Act, spent: &SpentNonces) -> Decision {
-    authorise(approval, act, &trust(), &steady(), spent, Limits::default())
+fn with_spent(approval: &Envelope, act: &Act, spent: &SpentNonces) -> ApprovalDecision {
+    authorise(approval, act, &trust(), &steady(), spent, StatementLimits::default())
 }
 
 fn op(number: u128) -> OperationId {
@@ -58,7 +65,7 @@ fn t02_the_same_statement_signed_by_another_key_is_the_same_statement() {
         bob.signer("bob", evenkeel_core::sign::Role::Operational),
         vault().signer("vault", evenkeel_core::sign::Role::Recovery),
     ];
-    let trust = evenkeel_core::sign::Trust::genesis(TrustVersion(1), signers).unwrap();
+    let trust = evenkeel_core::sign::TrustedSigners::genesis(TrustVersion(1), signers).unwrap();
     let payload = statement().to_bytes().unwrap();
     let by_alice = sealed(&payload, Namespace::Op, &[&alice()]);
     let by_bob = sealed(&payload, Namespace::Op, &[&bob]);
@@ -71,11 +78,12 @@ fn t02_the_same_statement_signed_by_another_key_is_the_same_statement() {
             &trust,
             &steady(),
             &SpentNonces::default(),
-            Limits::default(),
+            StatementLimits::default(),
         );
         assert_eq!(fresh.reason(), R::AllowedSigned);
-        let decision = authorise(&again, &act(), &trust, &steady(), &spent, Limits::default());
-        assert_eq!(decision, Decision::Replay { op: op(1), result: OpResult::Succeeded });
+        let decision =
+            authorise(&again, &act(), &trust, &steady(), &spent, StatementLimits::default());
+        assert_eq!(decision, ApprovalDecision::Replay { op: op(1), result: OpResult::Succeeded });
     }
 }
 
@@ -110,14 +118,15 @@ fn t03_t04_a_replay_is_told_the_first_op_and_its_result_in_every_state() {
     for result in [OpResult::InFlight, OpResult::Succeeded, OpResult::Failed, OpResult::Unknown] {
         let spent = spent_on(&approval, result);
         let answer = with_spent(&approval, &act(), &spent);
-        assert_eq!(answer, Decision::Replay { op: op(1), result });
+        assert_eq!(answer, ApprovalDecision::Replay { op: op(1), result });
         assert_eq!(answer.reason(), R::Replay);
         // The guest is gone by then, and the window may be over: the answer is the same.
         let mut gone = act();
-        gone.found = evenkeel_core::sign::Found::Free;
+        gone.found = evenkeel_core::sign::FoundGuest::Free;
         assert_eq!(with_spent(&approval, &gone, &spent).reason(), R::Replay);
-        let late = Reading { now: NOW.plus(90_000), mark: NOW, doubt: None };
-        let answer = authorise(&approval, &act(), &trust(), &late, &spent, Limits::default());
+        let late = ClockReading { now: NOW.plus(90_000), mark: NOW, doubt: None };
+        let answer =
+            authorise(&approval, &act(), &trust(), &late, &spent, StatementLimits::default());
         assert_eq!(answer.reason(), R::Replay);
     }
 }
@@ -186,7 +195,7 @@ fn t06_a_window_that_is_too_long_or_upside_down_is_refused() {
         assert_eq!(at(&approved(&Statement { window, ..statement() }), NOW), answer);
     }
     // A host may allow less.
-    let limits = Limits { statement_life_max_s: 60 };
+    let limits = StatementLimits { statement_life_max_s: 60 };
     let approval = approved(&statement());
     let answer = authorise(&approval, &act(), &trust(), &steady(), &SpentNonces::default(), limits);
     assert_eq!(answer.reason(), R::LifetimeExceeded);
@@ -207,28 +216,28 @@ fn t07_the_window_is_judged_to_the_second_whenever_asked() {
 fn t09_a_clock_set_back_does_not_revive_a_statement_and_holds_destruction() {
     let approval = approved(&statement());
     let mark = statement().window.expires_at();
-    let back = clock::read(Some(mark), Wall { at: NOW, synchronised: true });
+    let back = clock::read(Some(mark), WallClock { at: NOW, synchronised: true });
     let spent = SpentNonces::default();
-    let answer = authorise(&approval, &act(), &trust(), &back, &spent, Limits::default());
+    let answer = authorise(&approval, &act(), &trust(), &back, &spent, StatementLimits::default());
     assert_eq!(answer.reason(), R::Expired);
     // One that is still valid by the mark waits until the clock is right.
-    let back = clock::read(Some(NOW), Wall { at: UnixSeconds(0), synchronised: false });
-    let answer = authorise(&approval, &act(), &trust(), &back, &spent, Limits::default());
+    let back = clock::read(Some(NOW), WallClock { at: UnixSeconds(0), synchronised: false });
+    let answer = authorise(&approval, &act(), &trust(), &back, &spent, StatementLimits::default());
     assert_eq!(answer.reason(), R::Clock);
 }
 
 #[test]
 fn t10_a_leap_of_the_clock_holds_destruction() {
     let far = NOW.plus(20 * 365 * 86_400);
-    let leap = clock::read(Some(NOW), Wall { at: far, synchronised: false });
+    let leap = clock::read(Some(NOW), WallClock { at: far, synchronised: false });
     let window = Window::new(far.minus(60), far.plus(60)).unwrap();
     let approval = approved(&Statement { window, ..statement() });
     let spent = SpentNonces::default();
-    let answer = authorise(&approval, &act(), &trust(), &leap, &spent, Limits::default());
+    let answer = authorise(&approval, &act(), &trust(), &leap, &spent, StatementLimits::default());
     assert_eq!(answer.reason(), R::Clock, "even a statement made for that time");
     // One that would have expired by the leap only waits: the leap may be undone.
     let approval = approved(&statement());
-    let answer = authorise(&approval, &act(), &trust(), &leap, &spent, Limits::default());
+    let answer = authorise(&approval, &act(), &trust(), &leap, &spent, StatementLimits::default());
     assert_eq!(answer.reason(), R::Clock);
 }
 
@@ -250,10 +259,10 @@ fn t26_a_clock_that_leaps_and_returns_makes_no_nonce_forgotten() {
     let approval = approved(&statement());
     let mut spent = spent_on(&approval, OpResult::Succeeded);
     let far = NOW.plus(20 * 365 * 86_400);
-    let leap = clock::read(Some(NOW), Wall { at: far, synchronised: false });
+    let leap = clock::read(Some(NOW), WallClock { at: far, synchronised: false });
     spent.forget_ended(leap.mark);
-    let back = clock::read(Some(leap.mark), Wall { at: NOW.plus(10), synchronised: false });
-    let answer = authorise(&approval, &act(), &trust(), &back, &spent, Limits::default());
+    let back = clock::read(Some(leap.mark), WallClock { at: NOW.plus(10), synchronised: false });
+    let answer = authorise(&approval, &act(), &trust(), &back, &spent, StatementLimits::default());
     assert_eq!(answer.reason(), R::Replay);
     assert_eq!(act().found, found());
 }

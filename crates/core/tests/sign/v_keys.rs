@@ -6,8 +6,8 @@ use curve25519_dalek::scalar::Scalar;
 use curve25519_dalek::traits::Identity as _;
 use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::sign::{
-    Act, Decision, Envelope, Limits, Namespace, PublicKey, Role, SkPolicy, SpentNonces, Trust,
-    TrustVersion, authorise, verify,
+    Act, ApprovalDecision, Envelope, Namespace, PublicKey, Role, SkPolicy, SpentNonces,
+    StatementLimits, TrustVersion, TrustedSigners, authorise, verify,
 };
 use sha2::{Digest, Sha512};
 
@@ -190,11 +190,11 @@ fn v08_a_security_key_nobody_touched_is_refused() {
 }
 
 /// A host whose one operational signer has a security key.
-fn trust_in(key: &Key, sk: SkPolicy) -> Trust {
+fn trust_in(key: &Key, sk: SkPolicy) -> TrustedSigners {
     let mut signer = key.signer("alice", Role::Operational);
     signer.sk = sk;
     let signers = vec![signer, vault().signer("vault", Role::Recovery)];
-    Trust::genesis(TrustVersion(1), signers).unwrap()
+    TrustedSigners::genesis(TrustVersion(1), signers).unwrap()
 }
 
 fn touched(key: &Key, flags: u8, counter: u32) -> Envelope {
@@ -203,8 +203,8 @@ fn touched(key: &Key, flags: u8, counter: u32) -> Envelope {
     Envelope::parse(Envelope::seal(&payload, &[&text]).unwrap().as_bytes()).unwrap()
 }
 
-fn decide_under(approval: &Envelope, act: &Act, trust: &Trust) -> Decision {
-    authorise(approval, act, trust, &clock(), &SpentNonces::default(), Limits::default())
+fn decide_under(approval: &Envelope, act: &Act, trust: &TrustedSigners) -> ApprovalDecision {
+    authorise(approval, act, trust, &clock(), &SpentNonces::default(), StatementLimits::default())
 }
 
 #[test]
@@ -225,11 +225,11 @@ fn v10_the_counter_of_a_security_key_is_told_for_the_record() {
     let key = sk_ed(1);
     let decision =
         decide_under(&touched(&key, TOUCHED, 41), &act(), &trust_in(&key, SkPolicy::Presence));
-    let Decision::Allowed(approved) = decision else { panic!("{decision:?}") };
+    let ApprovalDecision::Allowed(approved) = decision else { panic!("{decision:?}") };
     let touch = approved.by[0].touch.unwrap();
     assert_eq!((touch.counter, touch.user_verified()), (41, false));
     // A plain key says nothing.
-    let Decision::Allowed(plain) = decide(&approved_by_alice(), &act()) else { panic!() };
+    let ApprovalDecision::Allowed(plain) = decide(&approved_by_alice(), &act()) else { panic!() };
     assert_eq!(plain.by[0].touch, None);
 }
 

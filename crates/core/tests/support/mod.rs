@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use evenkeel_core::actual::{
-    Config, Coverage, Elsewhere, Entry, Guest, Power, Snapshot, Unreadable,
+    ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, Unreadable,
 };
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::plan::{Action, Busy, GuestPlan, Plan, PlanContext};
+use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, Plan, PlanContext};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
@@ -51,7 +51,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
     let mut snapshot = empty_snapshot(Release::V8_4);
     let mut context = PlanContext::default();
-    let mut guests: Vec<(Guest, Vec<Entry>)> = Vec::new();
+    let mut guests: Vec<(Guest, Vec<ConfigEntry>)> = Vec::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         if let Some(waits) =
             line.trim_start().strip_prefix("waits").filter(|_| line.starts_with(' '))
@@ -64,7 +64,7 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
             }
         } else if let Some((key, value)) = line.split_once(':').filter(|(key, _)| is_key(key)) {
             let value = value.strip_prefix(' ').map(unescape);
-            let entry = Entry { key: key.into(), value, pending: None, delete: 0 };
+            let entry = ConfigEntry { key: key.into(), value, pending: None, delete: 0 };
             guests.last_mut().unwrap().1.push(entry);
         } else if line.starts_with("lxc/") || line.starts_with("qemu/") {
             guests.push((guest(line), vec![digest("digest-of-the-file")]));
@@ -74,7 +74,7 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
     }
     for (mut guest, entries) in guests {
         if guest.config.is_ok() {
-            guest.config = Ok(Config::from_pending(guest.id.kind, entries));
+            guest.config = Ok(GuestConfig::from_pending(guest.id.kind, entries));
         }
         snapshot.guests.insert(guest.id.vmid, guest);
     }
@@ -89,8 +89,8 @@ fn unescape(text: &str) -> String {
     text.replace("\\n", "\n").replace("\\0", "\0")
 }
 
-fn digest(text: &str) -> Entry {
-    Entry { key: "digest".into(), value: Some(text.into()), pending: None, delete: 0 }
+fn digest(text: &str) -> ConfigEntry {
+    ConfigEntry { key: "digest".into(), value: Some(text.into()), pending: None, delete: 0 }
 }
 
 fn guest(line: &str) -> Guest {
@@ -102,7 +102,7 @@ fn guest(line: &str) -> Guest {
         template: false,
         ha: None,
         lock: None,
-        config: Ok(Config::default()),
+        config: Ok(GuestConfig::default()),
     };
     for word in words {
         let inner = |name: &str| {
@@ -126,7 +126,7 @@ fn setting(
     line: &str,
     snapshot: &mut Snapshot,
     context: &mut PlanContext,
-    guests: &mut [(Guest, Vec<Entry>)],
+    guests: &mut [(Guest, Vec<ConfigEntry>)],
 ) {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     match word {
@@ -142,7 +142,7 @@ fn setting(
             let op = OperationId::from_parts(1_700_000_000_000, 7);
             context.busy.insert(
                 rest.parse().unwrap(),
-                Busy { op, since: "12:00:00".into(), unknown: None },
+                GuestBusy { op, since: "12:00:00".into(), unknown: None },
             );
         }
         "elsewhere" => {

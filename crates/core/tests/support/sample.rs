@@ -3,39 +3,39 @@
 //! Two that differ per format, so that a test can set a key, change it and take it away. A sample that the
 //! reader cannot read would pin nothing: the tests check that first.
 
-use evenkeel_core::registry::{Format, Part, Rule, Shape};
+use evenkeel_core::registry::{FormatPart, Rule, Shape, ValueFormat};
 
 /// Two values that differ, where the format has two.
-pub(crate) fn samples(format: &Format) -> [String; 2] {
+pub(crate) fn samples(format: &ValueFormat) -> [String; 2] {
     let pair = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
     match *format {
-        Format::Bool => pair("1", "0"),
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::Bool => pair("1", "0"),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             [min.max(1).to_string(), (min.max(1) + 1).min(max).to_string()]
         }
-        Format::Mebibytes { min } => [(min + 16).to_string(), (min + 32).to_string()],
-        Format::Number { .. } => pair("1", "1.5"),
-        Format::Choice(words) => pair(words[0], words[words.len() - 1]),
-        Format::Text(rule) => texts(rule),
-        Format::Description(_) => pair("front end", "back end"),
-        Format::List { item, .. } | Format::Words { item, .. } => texts(item),
-        Format::Tags => pair("a;b", "a;c"),
-        Format::Hotplug => pair("network", "disk"),
-        Format::Boot => pair("order=scsi0", "order=net0"),
-        Format::Environment => pair("A=1", "A=2"),
-        Format::SshKeys => pair("ssh-ed25519%20AAAA%20a", "ssh-ed25519%20BBBB%20b"),
-        Format::Secret => pair("secret", "other"),
-        Format::GeneratedUuid => {
+        ValueFormat::Mebibytes { min } => [(min + 16).to_string(), (min + 32).to_string()],
+        ValueFormat::Number { .. } => pair("1", "1.5"),
+        ValueFormat::Choice(words) => pair(words[0], words[words.len() - 1]),
+        ValueFormat::Text(rule) => texts(rule),
+        ValueFormat::Description(_) => pair("front end", "back end"),
+        ValueFormat::List { item, .. } | ValueFormat::Words { item, .. } => texts(item),
+        ValueFormat::Tags => pair("a;b", "a;c"),
+        ValueFormat::Hotplug => pair("network", "disk"),
+        ValueFormat::Boot => pair("order=scsi0", "order=net0"),
+        ValueFormat::Environment => pair("A=1", "A=2"),
+        ValueFormat::SshKeys => pair("ssh-ed25519%20AAAA%20a", "ssh-ed25519%20BBBB%20b"),
+        ValueFormat::Secret => pair("secret", "other"),
+        ValueFormat::GeneratedUuid => {
             pair("11111111-2222-4333-8444-555555555555", "11111111-2222-4333-8444-666666666666")
         }
-        Format::Volume => pair("local-lvm:vm-200-disk-0", "local-lvm:vm-200-disk-1"),
-        Format::Size => pair("8G", "16G"),
-        Format::Mac => pair("BC:24:11:00:00:01", "BC:24:11:00:00:02"),
-        Format::Cidr4 => pair("10.0.0.5/24", "10.0.0.6/24"),
-        Format::Cidr6 => pair("fd00::5/64", "fd00::6/64"),
-        Format::Ip4 => pair("10.0.0.1", "10.0.0.2"),
-        Format::Ip6 => pair("fd00::1", "fd00::2"),
-        Format::Property(shape) => property(shape),
+        ValueFormat::Volume => pair("local-lvm:vm-200-disk-0", "local-lvm:vm-200-disk-1"),
+        ValueFormat::Size => pair("8G", "16G"),
+        ValueFormat::Mac => pair("BC:24:11:00:00:01", "BC:24:11:00:00:02"),
+        ValueFormat::Cidr4 => pair("10.0.0.5/24", "10.0.0.6/24"),
+        ValueFormat::Cidr6 => pair("fd00::5/64", "fd00::6/64"),
+        ValueFormat::Ip4 => pair("10.0.0.1", "10.0.0.2"),
+        ValueFormat::Ip6 => pair("fd00::1", "fd00::2"),
+        ValueFormat::Property(shape) => property(shape),
     }
 }
 
@@ -46,18 +46,18 @@ fn property(shape: &Shape) -> [String; 2] {
 }
 
 /// A property string with what is required and one part more.
-pub(crate) fn with_part(shape: &Shape, part: &Part, which: usize) -> String {
+pub(crate) fn with_part(shape: &Shape, part: &FormatPart, which: usize) -> String {
     let mut pieces: Vec<String> = required(shape, part).into_iter().map(named).collect();
     pieces.push(named((part.name, samples(&part.format)[which].clone())));
     pieces.join(",")
 }
 
 /// A property string with what is required but for one part; empty if nothing else is.
-pub(crate) fn without_part(shape: &Shape, part: &Part) -> String {
+pub(crate) fn without_part(shape: &Shape, part: &FormatPart) -> String {
     required(shape, part).into_iter().map(named).collect::<Vec<_>>().join(",")
 }
 
-fn required(shape: &Shape, but: &Part) -> Vec<(&'static str, String)> {
+fn required(shape: &Shape, but: &FormatPart) -> Vec<(&'static str, String)> {
     let mut parts: Vec<(&'static str, String)> = shape
         .parts
         .iter()

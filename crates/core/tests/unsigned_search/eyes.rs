@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{Config, Entry, Guest, Power};
-use evenkeel_core::classify::{BackupMemory, Class, Intent, Target, classify_remembering};
+use evenkeel_core::actual::{ConfigEntry, Guest, GuestConfig, Power};
+use evenkeel_core::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::operation::Provenance;
 
@@ -58,8 +58,8 @@ impl Eyes {
         let guest = hiding.as_ref().unwrap_or(guest);
         let makes_another = matches!(request, Request::Create { .. });
         let target = if makes_another { Target::Free } else { Target::Seen(guest) };
-        let intent = Intent { op: request.op(), kind: model.kind, params, target };
-        classify_remembering(&intent, &Provenance::none(), memory).class != Class::Destructive
+        let intent = ActIntent { op: request.op(), kind: model.kind, params, target };
+        classify_remembering(&intent, &Provenance::none(), memory).class != ActionClass::Destructive
     }
 
     /// What evenkeel remembers; with nothing that may have been in backups, it takes none for saved.
@@ -72,7 +72,7 @@ impl Eyes {
     /// The guest as it is observed.
     pub(crate) fn guest(self, model: &Model, request: &Request) -> Guest {
         let kind = model.kind;
-        let mut entries: BTreeMap<String, Entry> = BTreeMap::new();
+        let mut entries: BTreeMap<String, ConfigEntry> = BTreeMap::new();
         let mut written = Vec::new();
         let mut removed = &Vec::new();
         if let Request::Write(Write { set, delete, .. }) = request {
@@ -86,7 +86,7 @@ impl Eyes {
                 self.stored(kind, slot, disk, size, alias)
             };
             let hidden = !self.see_waiting && removed.contains(&slot);
-            let entry = Entry {
+            let entry = ConfigEntry {
                 key: slot.name().into(),
                 value: model.now.get(slot).map(shown),
                 pending: model.waiting.get(slot).filter(|_| !hidden).map(shown),
@@ -98,7 +98,7 @@ impl Eyes {
         }
         let plain = |key: String, value: Option<&str>, pending: Option<&str>, delete| {
             let (value, pending) = (value.map(str::to_owned), pending.map(str::to_owned));
-            (key.clone(), Entry { key, value, pending, delete })
+            (key.clone(), ConfigEntry { key, value, pending, delete })
         };
         for (number, volume) in model.unused.iter().enumerate() {
             let named = volume.map(|volume| name(kind, volume));
@@ -117,7 +117,7 @@ impl Eyes {
             template: model.template,
             ha: None,
             lock: None,
-            config: Ok(Config::from_pending(kind, entries.into_values())),
+            config: Ok(GuestConfig::from_pending(kind, entries.into_values())),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{End, Submitted};
+use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -24,7 +24,7 @@ async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_fir
         let approval = anna().approve(&item, 7, now(&rig));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let report = ended(engine, accepted).await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         assert!(!exists(&rig, "lxc/100"));
         let again = engine.submit_approval(approval.as_bytes()).await?;
         assert_eq!(again, Submitted::Replay { op: report.op, result: OpResult::Succeeded });
@@ -91,7 +91,7 @@ async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() 
         });
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let report = ended(engine, accepted).await;
-        let End::Held { reason, .. } = &report.end else { panic!("{report:?}") };
+        let OpEnd::Held { reason, .. } = &report.end else { panic!("{report:?}") };
         assert!(
             [ReasonCode::IdentityMismatch, ReasonCode::IdentityUnproven, ReasonCode::Stale]
                 .contains(reason),
@@ -142,7 +142,7 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
         let approval = anna().approve(&item, 7, now(&rig));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let report = ended(engine, accepted).await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;

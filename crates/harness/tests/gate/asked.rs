@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{End, Engine, OpReport};
+use evenkeel_agent::engine::{Engine, OpEnd, OpReport};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -47,11 +47,11 @@ async fn a_snapshot_is_rolled_back_to_and_then_removed_by_two_signatures() {
     live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::Rollback, "lxc/102", &[("snapname", "before")]).await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         let report =
             done(&rig, engine, ActionKind::DeleteSnapshot, "lxc/102", &[("snapname", "before")])
                 .await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;
@@ -107,7 +107,7 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
     live(&rig, async |engine| {
         let report =
             done(&rig, engine, ActionKind::DeleteVolume, "lxc/100", &[("slot", "unused0")]).await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         let given = params(&[("slot", "rootfs")]);
         let asked =
             engine.request(ActionKind::DeleteVolume, "lxc/100".parse().unwrap(), given).await;
@@ -135,7 +135,7 @@ async fn a_protection_is_taken_off_by_signature_alone() {
         let approval = anna().approve(&item, 7, now(&rig));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let report = ended(engine, accepted).await;
-        assert_eq!(report.end, End::Succeeded { warning: None }, "{report:?}");
+        assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })
     .await;

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use evenkeel_agent::engine::{End, Engine, Submitted};
+use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
 use evenkeel_agent::journal::{ExactBytes, Files as _, Kept, Record, Subject};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
@@ -22,7 +22,7 @@ async fn ended_while_the_judge_is_busy(
     rig: &Rig,
     wait: Duration,
     ends: impl AsyncFnOnce(&mut Engine, PendingId),
-) -> End {
+) -> OpEnd {
     let absent = desired(ABSENT);
     live(rig, async |engine| {
         pass(engine, &absent).await?;
@@ -41,7 +41,7 @@ async fn ended_while_the_judge_is_busy(
     .await
 }
 
-fn assert_not_pending(rig: &Rig, end: &End) {
+fn assert_not_pending(rig: &Rig, end: &OpEnd) {
     assert_eq!(end.reason(), Some(ReasonCode::NotPending), "{end:?}");
     assert_eq!(writes(rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
 }
@@ -116,7 +116,7 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
             }
             acts.as_mut().poll(context)
         });
-        assert_eq!(end.await.end, End::Succeeded { warning: None });
+        assert_eq!(end.await.end, OpEnd::Succeeded { warning: None });
         Ok(())
     })
     .await;
@@ -193,7 +193,7 @@ async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
         let approval = anna().approve(&item, 8, now(&rig));
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        assert_eq!(ended(engine, accepted).await.end, End::Succeeded { warning: None });
+        assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
         Ok(())
     })
     .await;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::{End, Event, Submitted};
+use evenkeel_agent::engine::{EngineEvent, OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -34,7 +34,7 @@ async fn made_again(rig: &Rig) {
 }
 
 /// What becomes of an approval that was signed before somebody did this.
-async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> End {
+async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
     let absent = desired(ABSENT);
     live(rig, async |engine| {
         pass(engine, &absent).await?;
@@ -43,7 +43,7 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> End {
         rig.node.with(evenkeel_sim::Simulator::clear_records);
         Ok(match engine.submit_approval(approval.as_bytes()).await? {
             Submitted::Refused(refusal) => {
-                End::Held { reason: refusal.reason, why: refusal.detail }
+                OpEnd::Held { reason: refusal.reason, why: refusal.detail }
             }
             accepted @ Submitted::Accepted(_) => ended(engine, accepted).await.end,
             other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
@@ -52,8 +52,8 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> End {
     .await
 }
 
-fn assert_refused(rig: &Rig, end: &End, expected: ReasonCode, words: &str) {
-    let End::Held { reason, why } = end else { panic!("not refused: {end:?}") };
+fn assert_refused(rig: &Rig, end: &OpEnd, expected: ReasonCode, words: &str) {
+    let OpEnd::Held { reason, why } = end else { panic!("not refused: {end:?}") };
     assert_eq!((*reason, writes(rig, GUEST)), (expected, Vec::new()), "{why}");
     assert!(why.contains(words), "`{why}` does not say `{words}`");
     assert!(exists(rig, GUEST), "the wrong guest was destroyed");
@@ -76,7 +76,7 @@ async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
     restrict(&rig, &[]);
     live(&rig, async |engine| {
         let begun = engine.pass(&desired(ABSENT)).await.unwrap();
-        let Event::Pass { report, .. } = engine.work().await? else { panic!("{begun:?}") };
+        let EngineEvent::Pass { report, .. } = engine.work().await? else { panic!("{begun:?}") };
         let [hold] = &report.holds[..] else { panic!("{report:?}") };
         assert!(hold.why.contains("Sys.Audit on /nodes/pve1"), "the pass says so: {hold:?}");
         assert!(engine.pending().await?.is_empty());
@@ -89,7 +89,7 @@ async fn x01_no_item_is_raised_by_a_token_that_sees_only_its_own_tasks() {
     .await;
     restrict(&rig, &[("/", "PVEAuditor")]);
     let end = approved_before(&rig, async |_| {}).await;
-    assert!(matches!(end, End::Succeeded { .. }), "with the right it goes on: {end:?}");
+    assert!(matches!(end, OpEnd::Succeeded { .. }), "with the right it goes on: {end:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +121,7 @@ async fn x02_no_step_of_a_clock_hides_that_a_guest_was_made_again() {
                 tokio::time::sleep(std::time::Duration::from_secs(later)).await;
             })
             .await;
-            let End::Held { .. } = &end else { panic!("{node} {agent} {later}: {end:?}") };
+            let OpEnd::Held { .. } = &end else { panic!("{node} {agent} {later}: {end:?}") };
             assert!(exists(&rig, GUEST), "{node} {agent} {later}: the wrong guest was destroyed");
             assert_eq!(writes(&rig, GUEST), Vec::<String>::new());
         }
@@ -169,7 +169,7 @@ async fn x17_a_number_is_not_free_because_a_node_without_quorum_says_so() {
         }
         rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Quorum { quorate: true }));
         let report = ended(engine, Submitted::Accepted(op)).await;
-        assert!(matches!(report.end, End::Succeeded { .. }), "{report:?}");
+        assert!(matches!(report.end, OpEnd::Succeeded { .. }), "{report:?}");
         Ok(())
     })
     .await;

@@ -1,10 +1,10 @@
 //! Everything is judged again in the lane: what changed after the signature stops the act.
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{End, Submitted};
+use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{HostBinding, Role, Trust, TrustVersion};
+use evenkeel_core::sign::{HostBinding, Role, TrustVersion, TrustedSigners};
 use evenkeel_harness::Rig;
 use evenkeel_sim::Event;
 
@@ -24,7 +24,9 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
                 Submitted::Rotated(_) => panic!("an act is no rotation"),
                 accepted @ Submitted::Accepted(_) => {
                     let end = ended(engine, accepted).await.end;
-                    let End::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
+                    let OpEnd::Held { reason, .. } = end else {
+                        panic!("it was not held: {end:?}")
+                    };
                     reason
                 }
             })
@@ -130,7 +132,7 @@ async fn t20_a_rotation_between_signature_and_execution_voids_it() {
     let rig = rig().await;
     let reason = held_after(&rig, async |rig| {
         let signers = vec![anna().signer(Role::Operational), vault().signer(Role::Recovery)];
-        let next = Trust::genesis(TrustVersion(2), signers).unwrap();
+        let next = TrustedSigners::genesis(TrustVersion(2), signers).unwrap();
         replace(rig, |host| Authority::first(host, next)).await;
     })
     .await;
@@ -173,8 +175,8 @@ async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
         }
         let mut held = 0;
         for _ in 0..2 {
-            if let evenkeel_agent::engine::Event::Op(report) = engine.work().await?
-                && let End::Held { reason, .. } = report.end
+            if let evenkeel_agent::engine::EngineEvent::Op(report) = engine.work().await?
+                && let OpEnd::Held { reason, .. } = report.end
             {
                 assert_eq!(reason, ReasonCode::Budget);
                 held += 1;

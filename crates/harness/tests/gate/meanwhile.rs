@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::End;
+use evenkeel_agent::engine::OpEnd;
 use evenkeel_core::id::GuestId;
-use evenkeel_core::sign::{Role, Signer, Trust, TrustVersion, Window};
+use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners, Window};
 use evenkeel_harness::{Operator, Rig, statement};
 use evenkeel_sim::{Effect, Event, Fault};
 
@@ -28,14 +28,18 @@ fn edit(rig: &Rig, key: &str, value: &str) {
 }
 
 /// Somebody acts as soon as the agent has sent this; how the destroy ends then.
-async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, End) {
+async fn once_sent(sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, OpEnd) {
     once_sent_within(HOUR_S, sent, somebody).await
 }
 
 const HOUR_S: u64 = 3_600;
 
 /// The same with an approval that lives so many seconds.
-async fn once_sent_within(life_s: u64, sent: &str, somebody: impl AsyncFnOnce(&Rig)) -> (Rig, End) {
+async fn once_sent_within(
+    life_s: u64,
+    sent: &str,
+    somebody: impl AsyncFnOnce(&Rig),
+) -> (Rig, OpEnd) {
     let rig = rig().await;
     edit(&rig, "protection", "1");
     // Whoever looks at the guest waits so long that somebody can act before.
@@ -65,8 +69,8 @@ async fn once_sent_within(life_s: u64, sent: &str, somebody: impl AsyncFnOnce(&R
     (rig, end)
 }
 
-fn assert_it_was_left(rig: &Rig, end: &End) {
-    assert!(matches!(end, End::Failed { .. }), "{end:?}");
+fn assert_it_was_left(rig: &Rig, end: &OpEnd) {
+    assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
     assert_eq!(count(rig, RUNNING, "DELETE 102"), 0);
     assert!(exists(rig, RUNNING));
 }
@@ -74,7 +78,7 @@ fn assert_it_was_left(rig: &Rig, end: &End) {
 #[tokio::test(start_paused = true)]
 async fn a_destroy_that_nothing_comes_between_is_carried_out() {
     let (rig, end) = once_sent(STOP, async |_| {}).await;
-    assert!(matches!(end, End::Succeeded { .. }), "{end:?}");
+    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
     assert_eq!(count(&rig, RUNNING, "DELETE 102"), 1);
 }
 
@@ -180,7 +184,7 @@ async fn a_protection_is_given_back_once_the_right_to_see_all_tasks_is() {
 
 /// The signers are these from now on, as after a rotation that is on disk.
 async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
-    let trust = Trust::genesis(TrustVersion(2), signers).unwrap();
+    let trust = TrustedSigners::genesis(TrustVersion(2), signers).unwrap();
     let mut authority = rig.approvals.as_ref().unwrap().authority.write().await;
     *authority = Authority::first(Rig::host(), trust);
 }
@@ -232,7 +236,7 @@ async fn x14_a_running_guest_with_waiting_changes_is_not_stopped_for_its_destroy
         rig.node.with(evenkeel_sim::Simulator::clear_records);
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let end = ended(engine, submitted).await.end;
-        let End::Held { reason, why } = &end else { panic!("{end:?}") };
+        let OpEnd::Held { reason, why } = &end else { panic!("{end:?}") };
         assert_eq!(*reason, evenkeel_core::reason::ReasonCode::Stale);
         assert!(why.contains("changes wait for a restart"), "{why}");
         Ok(())

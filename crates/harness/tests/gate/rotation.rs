@@ -170,14 +170,16 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let rotated = {
             let mut authority = bench.write().await;
-            let reading = sign::clock::Reading { now: now(&rig), mark: now(&rig), doubt: None };
-            let next = authority.accept(envelope.as_bytes(), &reading, sign::Limits::default());
+            let reading =
+                sign::clock::ClockReading { now: now(&rig), mark: now(&rig), doubt: None };
+            let next =
+                authority.accept(envelope.as_bytes(), &reading, sign::StatementLimits::default());
             *authority = next.unwrap().authority;
             authority.version()
         };
         assert_eq!(rotated, Some(TrustVersion(2)));
         let end = ended(engine, accepted).await.end;
-        let evenkeel_agent::engine::End::Held { reason, .. } = end else { panic!("{end:?}") };
+        let evenkeel_agent::engine::OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
         assert_eq!(reason, ReasonCode::KeyRevoked);
         Ok(())
     })

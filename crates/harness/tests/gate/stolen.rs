@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{End, Engine, Submitted};
+use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, PLANNED_LINKS_MAX, PendingItem, Role, Rotation, Signer, Trust,
-    TrustVersion, Validity, Window,
+    self, ClockChange, Envelope, PLANNED_LINKS_MAX, PendingItem, Role, Rotation, Signer,
+    TrustVersion, TrustedSigners, Validity, Window,
 };
 use evenkeel_harness::{Operator, Rig};
 use tokio::sync::RwLock;
@@ -62,7 +62,7 @@ fn dated_vault(rig: &Rig) -> Signer {
 }
 
 /// A host whose recovery key is dated, its first list, and that key.
-async fn host() -> (Rig, Trust, Signer) {
+async fn host() -> (Rig, TrustedSigners, Signer) {
     let rig = rig().await;
     let vault = dated_vault(&rig);
     let mut rig = rig.judged_by(vec![anna().signer(Role::Operational), vault.clone()]);
@@ -72,7 +72,7 @@ async fn host() -> (Rig, Trust, Signer) {
     (rig, first, vault)
 }
 
-async fn current(rig: &Rig) -> Trust {
+async fn current(rig: &Rig) -> TrustedSigners {
     rig.approvals.as_ref().unwrap().authority.read().await.trust().unwrap().clone()
 }
 
@@ -84,7 +84,12 @@ fn envelope(rotation: &Rotation, by: &[&Operator]) -> String {
     Envelope::seal(&payload, &armours).unwrap()
 }
 
-fn following(rig: &Rig, trust: &Trust, by: sign::Authority, signers: Vec<Signer>) -> Rotation {
+fn following(
+    rig: &Rig,
+    trust: &TrustedSigners,
+    by: sign::Authority,
+    signers: Vec<Signer>,
+) -> Rotation {
     Rotation {
         authority: by,
         host: Rig::host(),
@@ -98,7 +103,7 @@ fn following(rig: &Rig, trust: &Trust, by: sign::Authority, signers: Vec<Signer>
 }
 
 /// Carol beside anna, made for this list, with room for every rotation a thief can make.
-fn recovery(rig: &Rig, known: &Trust, vault_key: Signer) -> String {
+fn recovery(rig: &Rig, known: &TrustedSigners, vault_key: Signer) -> String {
     let signers =
         vec![anna().signer(Role::Operational), carol().signer(Role::Operational), vault_key];
     let version = TrustVersion(known.version().0 + PLANNED_LINKS_MAX as u64 + 1);
@@ -169,7 +174,7 @@ async fn steal(rig: &Rig, engine: &mut Engine, theft: Theft, vault_key: &Signer)
 }
 
 /// The same rig after a restart: who may sign is read from the first list and the journal.
-async fn restarted(rig: Rig, first: Trust) -> Rig {
+async fn restarted(rig: Rig, first: TrustedSigners) -> Rig {
     let found = Arc::new(Mutex::new(None));
     let slot = Arc::clone(&found);
     let read = rig.live(async |engine| {
@@ -224,7 +229,7 @@ async fn taken_back(theft: Theft) {
         if theft.budget_spent {
             assert_eq!(end.reason(), Some(ReasonCode::Budget), "{theft:?}: {end:?}");
         } else {
-            assert_eq!(end, End::Succeeded { warning: None }, "{theft:?}");
+            assert_eq!(end, OpEnd::Succeeded { warning: None }, "{theft:?}");
         }
         Ok(())
     })
@@ -298,7 +303,7 @@ async fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_nothing_else_begins()
             assert_eq!(refused(engine, &planned).await, ReasonCode::Storage);
             let accepted = engine.submit_approval(approval.as_bytes()).await?;
             let end = ended(engine, accepted).await.end;
-            assert!(matches!(end, End::Failed { .. }), "{end:?}");
+            assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
             let rotated = engine.submit_approval(paper.as_bytes()).await?;
             assert_eq!(rotated, Submitted::Rotated(TrustVersion(258)), "{free} bytes were free");
             Ok(())

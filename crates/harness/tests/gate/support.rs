@@ -1,7 +1,7 @@
 //! A node, an agent with signers, and what the request log tells.
 
 use evenkeel_agent::ambient::Ambient as _;
-use evenkeel_agent::engine::{Engine, Event, Fatal, OpReport, Submitted};
+use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, OpReport, Submitted};
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
@@ -49,7 +49,7 @@ pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<(), F
         Err(error) => panic!("{error}"),
     };
     loop {
-        if let Event::Pass { id, .. } = engine.work().await?
+        if let EngineEvent::Pass { id, .. } = engine.work().await?
             && id == pass.id
         {
             return Ok(());
@@ -69,7 +69,7 @@ pub(crate) async fn ended(engine: &mut Engine, submitted: Submitted) -> OpReport
         panic!("not accepted: {submitted:?}");
     };
     loop {
-        if let Event::Op(report) = engine.work().await.unwrap()
+        if let EngineEvent::Op(report) = engine.work().await.unwrap()
             && report.op == op
         {
             return *report;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_agent::engine::End;
+use evenkeel_agent::engine::OpEnd;
 use evenkeel_agent::journal::Fault;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
@@ -45,7 +45,7 @@ async fn n06_n07_lists_that_are_empty_partial_or_garbage_create_and_destroy_noth
                 for _ in 0..2 {
                     // A node that cannot be read ends the pass, and that is right as well.
                     if let Ok(begun) = engine.pass(&declared).await {
-                        while !matches!(engine.work().await?, evenkeel_agent::engine::Event::Pass { id, .. } if id == begun.id) {}
+                        while !matches!(engine.work().await?, evenkeel_agent::engine::EngineEvent::Pass { id, .. } if id == begun.id) {}
                     }
                 }
                 Ok(())
@@ -102,7 +102,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
                 panic!("{accepted:?}");
             };
             loop {
-                if let evenkeel_agent::engine::Event::Op(report) = engine.work().await?
+                if let evenkeel_agent::engine::EngineEvent::Op(report) = engine.work().await?
                     && report.op == op
                 {
                     return Ok(report.end);
@@ -112,7 +112,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
         match life.await.unwrap() {
             Ok(end) => {
                 assert!(full, "a broken journal ends the process");
-                assert!(matches!(end, End::Failed { .. }), "{end:?}");
+                assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
             }
             Err(fatal) => assert!(!full, "{fatal}"),
         }
@@ -165,7 +165,7 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
                 rig.node.with(evenkeel_sim::Simulator::clear_records);
                 let accepted = engine.submit_approval(approval.as_bytes()).await?;
                 let end = ended(engine, accepted).await.end;
-                let End::Held { reason, .. } = end else { panic!("{end:?}") };
+                let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
                 Ok(reason)
             })
             .await
@@ -196,7 +196,7 @@ async fn x06_a_rollback_that_proxmox_refuses_has_failed() {
         Ok(ended(engine, accepted).await.end)
     })
     .await;
-    let End::Failed { why } = &end else { panic!("{end:?}") };
+    let OpEnd::Failed { why } = &end else { panic!("{end:?}") };
     assert!(why.contains("403"), "{why}");
     assert_eq!(count(&rig, "lxc/102", "POST rollback"), 1);
 }

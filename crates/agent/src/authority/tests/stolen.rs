@@ -1,7 +1,7 @@
 //! What somebody with a stolen operational key can do to the signers, and that a recovery key takes the host back
 //! from each of these states, also with a key whose validity ends.
 
-use evenkeel_core::sign::clock::{self, Wall};
+use evenkeel_core::sign::clock::{self, WallClock};
 
 use super::*;
 
@@ -22,8 +22,8 @@ fn carol() -> Signer {
 }
 
 /// A host with alice and a dated recovery key.
-fn host_of_alice() -> (tempfile::NamedTempFile, State, Authority) {
-    let (file, mut state) = (installed(1, &[alice(), dated_vault()]), State::default());
+fn host_of_alice() -> (tempfile::NamedTempFile, JournalState, Authority) {
+    let (file, mut state) = (installed(1, &[alice(), dated_vault()]), JournalState::default());
     let authority = load(&file, &state).unwrap();
     apply_all(&mut state, authority.owed());
     let authority = load(&file, &state).unwrap();
@@ -31,7 +31,7 @@ fn host_of_alice() -> (tempfile::NamedTempFile, State, Authority) {
 }
 
 /// The recovery that somebody makes who knows these signers and nothing of what was done since.
-fn recovery_from(trust: &Trust, clock: ClockChange) -> Vec<u8> {
+fn recovery_from(trust: &TrustedSigners, clock: ClockChange) -> Vec<u8> {
     let signers = vec![carol(), alice(), dated_vault()];
     let version = TrustVersion(trust.version().0 + PLANNED_LINKS_MAX as u64 + 1);
     let by = sign::Authority::Recovery;
@@ -42,14 +42,14 @@ fn recovery_from(trust: &Trust, clock: ClockChange) -> Vec<u8> {
     sealed(&change, &keys)
 }
 
-fn take(authority: &mut Authority, state: &mut State, envelope: &[u8]) {
+fn take(authority: &mut Authority, state: &mut JournalState, envelope: &[u8]) {
     let accepted = accept(authority, envelope).unwrap();
     apply(state, &accepted.record);
     *authority = accepted.authority;
 }
 
 /// Mallory in everybody's place, then as many rotations more as are wanted.
-fn stolen(authority: &mut Authority, state: &mut State, rotations: usize) {
+fn stolen(authority: &mut Authority, state: &mut JournalState, rotations: usize) {
     for number in 0..rotations {
         let trust = authority.trust().unwrap().clone();
         let by = sign::Authority::Planned;
@@ -155,14 +155,15 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
     drop(journal);
 
     let (later, reading) = (NOW.plus(60), |journal: &Journal<SimulatedDisk>| {
-        let wall = Wall { at: NOW.plus(60), synchronised: true };
+        let wall = WallClock { at: NOW.plus(60), synchronised: true };
         clock::read(Some(seconds(journal.clock_mark())), wall)
     });
     let mut journal = open(later);
     let authority = load(&file, journal.state()).unwrap();
     assert_eq!(authority.version(), Some(TrustVersion(3)), "it starts");
     let locked_out = recovery_from(first.trust().unwrap(), ClockChange::Keep);
-    let refusal = authority.accept(&locked_out, &reading(&journal), Limits::default()).unwrap_err();
+    let refusal =
+        authority.accept(&locked_out, &reading(&journal), StatementLimits::default()).unwrap_err();
     assert_eq!(refusal.reason, ReasonCode::KeyRevoked, "without more, the key is out of date");
     for record in authority.owed() {
         journal.append(record.clone(), moment(later)).unwrap();
@@ -176,7 +177,8 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
     assert_eq!(reading(&journal).doubt, None);
     assert_eq!(authority.undone_mark(&reading(&journal)), None, "once");
     let recovery = recovery_from(first.trust().unwrap(), ClockChange::Keep);
-    let accepted = authority.accept(&recovery, &reading(&journal), Limits::default()).unwrap();
+    let accepted =
+        authority.accept(&recovery, &reading(&journal), StatementLimits::default()).unwrap();
     journal.append(Record::Kept(accepted.record), moment(later)).unwrap();
     assert_eq!(load(&file, journal.state()).unwrap().version(), Some(TrustVersion(258)));
     verify::verify(&disk).unwrap();
@@ -190,15 +192,15 @@ fn x05_a_recovery_sets_the_mark_to_about_the_host_s_time_and_to_nothing_else() {
     let (_, _, authority) = host_of_alice();
     let trust = authority.trust().unwrap();
     let poisoned = NOW.plus(200 * DAY);
-    let doubt = Some(Doubt::Behind { by_s: 200 * DAY });
-    let reading = Reading { now: poisoned, mark: poisoned, doubt };
+    let doubt = Some(ClockDoubt::Behind { by_s: 200 * DAY });
+    let reading = ClockReading { now: poisoned, mark: poisoned, doubt };
     let setting = |to: UnixSeconds| {
         let change = Rotation {
             clock: ClockChange::Set { from: poisoned, to },
             window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
             ..rotation(trust, sign::Authority::Recovery, vec![alice(), dated_vault()])
         };
-        authority.accept(&sealed(&change, &[key(20)]), &reading, Limits::default())
+        authority.accept(&sealed(&change, &[key(20)]), &reading, StatementLimits::default())
     };
     for to in [NOW, NOW.plus(600), NOW.minus(DAY)] {
         assert_eq!(setting(to).unwrap().mark, Some(to));
@@ -249,7 +251,7 @@ fn t19_a_recovery_wins_over_a_planned_rotation_whichever_comes_first_and_is_take
 
 #[test]
 fn x07_a_trust_file_that_is_neither_the_first_one_nor_newer_stops_the_start() {
-    let (five, mut state) = (installed(5, &[alice(), vault()]), State::default());
+    let (five, mut state) = (installed(5, &[alice(), vault()]), JournalState::default());
     let authority = load(&five, &state).unwrap();
     assert!(!authority.owed().is_empty(), "which file it is, is kept at the first start");
     apply_all(&mut state, authority.owed());

@@ -14,7 +14,7 @@ use evenkeel_core::operation::Repeat;
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
-    self, Approved, Decision, Envelope, PendingId, PendingItem, Statement, authorise,
+    self, ApprovalDecision, Approved, Envelope, PendingId, PendingItem, Statement, authorise,
 };
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
@@ -29,7 +29,7 @@ use crate::engine::error::{EngineError, Fatal};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::observe::observe_guest;
-use crate::pve::error::Class;
+use crate::pve::error::ErrorClass;
 
 /// An approval of an item that waits.
 #[derive(Debug, Clone)]
@@ -75,7 +75,7 @@ async fn judge<'o>(
     let approvals = &order.approvals;
     let fresh = match observe_guest(&context.client, order.item.guest).await {
         Ok(fresh) => fresh,
-        Err(error) if error.class() == Some(&Class::GuestNotFound) => {
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
             return refuse(
                 ReasonCode::IdentityMismatch,
                 "no such guest is on this node now".into(),
@@ -106,9 +106,9 @@ async fn judge<'o>(
     let act = sign::Act { op, host: signers.host().clone(), guest, found, params, item: id };
     let limits = approvals.policy.limits();
     let approved = match authorise(&order.envelope, &act, trust, &reading, &spent, limits) {
-        Decision::Allowed(approved) => approved,
-        Decision::Refused(refusal) => return Err(EngineError::Refused(refusal)),
-        Decision::Replay { op, result } => {
+        ApprovalDecision::Allowed(approved) => approved,
+        ApprovalDecision::Refused(refusal) => return Err(EngineError::Refused(refusal)),
+        ApprovalDecision::Replay { op, result } => {
             let why = format!("it was executed before, by {op}: {}", result.as_str());
             return refuse(ReasonCode::Replay, why);
         }

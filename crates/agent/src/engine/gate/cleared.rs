@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{IdentityHash, Intent, Repeat, UnixSeconds, VolumeId};
+use evenkeel_core::operation::{IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::ReasonCode;
 use serde_json::{Map, Value, json};
@@ -73,8 +73,8 @@ impl Cleared {
     }
 
     /// What the `started` record promises.
-    pub(in crate::engine) fn intent(&self, sent_at: UnixSeconds) -> Intent {
-        Intent {
+    pub(in crate::engine) fn intent(&self, sent_at: UnixSeconds) -> StartedIntent {
+        StartedIntent {
             guest: self.guest,
             kind: self.kind,
             repeat: self.repeat.clone(),

@@ -1,6 +1,6 @@
 //! Nothing a server can answer makes a call panic, and every failure can be shown to a person.
 
-use crate::pve::exchange::{Answer, Outcome};
+use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use proptest::prelude::*;
 
 use super::every_call::{Always, client, reads, writes};
@@ -105,10 +105,10 @@ proptest! {
         date in prop::option::of("[ -~]{0,32}"),
         body in body(),
     ) {
-        let answer = Answer { status, reason, date, body };
+        let answer = HttpAnswer { status, reason, date, body };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for (name, call) in reads().into_iter().chain(writes()) {
-            let exchange = Always::new(Outcome::Answered(answer.clone()));
+            let exchange = Always::new(ExchangeOutcome::Answered(answer.clone()));
             match runtime.block_on(call(client(exchange.clone()))) {
                 Ok(_) => prop_assert!((200..300).contains(&status), "{}", name),
                 Err(error) => {
@@ -135,8 +135,8 @@ async fn n05_an_answer_nested_without_end_does_not_exhaust_the_stack() {
         let body = format!(r#"{{"data":{data}}}"#).into_bytes();
         for (name, call) in reads().into_iter().chain(writes()) {
             let body = body.clone();
-            let answer = Answer { status: 200, reason: "OK".into(), date: None, body };
-            let result = call(client(Always::new(Outcome::Answered(answer)))).await;
+            let answer = HttpAnswer { status: 200, reason: "OK".into(), date: None, body };
+            let result = call(client(Always::new(ExchangeOutcome::Answered(answer)))).await;
             assert!(is_whole || result.is_err(), "{name}");
         }
     }

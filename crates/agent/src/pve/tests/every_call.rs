@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::engine::Cleared;
 use crate::pve::error::Error;
-use crate::pve::exchange::{Exchange, ExchangeFuture, Outcome, Request};
+use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use crate::pve::task::Upid;
-use crate::pve::writes::{CloneOrder, DestroyFlags, Migration, NewGuest, Origin, VolumeMove};
+use crate::pve::writes::{CloneOrder, CreateFrom, DestroyFlags, Migration, NewGuest, VolumeMove};
 use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::operation::StorageName;
@@ -16,12 +16,12 @@ use evenkeel_core::sign::ConfigDigest;
 
 /// An exchange that gives the same outcome to every request, and keeps the requests.
 pub(crate) struct Always {
-    outcome: Outcome,
-    requests: Mutex<Vec<Request>>,
+    outcome: ExchangeOutcome,
+    requests: Mutex<Vec<HttpRequest>>,
 }
 
 impl Always {
-    pub(crate) fn new(outcome: Outcome) -> Arc<Self> {
+    pub(crate) fn new(outcome: ExchangeOutcome) -> Arc<Self> {
         Arc::new(Self { outcome, requests: Mutex::default() })
     }
 
@@ -40,7 +40,7 @@ impl Always {
 }
 
 impl Exchange for Always {
-    fn exchange(&self, request: Request) -> ExchangeFuture<'_> {
+    fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_> {
         self.requests.lock().expect("no test panics while holding it").push(request);
         Box::pin(std::future::ready(self.outcome.clone()))
     }
@@ -100,11 +100,11 @@ pub(crate) fn writes() -> Vec<Call> {
         "set_config lxc" => |c| c.writes(&Cleared::in_a_test()).set_config(lxc(), change()),
         "set_config qemu" => |c| c.writes(&Cleared::in_a_test()).set_config(qemu(), change()),
         "resize" => |c| c.writes(&Cleared::in_a_test()).resize(lxc(), &key("rootfs"), 1 << 30, &digest()),
-        "create lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(Origin::Template {
+        "create lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(CreateFrom::Template {
             volid: "local:vztmpl/debian.tar.zst".into(),
             password: Some("pass word".into()),
         })),
-        "create qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(Origin::Empty)),
+        "create qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(CreateFrom::Empty)),
         "restore lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Lxc))),
         "restore qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Qemu))),
         "clone lxc" => |c| c.writes(&Cleared::in_a_test()).clone_guest(lxc(), copy()),
@@ -179,13 +179,13 @@ fn change() -> ConfigChange {
     ConfigChange { set, delete, revert, digest: digest() }
 }
 
-fn new(origin: Origin) -> NewGuest {
+fn new(origin: CreateFrom) -> NewGuest {
     let settings = Settings::new().set(&key("cores"), "2");
     NewGuest { vmid: vmid(101), origin, settings, storage: Some(storage()) }
 }
 
-fn backup(kind: GuestKind) -> Origin {
-    Origin::Backup { kind, volid: "local:backup/x.tar.zst".into(), unique: true }
+fn backup(kind: GuestKind) -> CreateFrom {
+    CreateFrom::Backup { kind, volid: "local:backup/x.tar.zst".into(), unique: true }
 }
 
 fn copy() -> CloneOrder {

@@ -8,9 +8,9 @@ use evenkeel_core::registry::table;
 use crate::engine::Cleared;
 use crate::pve::Client;
 use crate::pve::error::Unknown;
-use crate::pve::exchange::{Answer, Outcome};
+use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use crate::pve::http::HttpExchange;
-use crate::pve::tls::Trust;
+use crate::pve::tls::TlsTrust;
 use evenkeel_core::pve_call::{ConfigChange, Settings};
 
 use super::every_call::{Always, client, writes};
@@ -38,7 +38,7 @@ async fn n02_a_server_that_repeats_the_token_does_not_get_it_into_an_error() {
 #[test]
 fn n02_nothing_that_holds_the_token_prints_it() {
     let endpoint = "http://127.0.0.1:1".parse().unwrap();
-    let exchange = HttpExchange::new(endpoint, &Trust::Platform, token(), timeouts()).unwrap();
+    let exchange = HttpExchange::new(endpoint, &TlsTrust::Platform, token(), timeouts()).unwrap();
     assert_eq!(exchange.token_id(), "agent@pve!keel");
     let shown = format!("{exchange:?} {exchange:#?}");
     assert!(!shown.contains(SECRET), "{shown}");
@@ -49,15 +49,16 @@ fn n02_nothing_that_holds_the_token_prints_it() {
 #[tokio::test]
 async fn n02_no_write_shows_a_secret_parameter_even_if_proxmox_repeats_the_request() {
     for (name, call) in writes() {
-        let lost = Always::new(Outcome::Unknown(Unknown::NotHttp));
+        let lost = Always::new(ExchangeOutcome::Unknown(Unknown::NotHttp));
         let first = call(client(Arc::clone(&lost))).await.unwrap_err();
         let echo = lost.lines().join("\n").replace('"', "");
         for body in [echo.clone(), "got 'pass word'".to_owned()] {
             let json = serde_json::to_string(&body).unwrap();
             for status in [400, 500, 596] {
                 let body = format!(r#"{{"message":{json},"errors":{{"x":{json}}}}}"#).into_bytes();
-                let answer = Answer { status, reason: echo.clone(), date: None, body };
-                let error = call(client(Always::new(Outcome::Answered(answer)))).await.unwrap_err();
+                let answer = HttpAnswer { status, reason: echo.clone(), date: None, body };
+                let error =
+                    call(client(Always::new(ExchangeOutcome::Answered(answer)))).await.unwrap_err();
                 let shown = format!("{first:?} {error} {error:?}");
                 let carries_secret = ["set_config lxc", "set_config qemu", "create lxc"];
                 if carries_secret.contains(&name) {
@@ -84,8 +85,8 @@ async fn x08_an_answer_that_repeats_a_secret_in_whole_or_in_part_is_told_without
             for status in [400, 403, 500, 595, 596] {
                 let body =
                     format!(r#"{{"message":{json},"errors":{{"{name}":{json}}}}}"#).into_bytes();
-                let answer = Answer { status, reason: said.to_owned(), date: None, body };
-                let client = client(Always::new(Outcome::Answered(answer)));
+                let answer = HttpAnswer { status, reason: said.to_owned(), date: None, body };
+                let client = client(Always::new(ExchangeOutcome::Answered(answer)));
                 let guest = GuestId { kind, vmid: "100".parse().unwrap() };
                 let cleared = Cleared::in_a_test();
                 let error =

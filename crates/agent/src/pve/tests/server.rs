@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::pve::Client;
 use crate::pve::http::{HttpExchange, Timeouts};
-use crate::pve::tls::Trust;
+use crate::pve::tls::TlsTrust;
 use crate::pve::token::Token;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -93,7 +93,7 @@ impl Server {
     }
 
     pub(crate) fn client(&self) -> Client {
-        client(&self.plain_url(), &Trust::Platform)
+        client(&self.plain_url(), &TlsTrust::Platform)
     }
 }
 
@@ -107,11 +107,11 @@ pub(crate) fn timeouts() -> Timeouts {
     Timeouts { connect: short, answer: short, exchange: short }
 }
 
-pub(crate) fn client(url: &str, trust: &Trust) -> Client {
+pub(crate) fn client(url: &str, trust: &TlsTrust) -> Client {
     client_with(url, trust, timeouts())
 }
 
-pub(crate) fn client_with(url: &str, trust: &Trust, timeouts: Timeouts) -> Client {
+pub(crate) fn client_with(url: &str, trust: &TlsTrust, timeouts: Timeouts) -> Client {
     let exchange = HttpExchange::new(url.parse().unwrap(), trust, token(), timeouts).unwrap();
     Client::new(Arc::new(exchange), "pve1".parse().unwrap())
 }

@@ -11,7 +11,7 @@ use crate::engine::Cleared;
 use crate::observe::{CONCURRENCY, observe};
 use crate::pve::Client;
 use crate::pve::http::{HttpExchange, Timeouts};
-use crate::pve::tls::Trust;
+use crate::pve::tls::TlsTrust;
 use crate::pve::token::Token;
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::release::Release;
@@ -121,7 +121,7 @@ async fn wait_for_a_task(client: &Client, seed: u64) {
 
 fn client(http: &Http) -> Client {
     let pin = http.certificate().fingerprint.parse().unwrap();
-    let trust = Trust::pinned(vec![pin]).unwrap();
+    let trust = TlsTrust::pinned(vec![pin]).unwrap();
     let (id, secret, _) = TOKENS[0];
     let token = Token::from_text(&SecretString::from(format!("{id}={secret}"))).unwrap();
     let exchange = HttpExchange::new(http.url().parse().unwrap(), &trust, token, TIMEOUTS).unwrap();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::engine::Cleared;
 use crate::pve::error::{Error, NotSent};
 use crate::pve::http::{HttpExchange, Timeouts};
-use crate::pve::tls::{Fingerprint, Trust};
+use crate::pve::tls::{CertFingerprint, TlsTrust};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
@@ -25,8 +25,8 @@ struct Identity {
 }
 
 impl Identity {
-    fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(&self.certificate)
+    fn fingerprint(&self) -> CertFingerprint {
+        CertFingerprint::of(&self.certificate)
     }
 }
 
@@ -86,13 +86,13 @@ async fn serve_steps(
     Server::start(steps, Some(TlsAcceptor::from(Arc::new(config)))).await
 }
 
-fn ca_file(pem: &str) -> Trust {
+fn ca_file(pem: &str) -> TlsTrust {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(pem.as_bytes()).unwrap();
-    Trust::from_ca_file(file.path()).unwrap()
+    TlsTrust::from_ca_file(file.path()).unwrap()
 }
 
-async fn refused(server: &Server, trust: &Trust) -> NotSent {
+async fn refused(server: &Server, trust: &TlsTrust) -> NotSent {
     let client = client(&format!("https://{}", server.address), trust);
     let read = client.version().await.unwrap_err();
     let write =
@@ -115,7 +115,8 @@ async fn refused(server: &Server, trust: &Trust) -> NotSent {
 async fn one_of_several_pins_is_enough_whatever_the_name_and_dates() {
     let identity = stale_identity();
     let server = serve(&identity.certificate, &identity.key).await;
-    let trust = Trust::pinned(vec![Fingerprint::of(b"old"), identity.fingerprint()]).unwrap();
+    let trust =
+        TlsTrust::pinned(vec![CertFingerprint::of(b"old"), identity.fingerprint()]).unwrap();
     let client = client(&format!("https://{}", server.address), &trust);
     assert_eq!(client.version().await.unwrap().version, "8.4.21");
 }
@@ -124,7 +125,7 @@ async fn one_of_several_pins_is_enough_whatever_the_name_and_dates() {
 async fn n01_a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
     let identity = stale_identity();
     let server = serve(&identity.certificate, &identity.key).await;
-    let trust = Trust::pinned(vec![Fingerprint::of(b"another")]).unwrap();
+    let trust = TlsTrust::pinned(vec![CertFingerprint::of(b"another")]).unwrap();
     let why = refused(&server, &trust).await;
     let shown = identity.fingerprint();
     assert!(matches!(&why, NotSent::WrongPin { presented, .. } if *presented == shown), "{why}");
@@ -134,7 +135,7 @@ async fn n01_a_wrong_pin_sends_nothing_and_shows_what_was_presented() {
 async fn n01_a_pinned_certificate_shown_without_its_key_is_refused() {
     let (identity, thief) = (stale_identity(), stale_identity());
     let server = serve(&identity.certificate, &thief.key).await;
-    let trust = Trust::pinned(vec![identity.fingerprint()]).unwrap();
+    let trust = TlsTrust::pinned(vec![identity.fingerprint()]).unwrap();
     let why = refused(&server, &trust).await;
     assert!(matches!(why, NotSent::Untrusted { .. } | NotSent::Tls { .. }), "{why}");
 }
@@ -165,10 +166,10 @@ async fn the_platforms_roots_do_not_trust_an_unknown_authority() {
     let (_, identity) = signed_identity("127.0.0.1");
     let server = serve(&identity.certificate, &identity.key).await;
     let url = format!("https://{}", server.address);
-    let built = HttpExchange::new(url.parse().unwrap(), &Trust::Platform, token(), timeouts());
+    let built = HttpExchange::new(url.parse().unwrap(), &TlsTrust::Platform, token(), timeouts());
     // A machine without any root certificate refuses earlier, which is as good.
     if built.is_ok() {
-        let why = refused(&server, &Trust::Platform).await;
+        let why = refused(&server, &TlsTrust::Platform).await;
         assert!(matches!(why, NotSent::Untrusted { .. }), "{why}");
     }
 }
@@ -177,7 +178,7 @@ async fn the_platforms_roots_do_not_trust_an_unknown_authority() {
 async fn a_server_that_hangs_up_in_the_handshake_was_sent_nothing() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let trust = Trust::pinned(vec![Fingerprint::of(b"x")]).unwrap();
+    let trust = TlsTrust::pinned(vec![CertFingerprint::of(b"x")]).unwrap();
     let client = client(&url, &trust);
     let hang_up = async {
         let (stream, _) = listener.accept().await.unwrap();
@@ -195,7 +196,7 @@ async fn a_server_that_never_answers_the_handshake_was_sent_nothing() {
     // The kernel completes the connection; nobody accepts it.
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://{}", listener.local_addr().unwrap());
-    let trust = Trust::pinned(vec![Fingerprint::of(b"x")]).unwrap();
+    let trust = TlsTrust::pinned(vec![CertFingerprint::of(b"x")]).unwrap();
     let connect = Duration::from_millis(50);
     let client = client_with(&url, &trust, Timeouts { connect, ..timeouts() });
     for error in [

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::engine::Cleared;
 use crate::pve::Client;
-use crate::pve::error::{Class, Error, NotSent, Unknown};
+use crate::pve::error::{Error, ErrorClass, NotSent, Unknown};
 use crate::pve::http::Timeouts;
-use crate::pve::tls::Trust;
+use crate::pve::tls::TlsTrust;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::pve_call::{ConfigChange, Settings};
 
@@ -64,7 +64,7 @@ async fn an_error_text_that_stands_only_in_the_reason_phrase_is_read() {
     let refuse = answer(&format!("500 {text}"), r#"{"data":null}"#);
     let server = Server::plain(vec![vec![refuse]]).await;
     let error = set_tags(&server.client()).await.unwrap_err();
-    assert_eq!(error.class(), Some(&Class::Locked { lock: "backup".into() }));
+    assert_eq!(error.class(), Some(&ErrorClass::Locked { lock: "backup".into() }));
     assert!(error.to_string().contains(text), "{error}");
 }
 
@@ -72,8 +72,8 @@ async fn an_error_text_that_stands_only_in_the_reason_phrase_is_read() {
 #[tokio::test]
 async fn a_reason_phrase_beyond_ascii_is_still_a_refusal() {
     for (body, class) in [
-        (r#"{"data":null}"#, Class::Other),
-        (r#"{"data":null,"message":"volume 'grün' does not exist\n"}"#, Class::NotFound),
+        (r#"{"data":null}"#, ErrorClass::Other),
+        (r#"{"data":null,"message":"volume 'grün' does not exist\n"}"#, ErrorClass::NotFound),
     ] {
         let server =
             Server::plain(vec![vec![answer("500 volume 'grün' does not exist", body)]]).await;
@@ -90,7 +90,7 @@ async fn a_401_with_an_empty_body_is_an_authentication_error() {
     );
     let server = Server::plain(vec![vec![refuse]]).await;
     let error = server.client().version().await.unwrap_err();
-    assert_eq!(error.class(), Some(&Class::Authentication));
+    assert_eq!(error.class(), Some(&ErrorClass::Authentication));
     assert!(error.to_string().contains("Authentication failed!"), "{error}");
 }
 
@@ -119,7 +119,7 @@ async fn a_refused_connection_is_not_sent() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let client = client(&url, &Trust::Platform);
+    let client = client(&url, &TlsTrust::Platform);
     for error in [client.version().await.unwrap_err(), set_tags(&client).await.unwrap_err()] {
         assert!(matches!(error, Error::NotSent { why: NotSent::Connect { .. }, .. }), "{error}");
     }
@@ -177,7 +177,7 @@ async fn reads_share_a_connection_and_a_write_never_does() {
 async fn an_answer_that_never_comes_is_unknown_after_the_timeout() {
     let server = Server::plain(vec![vec![Step::Hang], vec![Step::Hang]]).await;
     let timeouts = Timeouts { answer: Duration::from_millis(50), ..timeouts() };
-    let client = client_with(&server.plain_url(), &Trust::Platform, timeouts);
+    let client = client_with(&server.plain_url(), &TlsTrust::Platform, timeouts);
     for error in [set_tags(&client).await.unwrap_err(), client.version().await.unwrap_err()] {
         let Unknown::Timeout { after } = unknown(error) else { panic!("not a timeout") };
         assert!((50..10_000).contains(&after.as_millis()), "{after:?}");
@@ -189,7 +189,7 @@ async fn an_answer_that_never_comes_is_unknown_after_the_timeout() {
 async fn n05_an_answer_that_trickles_ends_with_the_exchange_timeout() {
     let server = Server::plain(vec![vec![Step::Trickle]]).await;
     let timeouts = Timeouts { exchange: Duration::from_millis(100), ..timeouts() };
-    let client = client_with(&server.plain_url(), &Trust::Platform, timeouts);
+    let client = client_with(&server.plain_url(), &TlsTrust::Platform, timeouts);
     let why = unknown(set_tags(&client).await.unwrap_err());
     assert!(matches!(why, Unknown::Timeout { .. }), "{why}");
 }
@@ -260,7 +260,7 @@ async fn n01_n05_a_redirect_is_not_followed() {
         );
         let server = Server::plain(vec![vec![Step::Answer(redirect.into_bytes())]]).await;
         let error = server.client().version().await.unwrap_err();
-        assert_eq!(error.class(), Some(&Class::Redirected));
+        assert_eq!(error.class(), Some(&ErrorClass::Redirected));
     }
     assert_eq!(elsewhere.seen().connections, 0);
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::engine::Cleared;
-use crate::pve::error::{Class, Error, Unknown};
-use crate::pve::exchange::{Answer, Outcome};
+use crate::pve::error::{Error, ErrorClass, Unknown};
+use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::{RunStatus, TaskStatus};
 use crate::pve::{Client, ConfigView, TaskFilter};
@@ -16,7 +16,7 @@ use super::every_call::{Always, Call, client, reads, upid, writes};
 async fn sent(calls: Vec<Call>) -> Vec<String> {
     let mut lines = Vec::new();
     for (name, call) in calls {
-        let exchange = Always::new(Outcome::Unknown(Unknown::NotHttp));
+        let exchange = Always::new(ExchangeOutcome::Unknown(Unknown::NotHttp));
         assert!(call(client(Arc::clone(&exchange))).await.is_err());
         lines.push(format!("{name}: {}", exchange.lines().join(" + ")));
     }
@@ -25,8 +25,8 @@ async fn sent(calls: Vec<Call>) -> Vec<String> {
 
 fn answering(status: u16, body: &str) -> Client {
     let body = body.as_bytes().to_vec();
-    let answer = Answer { status, reason: String::new(), date: None, body };
-    client(Always::new(Outcome::Answered(answer)))
+    let answer = HttpAnswer { status, reason: String::new(), date: None, body };
+    client(Always::new(ExchangeOutcome::Answered(answer)))
 }
 
 fn lxc() -> GuestId {
@@ -266,5 +266,5 @@ async fn a_start_that_answers_no_task_is_not_believed() {
         assert!(matches!(error, Error::Unknown { .. }), "{body}");
     }
     let refused = answering(403, "").writes(&Cleared::in_a_test()).start(lxc()).await.unwrap_err();
-    assert_eq!(refused.class(), Some(&Class::Permission));
+    assert_eq!(refused.class(), Some(&ErrorClass::Permission));
 }

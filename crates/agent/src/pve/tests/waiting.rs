@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::pve::Client;
-use crate::pve::error::{Class, Error, NotSent, Unknown};
-use crate::pve::exchange::{Answer, Exchange, ExchangeFuture, Outcome, Request};
+use crate::pve::error::{Error, ErrorClass, NotSent, Unknown};
+use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest};
 use crate::pve::task::ExitStatus;
 use crate::pve::wait::Waited;
 use tokio::time::Instant;
@@ -15,12 +15,12 @@ use super::every_call::upid;
 
 /// Plays outcomes in order, the last one forever, and keeps when each was asked for.
 struct Script {
-    outcomes: Mutex<VecDeque<Outcome>>,
+    outcomes: Mutex<VecDeque<ExchangeOutcome>>,
     asked: Mutex<Vec<Instant>>,
 }
 
 impl Exchange for Script {
-    fn exchange(&self, _request: Request) -> ExchangeFuture<'_> {
+    fn exchange(&self, _request: HttpRequest) -> ExchangeFuture<'_> {
         self.asked.lock().unwrap().push(Instant::now());
         let mut outcomes = self.outcomes.lock().unwrap();
         let outcome = outcomes.front().cloned().unwrap();
@@ -31,20 +31,23 @@ impl Exchange for Script {
     }
 }
 
-fn answered(status: u16, body: &str) -> Outcome {
+fn answered(status: u16, body: &str) -> ExchangeOutcome {
     let body = body.as_bytes().to_vec();
-    Outcome::Answered(Answer { status, reason: String::new(), date: None, body })
+    ExchangeOutcome::Answered(HttpAnswer { status, reason: String::new(), date: None, body })
 }
 
-fn running() -> Outcome {
+fn running() -> ExchangeOutcome {
     answered(200, r#"{"data":{"status":"running"}}"#)
 }
 
-fn ended(exit: &str) -> Outcome {
+fn ended(exit: &str) -> ExchangeOutcome {
     answered(200, &format!(r#"{{"data":{{"status":"stopped","exitstatus":"{exit}"}}}}"#))
 }
 
-async fn wait(outcomes: Vec<Outcome>, for_s: u64) -> (Result<Waited, Error>, Vec<Duration>) {
+async fn wait(
+    outcomes: Vec<ExchangeOutcome>,
+    for_s: u64,
+) -> (Result<Waited, Error>, Vec<Duration>) {
     let script =
         Arc::new(Script { outcomes: Mutex::new(outcomes.into()), asked: Mutex::default() });
     let client = Client::new(Arc::<Script>::clone(&script), "pve1".parse().unwrap());
@@ -74,11 +77,11 @@ async fn pauses_grow_to_two_seconds_and_end_at_the_deadline() {
 
 #[tokio::test(start_paused = true)]
 async fn a_passing_error_is_no_news_about_the_task() {
-    let not_sent = Outcome::NotSent(NotSent::Connect {
+    let not_sent = ExchangeOutcome::NotSent(NotSent::Connect {
         server: "https://pve1:8006".into(),
         detail: "refused".into(),
     });
-    let unknown = Outcome::Unknown(Unknown::NotHttp);
+    let unknown = ExchangeOutcome::Unknown(Unknown::NotHttp);
     let lost = answered(596, "");
     let outcomes = vec![not_sent, unknown, lost, running(), ended("WARNINGS: 1")];
     let (result, asked) = wait(outcomes, 60).await;
@@ -88,7 +91,7 @@ async fn a_passing_error_is_no_news_about_the_task() {
 
 #[tokio::test(start_paused = true)]
 async fn errors_up_to_the_deadline_are_an_error_and_not_an_end() {
-    let not_sent = Outcome::NotSent(NotSent::Connect {
+    let not_sent = ExchangeOutcome::NotSent(NotSent::Connect {
         server: "https://pve1:8006".into(),
         detail: "refused".into(),
     });
@@ -100,7 +103,7 @@ async fn errors_up_to_the_deadline_are_an_error_and_not_an_end() {
 async fn a_task_proxmox_has_forgotten_is_not_waited_for() {
     let forgotten = r#"{"data":null,"errors":{"upid":"no such task"}}"#;
     let (result, asked) = wait(vec![running(), answered(400, forgotten)], 60).await;
-    assert_eq!(result.unwrap_err().class(), Some(&Class::NoSuchTask));
+    assert_eq!(result.unwrap_err().class(), Some(&ErrorClass::NoSuchTask));
     assert_eq!(asked.len(), 2);
 }
 

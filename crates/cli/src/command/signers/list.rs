@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use evenkeel_core::sign::{Signer, Trust, Validity, time};
+use evenkeel_core::sign::{Signer, TrustedSigners, Validity, time};
 use serde_json::{Value, json};
 
 use crate::cli::{List, OutputFormat};
@@ -21,13 +21,13 @@ pub(crate) fn run(arguments: &List) -> Result<Exit, Failure> {
 }
 
 /// By role, then by name: the order of a file or of key bytes tells a person nothing.
-fn sorted(trust: &Trust) -> Vec<&Signer> {
+fn sorted(trust: &TrustedSigners) -> Vec<&Signer> {
     let mut signers: Vec<&Signer> = trust.signers().collect();
     signers.sort_by_key(|signer| (signer.role, signer.name.clone()));
     signers
 }
 
-fn table(trust: &Trust) -> String {
+fn table(trust: &TrustedSigners) -> String {
     let mut text = format!("version {}, head {}\n\n", trust.version(), trust.head());
     let signers = sorted(trust);
     let width = signers.iter().map(|signer| signer.name.to_string().len()).max().unwrap_or(0);
@@ -50,7 +50,7 @@ fn table(trust: &Trust) -> String {
     text
 }
 
-fn as_json(trust: &Trust) -> Value {
+fn as_json(trust: &TrustedSigners) -> Value {
     let signer = |signer: &Signer| {
         let Signer { name, role, key, validity: Validity { from, until }, sk } = signer;
         json!({

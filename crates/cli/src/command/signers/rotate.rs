@@ -11,7 +11,7 @@ use std::io::Write as _;
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::sign::{
     Authority, ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
-    STATEMENT_LIFE_MAX_S, Signer, SignerName, Trust, TrustVersion, enrol, render, rotate,
+    STATEMENT_LIFE_MAX_S, Signer, SignerName, TrustVersion, TrustedSigners, enrol, render, rotate,
 };
 
 use super::enrol::one_line;
@@ -73,7 +73,7 @@ fn additions(arguments: &Rotate) -> Result<Vec<(Signer, Utf8PathBuf)>, Failure> 
 fn rotation(
     arguments: &Rotate,
     authority: Authority,
-    trust: &Trust,
+    trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
 ) -> Result<Rotation, Failure> {
     let known = KnownHosts::read(&arguments.hosts)?;
@@ -82,7 +82,7 @@ fn rotation(
     let version = next_version(authority, trust)?;
     let signers = changed(arguments, trust, added)?;
     // The rules of every list of signers, asked before anybody touches a key.
-    Trust::genesis(version, signers.clone()).map_err(|refusal| {
+    TrustedSigners::genesis(version, signers.clone()).map_err(|refusal| {
         Failure::new(Exit::Invalid, format!("these would be no signers: {}", refusal.detail))
             .hint("each role needs a key, each key and each name stands once")
     })?;
@@ -118,7 +118,7 @@ fn rotation(
 
 /// The number of the new list. A recovery leaves room for every planned rotation there can be since the list it
 /// follows, so that it wins whatever was done with a stolen key, and whichever comes first.
-fn next_version(authority: Authority, trust: &Trust) -> Result<TrustVersion, Failure> {
+fn next_version(authority: Authority, trust: &TrustedSigners) -> Result<TrustVersion, Failure> {
     let next = match authority {
         Authority::Planned => trust.version().next(),
         Authority::Recovery => {
@@ -131,7 +131,7 @@ fn next_version(authority: Authority, trust: &Trust) -> Result<TrustVersion, Fai
 /// The list after the changes, in an order a person can read; the store keeps it by key.
 fn changed(
     arguments: &Rotate,
-    trust: &Trust,
+    trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
 ) -> Result<Vec<Signer>, Failure> {
     let mut signers: Vec<Signer> = trust.signers().cloned().collect();
@@ -157,7 +157,7 @@ fn no_such_signer(name: &SignerName) -> Failure {
 }
 
 /// Against the list that is in force, in words.
-fn changes(rotation: &Rotation, trust: &Trust) -> String {
+fn changes(rotation: &Rotation, trust: &TrustedSigners) -> String {
     let mut text = String::new();
     let line = |verb: &str, signer: &Signer| {
         format!("  {verb:<12} {} {} {}\n", signer.name, signer.role, signer.key.fingerprint())
@@ -199,7 +199,7 @@ fn possession(
 fn judged(
     sealed: &str,
     rotation: &Rotation,
-    trust: &Trust,
+    trust: &TrustedSigners,
     arguments: &Rotate,
 ) -> Result<(), Failure> {
     let envelope = Envelope::parse(sealed.as_bytes())?;

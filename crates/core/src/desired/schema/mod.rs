@@ -32,7 +32,7 @@ use self::value::Definitions;
 use super::GUESTS_MAX;
 use super::check::cannot_unset;
 use crate::id::{GuestKind, VmId};
-use crate::registry::{self, Absent, Declared, Format, Key, KeyRef, Rule};
+use crate::registry::{self, Absent, Declarable, Key, KeyRef, Rule, ValueFormat};
 
 /// The schema of one desired file, draft 2020-12.
 pub fn schema() -> Value {
@@ -183,8 +183,8 @@ fn unsettable(kind: GuestKind) -> impl Iterator<Item = KeyRef> {
 
 fn declarable(kind: GuestKind) -> impl Iterator<Item = &'static Key> {
     registry::table(kind).iter().filter(|key| match key.declared {
-        Declared::Yes | Declared::RootOnly | Declared::AtCreation => true,
-        Declared::No(_) => false,
+        Declarable::Yes | Declarable::RootOnly | Declarable::AtCreation => true,
+        Declarable::No(_) => false,
     })
 }
 
@@ -198,7 +198,7 @@ fn description(key: &Key) -> String {
         write!(text, " Since Proxmox VE {}.", key.releases.from)
             .expect("writing to a string cannot fail");
     }
-    if key.declared == Declared::RootOnly {
+    if key.declared == Declarable::RootOnly {
         text.push_str(" Only root@pam may set it.");
     }
     text
@@ -217,6 +217,6 @@ fn default(absent: Absent) -> Option<Value> {
 impl Definitions {
     /// A text under a rule.
     fn text(&mut self, rule: Rule) -> Value {
-        self.value(&Format::Text(rule), None)
+        self.value(&ValueFormat::Text(rule), None)
     }
 }

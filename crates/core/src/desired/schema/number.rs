@@ -50,7 +50,7 @@ pub(super) fn size(min_mib: i64) -> String {
         .iter()
         .map(|(names, factor)| {
             let factor = u128::from(*factor);
-            let low = (least_bytes > 0).then(|| Point::ratio(least_bytes, factor));
+            let low = (least_bytes > 0).then(|| RangePoint::ratio(least_bytes, factor));
             format!("{} *(?:{})", between(low, below_all_bytes(factor)), names.join("|"))
         })
         .collect();
@@ -58,12 +58,12 @@ pub(super) fn size(min_mib: i64) -> String {
 }
 
 /// A finite decimal: whole part and the digits after the point, without trailing zeros.
-struct Point {
+struct RangePoint {
     whole: u128,
     fraction: String,
 }
 
-impl Point {
+impl RangePoint {
     /// `over / under`, where `under` has no prime factors but 2 and 5.
     fn ratio(over: u128, under: u128) -> Self {
         let (whole, mut rest, mut fraction) = (over / under, over % under, String::new());
@@ -83,16 +83,16 @@ enum Top {
     /// At this whole number, itself included.
     Through(u128),
     /// Below this.
-    Below(Point),
+    Below(RangePoint),
 }
 
 /// As many bytes as a `u64` counts, in units of `factor`.
 fn below_all_bytes(factor: u128) -> Top {
-    let top = Point::ratio(1 << 64, factor);
+    let top = RangePoint::ratio(1 << 64, factor);
     if top.whole > ALL_DIGITS { Top::Anywhere } else { Top::Below(top) }
 }
 
-fn between(low: Option<Point>, top: Top) -> String {
+fn between(low: Option<RangePoint>, top: Top) -> String {
     let mut choices = Vec::new();
     let mut first = 0;
     if let Some(low) = low {

@@ -5,7 +5,7 @@
 //! engines know is used: classes, groups, repetition, lookahead and back references.
 
 use super::number;
-use crate::registry::{Format, Part, Rule, Shape, Trailing};
+use crate::registry::{FormatPart, Rule, Shape, Trailing, ValueFormat};
 use crate::value::MOUNT_OPTIONS;
 use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS};
 
@@ -27,89 +27,93 @@ pub(super) fn whole(pattern: &str) -> String {
 }
 
 /// The text of a value, standing alone (`inside` none) or as a part of a property string.
-pub(super) fn text(format: &Format, inside: Option<&Shape>) -> String {
+pub(super) fn text(format: &ValueFormat, inside: Option<&Shape>) -> String {
     let separators = if inside.is_some() { "; \\t\\n\\f\\r\\x00" } else { ",; \\t\\n\\f\\r\\x00" };
     match *format {
-        Format::Bool => any_case(&BOOLEAN_WORDS.concat()),
-        Format::Integer { min, max } | Format::Weight { min, max } => number::zero_padded(min, max),
-        Format::Mebibytes { min } => {
+        ValueFormat::Bool => any_case(&BOOLEAN_WORDS.concat()),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
+            number::zero_padded(min, max)
+        }
+        ValueFormat::Mebibytes { min } => {
             let bare = number::zero_padded(min, crate::registry::UNBOUNDED);
             format!("(?:{bare}|{})", number::size(min))
         }
-        Format::Number { max } => number::decimal(max),
-        Format::Choice(words) => {
+        ValueFormat::Number { max } => number::decimal(max),
+        ValueFormat::Choice(words) => {
             format!("(?:{})", words.iter().map(|word| escaped(word)).collect::<Vec<_>>().join("|"))
         }
-        Format::Text(rule) => format!("{BLANK}{}{BLANK}", self::rule(rule, inside.is_some())),
-        Format::Description(Trailing::Newlines) => "(?!0\\n*$)[\\s\\S]*".to_owned(),
-        Format::Description(Trailing::WhiteSpace) => format!("(?!0{UNICODE_BLANK}$)[\\s\\S]*"),
-        Format::List { item, .. } | Format::Words { item, .. } => {
+        ValueFormat::Text(rule) => format!("{BLANK}{}{BLANK}", self::rule(rule, inside.is_some())),
+        ValueFormat::Description(Trailing::Newlines) => "(?!0\\n*$)[\\s\\S]*".to_owned(),
+        ValueFormat::Description(Trailing::WhiteSpace) => format!("(?!0{UNICODE_BLANK}$)[\\s\\S]*"),
+        ValueFormat::List { item, .. } | ValueFormat::Words { item, .. } => {
             list(&rule(item, true), separators)
         }
-        Format::Tags => list(&rule(Rule::Tag, true), separators),
-        Format::Hotplug => {
+        ValueFormat::Tags => list(&rule(Rule::Tag, true), separators),
+        ValueFormat::Hotplug => {
             let (words, none) = (list(&hotplug_word(), separators), list("0", separators));
             format!("(?:{BLANK}1{BLANK}|{words}|{none})")
         }
-        Format::Boot => format!(
+        ValueFormat::Boot => format!(
             "{BLANK}(?:order=;*(?:{DEVICE}(?:;+{DEVICE})*)?;*|(?:legacy=)?[acdn]{{1,4}}){BLANK}"
         ),
-        Format::Environment => {
+        ValueFormat::Environment => {
             format!("\\x00*(?:{0}(?:\\x00+{0})*)?\\x00*", environment_item())
         }
-        Format::SshKeys => {
+        ValueFormat::SshKeys => {
             let word = "[^\\t\\n\\f\\r ]";
             format!(
                 "(?:[\\s\\S]*{word}[\\t\\n\\f\\r ]+{word}[\\s\\S]*|(?:[^%]|{})*)",
                 encoded_character()
             )
         }
-        Format::Secret => "[\\s\\S]*".to_owned(),
-        Format::GeneratedUuid => {
+        ValueFormat::Secret => "[\\s\\S]*".to_owned(),
+        ValueFormat::GeneratedUuid => {
             "(?:[01]|[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12})".to_owned()
         }
-        Format::Volume => volume(inside.is_some_and(|shape| shape.part("media").is_some())),
-        Format::Size => number::size(0),
-        Format::Mac => "[0-9A-Fa-f][02468ACEace](?::[0-9A-Fa-f]{2}){5}".to_owned(),
-        Format::Cidr4 => format!("(?:dhcp|manual|{}/{})", address4(), number::whole(8, 32)),
-        Format::Cidr6 => format!("(?:auto|dhcp|manual|{}/{})", address6(), number::whole(8, 128)),
-        Format::Ip4 => address4(),
-        Format::Ip6 => address6(),
-        Format::Property(shape) => property(shape),
+        ValueFormat::Volume => volume(inside.is_some_and(|shape| shape.part("media").is_some())),
+        ValueFormat::Size => number::size(0),
+        ValueFormat::Mac => "[0-9A-Fa-f][02468ACEace](?::[0-9A-Fa-f]{2}){5}".to_owned(),
+        ValueFormat::Cidr4 => format!("(?:dhcp|manual|{}/{})", address4(), number::whole(8, 32)),
+        ValueFormat::Cidr6 => {
+            format!("(?:auto|dhcp|manual|{}/{})", address6(), number::whole(8, 128))
+        }
+        ValueFormat::Ip4 => address4(),
+        ValueFormat::Ip6 => address6(),
+        ValueFormat::Property(shape) => property(shape),
     }
 }
 
 /// One item of a list; none where the format has no list form.
-pub(super) fn item(format: &Format) -> Option<String> {
+pub(super) fn item(format: &ValueFormat) -> Option<String> {
     match *format {
-        Format::List { item, .. } | Format::Words { item, .. } => Some(rule(item, true)),
-        Format::Tags => Some(rule(Rule::Tag, true)),
-        Format::Hotplug => Some(hotplug_word()),
-        Format::Boot => Some(DEVICE.to_owned()),
-        Format::Environment => Some(environment_item()),
-        Format::SshKeys => {
+        ValueFormat::List { item, .. } | ValueFormat::Words { item, .. } => Some(rule(item, true)),
+        ValueFormat::Tags => Some(rule(Rule::Tag, true)),
+        ValueFormat::Hotplug => Some(hotplug_word()),
+        ValueFormat::Boot => Some(DEVICE.to_owned()),
+        ValueFormat::Environment => Some(environment_item()),
+        ValueFormat::SshKeys => {
             // A key of several words, or a word that no percent encoding would change.
             let word = "[^\\t\\n\\f\\r ]";
             Some(format!("(?:(?={word}+[\\t\\f\\r ])|(?![^%]*%)){word}(?:[^\\n]*{word})?"))
         }
-        Format::Bool
-        | Format::Integer { .. }
-        | Format::Weight { .. }
-        | Format::Mebibytes { .. }
-        | Format::Number { .. }
-        | Format::Choice(_)
-        | Format::Text(_)
-        | Format::Description(_)
-        | Format::Secret
-        | Format::GeneratedUuid
-        | Format::Volume
-        | Format::Size
-        | Format::Mac
-        | Format::Cidr4
-        | Format::Cidr6
-        | Format::Ip4
-        | Format::Ip6
-        | Format::Property(_) => None,
+        ValueFormat::Bool
+        | ValueFormat::Integer { .. }
+        | ValueFormat::Weight { .. }
+        | ValueFormat::Mebibytes { .. }
+        | ValueFormat::Number { .. }
+        | ValueFormat::Choice(_)
+        | ValueFormat::Text(_)
+        | ValueFormat::Description(_)
+        | ValueFormat::Secret
+        | ValueFormat::GeneratedUuid
+        | ValueFormat::Volume
+        | ValueFormat::Size
+        | ValueFormat::Mac
+        | ValueFormat::Cidr4
+        | ValueFormat::Cidr6
+        | ValueFormat::Ip4
+        | ValueFormat::Ip6
+        | ValueFormat::Property(_) => None,
     }
 }
 
@@ -260,7 +264,7 @@ fn property(shape: &Shape) -> String {
         pieces.push(format!("(?![^,]*=){}", text(&bare.format, Some(shape))));
     }
     if let Some(models) = models(shape) {
-        pieces.push(format!("{models}={}", text(&Format::Mac, Some(shape))));
+        pieces.push(format!("{models}={}", text(&ValueFormat::Mac, Some(shape))));
     }
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         if shape.part(gateway).is_some() && shape.part(address).is_some() {
@@ -268,7 +272,7 @@ fn property(shape: &Shape) -> String {
         }
     }
     if shape.part("media").is_some() {
-        let volume = shape.parts.iter().find(|part| matches!(part.format, Format::Volume));
+        let volume = shape.parts.iter().find(|part| matches!(part.format, ValueFormat::Volume));
         let names = volume.map(names).unwrap_or_default();
         conditions.push(format!(
             "(?!(?={PIECES}media=cdrom(?:,|$)){PIECES}(?:{names}=)?{}(?:,|$))",
@@ -279,7 +283,7 @@ fn property(shape: &Shape) -> String {
 }
 
 /// How a piece that gives this part begins: by a name, bare, or by a network model.
-fn starts(shape: &Shape, part: &Part) -> String {
+fn starts(shape: &Shape, part: &FormatPart) -> String {
     let mut starts = vec![format!("{}=", names(part))];
     if shape.bare == Some(part.name) {
         starts.push("[^=,]+(?=,|$)".to_owned());
@@ -294,7 +298,7 @@ fn starts(shape: &Shape, part: &Part) -> String {
 }
 
 /// The names of a part.
-fn names(part: &Part) -> String {
+fn names(part: &FormatPart) -> String {
     if part.aliases.is_empty() {
         return escaped(part.name);
     }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::pattern;
-use crate::registry::{Format, Key, Part, Rule, Shape, Trailing, UNBOUNDED};
+use crate::registry::{FormatPart, Key, Rule, Shape, Trailing, UNBOUNDED, ValueFormat};
 use crate::value::read::DESCRIPTION_MAX;
 
 /// The definitions of a schema while it is built.
@@ -26,7 +26,7 @@ impl Definitions {
 
     /// The schema of a key's value.
     pub(super) fn key(&mut self, kind: &str, key: &Key) -> Value {
-        let Format::Property(shape) = key.format else {
+        let ValueFormat::Property(shape) = key.format else {
             return self.value(&key.format, None);
         };
         let slot = if key.slots.is_some() { "N" } else { "" };
@@ -35,7 +35,7 @@ impl Definitions {
     }
 
     /// The schema of a value, alone or as a part of a table.
-    pub(super) fn value(&mut self, format: &Format, inside: Option<&Shape>) -> Value {
+    pub(super) fn value(&mut self, format: &ValueFormat, inside: Option<&Shape>) -> Value {
         let Some(name) = name(format, inside) else {
             return spellings(format, inside);
         };
@@ -47,11 +47,12 @@ impl Definitions {
     }
 
     fn property(&mut self, shape: &'static Shape) -> Value {
-        let format = Format::Property(shape);
+        let format = ValueFormat::Property(shape);
         let mut spellings = vec![text(&format, None)];
         let bare = shape.bare.and_then(|name| shape.part(name));
-        let alone =
-            |bare: &&Part| shape.parts.iter().all(|part| !part.required || part.name == bare.name);
+        let alone = |bare: &&FormatPart| {
+            shape.parts.iter().all(|part| !part.required || part.name == bare.name)
+        };
         if let Some(bare) = bare.filter(alone) {
             spellings.extend(scalars(&bare.format));
         }
@@ -64,15 +65,18 @@ impl Definitions {
         let mut conditions = Vec::new();
         for part in shape.parts.iter().filter(|part| part.instead.is_none()) {
             // Only these read differently inside: a comma would end the text, a volume may be a CD-ROM.
-            let inside = matches!(part.format, Format::Text(_) | Format::Volume).then_some(shape);
+            let inside =
+                matches!(part.format, ValueFormat::Text(_) | ValueFormat::Volume).then_some(shape);
             let schema = self.value(&part.format, inside);
             let mut names: Vec<&str> = [&[part.name], part.aliases].concat();
             for name in &names {
                 properties.insert((*name).to_owned(), schema.clone());
             }
-            if matches!(part.format, Format::Volume) {
-                properties
-                    .insert("storage".to_owned(), self.value(&Format::Text(Rule::ConfigId), None));
+            if matches!(part.format, ValueFormat::Volume) {
+                properties.insert(
+                    "storage".to_owned(),
+                    self.value(&ValueFormat::Text(Rule::ConfigId), None),
+                );
                 names.push("storage");
                 conditions.extend(allocation(&names));
             }
@@ -131,66 +135,68 @@ fn pairs<'a>(names: &'a [&'a str]) -> impl Iterator<Item = [&'a str; 2]> {
 }
 
 /// Every spelling of a value that is no property string.
-fn spellings(format: &Format, inside: Option<&Shape>) -> Value {
+fn spellings(format: &ValueFormat, inside: Option<&Shape>) -> Value {
     let mut spellings = scalars(format);
     spellings.push(text(format, inside));
     if let Some(item) = pattern::item(format) {
         let items = json!({ "type": "string", "pattern": pattern::whole(&item) });
         spellings.push(json!({ "type": "array", "items": items }));
-        if matches!(format, Format::Hotplug) {
+        if matches!(format, ValueFormat::Hotplug) {
             spellings.push(json!({ "type": "array", "items": { "const": "0" } }));
         }
     }
     any_of(spellings)
 }
 
-fn text(format: &Format, inside: Option<&Shape>) -> Value {
-    if let Format::Choice(words) = format {
+fn text(format: &ValueFormat, inside: Option<&Shape>) -> Value {
+    if let ValueFormat::Choice(words) = format {
         return json!({ "enum": words });
     }
     let mut schema =
         json!({ "type": "string", "pattern": pattern::whole(&pattern::text(format, inside)) });
-    if matches!(format, Format::Description(_)) {
+    if matches!(format, ValueFormat::Description(_)) {
         schema["maxLength"] = json!(DESCRIPTION_MAX);
     }
     schema
 }
 
 /// The spellings that are neither text, list nor table.
-fn scalars(format: &Format) -> Vec<Value> {
+fn scalars(format: &ValueFormat) -> Vec<Value> {
     match *format {
-        Format::Bool | Format::Hotplug => {
+        ValueFormat::Bool | ValueFormat::Hotplug => {
             vec![json!({ "type": "boolean" }), json!({ "enum": [0, 1] })]
         }
-        Format::GeneratedUuid => vec![json!({ "enum": [0, 1] })],
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::GeneratedUuid => vec![json!({ "enum": [0, 1] })],
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             vec![json!({ "type": "integer", "minimum": min, "maximum": max })]
         }
-        Format::Mebibytes { min } => {
+        ValueFormat::Mebibytes { min } => {
             vec![json!({ "type": "integer", "minimum": min, "maximum": UNBOUNDED })]
         }
-        Format::Number { max } => vec![json!({ "type": "number", "minimum": 0, "maximum": max })],
-        Format::Choice(words) => {
+        ValueFormat::Number { max } => {
+            vec![json!({ "type": "number", "minimum": 0, "maximum": max })]
+        }
+        ValueFormat::Choice(words) => {
             let numbers: Vec<i64> = words.iter().filter_map(|word| word.parse().ok()).collect();
             if numbers.is_empty() { Vec::new() } else { vec![json!({ "enum": numbers })] }
         }
-        Format::Text(_)
-        | Format::Description(_)
-        | Format::List { .. }
-        | Format::Words { .. }
-        | Format::Tags
-        | Format::Boot
-        | Format::Environment
-        | Format::SshKeys
-        | Format::Secret
-        | Format::Volume
-        | Format::Size
-        | Format::Mac
-        | Format::Cidr4
-        | Format::Cidr6
-        | Format::Ip4
-        | Format::Ip6
-        | Format::Property(_) => Vec::new(),
+        ValueFormat::Text(_)
+        | ValueFormat::Description(_)
+        | ValueFormat::List { .. }
+        | ValueFormat::Words { .. }
+        | ValueFormat::Tags
+        | ValueFormat::Boot
+        | ValueFormat::Environment
+        | ValueFormat::SshKeys
+        | ValueFormat::Secret
+        | ValueFormat::Volume
+        | ValueFormat::Size
+        | ValueFormat::Mac
+        | ValueFormat::Cidr4
+        | ValueFormat::Cidr6
+        | ValueFormat::Ip4
+        | ValueFormat::Ip6
+        | ValueFormat::Property(_) => Vec::new(),
     }
 }
 
@@ -202,7 +208,7 @@ fn any_of(mut schemas: Vec<Value>) -> Value {
 }
 
 /// The name of a format's definition; none for what is shorter than a reference to it.
-fn name(format: &Format, inside: Option<&Shape>) -> Option<String> {
+fn name(format: &ValueFormat, inside: Option<&Shape>) -> Option<String> {
     let rule = |rule: Rule| {
         if rule == Rule::Line && inside.is_some() {
             "line-without-comma".to_owned()
@@ -211,40 +217,42 @@ fn name(format: &Format, inside: Option<&Shape>) -> Option<String> {
         }
     };
     Some(match *format {
-        Format::Bool => "boolean".to_owned(),
-        Format::Integer { min, max } | Format::Weight { min, max } if max == UNBOUNDED => {
+        ValueFormat::Bool => "boolean".to_owned(),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max }
+            if max == UNBOUNDED =>
+        {
             format!("whole-from-{min}")
         }
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             format!("whole-{min}-to-{max}")
         }
-        Format::Mebibytes { min } => format!("memory-from-{min}"),
-        Format::Number { max: UNBOUNDED } => "number".to_owned(),
-        Format::Number { max } => format!("number-to-{max}"),
-        Format::Choice(_) => return None,
-        Format::Text(item) => rule(item),
-        Format::Description(Trailing::Newlines) => "description-of-lxc".to_owned(),
-        Format::Description(Trailing::WhiteSpace) => "description-of-qemu".to_owned(),
-        Format::List { item, .. } => format!("list-of-{}", rule(item)),
-        Format::Words { item, .. } => format!("set-of-{}", rule(item)),
-        Format::Tags => "tags".to_owned(),
-        Format::Hotplug => "hotplug".to_owned(),
-        Format::Boot => "boot".to_owned(),
-        Format::Environment => "environment".to_owned(),
-        Format::SshKeys => "ssh-keys".to_owned(),
-        Format::Secret => "secret".to_owned(),
-        Format::GeneratedUuid => "generated-uuid".to_owned(),
-        Format::Volume if inside.is_some_and(|shape| shape.part("media").is_some()) => {
+        ValueFormat::Mebibytes { min } => format!("memory-from-{min}"),
+        ValueFormat::Number { max: UNBOUNDED } => "number".to_owned(),
+        ValueFormat::Number { max } => format!("number-to-{max}"),
+        ValueFormat::Choice(_) => return None,
+        ValueFormat::Text(item) => rule(item),
+        ValueFormat::Description(Trailing::Newlines) => "description-of-lxc".to_owned(),
+        ValueFormat::Description(Trailing::WhiteSpace) => "description-of-qemu".to_owned(),
+        ValueFormat::List { item, .. } => format!("list-of-{}", rule(item)),
+        ValueFormat::Words { item, .. } => format!("set-of-{}", rule(item)),
+        ValueFormat::Tags => "tags".to_owned(),
+        ValueFormat::Hotplug => "hotplug".to_owned(),
+        ValueFormat::Boot => "boot".to_owned(),
+        ValueFormat::Environment => "environment".to_owned(),
+        ValueFormat::SshKeys => "ssh-keys".to_owned(),
+        ValueFormat::Secret => "secret".to_owned(),
+        ValueFormat::GeneratedUuid => "generated-uuid".to_owned(),
+        ValueFormat::Volume if inside.is_some_and(|shape| shape.part("media").is_some()) => {
             "drive".to_owned()
         }
-        Format::Volume => "volume".to_owned(),
-        Format::Size => "size".to_owned(),
-        Format::Mac => "mac".to_owned(),
-        Format::Cidr4 => "cidr4".to_owned(),
-        Format::Cidr6 => "cidr6".to_owned(),
-        Format::Ip4 => "ip4".to_owned(),
-        Format::Ip6 => "ip6".to_owned(),
-        Format::Property(_) => return None,
+        ValueFormat::Volume => "volume".to_owned(),
+        ValueFormat::Size => "size".to_owned(),
+        ValueFormat::Mac => "mac".to_owned(),
+        ValueFormat::Cidr4 => "cidr4".to_owned(),
+        ValueFormat::Cidr6 => "cidr6".to_owned(),
+        ValueFormat::Ip4 => "ip4".to_owned(),
+        ValueFormat::Ip6 => "ip6".to_owned(),
+        ValueFormat::Property(_) => return None,
     })
 }
 

@@ -12,7 +12,7 @@ use jsonc_parser::tokens::TokenAndRange;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::{Growth, Keys, phrase};
-use crate::desired::tree::{Entry, Node, Tree};
+use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::Code;
 
 const STRICT: ParseOptions = ParseOptions {
@@ -109,7 +109,7 @@ fn table(properties: &[ObjectProp], depth: usize, growth: &mut Growth) -> Tree {
         // A repeated key's value is still read, so that its own mistakes are told too.
         let value = node(&property.value, depth + 1, growth);
         if let (true, Some(value)) = (new, value) {
-            keys.entries.push(Entry { key: key.to_owned(), key_span, value });
+            keys.entries.push(TreeEntry { key: key.to_owned(), key_span, value });
         }
     }
     Tree::Table(keys.entries)

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::field::article;
-use super::tree::{DEPTH_MAX, Entry, NODES_MAX, Node, Tree};
+use super::tree::{DEPTH_MAX, NODES_MAX, Node, Tree, TreeEntry};
 use crate::diagnostic::{self, Code, Diagnostic, FILE_BYTES_MAX, FileId, SourceFile, Span};
 
 /// How many mistakes of one file are told. Nobody reads more, and a wrong file could have a million.
@@ -177,7 +177,7 @@ impl<'text> Growth<'text> {
 #[derive(Default)]
 struct Keys {
     first: BTreeMap<String, Span>,
-    entries: Vec<Entry>,
+    entries: Vec<TreeEntry>,
 }
 
 impl Keys {

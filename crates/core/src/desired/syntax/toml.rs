@@ -9,7 +9,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Growth, duplicate_key, phrase};
-use crate::desired::tree::{Entry, Node, Tree};
+use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
@@ -49,7 +49,7 @@ fn node(range: Range<usize>, table: &DeTable, depth: usize, growth: &mut Growth)
     for (key, value) in table {
         if let Some(node) = value_node(value, depth + 1, growth) {
             let key_span = growth.span(key.span());
-            entries.push(Entry { key: key.get_ref().to_string(), key_span, value: node });
+            entries.push(TreeEntry { key: key.get_ref().to_string(), key_span, value: node });
         }
     }
     // The parser sorts by name; a person wrote them in another order.

@@ -10,20 +10,20 @@ use std::ops::Range;
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput, StructureStyle};
 
 use super::{Growth, Keys, phrase};
-use crate::desired::tree::{COPIED_TEXT_BYTES_MAX, DEPTH_MAX, Entry, Node, Tree};
+use crate::desired::tree::{COPIED_TEXT_BYTES_MAX, DEPTH_MAX, Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, Diagnostic, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
     let options = granit_parser::options! { disallow_directives: true };
     let events = Parser::new_from_str_with_options(growth.text, options);
-    let mut reader = Reader { events, growth, anchors: BTreeMap::new(), copied_text_bytes: 0 };
+    let mut reader = YamlReader { events, growth, anchors: BTreeMap::new(), copied_text_bytes: 0 };
     reader.document().unwrap_or(None)
 }
 
 /// Nothing more can be read; why has been told.
 struct Stop;
 
-struct Reader<'r, 'text> {
+struct YamlReader<'r, 'text> {
     events: Parser<'text, StrInput<'text>>,
     growth: &'r mut Growth<'text>,
     anchors: BTreeMap<usize, Anchored>,
@@ -44,7 +44,7 @@ struct Weight {
     text_bytes: usize,
 }
 
-impl<'text> Reader<'_, 'text> {
+impl<'text> YamlReader<'_, 'text> {
     /// The one document of the file; a file without one is an empty table.
     #[expect(clippy::wildcard_enum_match_arm, reason = "the parser's enums are open")]
     fn document(&mut self) -> Result<Option<Node>, Stop> {
@@ -182,12 +182,12 @@ impl<'text> Reader<'_, 'text> {
             "false" | "False" | "FALSE" => return Some(Tree::Bool(false)),
             _ => {}
         }
-        match Number::of(text) {
-            Number::None => Some(Tree::Text(text.to_owned())),
-            Number::Integer { digits, radix } => self.growth.integer(digits, radix, range),
-            Number::Float => self.growth.float(text, range),
-            Number::NotFinite => self.growth.float("inf", range),
-            Number::LeadingZero => {
+        match YamlNumber::of(text) {
+            YamlNumber::None => Some(Tree::Text(text.to_owned())),
+            YamlNumber::Integer { digits, radix } => self.growth.integer(digits, radix, range),
+            YamlNumber::Float => self.growth.float(text, range),
+            YamlNumber::NotFinite => self.growth.float("inf", range),
+            YamlNumber::LeadingZero => {
                 let message = "a number with a leading zero";
                 let hint =
                     "old YAML readers take it as octal: quote it if it is text, or drop the zero";
@@ -242,7 +242,7 @@ impl<'text> Reader<'_, 'text> {
             let value = self.node(&event, range, depth + 1)?;
             if let (Some(key), Some(value)) = (new, value) {
                 last = last.max(value.span.end);
-                keys.entries.push(Entry { key, key_span, value });
+                keys.entries.push(TreeEntry { key, key_span, value });
             }
         };
         let span = self.collection_span(style, start, last, &end);
@@ -361,7 +361,7 @@ fn weigh(node: &Node, level: usize, weight: &mut Weight) {
 
 /// What a plain scalar is when it looks like a number.
 #[derive(Debug, PartialEq, Eq)]
-enum Number<'text> {
+enum YamlNumber<'text> {
     None,
     Integer { digits: &'text str, radix: u32 },
     Float,
@@ -369,7 +369,7 @@ enum Number<'text> {
     LeadingZero,
 }
 
-impl<'text> Number<'text> {
+impl<'text> YamlNumber<'text> {
     fn of(text: &'text str) -> Self {
         for (prefix, radix) in [("0x", 16), ("0o", 8)] {
             if let Some(digits) = text.strip_prefix(prefix)

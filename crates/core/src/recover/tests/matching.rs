@@ -12,7 +12,7 @@ fn every_kind_finds_its_own_task_and_no_other_kinds() {
     for guest in GuestKind::ALL {
         for kind in ActionKind::ALL {
             let operation = operation(kind, guest);
-            let leaves = leaves_task(&operation, Request::Act);
+            let leaves = leaves_task(&operation, OpPhase::Act);
             let own = own_task(kind, guest);
             let expected = if leaves { Search::One(own.clone()) } else { Search::None };
             assert_eq!(search(&operation, vec![own]), expected, "{guest} {kind}");

@@ -9,23 +9,23 @@ use std::collections::BTreeSet;
 
 pub(crate) use property::{comma, declarable, declared_volume, goes_together, normalise, require};
 
-use super::{Misfit, Value, Volume, percent_decode, rule};
+use super::{Misfit, Value, VolumeRef, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Format, Rule, Trailing, UNBOUNDED};
+use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat};
 
 /// Reads a declared text.
-pub fn declared(format: &Format, text: &str) -> Result<Value, Misfit> {
+pub fn declared(format: &ValueFormat, text: &str) -> Result<Value, Misfit> {
     read(format, text, Side::Declared)
 }
 
 /// Reads a stored text; what cannot be read becomes `Value::Odd`.
-pub fn stored(format: &Format, text: &str) -> Value {
+pub fn stored(format: &ValueFormat, text: &str) -> Value {
     read(format, text, Side::Stored).unwrap_or_else(|_| Value::Odd(text.into()))
 }
 
 /// Reads a text that is about to be written: PVE's spelling, allocations allowed. What cannot be read
 /// becomes `Value::Odd`, which the classifier holds for the worst.
-pub fn written(format: &Format, text: &str) -> Value {
+pub fn written(format: &ValueFormat, text: &str) -> Value {
     read(format, text, Side::Written).unwrap_or_else(|_| Value::Odd(text.into()))
 }
 
@@ -40,34 +40,36 @@ enum Side {
     Written,
 }
 
-fn read(format: &Format, text: &str, side: Side) -> Result<Value, Misfit> {
+fn read(format: &ValueFormat, text: &str, side: Side) -> Result<Value, Misfit> {
     Ok(match *format {
-        Format::Bool => Value::Bool(boolean(text)?),
-        Format::Integer { min, max } | Format::Weight { min, max } => {
+        ValueFormat::Bool => Value::Bool(boolean(text)?),
+        ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
             Value::Integer(integer(text, min, max, side)?)
         }
-        Format::Mebibytes { min } => Value::Integer(mebibytes(text, min, side)?),
-        Format::Number { max } => Value::Number(number(text, max, side)?),
-        Format::Choice(words) => choice(text, words, side)?,
-        Format::Text(item) => trimmed_text(text, item, side)?,
-        Format::Description(trailing) => description(text, trailing, side)?,
-        Format::List { item, .. } => Value::List(items(text, item, side)?),
-        Format::Words { item, .. } => Value::Set(items(text, item, side)?.into_iter().collect()),
-        Format::Tags => Value::Set(items(text, Rule::Tag, side)?.into_iter().collect()),
-        Format::Hotplug => hotplug(text, side)?,
-        Format::Boot => boot(text, side)?,
-        Format::Environment => environment(text, side)?,
-        Format::SshKeys => ssh_keys(text)?,
-        Format::Secret => Value::Secret,
-        Format::GeneratedUuid => uuid(text, side)?,
-        Format::Size => Value::Size(size(text, side)?),
-        Format::Mac => spelled(text, rule::mac, side)?,
-        Format::Cidr4 => spelled(text, rule::cidr4, side)?,
-        Format::Cidr6 => spelled(text, rule::cidr6, side)?,
-        Format::Ip4 => spelled(text, rule::ip4, side)?,
-        Format::Ip6 => spelled(text, rule::ip6, side)?,
-        Format::Volume => Value::Volume(volume(text, side)?.0),
-        Format::Property(shape) => Value::Property(property::read(shape, text, side)?),
+        ValueFormat::Mebibytes { min } => Value::Integer(mebibytes(text, min, side)?),
+        ValueFormat::Number { max } => Value::Number(number(text, max, side)?),
+        ValueFormat::Choice(words) => choice(text, words, side)?,
+        ValueFormat::Text(item) => trimmed_text(text, item, side)?,
+        ValueFormat::Description(trailing) => description(text, trailing, side)?,
+        ValueFormat::List { item, .. } => Value::List(items(text, item, side)?),
+        ValueFormat::Words { item, .. } => {
+            Value::Set(items(text, item, side)?.into_iter().collect())
+        }
+        ValueFormat::Tags => Value::Set(items(text, Rule::Tag, side)?.into_iter().collect()),
+        ValueFormat::Hotplug => hotplug(text, side)?,
+        ValueFormat::Boot => boot(text, side)?,
+        ValueFormat::Environment => environment(text, side)?,
+        ValueFormat::SshKeys => ssh_keys(text)?,
+        ValueFormat::Secret => Value::Secret,
+        ValueFormat::GeneratedUuid => uuid(text, side)?,
+        ValueFormat::Size => Value::Size(size(text, side)?),
+        ValueFormat::Mac => spelled(text, rule::mac, side)?,
+        ValueFormat::Cidr4 => spelled(text, rule::cidr4, side)?,
+        ValueFormat::Cidr6 => spelled(text, rule::cidr6, side)?,
+        ValueFormat::Ip4 => spelled(text, rule::ip4, side)?,
+        ValueFormat::Ip6 => spelled(text, rule::ip6, side)?,
+        ValueFormat::Volume => Value::Volume(volume(text, side)?.0),
+        ValueFormat::Property(shape) => Value::Property(property::read(shape, text, side)?),
     })
 }
 
@@ -301,18 +303,18 @@ fn spelled(
 }
 
 /// A volume, and the size that `STORAGE:GiB` asks for.
-fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
+fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> {
     if text == "none" {
-        return Ok((Volume::Empty, None));
+        return Ok((VolumeRef::Empty, None));
     }
     if text == "cdrom" {
-        return Ok((Volume::HostCdrom, None));
+        return Ok((VolumeRef::HostCdrom, None));
     }
     if text.starts_with('/') {
         if side != Side::Stored {
             rule::check(Rule::Path, text)?;
         }
-        return Ok((Volume::Path(text.into()), None));
+        return Ok((VolumeRef::Path(text.into()), None));
     }
     let Some((storage, name)) = text.split_once(':') else {
         return Err(match rule::check(Rule::ConfigId, text) {
@@ -331,7 +333,7 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
         return Err(Misfit::new("the name of a volume has no blanks and no commas").piece(name));
     }
     if is_cloud_init(file) {
-        return Ok((Volume::CloudInit { storage }, None));
+        return Ok((VolumeRef::CloudInit { storage }, None));
     }
     if is_allocation(name) {
         // PVE's config PUT takes `rootfs=STORAGE:16`, allocates nothing and forgets the real volume: stored,
@@ -341,13 +343,13 @@ fn volume(text: &str, side: Side) -> Result<(Volume, Option<Bytes>), Misfit> {
         }
         let kib =
             Bytes::from_pve(&format!("{name}G")).map_err(|error| Misfit::new(error.to_string()))?;
-        return Ok((Volume::Fresh { storage }, Some(Bytes(kib.0 / Bytes::KIB * Bytes::KIB))));
+        return Ok((VolumeRef::Fresh { storage }, Some(Bytes(kib.0 / Bytes::KIB * Bytes::KIB))));
     }
     if name.is_empty() {
         return Err(Misfit::new("it names a storage and no volume")
             .hint("write STORAGE:GiB to allocate one"));
     }
-    Ok((Volume::Existing { storage, name: name.into() }, None))
+    Ok((VolumeRef::Existing { storage, name: name.into() }, None))
 }
 
 /// The GiB of `STORAGE:GiB`. A number too long to count is one too, or it would pass for a name.

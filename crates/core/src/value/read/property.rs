@@ -5,8 +5,8 @@
 
 use super::{Side, volume};
 use crate::quantity::Bytes;
-use crate::registry::{Format, Part, Shape};
-use crate::value::{Misfit, Property, Value, Volume};
+use crate::registry::{FormatPart, Shape, ValueFormat};
+use crate::value::{Misfit, Property, Value, VolumeRef};
 
 pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
     let mut property = Property::default();
@@ -37,7 +37,9 @@ pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Mi
 fn nameless(shape: &Shape, piece: &str) -> Misfit {
     let misfit = Misfit::new("every part must look like name=value");
     match shape.part(piece) {
-        Some(Part { format: Format::Bool, .. }) => misfit.hint(format!("write {piece}=1")),
+        Some(FormatPart { format: ValueFormat::Bool, .. }) => {
+            misfit.hint(format!("write {piece}=1"))
+        }
         Some(_) => misfit.hint(format!("write {piece}= and its value")),
         None => misfit,
     }
@@ -70,9 +72,9 @@ fn named_part(
 }
 
 /// The model part, if a name is one of its models.
-fn model_part(shape: &Shape, name: &str) -> Option<&'static Part> {
+fn model_part(shape: &Shape, name: &str) -> Option<&'static FormatPart> {
     let part = shape.part("model")?;
-    matches!(part.format, Format::Choice(models) if models.contains(&name)).then_some(part)
+    matches!(part.format, ValueFormat::Choice(models) if models.contains(&name)).then_some(part)
 }
 
 /// The refusal of a part nobody knows.
@@ -89,7 +91,7 @@ struct Given(Vec<&'static str>);
 
 impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
-    fn once(&mut self, part: &'static Part, side: Side) -> Result<(), Misfit> {
+    fn once(&mut self, part: &'static FormatPart, side: Side) -> Result<(), Misfit> {
         if side != Side::Stored && self.0.contains(&part.name) {
             return Err(Misfit::new(format!("`{}` is given twice", part.name)));
         }
@@ -100,7 +102,7 @@ impl Given {
 
 fn set_part(
     property: &mut Property,
-    part: &'static Part,
+    part: &'static FormatPart,
     text: &str,
     side: Side,
 ) -> Result<(), Misfit> {
@@ -112,11 +114,11 @@ fn set_part(
     if side == Side::Declared {
         declarable(part)?;
     }
-    if matches!(part.format, Format::Volume) {
+    if matches!(part.format, ValueFormat::Volume) {
         return set_volume(property, part, text, side).map_err(in_part);
     }
     let value = super::read(&part.format, text, side).map_err(in_part)?;
-    let fresh = matches!(property.volume(), Some(Volume::Fresh { .. }));
+    let fresh = matches!(property.volume(), Some(VolumeRef::Fresh { .. }));
     if part.name == "size" && fresh {
         // `STORAGE:8,size=99G` allocates 8 GiB: PVE does not look at the size.
         return Ok(());
@@ -126,7 +128,7 @@ fn set_part(
 }
 
 /// Refuses a part that PVE would store as something else.
-pub(crate) fn declarable(part: &Part) -> Result<(), Misfit> {
+pub(crate) fn declarable(part: &FormatPart) -> Result<(), Misfit> {
     let Some(instead) = part.instead else {
         return Ok(());
     };
@@ -137,7 +139,7 @@ pub(crate) fn declarable(part: &Part) -> Result<(), Misfit> {
 /// Reads a declared volume into its part, and the size it asks for into `size`.
 pub(crate) fn declared_volume(
     property: &mut Property,
-    part: &'static Part,
+    part: &'static FormatPart,
     text: &str,
 ) -> Result<(), Misfit> {
     if text.contains(',') {
@@ -153,7 +155,7 @@ pub(crate) fn comma() -> Misfit {
 
 fn set_volume(
     property: &mut Property,
-    part: &'static Part,
+    part: &'static FormatPart,
     text: &str,
     side: Side,
 ) -> Result<(), Misfit> {
@@ -166,10 +168,10 @@ fn set_volume(
 }
 
 /// Whether a volume makes its drive a CD-ROM.
-fn is_cdrom(volume: &Volume) -> bool {
+fn is_cdrom(volume: &VolumeRef) -> bool {
     match volume {
-        Volume::Empty | Volume::HostCdrom | Volume::CloudInit { .. } => true,
-        Volume::Fresh { .. } | Volume::Existing { .. } | Volume::Path(_) => false,
+        VolumeRef::Empty | VolumeRef::HostCdrom | VolumeRef::CloudInit { .. } => true,
+        VolumeRef::Fresh { .. } | VolumeRef::Existing { .. } | VolumeRef::Path(_) => false,
     }
 }
 
@@ -181,7 +183,7 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
     if property.is_cdrom() {
         property.remove("size");
     }
-    if let (Some(Volume::Fresh { .. }), Some(size)) = (property.volume(), property.size()) {
+    if let (Some(VolumeRef::Fresh { .. }), Some(size)) = (property.volume(), property.size()) {
         // LXC allocates whole MiB, QEMU whole KiB, however the size was spelled.
         let unit = if property.get("volume").is_some() { Bytes::MIB } else { Bytes::KIB };
         property.set("size", Value::Size(Bytes(size.0 / unit * unit)));
@@ -233,8 +235,13 @@ pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> 
 /// exists; another one would make QEMU read what the guest wrote as the description of a disk.
 pub(crate) fn goes_together(property: &Property) -> Result<(), Misfit> {
     let exists = match property.volume() {
-        Some(Volume::Fresh { .. } | Volume::CloudInit { .. }) | None => false,
-        Some(Volume::Existing { .. } | Volume::Path(_) | Volume::Empty | Volume::HostCdrom) => true,
+        Some(VolumeRef::Fresh { .. } | VolumeRef::CloudInit { .. }) | None => false,
+        Some(
+            VolumeRef::Existing { .. }
+            | VolumeRef::Path(_)
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom,
+        ) => true,
     };
     if exists && property.get("format").is_some() {
         let why = "`format` is for a new volume: the storage knows the format of one that exists";
@@ -251,7 +258,7 @@ mod tests {
     use crate::value::print;
     use crate::value::read::{declared, stored};
 
-    fn format(kind: GuestKind, name: &str) -> Format {
+    fn format(kind: GuestKind, name: &str) -> ValueFormat {
         registry::find(kind, name).unwrap().key().format
     }
 

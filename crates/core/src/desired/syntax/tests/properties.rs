@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use super::{bare, read};
-use crate::desired::tree::{Entry, Node, Tree};
+use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, FileId, Span};
 
 fn keys_in_order(node: &Node, keys: &mut Vec<String>) {
@@ -27,11 +27,11 @@ fn unplaced(value: Tree) -> Node {
 
 /// A table in the order given, without the keys that come again.
 fn table(given: Vec<(String, Tree)>) -> Tree {
-    let mut entries: Vec<Entry> = Vec::new();
+    let mut entries: Vec<TreeEntry> = Vec::new();
     for (key, value) in given {
         if entries.iter().all(|entry| entry.key != key) {
             let value = unplaced(value);
-            entries.push(Entry { key, key_span: value.span, value });
+            entries.push(TreeEntry { key, key_span: value.span, value });
         }
     }
     Tree::Table(entries)
@@ -102,13 +102,13 @@ fn inline(tree: &Tree, equals: &str) -> String {
     }
 }
 
-fn entries(tree: &Tree) -> &[Entry] {
+fn entries(tree: &Tree) -> &[TreeEntry] {
     if let Tree::Table(entries) = tree { entries } else { &[] }
 }
 
 /// Plain keys first, then a header for each table.
 fn toml_with_headers(tree: &Tree, path: &str, out: &mut String) {
-    let is_table = |entry: &&Entry| matches!(entry.value.value, Tree::Table(_));
+    let is_table = |entry: &&TreeEntry| matches!(entry.value.value, Tree::Table(_));
     for entry in entries(tree).iter().filter(|entry| !is_table(entry)) {
         writeln!(out, "{} = {}", quoted(&entry.key), inline(&entry.value.value, " =")).unwrap();
     }
