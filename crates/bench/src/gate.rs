@@ -26,11 +26,11 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
-use evenkeel_harness::{Operator, Wire};
-use evenkeel_sim::{InProcess, Request, Scenario, Simulator, TOKENS};
+use evenkeel_harness::{Operator, SimExchange};
+use evenkeel_sim::{InProcess, Scenario, SimRequest, Simulator, TOKENS};
 use tokio::sync::RwLock;
 
-use crate::Row;
+use crate::BenchRow;
 use crate::fleet::as_declared;
 use crate::measure::{by_turns, median};
 
@@ -39,14 +39,14 @@ const GUESTS: u32 = 80;
 /// Judgements in one round.
 const CALLS: u32 = 200;
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (value, floor) = runtime.expect("a runtime starts").block_on(destroys());
-    vec![judgement(), Row::new("gate/signed destroy, end to end", "ms", value, floor)]
+    vec![judgement(), BenchRow::new("gate/signed destroy, end to end", "ms", value, floor)]
 }
 
 /// Microseconds to judge a benign write of one key on a container with fifteen.
-fn judgement() -> Row {
+fn judgement() -> BenchRow {
     let (mut desired, actual) = as_declared(1);
     let (vmid, fresh) = actual.guests.iter().next().expect("there is one guest");
     let mut declared = desired.guests.remove(vmid).expect("it is declared");
@@ -75,7 +75,7 @@ fn judgement() -> Row {
     };
     let (value, floor) = by_turns(101, judged, bare);
     let per_call = |nanoseconds: f64| nanoseconds / f64::from(CALLS) / 1000.0;
-    Row::new("gate/judge a benign action", "us", per_call(value), per_call(floor))
+    BenchRow::new("gate/judge a benign action", "us", per_call(value), per_call(floor))
 }
 
 /// Milliseconds of a signed destroy, by the engine and as bare calls.
@@ -85,7 +85,7 @@ async fn destroys() -> (f64, f64) {
     let mut simulator = Simulator::new(world);
     simulator.timings.short_ms = 0;
     for guest in simulator.world.guests.values_mut() {
-        guest.power = evenkeel_sim::Power::Stopped;
+        guest.power = evenkeel_sim::SimPower::Stopped;
         guest.config.active.remove("protection");
         guest.config.pending.clear();
         guest.config.active.remove("lock");
@@ -99,7 +99,7 @@ async fn destroys() -> (f64, f64) {
         .collect();
     let node = InProcess::new(simulator);
     let (token, secret, _) = TOKENS[0];
-    let wire = Wire::new(node.clone(), format!("{token}={secret}"));
+    let wire = SimExchange::new(node.clone(), format!("{token}={secret}"));
     let client = Client::new(Arc::new(wire), "pve1".parse().expect("pve1 is a node"));
     let anna = Operator::new("anna", 1);
     let directory = tempfile::TempDir::new().expect("a directory for the journal can be made");
@@ -184,7 +184,7 @@ async fn bare_destroy(client: &Client, node: &InProcess, guest: GuestId) {
     tasks(client, &filter).await;
     let (token, secret, _) = TOKENS[0];
     let target = format!("/api2/json/nodes/pve1/{guest}?purge=0&destroy-unreferenced-disks=0");
-    node.send(Request::new("DELETE", &target).token(&format!("{token}={secret}"))).await;
+    node.send(SimRequest::new("DELETE", &target).token(&format!("{token}={secret}"))).await;
     let task = tasks(client, &filter).await.difference(&before).next().cloned();
     let task = task.expect("it left a task");
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(10);

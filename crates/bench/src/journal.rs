@@ -20,7 +20,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Row;
+use crate::BenchRow;
 use crate::measure::median;
 
 /// Runs of each row of appends; the median is printed. One takes a moment, and the disk has its whims.
@@ -32,7 +32,7 @@ const APPENDS_PER_WRITER: [(u64, u64); 4] = [(1, 1_500), (16, 600), (64, 400), (
 /// Twice the records of this number are replayed: a start and an end for each operation.
 const REPLAYED_OPERATIONS: u64 = 500_000;
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     // Under `target`: a temporary directory may be in memory, where a sync costs nothing.
     let scratch = tempfile::Builder::new().tempdir_in("target").unwrap();
     let line_bytes = line_bytes(scratch.path());
@@ -102,7 +102,7 @@ fn line_bytes(scratch: &Path) -> usize {
     usize::midpoint(lines[2].len(), lines[3].len())
 }
 
-fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Row; 2] {
+fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [BenchRow; 2] {
     let total = (writers * each) as f64;
     let rate = |seconds: f64| total / seconds;
     let per_record_count = (writers * each).min(1_500);
@@ -116,13 +116,13 @@ fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Row; 
     }
     let (ours, alone, bare) = (median(ours), median(alone), median(bare));
     [
-        Row::new(
+        BenchRow::new(
             format!("journal, {writers} writers, beside a sync each"),
             "appends/s",
             ours,
             alone,
         ),
-        Row::new(
+        BenchRow::new(
             format!("journal, {writers} writers, beside a bare group"),
             "appends/s",
             ours,
@@ -248,7 +248,7 @@ struct BareLine {
     sum: Option<String>,
 }
 
-fn replay(scratch: &Path) -> Row {
+fn replay(scratch: &Path) -> BenchRow {
     let path = scratch.join("replay");
     let limits = JournalLimits { segment_bytes: u64::MAX / 4, ..JournalLimits::default() };
     let mut journal = open(&path, limits);
@@ -268,7 +268,7 @@ fn replay(scratch: &Path) -> Row {
         ours.push(begin.elapsed().as_secs_f64());
         bare.push(bare_replay(&path));
     }
-    Row::new("journal, replay of 1,000,000 records", "s", median(ours), median(bare))
+    BenchRow::new("journal, replay of 1,000,000 records", "s", median(ours), median(bare))
 }
 
 /// Seconds for the least a replay can do: parse every line into its fields, and hash it.

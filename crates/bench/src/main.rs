@@ -27,7 +27,7 @@ use serde::Serialize;
 
 /// One figure.
 #[derive(Debug, Serialize)]
-struct Row {
+struct BenchRow {
     /// What was measured.
     name: String,
     /// The median.
@@ -40,14 +40,14 @@ struct Row {
     ratio: f64,
 }
 
-impl Row {
+impl BenchRow {
     fn new(name: impl Into<String>, unit: &'static str, value: f64, floor: f64) -> Self {
         Self { name: name.into(), value, unit, floor, ratio: value / floor }
     }
 }
 
 /// Measures, and tells the figures.
-type Bench = fn() -> Vec<Row>;
+type Bench = fn() -> Vec<BenchRow>;
 
 /// The benches, in the order they run.
 const BENCHES: &[(&str, Bench)] = &[
@@ -78,7 +78,7 @@ fn main() -> ExitCode {
     let chosen = BENCHES
         .iter()
         .filter(|(name, _)| names.is_empty() || names.iter().any(|other| other == name));
-    let rows: Vec<Row> = chosen.flat_map(|(_, run)| run()).collect();
+    let rows: Vec<BenchRow> = chosen.flat_map(|(_, run)| run()).collect();
     print_table(&rows);
     match out.map(|path| write_rows(&path, &rows)) {
         Some(Err(error)) => {
@@ -89,14 +89,14 @@ fn main() -> ExitCode {
     }
 }
 
-fn print_table(rows: &[Row]) {
+fn print_table(rows: &[BenchRow]) {
     println!("{:<44} {:>12} {:>12} {:<10} {:>7}", "bench", "median", "floor", "unit", "ratio");
-    for Row { name, value, unit, floor, ratio } in rows {
+    for BenchRow { name, value, unit, floor, ratio } in rows {
         println!("{name:<44} {value:>12.2} {floor:>12.2} {unit:<10} {ratio:>7.2}");
     }
 }
 
-fn write_rows(path: &str, rows: &[Row]) -> Result<(), String> {
+fn write_rows(path: &str, rows: &[BenchRow]) -> Result<(), String> {
     let text = serde_json::to_string_pretty(rows).map_err(|error| error.to_string())?;
     std::fs::write(path, format!("{text}\n"))
         .map_err(|error| format!("cannot write {path}: {error}"))

@@ -13,7 +13,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use futures_util::stream::{self, StreamExt as _};
 use tokio::runtime::Runtime;
 
-use crate::Row;
+use crate::BenchRow;
 use crate::measure::by_turns;
 use crate::server::{Bare, Server};
 
@@ -29,7 +29,7 @@ const ONCE: [&str; 8] = [
     "/cluster/resources?type=node",
 ];
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     // As the agent and the verbs run it: one thread that waits.
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -39,14 +39,14 @@ pub(crate) fn run() -> Vec<Row> {
     let mut plain = Vec::new();
     for (guests, repetitions) in [(100, 101), (1_000, 41), (10_000, 5)] {
         let (value, floor) = milliseconds(&runtime, guests, repetitions, false);
-        rows.push(Row::new(format!("observe/{guests} guests, http"), "ms", value, floor));
+        rows.push(BenchRow::new(format!("observe/{guests} guests, http"), "ms", value, floor));
         plain.push((guests, value, floor));
     }
     let (value, floor) = milliseconds(&runtime, 1_000, 41, true);
-    rows.push(Row::new("observe/1000 guests, tls", "ms", value, floor));
+    rows.push(BenchRow::new("observe/1000 guests, tls", "ms", value, floor));
     for (few, many) in plain.iter().zip(&plain[1..]) {
         let name = format!("observe/growth {} to {} guests", few.0, many.0);
-        rows.push(Row::new(name, "times", many.1 / few.1, many.2 / few.2));
+        rows.push(BenchRow::new(name, "times", many.1 / few.1, many.2 / few.2));
     }
     rows.push(memory_of_a_plan(&runtime));
     rows
@@ -90,7 +90,7 @@ async fn fetch(bare: &Bare, paths: &[String]) -> usize {
 }
 
 /// The largest resident size of `evenkeel plan` over 10,000 guests, against what the server answers.
-fn memory_of_a_plan(runtime: &Runtime) -> Row {
+fn memory_of_a_plan(runtime: &Runtime) -> BenchRow {
     let server = Server::start(10_000, false);
     let directory = tempfile::tempdir().expect("a temporary directory");
     let imported = server.verb("import").arg("--out").arg(directory.path()).output();
@@ -111,7 +111,7 @@ fn memory_of_a_plan(runtime: &Runtime) -> Row {
     let mebibytes =
         |bytes: u64| f64::from(u32::try_from(bytes / 1024).expect("less than 4 TiB")) / 1024.0;
     let answers = mebibytes(u64::try_from(answers).expect("a size fits"));
-    Row::new("observe/peak memory of plan, 10000", "MiB", mebibytes(peak_kib * 1024), answers)
+    BenchRow::new("observe/peak memory of plan, 10000", "MiB", mebibytes(peak_kib * 1024), answers)
 }
 
 /// The kernel's own high-water mark; `None` once the process is gone.

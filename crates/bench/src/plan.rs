@@ -8,25 +8,25 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{Desired, WantedState};
 use evenkeel_core::plan::{PlanContext, plan};
 
-use crate::Row;
+use crate::BenchRow;
 use crate::fleet;
 use crate::measure::by_turns;
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     let sizes: [(u32, usize); 3] = [(1_000, 201), (10_000, 41), (100_000, 9)];
     let measured: Vec<(u32, f64, f64)> =
         sizes.into_iter().map(|(guests, repetitions)| per_guest(guests, repetitions)).collect();
-    let mut rows: Vec<Row> = measured
+    let mut rows: Vec<BenchRow> = measured
         .iter()
         .map(|(guests, value, floor)| {
-            Row::new(format!("plan/{guests} guests"), "ns/guest", *value, *floor)
+            BenchRow::new(format!("plan/{guests} guests"), "ns/guest", *value, *floor)
         })
         .collect();
     // Linear: what a guest costs grows with the number of guests no more than in the bare loop, which only
     // pays for memory that no longer fits the caches.
     for (few, many) in measured.iter().zip(&measured[1..]) {
         let name = format!("plan/growth {} to {} guests", few.0, many.0);
-        rows.push(Row::new(name, "times", many.1 / few.1, many.2 / few.2));
+        rows.push(BenchRow::new(name, "times", many.1 / few.1, many.2 / few.2));
     }
     rows
 }

@@ -9,7 +9,7 @@ use evenkeel_core::operation::UnixSeconds;
 use futures_util::FutureExt as _;
 use tokio::sync::oneshot;
 
-use crate::Row;
+use crate::BenchRow;
 use crate::measure::by_turns;
 
 /// Guests at work at a time.
@@ -19,14 +19,14 @@ const BATCHES: u32 = 200;
 /// Runs; the median counts.
 const RUNS: usize = 15;
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .expect("a runtime without drivers can be built");
     let operations = f64::from(IN_FLIGHT) * f64::from(BATCHES);
     let (lanes, bare) =
         by_turns(RUNS, || runtime.block_on(through_lanes()), || runtime.block_on(bare_tasks()));
-    vec![Row::new("queue, 64 in flight", "ns/op", lanes / operations, bare / operations)]
+    vec![BenchRow::new("queue, 64 in flight", "ns/op", lanes / operations, bare / operations)]
 }
 
 async fn through_lanes() {

@@ -12,7 +12,7 @@ use evenkeel_core::sign::{
     Envelope, Namespace, SpentNonces, StatementLimits, authorise, signed_bytes,
 };
 
-use crate::Row;
+use crate::BenchRow;
 use crate::measure::by_turns;
 use crate::signing_keys::{Key, act, alice, clock, sealed_text, statement, trust};
 
@@ -23,7 +23,7 @@ const CALLS: u32 = 20;
 /// Rounds with a process each.
 const PROCESSES: usize = 41;
 
-pub(crate) fn run() -> Vec<Row> {
+pub(crate) fn run() -> Vec<BenchRow> {
     let payload = statement().to_bytes().expect("the statement of the tests can be written");
     let envelope = sealed_text(&payload, &[&alice()]);
     let (act, trust, clock, spent) = (act(), trust(), clock(), SpentNonces::default());
@@ -54,8 +54,13 @@ pub(crate) fn run() -> Vec<Row> {
     let per_call = |nanoseconds: f64| nanoseconds / f64::from(CALLS) / 1000.0;
     let process_us = process / 1000.0;
     vec![
-        Row::new("verify/authorise an approval", "us", per_call(judged), per_call(floor)),
-        Row::new("verify/ssh-keygen beside authorise", "us", process_us, per_call(judged_beside)),
+        BenchRow::new("verify/authorise an approval", "us", per_call(judged), per_call(floor)),
+        BenchRow::new(
+            "verify/ssh-keygen beside authorise",
+            "us",
+            process_us,
+            per_call(judged_beside),
+        ),
     ]
 }
 

@@ -13,7 +13,8 @@ use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
 use evenkeel_core::release::Release;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use signing::{
-    Addition, Enrol, KnownHosts, List, Rotate, Sign, Signers, Verify, Writing,
+    Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
+    WritingArgs,
 };
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
@@ -39,25 +40,25 @@ pub(crate) enum Verb {
         headless: bool,
     },
     /// Pretend to be a Proxmox VE, on loopback
-    Sim(Sim),
+    Sim(SimArgs),
     /// Show what differs between desired files and the node; change nothing
-    Plan(Plan),
+    Plan(PlanArgs),
     /// Bring the guests to what is declared: exactly what is shown, or nothing
-    Apply(Apply),
+    Apply(ApplyArgs),
     /// Keep the guests as declared, for ever: the agent that systemd runs
-    Run(Run),
+    Run(RunArgs),
     /// Show how the running agent stands: passes, guests, operations, journal
-    Status(Status),
+    Status(StatusArgs),
     /// Show what waits for a signature
-    Pending(Pending),
+    Pending(PendingArgs),
     /// Propose an act that nobody declares, to be signed
-    Request(Request),
+    Request(RequestArgs),
     /// Hand the agent an approval, a rotation or a recovery
-    Submit(Submit),
+    Submit(SubmitArgs),
     /// Write desired files for guests that exist; a plan right after is empty
-    Import(Import),
+    Import(ImportArgs),
     /// Check the connection, the token's rights and everything a plan depends on
-    Doctor(Doctor),
+    Doctor(DoctorArgs),
     /// Stop every change on this host until it is thawed; a running agent obeys at once
     Freeze(Freeze),
     /// Let changes go on
@@ -65,18 +66,18 @@ pub(crate) enum Verb {
     /// Show who allowed or refused what, when, why and with which key
     Audit(Audit),
     /// Show what was done and what came of it; check the journal; close an operation by hand
-    Journal(Journal),
+    Journal(JournalArgs),
     /// Check desired files, and tell every mistake with its place
-    Validate(Validate),
+    Validate(ValidateArgs),
     /// Print the JSON Schema of desired files, for editors
     Schema,
     /// Approve with your SSH key what waits for a signature; shows exactly what is signed
-    Sign(Sign),
+    Sign(SignArgs),
     /// Say who signed a file and what it would allow, or why it allows nothing
-    Verify(Verify),
+    Verify(VerifyArgs),
     /// Who may sign on a host: list, enrol, rotate, recover
     #[command(subcommand)]
-    Signers(Signers),
+    Signers(SignersVerb),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -92,7 +93,7 @@ pub(crate) enum Verb {
 
 /// Arguments of `sim`.
 #[derive(Debug, Args)]
-pub(crate) struct Sim {
+pub(crate) struct SimArgs {
     /// Where to listen, on loopback; port 0 takes a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
     pub(crate) listen: SocketAddr,
@@ -121,7 +122,7 @@ pub(crate) struct Sim {
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// A release the simulator was held to.
@@ -135,9 +136,9 @@ fn simulated(text: &str) -> Result<Release, String> {
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
-pub(crate) struct Plan {
+pub(crate) struct PlanArgs {
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) connect: ConnectArgs,
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
@@ -151,14 +152,14 @@ pub(crate) struct Plan {
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
-pub(crate) struct Apply {
+pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) connect: ConnectArgs,
     /// A plan saved with `plan --out`: applied without asking, unless anything differs now
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<Utf8PathBuf>,
@@ -172,12 +173,12 @@ pub(crate) struct Apply {
     #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
     pub(crate) state: Option<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `run`.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// The configuration file [default: /etc/evenkeel/agent.toml]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
@@ -221,16 +222,16 @@ pub(crate) enum LogFormat {
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
-pub(crate) struct Status {
+pub(crate) struct StatusArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `pending`.
 #[derive(Debug, Args)]
-pub(crate) struct Pending {
+pub(crate) struct PendingArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// One item, by the beginning of its name; all if none is named
@@ -243,12 +244,12 @@ pub(crate) struct Pending {
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `request`.
 #[derive(Debug, Args)]
-pub(crate) struct Request {
+pub(crate) struct RequestArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
@@ -259,12 +260,12 @@ pub(crate) struct Request {
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `submit`.
 #[derive(Debug, Args)]
-pub(crate) struct Submit {
+pub(crate) struct SubmitArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// An approval, a rotation or a recovery
@@ -273,14 +274,14 @@ pub(crate) struct Submit {
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     pub(crate) wait: u64,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
-pub(crate) struct Import {
+pub(crate) struct ImportArgs {
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) connect: ConnectArgs,
     /// The guests to write files for; all of the node's if none is named
     #[arg(value_name = "VMID")]
     pub(crate) guests: Vec<VmId>,
@@ -294,24 +295,24 @@ pub(crate) struct Import {
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
-pub(crate) struct Doctor {
+pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    pub(crate) connect: Connect,
+    pub(crate) connect: ConnectArgs,
     /// Desired files whose rights are checked too
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `journal`.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Journal {
+pub(crate) struct JournalArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<JournalVerb>,
     #[command(flatten)]
-    pub(crate) list: JournalList,
+    pub(crate) list: JournalListArgs,
 }
 
 /// What to do with the journal; without a word its operations are listed.
@@ -322,15 +323,15 @@ pub(crate) enum JournalVerb {
         #[command(flatten)]
         place: Place,
         #[command(flatten)]
-        output: Output,
+        output: OutputArgs,
     },
     /// Close an operation whose outcome no evidence will tell; written down with your name
-    Resolve(Resolve),
+    Resolve(ResolveArgs),
 }
 
 /// Which operations are listed.
 #[derive(Debug, Args)]
-pub(crate) struct JournalList {
+pub(crate) struct JournalListArgs {
     /// Only those of this guest, such as `lxc/101`
     #[arg(long)]
     pub(crate) guest: Option<GuestId>,
@@ -346,17 +347,17 @@ pub(crate) struct JournalList {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `journal resolve`.
 #[derive(Debug, Args)]
-pub(crate) struct Resolve {
+pub(crate) struct ResolveArgs {
     /// The operation, as `evenkeel journal --open` shows it
     pub(crate) op: OperationId,
     /// What you found: it happened, or it did not
     #[arg(long = "as", value_name = "OUTCOME", value_enum)]
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: OutcomeArg,
     /// How you know; kept in the journal
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
@@ -366,7 +367,7 @@ pub(crate) struct Resolve {
 
 /// What an operator found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Outcome {
+pub(crate) enum OutcomeArg {
     /// It happened
     Succeeded,
     /// It did not happen
@@ -375,18 +376,18 @@ pub(crate) enum Outcome {
 
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
-pub(crate) struct Validate {
+pub(crate) struct ValidateArgs {
     /// A desired file, or a directory of them
     #[arg(default_value = ".")]
     pub(crate) path: Utf8PathBuf,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Where Proxmox VE is: the configuration file, with flags and environment above it.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Connect {
+pub(crate) struct ConnectArgs {
     /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
     #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
     pub(crate) config: Option<Utf8PathBuf>,
@@ -412,7 +413,7 @@ pub(crate) struct Connect {
 
 /// How data is printed.
 #[derive(Debug, Args)]
-pub(crate) struct Output {
+pub(crate) struct OutputArgs {
     /// How to print the answer
     #[arg(short, long, value_enum, default_value_t = OutputFormat::Table)]
     pub(crate) output: OutputFormat,

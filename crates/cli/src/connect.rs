@@ -18,7 +18,7 @@ use evenkeel_core::id::NodeName;
 use evenkeel_core::plan::SealKey;
 use secrecy::SecretString;
 
-use crate::cli::{Connect, Place};
+use crate::cli::{ConnectArgs, Place};
 use crate::error::{Exit, Failure};
 
 /// The variable that may hold the token itself.
@@ -35,7 +35,7 @@ pub(crate) struct Connection {
 }
 
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
-pub(crate) async fn connect(arguments: &Connect) -> Result<Connection, Failure> {
+pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, Failure> {
     let config = configuration(arguments)?;
     let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
     let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
@@ -95,7 +95,7 @@ pub(crate) fn state_dir(named: Option<&camino::Utf8Path>, config: &AgentConfig) 
     named.map_or_else(|| config.state.state_dir(), |path| StateDir::new(path.as_std_path()))
 }
 
-fn configuration(arguments: &Connect) -> Result<AgentConfig, Failure> {
+fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, Failure> {
     let mut config = configuration_file(arguments.config.as_deref())?;
     let pve = &mut config.pve;
     pve.url = arguments.url.clone().or(pve.url.take());

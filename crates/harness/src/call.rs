@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 
 /// What a request is about, as far as the oracle looks at it.
 #[derive(Debug, Clone)]
-pub(crate) enum Call {
+pub(crate) enum RequestKind {
     Status(GuestId),
     Pending(GuestId),
     Content,
@@ -21,7 +21,7 @@ pub(crate) enum Call {
 }
 
 /// A request that changes something, taken apart.
-pub(crate) struct Write {
+pub(crate) struct WriteRequest {
     pub(crate) guest: GuestId,
     pub(crate) kind: ActionKind,
     pub(crate) params: BTreeMap<String, String>,
@@ -34,23 +34,23 @@ pub(crate) fn guest_of(target: &str) -> Option<GuestId> {
     words.windows(2).find_map(|pair| format!("{}/{}", pair[0], pair[1]).parse().ok())
 }
 
-pub(crate) fn read_call(target: &str) -> Call {
+pub(crate) fn read_call(target: &str) -> RequestKind {
     let path = target.split('?').next().unwrap_or_default();
     match guest_of(target) {
-        Some(guest) if path.ends_with("/status/current") => Call::Status(guest),
-        Some(guest) if path.ends_with("/pending") => Call::Pending(guest),
-        _ if path.ends_with("/content") => Call::Content,
-        None if path.ends_with("/cluster/status") => Call::ClusterStatus,
+        Some(guest) if path.ends_with("/status/current") => RequestKind::Status(guest),
+        Some(guest) if path.ends_with("/pending") => RequestKind::Pending(guest),
+        _ if path.ends_with("/content") => RequestKind::Content,
+        None if path.ends_with("/cluster/status") => RequestKind::ClusterStatus,
         None if path.ends_with("/cluster/nextid") => {
             let vmid = target.split_once("vmid=").and_then(|(_, vmid)| vmid.parse().ok());
-            vmid.map_or(Call::OtherRead, Call::NumberFree)
+            vmid.map_or(RequestKind::OtherRead, RequestKind::NumberFree)
         }
-        Some(_) | None => Call::OtherRead,
+        Some(_) | None => RequestKind::OtherRead,
     }
 }
 
 /// What only a signature allows.
-pub(crate) fn needs_signature(write: &Write) -> bool {
+pub(crate) fn needs_signature(write: &WriteRequest) -> bool {
     let lifts = write.params.get("protection").is_some_and(|on| on != "1");
     let deletes = write.params.get("delete").is_some_and(|list| list.contains("protection"));
     let always = [
@@ -64,7 +64,7 @@ pub(crate) fn needs_signature(write: &Write) -> bool {
 }
 
 /// The kinds this engine may send, by method and path; none for everything else.
-pub(crate) fn write_of(request: &HttpRequest) -> Option<Write> {
+pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
     let target = request.target();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     let guest = guest_of(path)?;
@@ -93,7 +93,7 @@ pub(crate) fn write_of(request: &HttpRequest) -> Option<Write> {
         kind = ActionKind::DeleteVolume;
     }
     let forces = |key: &str| matches!(key, "skiplock" | "force");
-    (!params.keys().any(|key| forces(key))).then_some(Write { guest, kind, params })
+    (!params.keys().any(|key| forces(key))).then_some(WriteRequest { guest, kind, params })
 }
 
 fn pairs(text: &str) -> BTreeMap<String, String> {

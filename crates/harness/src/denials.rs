@@ -13,11 +13,11 @@ use evenkeel_core::sign::PendingItem;
 use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::desk::Command;
+use crate::agent_driver::DriverCommand;
 use crate::dice::Dice;
-use crate::office::Twist;
-use crate::run::{LifeEnd, Run, Waited, wait};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{AGENT_TOKEN, AGENT_USER};
+use crate::signers::SigningMistake;
 
 /// Seconds by which a clock is set: a moment, minutes, hours, more than a day, a year, many years.
 const STEPS_S: [i64; 12] = [
@@ -40,19 +40,19 @@ const LOOKS: u32 = 100;
 
 /// What is denied in a run; each seed has a choice of its own, so that one trouble does not hide another.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Denied {
+pub(crate) struct DeniedFacts {
     rights: bool,
     clock: bool,
     guests: bool,
 }
 
-impl Denied {
+impl DeniedFacts {
     pub(crate) fn of(dice: &mut Dice) -> Self {
         Self { rights: dice.percent(60), clock: dice.percent(30), guests: dice.percent(70) }
     }
 }
 
-impl Run {
+impl SeedRun {
     /// Some hosts never gave their token all the rights it needs; some clocks were never right.
     pub(crate) fn deny_from_the_start(&mut self) {
         if self.dice.percent(25) {
@@ -181,7 +181,7 @@ impl Run {
             3..=5 => Event::Recreate { guest },
             6 => Event::MigrateAway { guest },
             7 => {
-                self.weather.detached.insert(guest.vmid.get());
+                self.faults.detached.insert(guest.vmid.get());
                 Event::Rollback { guest }
             }
             8 if source.kind == guest.kind => Event::CloneOver { source, target: guest },
@@ -196,17 +196,17 @@ impl Run {
     /// somebody signs for the former one.
     pub(crate) async fn swap<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let Some((id, item)) = self.some_item() else {
-            self.tell(commands, Command::Pass);
-            return Waited::Elapsed;
+            self.tell(commands, DriverCommand::Pass);
+            return DriveEnd::Elapsed;
         };
         let guest = item.guest;
         if !self.denied.guests {
             self.sign_item(commands, (&id, &item));
-            return Waited::Elapsed;
+            return DriveEnd::Elapsed;
         }
         let hides = self.dice.below(4);
         match hides {
@@ -227,12 +227,12 @@ impl Run {
         for event in events {
             self.rig.node.with(|sim| sim.happen(event));
             match wait(agent.as_mut(), Duration::from_secs(4), &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
         }
         if self.dice.percent(30) {
-            self.tell(commands, Command::Pass);
+            self.tell(commands, DriverCommand::Pass);
         }
         self.sign_item(commands, (&id, &item));
         let seconds = self.dice.between(1, 40);
@@ -252,7 +252,7 @@ impl Run {
         Some((id.clone(), item.clone()))
     }
 
-    fn sign_item(&mut self, commands: &UnboundedSender<Command>, item: (&str, &PendingItem)) {
+    fn sign_item(&mut self, commands: &UnboundedSender<DriverCommand>, item: (&str, &PendingItem)) {
         if let Some(paper) = self.sign_for_later(item) {
             self.hand_in(commands, paper);
         }
@@ -261,9 +261,15 @@ impl Run {
     fn sign_for_later(&mut self, (id, item): (&str, &PendingItem)) -> Option<usize> {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let trust = self.trust();
-        let office = self.office.as_mut()?;
+        let signers = self.signers.as_mut()?;
         let when = (now_s, trust.as_ref());
-        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, Twist::Nothing);
+        let paper = signers.approve(
+            &mut self.dice,
+            &self.oracle,
+            (id, item),
+            when,
+            SigningMistake::Nothing,
+        );
         self.signed_guest = Some(item.guest);
         self.note(|| format!("somebody signs {} of {} as {paper}", item.op, item.guest));
         Some(paper)
@@ -273,12 +279,12 @@ impl Run {
     /// for another guest, and then the signature for the former one is handed in.
     pub(crate) async fn raise_again<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let guest = self.some_guest();
         if !self.denied.guests {
-            return Waited::Elapsed;
+            return DriveEnd::Elapsed;
         }
         self.oracle.clock_is_set();
         self.set_clock_right();
@@ -286,24 +292,24 @@ impl Run {
         self.oracle.clock_is_set();
         let ask = || {
             let params = BTreeMap::from([("purge".to_owned(), "0".to_owned())]);
-            Command::Ask(ActionKind::Destroy, guest, params)
+            DriverCommand::Ask(ActionKind::Destroy, guest, params)
         };
         self.tell(commands, ask());
         match wait(agent.as_mut(), Duration::from_secs(1), &mut None).await {
-            Waited::Elapsed => {}
-            ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+            DriveEnd::Elapsed => {}
+            ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
         }
         let items = self.oracle.items();
         let Some((id, item, _)) = items.into_iter().find(|(_, item, _)| item.guest == guest) else {
-            return Waited::Elapsed;
+            return DriveEnd::Elapsed;
         };
         let paper = self.sign_for_later((&id, &item));
         self.note(|| format!("behind the agent's back: {guest} is made again"));
         self.rig.node.with(|sim| sim.happen(Event::Recreate { guest }));
-        for (ms, command) in [(1_200, Command::Pass), (4_000, ask())] {
+        for (ms, command) in [(1_200, DriverCommand::Pass), (4_000, ask())] {
             match wait(agent.as_mut(), Duration::from_millis(ms), &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
             self.tell(commands, command);
         }
@@ -317,19 +323,19 @@ impl Run {
     /// Something happens between two requests of an act that has begun.
     pub(crate) async fn interrupt<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let Some((id, item)) = self.some_item() else {
-            self.tell(commands, Command::Pass);
-            return Waited::Elapsed;
+            self.tell(commands, DriverCommand::Pass);
+            return DriveEnd::Elapsed;
         };
         self.sign_item(commands, (&id, &item));
         let (last, pause_ms) = (self.dice.percent(30), *self.dice.pick(&[20, 100, 250]));
         for _ in 0..LOOKS {
             match wait(agent.as_mut(), Duration::from_millis(pause_ms), &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
             self.hear_answers();
             if self.oracle.has_come_to(item.guest, last) {
@@ -343,21 +349,21 @@ impl Run {
                 return wait(agent, Duration::from_secs(seconds), &mut None).await;
             }
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     /// Several things are asked for, signed and handed in at once: together they may be more than the budget.
     pub(crate) async fn sign_at_once<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         for guest in self.guests.clone() {
             if self.dice.percent(40) {
                 continue;
             }
             let params = BTreeMap::from([("purge".to_owned(), "0".to_owned())]);
-            self.tell(commands, Command::Ask(ActionKind::Destroy, guest, params));
+            self.tell(commands, DriverCommand::Ask(ActionKind::Destroy, guest, params));
         }
         let waited = wait(agent, Duration::from_secs(1), &mut None).await;
         for (id, item, _) in self.oracle.items() {
@@ -369,12 +375,12 @@ impl Run {
     /// While an act is judged, the signers change.
     pub(crate) async fn rotate_meanwhile<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let Some((id, item)) = self.some_item() else {
-            self.tell(commands, Command::Pass);
-            return Waited::Elapsed;
+            self.tell(commands, DriverCommand::Pass);
+            return DriveEnd::Elapsed;
         };
         self.sign_item(commands, (&id, &item));
         let polls = self.dice.below(60);
@@ -382,12 +388,12 @@ impl Run {
         self.rotate(commands);
         // Being out of polls is no crash here: the agent goes on at the next step.
         match waited {
-            Waited::Killed => Waited::Elapsed,
-            waited @ (Waited::Elapsed | Waited::Ended(_)) => waited,
+            DriveEnd::Killed => DriveEnd::Elapsed,
+            waited @ (DriveEnd::Elapsed | DriveEnd::Ended(_)) => waited,
         }
     }
 
-    fn intervene(&mut self, commands: &UnboundedSender<Command>, guest: GuestId) {
+    fn intervene(&mut self, commands: &UnboundedSender<DriverCommand>, guest: GuestId) {
         match self.dice.below(8) {
             0..=2 => self.rotate(commands),
             3 => self.freeze(true),

@@ -7,15 +7,15 @@ use std::time::Duration;
 use evenkeel_agent::journal::Files;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::plan::{Action, Plan};
-use evenkeel_sim::Guest;
+use evenkeel_sim::SimGuest;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::desk::Command;
-use crate::office::Twist;
-use crate::run::{LifeEnd, Run, Waited, wait};
+use crate::agent_driver::DriverCommand;
+use crate::faults::FaultMaker;
+use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{Wish, loose, second_slot};
-use crate::weather::Weather;
-use crate::wire::{Panics, Twin};
+use crate::signers::SigningMistake;
+use crate::sim_exchange::{PanicPoint, TwinRequest};
 
 /// Passes after which a healthy node must be as declared: a lost answer costs two minutes, an ignored shutdown six,
 /// a fact that does not follow another two, and what failed is tried again.
@@ -31,31 +31,31 @@ const OPERATOR_COMES: u32 = 25;
 const IDLE_PASSES: u32 = 24;
 const IDLE_PAUSE: Duration = Duration::from_hours(1);
 
-impl Run {
+impl SeedRun {
     /// Heals, converges, checks, rests.
     pub(crate) async fn end<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         self.heal();
         let mut found = None;
         for pass in 0..PASSES_MAX {
             // A command that cannot be heard shows as the end of the agent below.
             let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
-            let _ = commands.send(Command::Pass);
+            let _ = commands.send(DriverCommand::Pass);
             match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
-            self.weather.pass(&self.rig.node, &self.oracle);
+            self.faults.pass(&self.rig.node, &self.oracle);
             self.hear_answers();
             self.tell_progress();
-            found = self.desk.take_plan();
+            found = self.driver.take_plan();
             // Somebody else's last act may have changed the guest after it was read.
             let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
             let settled = settled && !was_at_work && !self.rig.node.with(|sim| sim.is_at_work());
-            if settled && self.desk.is_idle() && self.desk.unknown().is_empty() {
+            if settled && self.driver.is_idle() && self.driver.unknown().is_empty() {
                 break;
             }
             if pass % OPERATOR_COMES == OPERATOR_COMES - 1 {
@@ -64,15 +64,15 @@ impl Run {
         }
         self.check_end(found.as_ref());
         if !self.is_fine() {
-            return Waited::Elapsed;
+            return DriveEnd::Elapsed;
         }
-        if let ended @ (Waited::Killed | Waited::Ended(_)) =
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
             self.sign_all(commands, agent.as_mut()).await
         {
             return ended;
         }
         if !self.is_fine() {
-            return Waited::Elapsed;
+            return DriveEnd::Elapsed;
         }
         self.rest(commands, agent).await
     }
@@ -80,17 +80,22 @@ impl Run {
     /// In calm weather every item is signed once: it is done, or the journal tells why not.
     async fn sign_all<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let mut papers = Vec::new();
         for (id, item, _) in self.oracle.items() {
             let now_s = self.oracle.effective_s(&self.rig.ambient);
             let trust = self.trust();
-            let Some(office) = &mut self.office else { continue };
+            let Some(signers) = &mut self.signers else { continue };
             let when = (now_s, trust.as_ref());
-            let paper =
-                office.approve(&mut self.dice, &self.oracle, (&id, &item), when, Twist::Nothing);
+            let paper = signers.approve(
+                &mut self.dice,
+                &self.oracle,
+                (&id, &item),
+                when,
+                SigningMistake::Nothing,
+            );
             papers.push(paper);
         }
         self.accepted.clear();
@@ -102,17 +107,17 @@ impl Run {
                     self.hand_in(commands, paper);
                 }
             }
-            let _ = commands.send(Command::Pass);
+            let _ = commands.send(DriverCommand::Pass);
             match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
             self.tell_progress();
             self.hear_answers();
-            let plan = self.desk.take_plan();
+            let plan = self.driver.take_plan();
             let is_still = plan.is_some_and(|plan| self.is_settled(&plan))
-                && self.desk.is_idle()
-                && self.desk.unknown().is_empty();
+                && self.driver.is_idle()
+                && self.driver.unknown().is_empty();
             rested = if is_still { rested + 1 } else { 0 };
             if rested == 3 {
                 break;
@@ -122,8 +127,8 @@ impl Run {
             self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
         }
         let unanswered = papers.into_iter().filter(|paper| {
-            let office = self.office.as_ref();
-            office.is_some_and(|office| !self.oracle.is_answered(&office.papers[*paper]))
+            let signers = self.signers.as_ref();
+            signers.is_some_and(|signers| !self.oracle.is_answered(&signers.papers[*paper]))
         });
         for paper in unanswered.collect::<Vec<_>>() {
             self.oracle.broke(format!("(13) nobody knows what became of paper {paper}"));
@@ -134,17 +139,17 @@ impl Run {
         for belied in self.rig.node.with(|sim| self.oracle.belied(sim)) {
             self.oracle.broke(belied);
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     fn heal(&mut self) {
-        Weather::heal(&self.rig.node, &self.guests);
-        self.weather.let_rest();
-        self.weather.mend_guests(&self.rig.node);
+        FaultMaker::heal(&self.rig.node, &self.guests);
+        self.faults.let_rest();
+        self.faults.mend_guests(&self.rig.node);
         self.give_all_rights();
         self.rig.wire.set_down(false);
-        self.rig.wire.panic_once(Panics::Never);
-        self.rig.wire.twin_once(Twin::Never);
+        self.rig.wire.panic_once(PanicPoint::Never);
+        self.rig.wire.twin_once(TwinRequest::Never);
         self.make_room();
         self.freeze(false);
         self.set_clock_right();
@@ -162,14 +167,14 @@ impl Run {
     }
 
     /// Somebody closes what is unknown; what is not unknown by now has been forgotten by the engine.
-    fn resolve(&mut self, commands: &UnboundedSender<Command>) {
+    fn resolve(&mut self, commands: &UnboundedSender<DriverCommand>) {
         for (name, guest, state, reason) in self.oracle.open_operations() {
             if state != "unknown" || reason.is_empty() {
                 let what = format!("(13) {name} of {guest} is still {state} ({reason:?})");
                 self.oracle.broke(what);
             } else if let Ok(op) = name.parse() {
                 self.resolved += 1;
-                let _ = commands.send(Command::Resolve(op));
+                let _ = commands.send(DriverCommand::Resolve(op));
             }
         }
     }
@@ -189,7 +194,7 @@ impl Run {
         for (name, guest, state, reason) in self.oracle.open_operations() {
             self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
         }
-        for report in self.desk.take_reports() {
+        for report in self.driver.take_reports() {
             let state = self.oracle.state_of(&report.op.to_string());
             let told = state.as_deref().unwrap_or("succeeded");
             if report.end.as_str() == "succeeded" && told != "succeeded" {
@@ -211,15 +216,15 @@ impl Run {
                 }
             }
             // A rollback detaches what came after its snapshot.
-            let rolled_back = |guest: &&Guest| self.oracle.was_rolled_back(guest.id);
+            let rolled_back = |guest: &&SimGuest| self.oracle.was_rolled_back(guest.id);
             for found in sim.world.guests.values().filter(|guest| !rolled_back(guest)) {
-                let foreign = self.weather.foreign_loose.get(&found.id.vmid.get()).copied();
+                let foreign = self.faults.foreign_loose.get(&found.id.vmid.get()).copied();
                 let loose = loose(&sim.world, found.id);
                 if loose.len() > 1 + foreign.unwrap_or(0) {
                     wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
                 }
                 let spare = found.config.active.keys().filter(|key| key.starts_with("unused"));
-                let theirs = self.weather.detached.contains(&found.id.vmid.get());
+                let theirs = self.faults.detached.contains(&found.id.vmid.get());
                 if spare.count() > 0 && !theirs {
                     wrong.push(format!("{} was given a second volume", found.id));
                 }
@@ -233,15 +238,15 @@ impl Run {
     /// A day in which nothing is written anywhere.
     async fn rest<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let before = (self.oracle.writes(), self.disk_bytes());
         for _ in 0..IDLE_PASSES {
-            let _ = commands.send(Command::Pass);
+            let _ = commands.send(DriverCommand::Pass);
             match wait(agent.as_mut(), IDLE_PAUSE, &mut None).await {
-                Waited::Elapsed => {}
-                ended @ (Waited::Killed | Waited::Ended(_)) => return ended,
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
         }
         let after = (self.oracle.writes(), self.disk_bytes());
@@ -249,7 +254,7 @@ impl Run {
             let what = format!("(7) no rest: writes and journal bytes {before:?}, then {after:?}");
             self.oracle.broke(what);
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     fn disk_bytes(&self) -> usize {
@@ -270,7 +275,7 @@ fn is_refused(action: &Action, loose: &BTreeSet<String>) -> bool {
 }
 
 /// The declared keys whose value is neither in effect nor waits for a restart, by the node's own file.
-fn differs(wish: &Wish, found: &Guest) -> impl Iterator<Item = &'static str> {
+fn differs(wish: &Wish, found: &SimGuest) -> impl Iterator<Item = &'static str> {
     let stored = |key: &str| {
         let waiting = found.config.pending.get(key);
         waiting.or_else(|| found.config.active.get(key)).cloned()

@@ -14,14 +14,14 @@ pub(crate) const CLOSED_UNREAD: &str = "closed";
 
 /// What synced lines have told so far.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct History {
-    pub(crate) ops: BTreeMap<String, Op>,
+pub(crate) struct JournalHistory {
+    pub(crate) ops: BTreeMap<String, HistoryOp>,
     /// The end of every synced line, by number: what must never be lost again.
     pub(crate) sums: BTreeMap<u64, String>,
     /// What waits for a signature, by its name.
-    pub(crate) items: BTreeMap<String, Raised>,
+    pub(crate) items: BTreeMap<String, RaisedItem>,
     /// The accepted rotations, in the order of their lines.
-    pub(crate) rotations: Vec<Accepted>,
+    pub(crate) rotations: Vec<AcceptedRotation>,
     /// Refusals that were written down, by what was refused.
     pub(crate) refusals: BTreeSet<String>,
     /// Destroys that lines called succeeded, in their order: name and number.
@@ -41,7 +41,7 @@ pub(crate) struct History {
 
 /// An item that waits, as its line tells it.
 #[derive(Debug, Clone)]
-pub(crate) struct Raised {
+pub(crate) struct RaisedItem {
     pub(crate) item: PendingItem,
     /// Its envelope as an operator gets it.
     pub(crate) envelope: Vec<u8>,
@@ -51,7 +51,7 @@ pub(crate) struct Raised {
 
 /// An operation as its lines tell it.
 #[derive(Debug, Clone)]
-pub(crate) struct Op {
+pub(crate) struct HistoryOp {
     pub(crate) guest: GuestId,
     pub(crate) kind: ActionKind,
     pub(crate) params: Map<String, Value>,
@@ -78,7 +78,7 @@ pub(crate) struct Op {
 
 /// A rotation as its line tells it.
 #[derive(Debug, Clone)]
-pub(crate) struct Accepted {
+pub(crate) struct AcceptedRotation {
     pub(crate) version: String,
     pub(crate) payload: Vec<u8>,
     /// The time it was judged by: a clock in doubt stops no rotation, or nobody could set it right.
@@ -87,7 +87,7 @@ pub(crate) struct Accepted {
     pub(crate) mark_s: u64,
 }
 
-impl Op {
+impl HistoryOp {
     pub(crate) fn is_signed(&self) -> bool {
         !self.nonce.is_empty()
     }
@@ -97,7 +97,7 @@ impl Op {
     }
 }
 
-impl History {
+impl JournalHistory {
     /// Another disk takes the place of the last one.
     pub(crate) fn moves(&mut self) {
         self.read_at_call = None;
@@ -171,7 +171,7 @@ impl History {
                 let payload = envelope.0.payload().to_vec();
                 let judged_s = line["value"]["now"].as_u64().unwrap_or(0);
                 let mark_s = self.high_s;
-                self.rotations.push(Accepted { version: key, payload, judged_s, mark_s });
+                self.rotations.push(AcceptedRotation { version: key, payload, judged_s, mark_s });
             }
             Some("decision") => {
                 self.refusals.extend(key.strip_prefix("approval ").map(str::to_owned));
@@ -187,7 +187,7 @@ impl History {
         if let Some((opened, envelope)) = envelope(value)
             && let Ok(item) = PendingItem::parse(opened.payload())
         {
-            self.items.insert(id, Raised { item, envelope, seq });
+            self.items.insert(id, RaisedItem { item, envelope, seq });
         }
     }
 
@@ -197,7 +197,7 @@ impl History {
         let stage = text("request");
         if let (Ok(guest), Ok(kind)) = (text("guest").parse(), text("kind").parse()) {
             let params = line["params"].as_object().cloned().unwrap_or_default();
-            let op = Op {
+            let op = HistoryOp {
                 guest,
                 kind,
                 params,
@@ -229,7 +229,7 @@ impl History {
     }
 
     /// The operations that are not closed.
-    pub(crate) fn open(&self) -> impl Iterator<Item = (&String, &Op)> {
+    pub(crate) fn open(&self) -> impl Iterator<Item = (&String, &HistoryOp)> {
         self.ops.iter().filter(|(_, op)| op.is_open())
     }
 }

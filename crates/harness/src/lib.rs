@@ -3,24 +3,24 @@
 
 pub mod script;
 
+mod agent_driver;
 mod call;
 mod denials;
-mod desk;
 mod dice;
 mod end;
+mod faults;
 mod history;
-mod office;
 mod operator;
 mod oracle;
 mod people;
 mod rig;
 mod run;
 mod scene;
-mod weather;
-mod wire;
+mod signers;
+mod sim_exchange;
 
 pub use operator::{Operator, statement};
 pub use oracle::Oracle;
-pub use rig::{Rig, Seeded};
-pub use run::{Outcome, run, run_told};
-pub use wire::{Panics, Twin, Wire};
+pub use rig::{Rig, SeededAmbient};
+pub use run::{RunOutcome, run, run_told};
+pub use sim_exchange::{PanicPoint, SimExchange, TwinRequest};

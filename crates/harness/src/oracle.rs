@@ -12,7 +12,7 @@ mod readings;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use evenkeel_agent::journal::{Fault, SimulatedDisk, verify};
+use evenkeel_agent::journal::{DiskFault, SimulatedDisk, verify};
 use evenkeel_agent::pve::exchange::{ExchangeOutcome, HttpRequest};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
@@ -20,38 +20,38 @@ use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::InProcess;
 use serde_json::Value;
 
-use claims::Claims;
-pub(crate) use claims::{Claim, NewSigners, Rules};
-use readings::{Readings, birth_of};
+use claims::SigningClaims;
+pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
+use readings::{GuestReadings, birth_of};
 
-use crate::call::{Call, Write, guest_of, needs_signature, read_call, write_of};
-use crate::history::{CLOSED_UNREAD, History, fold};
+use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
+use crate::history::{CLOSED_UNREAD, JournalHistory, fold};
 
 /// More requests than these in one second are no work any more.
 const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
 
 /// Hears everything of one run; clones are the same oracle.
 #[derive(Debug, Clone, Default)]
-pub struct Oracle(Arc<Mutex<Inner>>);
+pub struct Oracle(Arc<Mutex<OracleState>>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct OracleState {
     broken: Vec<String>,
     disk: SimulatedDisk,
-    history: History,
+    history: JournalHistory,
     /// What people really signed.
-    claims: Claims,
+    claims: SigningClaims,
     /// Requests of the agent that changed something and may still be worked on.
-    under_way: Vec<UnderWay>,
+    under_way: Vec<OpenOperation>,
     /// Those whose outcome the living agent does not know yet.
     awaited: BTreeSet<u64>,
     /// What the living agent was told.
-    readings: Readings,
+    readings: GuestReadings,
     frozen_since_ms: Option<u64>,
     /// Keys that were ever declared, by guest.
     declared: BTreeMap<GuestId, BTreeSet<String>>,
     /// The call of the disk that goes wrong.
-    armed: Option<(u64, Fault)>,
+    armed: Option<(u64, DiskFault)>,
     /// When this life's disk was first seen to have failed.
     failed_ms: Option<u64>,
     next_ticket: u64,
@@ -66,17 +66,17 @@ struct Inner {
 }
 
 #[derive(Debug, Clone)]
-struct UnderWay {
+struct OpenOperation {
     guest: GuestId,
     record: usize,
 }
 
 /// A request whose answer is awaited.
 #[derive(Debug, Clone)]
-pub(crate) struct Ticket {
+pub(crate) struct RequestTicket {
     number: u64,
     sent_ms: u64,
-    call: Call,
+    call: RequestKind,
     /// The birth mark of the guest that had the number it is about.
     birth: u64,
 }
@@ -138,7 +138,7 @@ impl Oracle {
     }
 
     /// The call of the disk that goes wrong.
-    pub(crate) fn armed(&self, armed: Option<(u64, Fault)>) {
+    pub(crate) fn armed(&self, armed: Option<(u64, DiskFault)>) {
         self.inner().armed = armed;
     }
 
@@ -194,7 +194,7 @@ impl Oracle {
         state.filter(|state| state != CLOSED_UNREAD)
     }
 
-    pub(crate) fn sent(&self, node: &InProcess, request: &HttpRequest) -> Ticket {
+    pub(crate) fn sent(&self, node: &InProcess, request: &HttpRequest) -> RequestTicket {
         let (now_ms, record) = node.with(|sim| (sim.now_ms(), sim.records().len()));
         let mut inner = self.inner();
         inner.look_at_disk(now_ms);
@@ -216,16 +216,21 @@ impl Oracle {
             inner.writes += 1;
             inner.judge(node, now_ms, request);
             if let Some(guest) = guest_of(&target) {
-                inner.under_way.push(UnderWay { guest, record });
+                inner.under_way.push(OpenOperation { guest, record });
             }
             inner.awaited.insert(number);
-            Call::Write
+            RequestKind::Write
         };
         let birth = guest_of(&target).map_or(0, |guest| birth_of(node, guest));
-        Ticket { number, sent_ms: now_ms, call, birth }
+        RequestTicket { number, sent_ms: now_ms, call, birth }
     }
 
-    pub(crate) fn answered(&self, node: &InProcess, ticket: &Ticket, outcome: &ExchangeOutcome) {
+    pub(crate) fn answered(
+        &self,
+        node: &InProcess,
+        ticket: &RequestTicket,
+        outcome: &ExchangeOutcome,
+    ) {
         let now_ms = node.with(|sim| sim.now_ms());
         let mut inner = self.inner();
         // An item that is on the disk by now was raised upon what was read before.
@@ -240,18 +245,18 @@ impl Oracle {
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
         inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
-        let Inner { readings, claims, .. } = &mut *inner;
+        let OracleState { readings, claims, .. } = &mut *inner;
         if let Some((guest, told)) = readings.take(node, ticket, (answer.status, &body)) {
             claims.was_read(guest, &told.digest, told.births);
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
+    fn inner(&self) -> MutexGuard<'_, OracleState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Inner {
+impl OracleState {
     fn read_disk(&mut self) {
         if let Err(why) = self.history.read(&self.disk) {
             self.broken.push(format!("(6) {why}"));
@@ -274,8 +279,8 @@ impl Inner {
         self.rotated_ms.resize(self.history.rotations.len().max(self.rotated_ms.len()), now_ms);
     }
 
-    fn tell_end(&mut self, now_ms: u64, ticket: &Ticket, end: &str) {
-        let writes = matches!(ticket.call, Call::Write);
+    fn tell_end(&mut self, now_ms: u64, ticket: &RequestTicket, end: &str) {
+        let writes = matches!(ticket.call, RequestKind::Write);
         if let Some(story) = self.story.as_mut().filter(|_| writes) {
             story.push(format!("{now_ms:>9} gets {end} for what left at {}", ticket.sent_ms));
         }
@@ -285,7 +290,7 @@ impl Inner {
     fn look_at_disk(&mut self, now_ms: u64) {
         let failed = self
             .armed
-            .is_some_and(|(call, fault)| fault != Fault::NoSpace && self.disk.calls() > call);
+            .is_some_and(|(call, fault)| fault != DiskFault::NoSpace && self.disk.calls() > call);
         if failed {
             self.failed_ms.get_or_insert(now_ms);
         }
@@ -320,7 +325,12 @@ impl Inner {
     }
 
     /// Invariants 4 and 5: a synced `started` of its own, which it uses up.
-    fn is_journalled(&mut self, node: &InProcess, now_ms: u64, write: &Write) -> Option<String> {
+    fn is_journalled(
+        &mut self,
+        node: &InProcess,
+        now_ms: u64,
+        write: &WriteRequest,
+    ) -> Option<String> {
         self.read_disk();
         let of_guest =
             self.history.ops.iter_mut().filter(|(_, op)| op.guest.vmid == write.guest.vmid);
@@ -354,8 +364,8 @@ impl Inner {
     }
 
     /// Invariant 1: nothing of ours is under way on the guest's number.
-    fn is_alone(&mut self, node: &InProcess, write: &Write) -> Option<String> {
-        let works = |under_way: &UnderWay| {
+    fn is_alone(&mut self, node: &InProcess, write: &WriteRequest) -> Option<String> {
+        let works = |under_way: &OpenOperation| {
             node.with(|sim| {
                 let record = sim.records().get(under_way.record);
                 record.is_some_and(|record| {
@@ -376,7 +386,7 @@ impl Inner {
     }
 
     /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
-    fn is_fresh(&self, now_ms: u64, write: &Write) -> Option<String> {
+    fn is_fresh(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
         if !self.readings.knows(write.guest) {
             return Some("(2) this life never read the guest".to_owned());
         }
@@ -393,7 +403,7 @@ impl Inner {
     }
 
     /// Nothing is allocated beside a volume that may be what an earlier write left.
-    fn allocates_once(&self, write: &Write) -> Option<String> {
+    fn allocates_once(&self, write: &WriteRequest) -> Option<String> {
         let again = |value: &String| {
             let volume = value.split(',').next().unwrap_or_default();
             let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
@@ -404,7 +414,7 @@ impl Inner {
     }
 
     /// Invariant 8.
-    fn is_declared(&self, now_ms: u64, write: &Write) -> Option<String> {
+    fn is_declared(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
         if self.is_undeclared_by_right(now_ms, write) {
             return None;
         }
@@ -424,7 +434,7 @@ impl Inner {
 }
 
 /// Invariant 9: calls that take a digest carry one.
-fn has_a_digest(write: &Write) -> Option<String> {
+fn has_a_digest(write: &WriteRequest) -> Option<String> {
     let takes_one =
         matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize | ActionKind::DeleteVolume);
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();

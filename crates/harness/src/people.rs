@@ -16,31 +16,31 @@ use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners};
 use evenkeel_sim::Event;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::desk::Command;
-use crate::office::{Office, Twist};
-use crate::oracle::Rules;
+use crate::agent_driver::DriverCommand;
+use crate::faults::FaultMaker;
+use crate::oracle::HostRules;
 use crate::rig::Rig;
-use crate::run::{LifeEnd, Run, Waited, wait};
-use crate::weather::Weather;
-use crate::wire::Twin;
+use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+use crate::signers::{SignerGroup, SigningMistake};
+use crate::sim_exchange::TwinRequest;
 
 /// Seconds by which somebody sets the clock wrong: a little, past what is forgiven, past a day, by years.
 const WRONG_BY_S: [i64; 10] =
     [5, -5, 500, -700, 3_000, -7_200, 80_000, 100_000, -90_000, 600_000_000];
 
-impl Run {
+impl SeedRun {
     /// Gives the host signers and a policy of its own, and opens their office.
     pub(crate) fn appoint(&mut self) {
         let host = Rig::host();
         let life_s = *self.dice.pick(&[3_600, 86_400]);
         let acts_per_day = *self.dice.pick(&[2, 10, 1_000]);
-        let office = Office::new(host, life_s);
-        let founders = office.founders();
+        let signers = SignerGroup::new(host, life_s);
+        let founders = signers.founders();
         let trust = TrustedSigners::genesis(TrustVersion(1), founders.clone());
-        self.desk.trust(trust.expect("the founders are good signers"));
+        self.driver.trust(trust.expect("the founders are good signers"));
         let is_operational = |signer: &&Signer| signer.role == Role::Operational;
         let operational = founders.iter().filter(is_operational);
-        self.oracle.enrol(Rules {
+        self.oracle.enrol(HostRules {
             operational: operational.map(|signer| signer.key.fingerprint().to_string()).collect(),
             statement_life_s: life_s,
             acts_per_day,
@@ -51,19 +51,19 @@ impl Run {
             approvals.policy.statement_life_s = life_s;
             approvals.policy.destructive_per_day = acts_per_day;
         }
-        self.office = Some(office);
+        self.signers = Some(signers);
     }
 
     /// One thing that people do.
     pub(crate) async fn people<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         match self.dice.below(100) {
             0..=17 => self.ask(commands),
             18..=47 => {
-                self.sign_something(commands, Twist::Nothing);
+                self.sign_something(commands, SigningMistake::Nothing);
                 if self.dice.percent(40) {
                     return self.race(commands, agent).await;
                 }
@@ -71,22 +71,22 @@ impl Run {
             48..=57 => self.hand_in_old(commands),
             58..=67 => self.forge(commands),
             68..=75 => {
-                let twist = *self.dice.pick(&Twist::ALL);
+                let twist = *self.dice.pick(&SigningMistake::ALL);
                 self.sign_something(commands, twist);
             }
             76..=80 => self.change_signers(commands),
             81..=86 => self.set_clock(),
             _ => self.work_on_the_node(),
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     /// Something happens a moment after an approval was handed in: before it is judged, while it is, or after.
     async fn race<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
-    ) -> Waited {
+    ) -> DriveEnd {
         let ms = *self.dice.pick(&[0, 1, 2, 5, 20, 100, 1_000, 4_000]);
         let waited = if self.dice.percent(50) {
             let polls = self.dice.below(60);
@@ -95,7 +95,7 @@ impl Run {
             wait(agent.as_mut(), Duration::from_millis(ms), &mut None).await
         };
         // Being out of polls is no crash here: the agent goes on at the next step.
-        if let ended @ Waited::Ended(_) = waited {
+        if let ended @ DriveEnd::Ended(_) = waited {
             return ended;
         }
         match self.dice.below(8) {
@@ -107,14 +107,14 @@ impl Run {
             3 => self.freeze(true),
             4 => self.set_clock(),
             5 => self.hand_in_old(commands),
-            6 => self.sign_something(commands, Twist::Nothing),
+            6 => self.sign_something(commands, SigningMistake::Nothing),
             _ => self.work_on_the_node(),
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     /// Somebody wants something done that no file declares.
-    fn ask(&mut self, commands: &UnboundedSender<Command>) {
+    fn ask(&mut self, commands: &UnboundedSender<DriverCommand>) {
         let guest = *self.dice.pick(&self.guests);
         let dice = &mut self.dice;
         let (op, name, value) = self.rig.node.with(|sim| {
@@ -141,27 +141,31 @@ impl Run {
             (op, name.to_owned(), value.to_owned())
         });
         let params = BTreeMap::from([(name, value)]);
-        self.tell(commands, Command::Ask(op, guest, params));
+        self.tell(commands, DriverCommand::Ask(op, guest, params));
     }
 
     /// An operator signs one of the items, and mostly hands it in at once.
-    pub(crate) fn sign_something(&mut self, commands: &UnboundedSender<Command>, twist: Twist) {
+    pub(crate) fn sign_something(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        twist: SigningMistake,
+    ) {
         let items = self.oracle.items();
         if items.is_empty() {
-            return self.tell(commands, Command::Pass);
+            return self.tell(commands, DriverCommand::Pass);
         }
         let (id, item, _) = self.dice.pick(&items);
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let trust = self.trust();
-        let Some(office) = &mut self.office else { return };
+        let Some(signers) = &mut self.signers else { return };
         let when = (now_s, trust.as_ref());
-        let paper = office.approve(&mut self.dice, &self.oracle, (id, item), when, twist);
+        let paper = signers.approve(&mut self.dice, &self.oracle, (id, item), when, twist);
         self.signed_guest = Some(item.guest);
         self.note(|| {
             format!("somebody signs {} of {} ({twist:?}) as {paper}", item.op, item.guest)
         });
         if self.dice.percent(10) {
-            self.rig.wire.twin_once(*self.dice.pick(&[Twin::First, Twin::Second]));
+            self.rig.wire.twin_once(*self.dice.pick(&[TwinRequest::First, TwinRequest::Second]));
         }
         if self.dice.percent(75) {
             for _ in 0..*self.dice.pick(&[1, 1, 1, 3]) {
@@ -170,18 +174,18 @@ impl Run {
         }
     }
 
-    fn forge(&mut self, commands: &UnboundedSender<Command>) {
+    fn forge(&mut self, commands: &UnboundedSender<DriverCommand>) {
         let items = self.oracle.items();
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let Some(office) = self.office.as_mut().filter(|_| !items.is_empty()) else { return };
+        let Some(signers) = self.signers.as_mut().filter(|_| !items.is_empty()) else { return };
         let (_, item, sealed) = self.dice.pick(&items);
-        let paper = office.forge(&mut self.dice, (item, sealed), now_s);
+        let paper = signers.forge(&mut self.dice, (item, sealed), now_s);
         self.hand_in(commands, paper);
     }
 
     /// Whatever was ever made comes again, or for the first time, in any order.
-    fn hand_in_old(&mut self, commands: &UnboundedSender<Command>) {
-        let made = self.office.as_ref().map_or(0, |office| office.papers.len() as u64);
+    fn hand_in_old(&mut self, commands: &UnboundedSender<DriverCommand>) {
+        let made = self.signers.as_ref().map_or(0, |signers| signers.papers.len() as u64);
         for _ in 0..self.dice.between(1, 4).min(made) {
             // Mostly one of the last: most things change soon.
             let oldest = if self.dice.percent(60) { made.saturating_sub(6) } else { 0 };
@@ -190,33 +194,33 @@ impl Run {
         }
     }
 
-    pub(crate) fn hand_in(&mut self, commands: &UnboundedSender<Command>, paper: usize) {
-        let Some(bytes) = self.office.as_ref().map(|office| office.papers[paper].bytes.clone())
+    pub(crate) fn hand_in(&mut self, commands: &UnboundedSender<DriverCommand>, paper: usize) {
+        let Some(bytes) = self.signers.as_ref().map(|signers| signers.papers[paper].bytes.clone())
         else {
             return;
         };
         self.note(|| format!("paper {paper} is handed in"));
-        let _ = commands.send(Command::Deliver(paper, bytes));
+        let _ = commands.send(DriverCommand::Deliver(paper, bytes));
     }
 
-    fn change_signers(&mut self, commands: &UnboundedSender<Command>) {
+    fn change_signers(&mut self, commands: &UnboundedSender<DriverCommand>) {
         if self.dice.percent(50) {
             return self.rotate(commands);
         }
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let (trust, office) = (self.trust(), &mut self.office);
-        if let (Some(office), Some(trust)) = (office, trust) {
-            let paper = office.usurp(&mut self.dice, &trust, now_s);
+        let (trust, signers) = (self.trust(), &mut self.signers);
+        if let (Some(signers), Some(trust)) = (signers, trust) {
+            let paper = signers.usurp(&mut self.dice, &trust, now_s);
             self.hand_in(commands, paper);
         }
     }
 
     /// Who may do so changes the signers, and mostly hands that in at once.
-    pub(crate) fn rotate(&mut self, commands: &UnboundedSender<Command>) {
+    pub(crate) fn rotate(&mut self, commands: &UnboundedSender<DriverCommand>) {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
-        let (trust, office) = (self.trust(), &mut self.office);
-        if let (Some(office), Some(trust)) = (office, trust) {
-            let paper = office.rotate(&mut self.dice, &self.oracle, &trust, now_s);
+        let (trust, signers) = (self.trust(), &mut self.signers);
+        if let (Some(signers), Some(trust)) = (signers, trust) {
+            let paper = signers.rotate(&mut self.dice, &self.oracle, &trust, now_s);
             if self.dice.percent(85) {
                 self.hand_in(commands, paper);
             }
@@ -262,11 +266,11 @@ impl Run {
             0 | 1 => self.reuse(guest),
             2..=8 => {
                 let told =
-                    self.weather.stranger(&mut self.dice, &self.rig.node, guest, &self.oracle);
+                    self.faults.stranger(&mut self.dice, &self.rig.node, guest, &self.oracle);
                 self.note(|| told);
             }
             _ => {
-                let told = Weather::recreate(&self.rig.node, &self.weather.first_files);
+                let told = FaultMaker::recreate(&self.rig.node, &self.faults.first_files);
                 self.note(|| told);
             }
         }
@@ -283,16 +287,17 @@ impl Run {
 
     /// What the agent said to the papers: a hopeless one is refused, whenever it comes.
     pub(crate) fn hear_answers(&mut self) {
-        if let Some(trouble) = self.desk.take_trouble() {
+        if let Some(trouble) = self.driver.take_trouble() {
             self.oracle.broke(format!("the signers cannot be read from the journal: {trouble}"));
         }
-        for (paper, said) in self.desk.take_answers() {
+        for (paper, said) in self.driver.take_answers() {
             self.note(|| format!("paper {paper}: {said:?}"));
             // Nothing is written down of a lane that was at work.
             if !matches!(&said, Submitted::Refused(refusal) if refusal.reason == ReasonCode::Busy) {
                 self.accepted.insert(paper);
             }
-            let hopeless = self.office.as_ref().is_some_and(|office| office.papers[paper].hopeless);
+            let hopeless =
+                self.signers.as_ref().is_some_and(|signers| signers.papers[paper].hopeless);
             match said {
                 Submitted::Refused(_) => {}
                 Submitted::Accepted(_) | Submitted::Replay { .. } | Submitted::Rotated(_) => {

@@ -22,7 +22,7 @@ use tokio::sync::RwLock;
 use tokio::time::Instant;
 
 use crate::operator::Operator;
-use crate::wire::Wire;
+use crate::sim_exchange::SimExchange;
 
 /// A world with room for one agent.
 #[derive(Debug, Clone)]
@@ -30,13 +30,13 @@ pub struct Rig {
     /// The node.
     pub node: InProcess,
     /// The way to it.
-    pub wire: Wire,
+    pub wire: SimExchange,
     /// The journal's disk.
     pub disk: SimulatedDisk,
     /// The sizes at which the journal acts.
     pub limits: JournalLimits,
     /// The agent's clock and randomness.
-    pub ambient: Arc<Seeded>,
+    pub ambient: Arc<SeededAmbient>,
     /// What judges destructive acts, if anything does.
     pub approvals: Option<ApprovalContext>,
     /// Whether an operator has frozen the host.
@@ -56,13 +56,13 @@ impl Rig {
         let node = InProcess::new(simulator);
         let (name, secret, _) = TOKENS[0];
         Self {
-            wire: Wire::new(node.clone(), format!("{name}={secret}")),
+            wire: SimExchange::new(node.clone(), format!("{name}={secret}")),
             node,
             disk: SimulatedDisk::default(),
             limits: JournalLimits::default(),
             frozen: Arc::default(),
             journal: Arc::default(),
-            ambient: Arc::new(Seeded::new(unix, seed)),
+            ambient: Arc::new(SeededAmbient::new(unix, seed)),
             approvals: None,
             owner: name.to_owned(),
             progress: Arc::default(),
@@ -72,7 +72,7 @@ impl Rig {
     /// The same with another token.
     #[must_use]
     pub fn with_token(mut self, name: &str, secret: &str) -> Self {
-        self.wire = Wire::new(self.node.clone(), format!("{name}={secret}"));
+        self.wire = SimExchange::new(self.node.clone(), format!("{name}={secret}"));
         name.clone_into(&mut self.owner);
         self
     }
@@ -155,7 +155,7 @@ fn host_key() -> Operator {
 
 /// A clock that follows tokio's, or as somebody sets it, and random bits that follow a seed.
 #[derive(Debug)]
-pub struct Seeded {
+pub struct SeededAmbient {
     began: Instant,
     base: Timestamp,
     /// How far the clock was set ahead of the true time, or back.
@@ -163,7 +163,7 @@ pub struct Seeded {
     state: Mutex<u64>,
 }
 
-impl Seeded {
+impl SeededAmbient {
     /// Starts the clock.
     pub fn new(unix: u64, seed: u64) -> Self {
         let base = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
@@ -198,7 +198,7 @@ impl Seeded {
     }
 }
 
-impl Ambient for Seeded {
+impl Ambient for SeededAmbient {
     fn now(&self) -> Timestamp {
         let off = SignedDuration::from_secs(self.off_s.load(Ordering::Relaxed));
         self.true_now().saturating_add(off).unwrap_or(self.base)

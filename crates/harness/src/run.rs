@@ -14,27 +14,27 @@ use std::task::Poll;
 use std::time::Duration;
 
 use evenkeel_agent::engine::Fatal;
-use evenkeel_agent::journal::{Fault, JournalError, JournalLimits};
+use evenkeel_agent::journal::{DiskFault, JournalError, JournalLimits};
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use crate::denials::Denied;
-use crate::desk::{Command, Desk};
+use crate::agent_driver::{AgentDriver, DriverCommand};
+use crate::denials::DeniedFacts;
 use crate::dice::Dice;
-use crate::office::Office;
+use crate::faults::FaultMaker;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
 use crate::scene::{self, Wishes};
-use crate::weather::Weather;
-use crate::wire::{Panics, Twin};
+use crate::signers::SignerGroup;
+use crate::sim_exchange::{PanicPoint, TwinRequest};
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
 const PEOPLE_PERCENT: u64 = 30;
 
 /// What came of a run.
 #[derive(Debug, Clone)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// Its seed.
     pub seed: u64,
     /// What was broken; empty if nothing.
@@ -54,27 +54,27 @@ pub struct Outcome {
 }
 
 /// A run under way.
-pub(crate) struct Run {
+pub(crate) struct SeedRun {
     pub(crate) dice: Dice,
     pub(crate) rig: Rig,
     pub(crate) oracle: Oracle,
-    pub(crate) desk: Desk,
+    pub(crate) driver: AgentDriver,
     pub(crate) wishes: Wishes,
-    pub(crate) weather: Weather,
+    pub(crate) faults: FaultMaker,
     /// What this run denies the agent.
-    pub(crate) denied: Denied,
+    pub(crate) denied: DeniedFacts,
     /// How far somebody has set the node's clock ahead, in seconds, or back.
     pub(crate) node_off_s: i64,
     /// The guests the node began with.
     pub(crate) guests: Vec<GuestId>,
     /// Who may sign, if the host trusts anybody.
-    pub(crate) office: Option<Office>,
+    pub(crate) signers: Option<SignerGroup>,
     /// Whom somebody signed for last.
     pub(crate) signed_guest: Option<GuestId>,
     /// Papers of it that the agent took, or refused for good.
     pub(crate) accepted: BTreeSet<usize>,
     /// A call of the disk that goes wrong.
-    armed: Option<(u64, Fault)>,
+    armed: Option<(u64, DiskFault)>,
     /// Whether the disk has little space left.
     is_full: bool,
     pub(crate) steps_left: u64,
@@ -86,7 +86,7 @@ pub(crate) struct Run {
 pub(crate) type LifeEnd = Result<Result<(), Fatal>, JournalError>;
 
 /// Why waiting ended.
-pub(crate) enum Waited {
+pub(crate) enum DriveEnd {
     Elapsed,
     Ended(LifeEnd),
     /// The agent was polled as often as it may be.
@@ -94,22 +94,22 @@ pub(crate) enum Waited {
 }
 
 /// Runs one seed.
-pub fn run(seed: u64, steps: u64) -> Outcome {
+pub fn run(seed: u64, steps: u64) -> RunOutcome {
     run_told(seed, steps, false)
 }
 
 /// Runs one seed; with its story, if it shall be told.
-pub fn run_told(seed: u64, steps: u64, told: bool) -> Outcome {
+pub fn run_told(seed: u64, steps: u64, told: bool) -> RunOutcome {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without threads can always be made");
     runtime.block_on(async {
-        let mut run = Run::new(seed, steps);
+        let mut run = SeedRun::new(seed, steps);
         if told {
             run.oracle.write_story();
         }
         run.go().await;
-        Outcome {
+        RunOutcome {
             seed,
             broken: run.oracle.broken(),
             trace: run.oracle.trace(),
@@ -122,7 +122,7 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> Outcome {
     })
 }
 
-impl Run {
+impl SeedRun {
     fn new(seed: u64, steps: u64) -> Self {
         let mut dice = Dice::new(seed);
         let oracle = Oracle::default();
@@ -138,16 +138,16 @@ impl Run {
         let first_files: Vec<(GuestId, Config)> = rig.node.with(|sim| {
             sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()
         });
-        let (has_signers, denied) = (dice.percent(85), Denied::of(&mut dice));
+        let (has_signers, denied) = (dice.percent(85), DeniedFacts::of(&mut dice));
         let mut run = Self {
             dice,
             rig,
             oracle,
-            desk: Desk::default(),
+            driver: AgentDriver::default(),
             wishes: Wishes::default(),
             guests: first_files.iter().map(|(guest, _)| *guest).collect(),
-            weather: Weather::of(first_files),
-            office: None,
+            faults: FaultMaker::of(first_files),
+            signers: None,
             signed_guest: None,
             accepted: BTreeSet::new(),
             armed: None,
@@ -186,22 +186,22 @@ impl Run {
     /// One life of the agent; true if it was the last and saw the end of the run.
     async fn live(
         &mut self,
-        commands: &UnboundedSender<Command>,
-        mut taken: UnboundedReceiver<Command>,
+        commands: &UnboundedSender<DriverCommand>,
+        mut taken: UnboundedReceiver<DriverCommand>,
     ) -> bool {
         self.lives += 1;
         self.note(|| "a life begins".to_owned());
         self.oracle.born(&self.rig.disk);
-        self.desk.born();
-        let (rig, desk) = (self.rig.clone(), self.desk.clone());
-        let agent = rig.live(async |engine| desk.work(engine, &rig, &mut taken).await);
+        self.driver.born();
+        let (rig, driver) = (self.rig.clone(), self.driver.clone());
+        let agent = rig.live(async |engine| driver.work(engine, &rig, &mut taken).await);
         let mut agent = pin!(agent);
         while self.steps_left > 0 && self.is_fine() {
             self.steps_left -= 1;
             match self.step(commands, agent.as_mut()).await {
-                Waited::Elapsed => {}
-                Waited::Killed => return false,
-                Waited::Ended(end) => {
+                DriveEnd::Elapsed => {}
+                DriveEnd::Killed => return false,
+                DriveEnd::Ended(end) => {
                     self.judge_end(&end);
                     return false;
                 }
@@ -211,9 +211,9 @@ impl Run {
             return true;
         }
         match self.end(commands, agent.as_mut()).await {
-            Waited::Elapsed => true,
-            Waited::Killed => false,
-            Waited::Ended(end) => {
+            DriveEnd::Elapsed => true,
+            DriveEnd::Killed => false,
+            DriveEnd::Ended(end) => {
                 self.judge_end(&end);
                 false
             }
@@ -223,13 +223,13 @@ impl Run {
     /// One thing happens.
     async fn step<F: Future<Output = LifeEnd>>(
         &mut self,
-        commands: &UnboundedSender<Command>,
+        commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
-    ) -> Waited {
-        self.weather.pass(&self.rig.node, &self.oracle);
+    ) -> DriveEnd {
+        self.faults.pass(&self.rig.node, &self.oracle);
         self.tell_progress();
         self.hear_answers();
-        if self.office.is_some() && self.dice.percent(PEOPLE_PERCENT) {
+        if self.signers.is_some() && self.dice.percent(PEOPLE_PERCENT) {
             return match self.dice.below(100) {
                 0..=5 => self.swap(commands, agent).await,
                 6..=11 => self.interrupt(commands, agent).await,
@@ -240,16 +240,16 @@ impl Run {
             };
         }
         match self.dice.below(100) {
-            0..=21 => self.tell(commands, Command::Pass),
+            0..=21 => self.tell(commands, DriverCommand::Pass),
             22..=35 => {
-                let fault = Weather::fault(&mut self.dice, &self.guests);
+                let fault = FaultMaker::fault(&mut self.dice, &self.guests);
                 self.note(|| format!("{fault:?}"));
                 self.rig.node.with(|sim| sim.inject(fault));
             }
             36..=45 => {
                 let (dice, node) = (&mut self.dice, &self.rig.node);
-                let told = self.weather.event(dice, node, &self.guests);
-                if self.weather.tasks_forgotten {
+                let told = self.faults.event(dice, node, &self.guests);
+                if self.faults.tasks_forgotten {
                     self.oracle.exchanges_are_unseen();
                 }
                 self.note(|| told);
@@ -259,16 +259,20 @@ impl Run {
             60 => self.arm_disk(),
             61 => {
                 let within = Duration::from_secs(self.dice.between(0, 90));
-                self.tell(commands, Command::ShutDown(within));
+                self.tell(commands, DriverCommand::ShutDown(within));
             }
             62 => {
                 let down = self.dice.percent(40);
                 self.rig.wire.set_down(down);
             }
             63 => {
-                let places = [Panics::BeforeSending, Panics::AfterAnswer, Panics::AfterSecondTry];
+                let places = [
+                    PanicPoint::BeforeSending,
+                    PanicPoint::AfterAnswer,
+                    PanicPoint::AfterSecondTry,
+                ];
                 let here = *self.dice.pick(&places);
-                if here == Panics::AfterSecondTry {
+                if here == PanicPoint::AfterSecondTry {
                     // Mostly every guest: which of them is written to is not known.
                     let all = self.dice.percent(70);
                     let one = *self.dice.pick(&self.guests);
@@ -277,7 +281,7 @@ impl Run {
                         let event = Event::HoldFileLock { guest, ms };
                         self.rig.node.with(|sim| sim.happen(event));
                     }
-                    self.tell(commands, Command::Pass);
+                    self.tell(commands, DriverCommand::Pass);
                 }
                 self.rig.wire.panic_once(here);
             }
@@ -286,7 +290,7 @@ impl Run {
                 self.freeze(frozen);
             }
             65..=68 => {
-                Weather::heal(&self.rig.node, &self.guests);
+                FaultMaker::heal(&self.rig.node, &self.guests);
                 self.give_all_rights();
                 self.rig.wire.set_down(false);
                 self.freeze(false);
@@ -303,7 +307,7 @@ impl Run {
         if self.dice.percent(50) {
             return wait(agent, Duration::from_millis(self.dice.below(3)), &mut None).await;
         }
-        Waited::Elapsed
+        DriveEnd::Elapsed
     }
 
     /// What the agent told since the last step.
@@ -320,25 +324,29 @@ impl Run {
         self.oracle.tell(now_ms, line);
     }
 
-    pub(crate) fn tell(&mut self, commands: &UnboundedSender<Command>, command: Command) {
+    pub(crate) fn tell(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        command: DriverCommand,
+    ) {
         self.note(|| format!("command {command:?}"));
         // An agent that has gone hears nothing; the next life gets its own commands.
         let _ = commands.send(command);
     }
 
     /// Somebody with our token does what we are about to do, and our own answer is lost.
-    fn mischief(&mut self, commands: &UnboundedSender<Command>) {
+    fn mischief(&mut self, commands: &UnboundedSender<DriverCommand>) {
         if self.dice.percent(50) {
-            let twin = *self.dice.pick(&[Twin::First, Twin::Second]);
+            let twin = *self.dice.pick(&[TwinRequest::First, TwinRequest::Second]);
             self.note(|| format!("somebody sends what we send: {twin:?}"));
             self.rig.wire.twin_once(twin);
-            return self.tell(commands, Command::Pass);
+            return self.tell(commands, DriverCommand::Pass);
         }
         let guest = *self.dice.pick(&self.guests);
         let wanted = self.wishes.0.get(&guest).and_then(|wish| wish.run);
-        let told = self.weather.twin(&mut self.dice, &self.rig.node, guest, wanted);
+        let told = self.faults.twin(&mut self.dice, &self.rig.node, guest, wanted);
         self.note(|| told);
-        self.tell(commands, Command::Pass);
+        self.tell(commands, DriverCommand::Pass);
     }
 
     fn change_wishes(&mut self) {
@@ -348,7 +356,7 @@ impl Run {
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);
         }
-        self.desk.want(self.wishes.desired());
+        self.driver.want(self.wishes.desired());
     }
 
     pub(crate) fn freeze(&mut self, frozen: bool) {
@@ -358,12 +366,12 @@ impl Run {
     }
 
     /// Lets the agent be polled a few times more.
-    async fn kill<F: Future<Output = LifeEnd>>(&mut self, agent: Pin<&mut F>) -> Waited {
+    async fn kill<F: Future<Output = LifeEnd>>(&mut self, agent: Pin<&mut F>) -> DriveEnd {
         let longest = *self.dice.pick(&[3, 30, 150, 600]);
         let polls = self.dice.below(longest);
         match wait(agent, Duration::from_mins(1), &mut Some(polls)).await {
-            Waited::Elapsed | Waited::Killed => Waited::Killed,
-            Waited::Ended(end) => Waited::Ended(end),
+            DriveEnd::Elapsed | DriveEnd::Killed => DriveEnd::Killed,
+            DriveEnd::Ended(end) => DriveEnd::Ended(end),
         }
     }
 
@@ -374,7 +382,7 @@ impl Run {
             return self.rig.disk.limit_space(Some(self.dice.below(64 << 10)));
         }
         if self.armed.is_none() {
-            let fault = *self.dice.pick(&[Fault::Io, Fault::NoSpace, Fault::PowerLoss]);
+            let fault = *self.dice.pick(&[DiskFault::Io, DiskFault::NoSpace, DiskFault::PowerLoss]);
             let call = self.rig.disk.calls() + self.dice.below(8);
             self.rig.disk.fail_at(call, fault);
             self.note(|| format!("call {call} of the disk will fail: {fault:?}"));
@@ -417,8 +425,8 @@ impl Run {
         self.hear_answers();
         self.note(|| "the agent is dead".to_owned());
         self.oracle.remember_synced();
-        let power_is_lost =
-            self.dice.percent(60) || self.armed.is_some_and(|(_, fault)| fault == Fault::PowerLoss);
+        let power_is_lost = self.dice.percent(60)
+            || self.armed.is_some_and(|(_, fault)| fault == DiskFault::PowerLoss);
         let disk = if power_is_lost {
             let cut = usize::try_from(self.dice.below(1_200)).unwrap_or(0);
             self.armed = None;
@@ -434,7 +442,7 @@ impl Run {
         self.check_reopening();
         let pause = *self.dice.pick(&[0, 0, 0, 5, 70]);
         if pause > 0 {
-            self.desk.sleep_first(Duration::from_secs(pause));
+            self.driver.sleep_first(Duration::from_secs(pause));
         }
     }
 
@@ -466,19 +474,19 @@ pub(crate) async fn wait<F: Future<Output = LifeEnd>>(
     mut agent: Pin<&mut F>,
     time: Duration,
     polls_left: &mut Option<u64>,
-) -> Waited {
+) -> DriveEnd {
     let mut over = pin!(tokio::time::sleep(time));
     std::future::poll_fn(|context| {
         if let Some(left) = polls_left {
             if *left == 0 {
-                return Poll::Ready(Waited::Killed);
+                return Poll::Ready(DriveEnd::Killed);
             }
             *left -= 1;
         }
         if let Poll::Ready(end) = agent.as_mut().poll(context) {
-            return Poll::Ready(Waited::Ended(end));
+            return Poll::Ready(DriveEnd::Ended(end));
         }
-        over.as_mut().poll(context).map(|()| Waited::Elapsed)
+        over.as_mut().poll(context).map(|()| DriveEnd::Elapsed)
     })
     .await
 }

@@ -10,7 +10,7 @@ use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Guest, Scenario, Simulator, World};
+use evenkeel_sim::{Scenario, SimGuest, Simulator, World};
 
 use crate::dice::Dice;
 
@@ -93,7 +93,7 @@ impl Wishes {
 }
 
 impl Wish {
-    fn change(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&Guest>) {
+    fn change(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&SimGuest>) {
         let storages = ["local-lvm", "tank"];
         match dice.below(13) {
             0 | 1 => self.cores = Some(dice.between(1, 4)),
@@ -124,7 +124,7 @@ impl Wish {
     }
 
     /// Wants the first disk as large as it is, or larger.
-    fn grow(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&Guest>) {
+    fn grow(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&SimGuest>) {
         let value = found.and_then(|found| found.config.active.get(first_slot(guest.kind)));
         let Some((storage, rest)) = value.and_then(|value| value.split_once(':')) else { return };
         let size = rest.split(',').find_map(|part| part.strip_prefix("size="));

@@ -9,7 +9,7 @@ use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
-use evenkeel_sim::{Effect, Fault, Record, Request, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Effect, Fault, RequestRecord, Scenario, SimRequest, Simulator, TOKENS};
 use serde_json::Value;
 
 use crate::rig::Rig;
@@ -66,14 +66,14 @@ pub fn fault(rig: &Rig, effect: Effect, method: &str, contains: &str, times: u32
 }
 
 /// What was sent that changes something, by us or under our token.
-pub fn writes(rig: &Rig) -> Vec<Record> {
+pub fn writes(rig: &Rig) -> Vec<RequestRecord> {
     rig.node.with(|sim| sim.records().iter().filter(|record| record.mutating).cloned().collect())
 }
 
 /// Somebody else sends a request under our token.
 pub fn somebody_sends(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
     let (name, secret, _) = TOKENS[0];
-    let request = Request::new(method, &format!("/api2/json/nodes/pve1/{path}"));
+    let request = SimRequest::new(method, &format!("/api2/json/nodes/pve1/{path}"));
     let request = request.form(form).token(&format!("{name}={secret}"));
     rig.node.with(|sim| sim.submit(sim.now_ms(), request));
 }

@@ -4,7 +4,7 @@
 
 use std::process::Command;
 
-use evenkeel_harness::{Outcome, run};
+use evenkeel_harness::{RunOutcome, run};
 
 /// So many seeds in each of the parts, which run side by side.
 const SEEDS: u64 = 25;
@@ -13,7 +13,7 @@ const SEEDS: u64 = 25;
 const REGRESSIONS: &str = include_str!("../seeds.txt");
 
 fn clean(runs: impl Iterator<Item = (u64, u64)>) {
-    let broken: Vec<Outcome> = runs
+    let broken: Vec<RunOutcome> = runs
         .map(|(seed, steps)| run(seed, steps))
         .filter(|outcome| !outcome.broken.is_empty())
         .collect();

@@ -9,7 +9,7 @@ use evenkeel_agent::journal::Files;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::script::{begin, desired, fault, finish, journal, pass, rig, states, writes};
-use evenkeel_harness::{Panics, Rig};
+use evenkeel_harness::{PanicPoint, Rig};
 use evenkeel_sim::{Effect, Event as Happens};
 
 const CORES_100: &str = "guest.100 = { kind = \"lxc\", cores = 3 }";
@@ -65,7 +65,7 @@ async fn two_requests_that_change_something_are_in_flight_at_a_time_and_no_more(
     assert_eq!(report.succeeded, 6, "{report:?}");
     let sent = writes(&rig);
     let at_a_time = |at: u64| {
-        let during = |other: &&evenkeel_sim::Record| {
+        let during = |other: &&evenkeel_sim::RequestRecord| {
             other.at_ms <= at && other.ended_ms.is_some_and(|ended| at < ended)
         };
         sent.iter().filter(during).count()
@@ -98,7 +98,7 @@ async fn a_task_that_hangs_delays_no_other_guest_and_no_pass() {
 
 #[tokio::test(start_paused = true)]
 async fn an_operation_that_panics_harms_no_other_and_is_settled_by_evidence() {
-    for panics in [Panics::BeforeSending, Panics::AfterAnswer] {
+    for panics in [PanicPoint::BeforeSending, PanicPoint::AfterAnswer] {
         let rig = rig(4);
         rig.wire.panic_once(panics);
         let wanted = desired(&format!("{CORES_100}\nguest.102 = {{ kind = \"lxc\", cores = 4 }}"));
@@ -110,7 +110,7 @@ async fn an_operation_that_panics_harms_no_other_and_is_settled_by_evidence() {
         });
         let (report, again) = lived.await.unwrap().unwrap();
         assert_eq!((report.succeeded, report.failed), (1, 1), "{report:?}");
-        let sent_again = usize::from(panics == Panics::BeforeSending);
+        let sent_again = usize::from(panics == PanicPoint::BeforeSending);
         assert_eq!((again.succeeded, again.failed), (sent_again, 0), "{again:?}");
         assert_eq!(writes(&rig).len(), 2);
     }
@@ -127,7 +127,7 @@ async fn an_operation_that_panics_at_its_second_try_keeps_its_lane_shut() {
         // The first try fails for the lock file; then somebody's panic meets the second.
         let early = tokio::time::timeout(Duration::from_secs(11), engine.work()).await;
         assert!(early.is_err(), "{early:?}");
-        rig.wire.panic_once(Panics::AfterAnswer);
+        rig.wire.panic_once(PanicPoint::AfterAnswer);
         engine.work().await?;
         assert!(engine.busy(guest.vmid).is_some(), "its request has left");
         finish(engine).await

@@ -8,7 +8,7 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::operation::Resolution;
 use evenkeel_harness::Rig;
-use evenkeel_sim::{Effect, Fault, Request, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Effect, Fault, Scenario, SimRequest, Simulator, TOKENS};
 
 fn desired() -> Desired {
     let mut sources = Sources::default();
@@ -45,7 +45,7 @@ async fn closing_by_hand_what_is_being_looked_at_ends_nothing_else() {
         work_for(engine, Duration::from_secs(3)).await;
         // A second task that could be ours: which one is, nobody can tell.
         let (id, secret, _) = TOKENS[0];
-        let request = Request::new("POST", &format!("/api2/json{start}"));
+        let request = SimRequest::new("POST", &format!("/api2/json{start}"));
         rig.node.send(request.token(&format!("{id}={secret}"))).await;
         rig.node.with(Simulator::clear_faults);
         work_for(engine, Duration::from_secs(30)).await;

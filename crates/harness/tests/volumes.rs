@@ -8,7 +8,7 @@ use evenkeel_agent::engine::Report;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{desired, journal, pass, rig, writes};
-use evenkeel_sim::{Config, Event as Happens, Power};
+use evenkeel_sim::{Config, Event as Happens, SimPower};
 
 const VOLUME: &str = "tank:subvol-300-disk-1";
 const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
@@ -17,9 +17,9 @@ const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
 fn with(guest: &str, config: &[(&str, &str)], running: bool) -> Rig {
     let rig = rig(2);
     let power = if running {
-        Power::Running { since_ms: 0, pid: 4000, paused: false }
+        SimPower::Running { since_ms: 0, pid: 4000, paused: false }
     } else {
-        Power::Stopped
+        SimPower::Stopped
     };
     rig.node.with(|sim| sim.world.put_guest(guest.parse().unwrap(), Config::of(config), power));
     rig

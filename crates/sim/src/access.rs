@@ -13,7 +13,7 @@ pub struct Access {
     /// Users by `name@realm`.
     pub users: BTreeMap<String, User>,
     /// Tokens by `name@realm!id`.
-    pub tokens: BTreeMap<String, Token>,
+    pub tokens: BTreeMap<String, SimToken>,
     /// Grants, in no special order.
     pub acl: Vec<Grant>,
     /// Roles that somebody made, by name; those PVE ships are known without.
@@ -36,7 +36,7 @@ pub struct User {
 
 /// One API token.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Token {
+pub struct SimToken {
     /// The secret after the last `=`.
     pub secret: String,
     /// With separation the token has only what both it and its user were granted.
@@ -94,7 +94,7 @@ impl Access {
 
     /// Adds or replaces a token, given as `user@realm!id`.
     pub fn add_token(&mut self, token: &str, secret: &str, separated: bool) {
-        let record = Token { secret: secret.to_owned(), separated, expires: 0 };
+        let record = SimToken { secret: secret.to_owned(), separated, expires: 0 };
         self.tokens.insert(token.to_owned(), record);
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha1::{Digest as _, Sha1};
 
-use crate::schema::{Schema, Shape};
+use crate::schema::{Schema, SchemaShape};
 
 /// Keys and values of one section.
 pub type Section = BTreeMap<String, String>;
@@ -93,7 +93,7 @@ impl Config {
         for section in [&mut self.active, &mut self.pending] {
             for (key, value) in section.iter_mut() {
                 let rule = Schema::shared().key(kind, key, release);
-                if let Some(Shape::Int { .. }) = rule.map(|rule| &rule.shape)
+                if let Some(SchemaShape::Int { .. }) = rule.map(|rule| &rule.shape)
                     && let Ok(number) = value.parse::<i64>()
                 {
                     *value = number.to_string();
@@ -217,14 +217,14 @@ pub(crate) fn typed(kind: GuestKind, key: &str, value: &str, release: Release) -
     let numeric = match key {
         "snaptime" => true,
         _ => Schema::shared().key(kind, key, release).is_some_and(|rule| match rule.shape {
-            Shape::Bool | Shape::Int { .. } => true,
-            Shape::Text
-            | Shape::List
-            | Shape::Num { .. }
-            | Shape::Enum(_)
-            | Shape::Is(_)
-            | Shape::Like(_)
-            | Shape::Prop(_) => false,
+            SchemaShape::Bool | SchemaShape::Int { .. } => true,
+            SchemaShape::Text
+            | SchemaShape::List
+            | SchemaShape::Num { .. }
+            | SchemaShape::Enum(_)
+            | SchemaShape::Is(_)
+            | SchemaShape::Like(_)
+            | SchemaShape::Prop(_) => false,
         }),
     };
     match value.parse::<i64>() {

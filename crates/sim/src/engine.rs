@@ -19,13 +19,13 @@ use evenkeel_core::id::GuestId;
 
 use crate::fault::{Event, Fault, Faults};
 use crate::job::Timings;
-use crate::record::Record;
+use crate::record::RequestRecord;
 use crate::reply::Reply;
-use crate::request::Request;
-use crate::task::{Stage, Tasks};
-use crate::world::{Power, World};
+use crate::request::SimRequest;
+use crate::task::{TaskStage, Tasks};
+use crate::world::{SimPower, World};
 
-pub(crate) use request::Pending;
+pub(crate) use request::PendingRequest;
 
 /// A Proxmox VE node in memory: state, tasks, faults and a log of what arrived.
 #[derive(Debug)]
@@ -40,15 +40,15 @@ pub struct Simulator {
     pub close_after_protected: bool,
     pub(crate) tasks: Tasks,
     pub(crate) faults: Faults,
-    pub(crate) records: Vec<Record>,
+    pub(crate) records: Vec<RequestRecord>,
     /// Where the log begins for its readers; requests on their way keep their place before it.
     first_record: usize,
-    pub(crate) pending: BTreeMap<u64, Pending>,
+    pub(crate) pending: BTreeMap<u64, PendingRequest>,
     /// Who holds which guest's file lock.
     pub(crate) locks: BTreeMap<GuestId, Holder>,
     pub(crate) now_ms: u64,
     /// What the statistics daemon last broadcast: guest number to status, with the tick it did so.
-    pub(crate) seen: (u64, BTreeMap<u32, crate::endpoints::Seen>),
+    pub(crate) seen: (u64, BTreeMap<u32, crate::endpoints::ClusterView>),
     next_ticket: u64,
     /// Grows with every certificate renewal; HTTP fronts compare it.
     pub(crate) certificate: u64,
@@ -72,11 +72,11 @@ pub(crate) enum Holder {
 
 /// A request that was submitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ticket(pub(crate) u64);
+pub struct SimTicket(pub(crate) u64);
 
 /// What became of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum SimOutcome {
     /// Answered.
     Reply(Reply),
     /// The connection breaks without an answer.
@@ -112,7 +112,7 @@ impl Simulator {
 
     /// A request arrives. Ask [`Self::poll`] what became of it.
     #[expect(clippy::needless_pass_by_value, reason = "a request that was sent is gone")]
-    pub fn submit(&mut self, now_ms: u64, request: Request) -> Ticket {
+    pub fn submit(&mut self, now_ms: u64, request: SimRequest) -> SimTicket {
         self.advance(now_ms);
         self.forget_the_oldest();
         self.next_ticket += 1;
@@ -120,7 +120,7 @@ impl Simulator {
         let pending = self.receive(&request);
         self.pending.insert(ticket, pending);
         self.settle();
-        Ticket(ticket)
+        SimTicket(ticket)
     }
 
     /// Keeps memory bounded in long runs.
@@ -140,28 +140,28 @@ impl Simulator {
     }
 
     /// What became of a request; a final outcome is given once.
-    pub fn poll(&mut self, now_ms: u64, ticket: Ticket) -> Outcome {
+    pub fn poll(&mut self, now_ms: u64, ticket: SimTicket) -> SimOutcome {
         self.advance(now_ms);
-        match self.pending.get_mut(&ticket.0).and_then(Pending::take_outcome) {
+        match self.pending.get_mut(&ticket.0).and_then(PendingRequest::take_outcome) {
             Some(outcome) => {
                 self.pending.retain(|number, pending| *number != ticket.0 || pending.is_working());
                 outcome
             }
             None if self.pending.contains_key(&ticket.0) => {
-                Outcome::Wait { until_ms: self.next_event_ms() }
+                SimOutcome::Wait { until_ms: self.next_event_ms() }
             }
-            None => Outcome::Dropped,
+            None => SimOutcome::Dropped,
         }
     }
 
     /// A request from submission to its final outcome, letting virtual time pass as needed.
-    pub fn call(&mut self, request: Request) -> Outcome {
+    pub fn call(&mut self, request: SimRequest) -> SimOutcome {
         let ticket = self.submit(self.now_ms, request);
         loop {
             match self.poll(self.now_ms, ticket) {
-                Outcome::Wait { until_ms: Some(until_ms) } => self.advance(until_ms),
-                Outcome::Wait { until_ms: None } => return Outcome::Dropped,
-                done @ (Outcome::Reply(_) | Outcome::Dropped) => return done,
+                SimOutcome::Wait { until_ms: Some(until_ms) } => self.advance(until_ms),
+                SimOutcome::Wait { until_ms: None } => return SimOutcome::Dropped,
+                done @ (SimOutcome::Reply(_) | SimOutcome::Dropped) => return done,
             }
         }
     }
@@ -173,7 +173,7 @@ impl Simulator {
 
     /// Lets time pass until no task is running.
     pub fn run_tasks(&mut self) {
-        while self.tasks.all.iter().any(super::task::Task::is_running) {
+        while self.tasks.all.iter().any(super::task::SimTask::is_running) {
             let Some(next) = self.next_event_ms() else { return };
             self.advance(next);
         }
@@ -190,7 +190,7 @@ impl Simulator {
     }
 
     /// The request log, oldest first.
-    pub fn records(&self) -> &[Record] {
+    pub fn records(&self) -> &[RequestRecord] {
         self.records.get(self.first_record..).unwrap_or_default()
     }
 
@@ -235,9 +235,9 @@ impl Simulator {
                 let since_ms = self.now_ms;
                 if let Some(record) = self.world.guest_mut(guest) {
                     record.power = if running {
-                        Power::Running { since_ms, pid: 4242, paused: false }
+                        SimPower::Running { since_ms, pid: 4242, paused: false }
                     } else {
-                        Power::Stopped
+                        SimPower::Stopped
                     };
                 }
             }
@@ -286,8 +286,8 @@ impl Simulator {
 
     /// Whether any task or request is still under way.
     pub fn is_at_work(&self) -> bool {
-        self.tasks.all.iter().any(crate::task::Task::is_running)
-            || self.pending.values().any(Pending::is_working)
+        self.tasks.all.iter().any(crate::task::SimTask::is_running)
+            || self.pending.values().any(PendingRequest::is_working)
     }
 
     /// Whether this task has not ended; also while its fork is still to come.
@@ -303,6 +303,6 @@ impl Simulator {
 
     /// The stage of the newest task of a type, for tests that wait for one.
     pub fn is_task_running(&self, kind: &str) -> bool {
-        self.tasks.all.iter().any(|task| task.upid.kind == kind && task.stage != Stage::Ended)
+        self.tasks.all.iter().any(|task| task.upid.kind == kind && task.stage != TaskStage::Ended)
     }
 }

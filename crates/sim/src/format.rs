@@ -5,23 +5,23 @@
 
 /// Why a text was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum FormatRefusal {
     /// PVE prints `invalid format - TEXT` and a newline.
     Text(String),
     /// PVE prints `value does not match the regex pattern`.
     Pattern,
 }
 
-fn text<T>(message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal::Text(message.into()))
+fn text<T>(message: impl Into<String>) -> Result<T, FormatRefusal> {
+    Err(FormatRefusal::Text(message.into()))
 }
 
-fn must(ok: bool, message: impl Into<String>) -> Result<(), Refusal> {
+fn must(ok: bool, message: impl Into<String>) -> Result<(), FormatRefusal> {
     if ok { Ok(()) } else { text(message) }
 }
 
 /// Checks a named format (`is(...)` in the tables).
-pub(crate) fn check(name: &str, value: &str) -> Result<(), Refusal> {
+pub(crate) fn check(name: &str, value: &str) -> Result<(), FormatRefusal> {
     match name {
         "dns" => must(is_dns(value), "value does not look like a valid DNS name"),
         "dns-list" => each(value, |v| must(is_dns(v), "value does not look like a valid DNS name")),
@@ -70,7 +70,7 @@ pub(crate) fn check(name: &str, value: &str) -> Result<(), Refusal> {
     }
 }
 
-fn check_guest_format(name: &str, value: &str) -> Result<(), Refusal> {
+fn check_guest_format(name: &str, value: &str) -> Result<(), FormatRefusal> {
     match name {
         "mount-path" | "dev-path" | "drive-file" | "bridge" => {
             must(!value.is_empty(), "value must not be empty")
@@ -103,7 +103,7 @@ fn check_guest_format(name: &str, value: &str) -> Result<(), Refusal> {
 }
 
 /// Enumerations too long to list in a table; the text names the value as PVE does.
-fn one_of(value: &str, ok: bool) -> Result<(), Refusal> {
+fn one_of(value: &str, ok: bool) -> Result<(), FormatRefusal> {
     must(ok, format!("value '{value}' does not have a value in the enumeration"))
 }
 
@@ -179,7 +179,10 @@ pub(crate) fn split_list(value: &str) -> Vec<&str> {
     value.split([',', ';', ' ', '\t', '\n', '\0']).filter(|part| !part.is_empty()).collect()
 }
 
-fn each(value: &str, check: impl Fn(&str) -> Result<(), Refusal>) -> Result<(), Refusal> {
+fn each(
+    value: &str,
+    check: impl Fn(&str) -> Result<(), FormatRefusal>,
+) -> Result<(), FormatRefusal> {
     split_list(value).into_iter().try_for_each(check)
 }
 
@@ -320,7 +323,7 @@ mod tests {
     fn formats_refuse_with_the_words_of_pve() {
         assert_eq!(
             check("dns", "bad_host"),
-            Err(Refusal::Text("value does not look like a valid DNS name".into()))
+            Err(FormatRefusal::Text("value does not look like a valid DNS name".into()))
         );
         assert!(check("dns", "web.example.").is_err() && check("dns", "WEB.Example.COM").is_ok());
         assert!(check("mac", "01:BB:CC:DD:EE:FF").is_err());

@@ -21,10 +21,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::engine::{Outcome, Simulator};
+use crate::engine::{SimOutcome, Simulator};
 use crate::in_process::InProcess;
-use crate::reply::{Body, Reply};
-use crate::request::Request;
+use crate::reply::{Reply, ReplyBody};
+use crate::request::SimRequest;
 use crate::tls::{Certificate, CertificateError};
 
 /// PVE closes a connection after so many requests.
@@ -150,30 +150,30 @@ async fn accept(listener: TcpListener, node: InProcess, shown: Arc<Shown>) {
 
 async fn connection(stream: TcpStream, peer: SocketAddr, node: InProcess, shown: Arc<Shown>) {
     if !shown.tls {
-        return serve(stream, peer, node, Kind::Api).await;
+        return serve(stream, peer, node, ListenerKind::Api).await;
     }
     let mut first = [0_u8; 1];
     match stream.peek(&mut first).await {
         Ok(1) if first[0] == TLS_HANDSHAKE => {
             let acceptor = tokio_rustls::TlsAcceptor::from(shown.current(&node).config);
             if let Ok(stream) = acceptor.accept(stream).await {
-                serve(stream, peer, node, Kind::Api).await;
+                serve(stream, peer, node, ListenerKind::Api).await;
             }
         }
-        Ok(_) => serve(stream, peer, node, Kind::Redirect).await,
+        Ok(_) => serve(stream, peer, node, ListenerKind::Redirect).await,
         Err(_) => {}
     }
 }
 
 /// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ListenerKind {
     Api,
     /// Plain HTTP on the TLS port: told where to go.
     Redirect,
 }
 
-async fn serve<S>(stream: S, peer: SocketAddr, node: InProcess, kind: Kind)
+async fn serve<S>(stream: S, peer: SocketAddr, node: InProcess, kind: ListenerKind)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -183,7 +183,7 @@ where
         let count = served.fetch_add(1, Ordering::Relaxed) + 1;
         let node = node.clone();
         async move {
-            if kind == Kind::Redirect {
+            if kind == ListenerKind::Redirect {
                 return Ok(redirect(&request));
             }
             let Some(request) = collect(request, peer).await else { return Err(Broken) };
@@ -192,13 +192,13 @@ where
                 return Err(Broken);
             }
             match outcome {
-                Outcome::Reply(reply) => {
+                SimOutcome::Reply(reply) => {
                     let mut response = response(reply, count);
                     let unix = node.with(|sim| sim.unix_s());
                     response.headers_mut().insert(DATE, date(unix));
                     Ok(response)
                 }
-                Outcome::Dropped | Outcome::Wait { .. } => Err(Broken),
+                SimOutcome::Dropped | SimOutcome::Wait { .. } => Err(Broken),
             }
         }
     });
@@ -216,7 +216,7 @@ where
 #[error("the simulated server breaks the connection")]
 struct Broken;
 
-async fn collect(request: hyper::Request<Incoming>, peer: SocketAddr) -> Option<Request> {
+async fn collect(request: hyper::Request<Incoming>, peer: SocketAddr) -> Option<SimRequest> {
     let (head, body) = request.into_parts();
     let headers = head
         .headers
@@ -227,7 +227,7 @@ async fn collect(request: hyper::Request<Incoming>, peer: SocketAddr) -> Option<
         .collect();
     let body = Limited::new(body, READ_LIMIT).collect().await.ok()?.to_bytes().to_vec();
     let target = head.uri.path_and_query().map_or("/", |target| target.as_str()).to_owned();
-    Some(Request {
+    Some(SimRequest {
         method: head.method.to_string(),
         target,
         headers,
@@ -239,12 +239,12 @@ async fn collect(request: hyper::Request<Incoming>, peer: SocketAddr) -> Option<
 fn response(reply: Reply, count: u32) -> hyper::Response<Full<Bytes>> {
     let close = reply.close || reply.status >= 400 || count >= REQUESTS_PER_CONNECTION;
     let (body, content_type, download) = match reply.body {
-        Body::Empty => (Bytes::new(), None, false),
-        Body::Json(value) => {
+        ReplyBody::Empty => (Bytes::new(), None, false),
+        ReplyBody::Json(value) => {
             (value.to_string().into(), Some("application/json;charset=UTF-8"), false)
         }
-        Body::Text(text) => (text.into(), None, false),
-        Body::Download(text) => (text.into(), Some("text/plain"), true),
+        ReplyBody::Text(text) => (text.into(), None, false),
+        ReplyBody::Download(text) => (text.into(), Some("text/plain"), true),
     };
     let mut response = hyper::Response::new(Full::new(body));
     *response.status_mut() = hyper::StatusCode::from_u16(reply.status).unwrap_or_default();

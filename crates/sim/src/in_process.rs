@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use crate::engine::{Outcome, Simulator};
-use crate::request::Request;
+use crate::engine::{SimOutcome, Simulator};
+use crate::request::SimRequest;
 
 /// A handle to a simulator driven by tokio's clock; clones share the node.
 #[derive(Debug, Clone)]
@@ -31,7 +31,7 @@ impl InProcess {
     }
 
     /// Sends a request and waits for its outcome: an answer or a broken connection.
-    pub async fn send(&self, request: Request) -> Outcome {
+    pub async fn send(&self, request: SimRequest) -> SimOutcome {
         let now_ms = self.now_ms();
         let ticket = self.lock().submit(now_ms, request);
         self.changed.notify_waiters();
@@ -40,7 +40,7 @@ impl InProcess {
             let changed = self.changed.notified();
             let now_ms = self.now_ms();
             let outcome = self.lock().poll(now_ms, ticket);
-            let Outcome::Wait { until_ms } = outcome else {
+            let SimOutcome::Wait { until_ms } = outcome else {
                 self.changed.notify_waiters();
                 return outcome;
             };

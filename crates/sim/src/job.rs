@@ -15,13 +15,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::world::World;
-use crate::write::{Change, locked_text, no_config};
+use crate::write::{WriteChange, locked_text, no_config};
 
 pub(crate) use snapshots::available as snapshots_available;
 
 /// The work of one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Job {
+pub(crate) enum TaskJob {
     Start {
         guest: GuestId,
     },
@@ -125,7 +125,7 @@ pub(crate) enum Job {
     },
     Configure {
         guest: GuestId,
-        change: Box<Change>,
+        change: Box<WriteChange>,
         skip_lock: bool,
     },
     Backup {
@@ -183,7 +183,7 @@ pub(crate) struct Site<'a> {
 /// A worker waits this long for the guest's file lock.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
-impl Job {
+impl TaskJob {
     /// The guest whose file lock the task holds for its whole run.
     pub(crate) fn lock(&self) -> Option<GuestId> {
         match self {
@@ -215,128 +215,132 @@ impl Job {
 }
 
 /// Begins a task that has its lock: gives how long it will run.
-pub(crate) fn begin(site: &mut Site<'_>, job: &Job) -> Result<u64, String> {
+pub(crate) fn begin(site: &mut Site<'_>, job: &TaskJob) -> Result<u64, String> {
     let t = site.timings.clone();
     match job {
-        Job::Start { guest } => power::begin_start(site, *guest).map(|()| t.start_ms),
-        Job::Stop { guest } => {
+        TaskJob::Start { guest } => power::begin_start(site, *guest).map(|()| t.start_ms),
+        TaskJob::Stop { guest } => {
             power::begin_stop(site, *guest).map(|running| if running { t.stop_ms } else { 0 })
         }
-        Job::Shutdown { guest, timeout_s, force } => {
+        TaskJob::Shutdown { guest, timeout_s, force } => {
             power::begin_shutdown(site, *guest, *timeout_s, *force)
         }
-        Job::Reboot { guest, timeout_s } => power::begin_shutdown(site, *guest, *timeout_s, true),
-        Job::Reset { guest }
-        | Job::Pause { guest }
-        | Job::Hibernate { guest }
-        | Job::Resume { guest } => {
+        TaskJob::Reboot { guest, timeout_s } => {
+            power::begin_shutdown(site, *guest, *timeout_s, true)
+        }
+        TaskJob::Reset { guest }
+        | TaskJob::Pause { guest }
+        | TaskJob::Hibernate { guest }
+        | TaskJob::Resume { guest } => {
             unlocked(site.world, *guest)?;
             Ok(t.short_ms)
         }
-        Job::Create { guest, config, .. } => {
+        TaskJob::Create { guest, config, .. } => {
             create::begin(site, *guest, config).map(|()| t.create_ms)
         }
-        Job::Restore { guest, .. } => exists(site.world, *guest).map(|_| t.create_ms),
-        Job::Clone { source, target, .. } => {
+        TaskJob::Restore { guest, .. } => exists(site.world, *guest).map(|_| t.create_ms),
+        TaskJob::Clone { source, target, .. } => {
             create::begin_clone(site, *source, *target).map(|()| t.copy_ms)
         }
-        Job::Appear { guest, replaces, .. } => {
+        TaskJob::Appear { guest, replaces, .. } => {
             create::begin_appear(site, *guest, *replaces).map(|()| t.create_ms)
         }
-        Job::Leave { guest } => create::begin_leave(site, *guest).map(|()| t.copy_ms),
-        Job::Template { guest } => disks::begin_template(site, *guest).map(|()| t.short_ms),
-        Job::Resize { guest, disk, relative, bytes, digest } => {
+        TaskJob::Leave { guest } => create::begin_leave(site, *guest).map(|()| t.copy_ms),
+        TaskJob::Template { guest } => disks::begin_template(site, *guest).map(|()| t.short_ms),
+        TaskJob::Resize { guest, disk, relative, bytes, digest } => {
             disks::begin_resize(site, *guest, disk, *relative, *bytes, digest.as_deref())
                 .map(|()| t.short_ms)
         }
-        Job::Move { guest, disk, .. } | Job::Reassign { guest, disk, .. } => {
+        TaskJob::Move { guest, disk, .. } | TaskJob::Reassign { guest, disk, .. } => {
             disks::begin_move(site, *guest, disk).map(|()| t.copy_ms)
         }
-        Job::Snapshot { guest, name, .. } => {
+        TaskJob::Snapshot { guest, name, .. } => {
             snapshots::begin(site, *guest, name).map(|()| t.short_ms)
         }
-        Job::Rollback { guest, name, .. } => {
+        TaskJob::Rollback { guest, name, .. } => {
             snapshots::begin_rollback(site, *guest, name).map(|()| t.short_ms)
         }
-        Job::DeleteSnapshot { guest, name, .. } => {
+        TaskJob::DeleteSnapshot { guest, name, .. } => {
             snapshots::begin_delete(site, *guest, name).map(|()| t.short_ms)
         }
-        Job::Destroy { guest, purge, force, .. } => {
+        TaskJob::Destroy { guest, purge, force, .. } => {
             create::begin_destroy(site, *guest, *purge, *force).map(|()| t.short_ms)
         }
-        Job::Configure { .. } => Ok(0),
-        Job::Backup { guests, .. } => {
+        TaskJob::Configure { .. } => Ok(0),
+        TaskJob::Backup { guests, .. } => {
             disks::begin_backup(site, guests);
             Ok(t.copy_ms)
         }
-        Job::DeleteVolume { .. } => Ok(t.short_ms),
+        TaskJob::DeleteVolume { .. } => Ok(t.short_ms),
     }
 }
 
 /// Ends a task whose time is over: its effects.
-pub(crate) fn finish(site: &mut Site<'_>, job: &Job) -> Result<(), String> {
+pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
     match job {
-        Job::Start { guest } => return power::started(site, *guest),
-        Job::Stop { guest } => power::stopped(site, *guest),
-        Job::Shutdown { guest, timeout_s, force } => {
+        TaskJob::Start { guest } => return power::started(site, *guest),
+        TaskJob::Stop { guest } => power::stopped(site, *guest),
+        TaskJob::Shutdown { guest, timeout_s, force } => {
             return power::shut_down(site, *guest, *timeout_s, *force);
         }
-        Job::Reboot { guest, .. } => return power::rebooted(site, *guest),
-        Job::Reset { .. } => {}
-        Job::Pause { guest } => power::paused(site, *guest, true),
-        Job::Hibernate { guest } => power::hibernated(site, *guest),
-        Job::Resume { guest } => power::paused(site, *guest, false),
-        Job::Create { guest, config, start, broken } => {
+        TaskJob::Reboot { guest, .. } => return power::rebooted(site, *guest),
+        TaskJob::Reset { .. } => {}
+        TaskJob::Pause { guest } => power::paused(site, *guest, true),
+        TaskJob::Hibernate { guest } => power::hibernated(site, *guest),
+        TaskJob::Resume { guest } => power::paused(site, *guest, false),
+        TaskJob::Create { guest, config, start, broken } => {
             return create::created(site, *guest, config, *start, broken.as_deref());
         }
-        Job::Restore { guest, config, start } => {
+        TaskJob::Restore { guest, config, start } => {
             return create::created(site, *guest, config, *start, None);
         }
-        Job::Clone { source, target, config, full, storage, format } => {
+        TaskJob::Clone { source, target, config, full, storage, format } => {
             let (storage, format) = (storage.as_deref(), format.as_deref());
             return create::cloned(site, *source, *target, config, *full, storage, format);
         }
-        Job::Appear { guest, config, .. } => create::appeared(site, *guest, config),
-        Job::Leave { guest } => create::left(site, *guest),
-        Job::Template { guest } => disks::templated(site, *guest),
-        Job::Resize { guest, disk, relative, bytes, .. } => {
+        TaskJob::Appear { guest, config, .. } => create::appeared(site, *guest, config),
+        TaskJob::Leave { guest } => create::left(site, *guest),
+        TaskJob::Template { guest } => disks::templated(site, *guest),
+        TaskJob::Resize { guest, disk, relative, bytes, .. } => {
             disks::resized(site, *guest, disk, *relative, *bytes);
         }
-        Job::Move { guest, disk, storage, delete } => {
+        TaskJob::Move { guest, disk, storage, delete } => {
             return disks::moved(site, *guest, disk, storage, *delete);
         }
-        Job::Reassign { guest, disk, target, target_disk } => {
+        TaskJob::Reassign { guest, disk, target, target_disk } => {
             return disks::reassigned(site, *guest, disk, *target, target_disk);
         }
-        Job::Snapshot { guest, name, description, state } => {
+        TaskJob::Snapshot { guest, name, description, state } => {
             snapshots::taken(site, *guest, name, description, *state);
         }
-        Job::Rollback { guest, name, start } => {
+        TaskJob::Rollback { guest, name, start } => {
             return snapshots::rolled_back(site, *guest, name, *start);
         }
-        Job::DeleteSnapshot { guest, name, .. } => snapshots::deleted(site, *guest, name),
-        Job::Destroy { guest, unreferenced, .. } => create::destroyed(site, *guest, *unreferenced),
-        Job::Configure { guest, change, skip_lock } => {
+        TaskJob::DeleteSnapshot { guest, name, .. } => snapshots::deleted(site, *guest, name),
+        TaskJob::Destroy { guest, unreferenced, .. } => {
+            create::destroyed(site, *guest, *unreferenced);
+        }
+        TaskJob::Configure { guest, change, skip_lock } => {
             return configure(site, *guest, change, *skip_lock);
         }
-        Job::Backup { guests, storage, remove, protected } => {
+        TaskJob::Backup { guests, storage, remove, protected } => {
             return disks::backed_up(site, guests, storage, *remove, *protected);
         }
-        Job::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
+        TaskJob::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
     }
     Ok(())
 }
 
 /// What a worker takes away again that failed by itself.
-pub(crate) fn failed(world: &mut World, job: &Job) {
-    if let Job::Appear { guest, .. } = job {
+pub(crate) fn failed(world: &mut World, job: &TaskJob) {
+    if let TaskJob::Appear { guest, .. } = job {
         world.guests.remove(&guest.vmid.get());
     }
 }
 
 /// What a killed worker leaves behind: config locks stay, a shutdown says why it ended.
-pub(crate) fn killed(job: &Job, log: &mut Vec<String>) {
-    if let Job::Shutdown { guest, timeout_s, .. } = job {
+pub(crate) fn killed(job: &TaskJob, log: &mut Vec<String>) {
+    if let TaskJob::Shutdown { guest, timeout_s, .. } = job {
         log.push(format!(
             "command 'lxc-stop -n {} --nokill --timeout {timeout_s}' failed: received interrupt",
             guest.vmid
@@ -347,14 +351,14 @@ pub(crate) fn killed(job: &Job, log: &mut Vec<String>) {
 fn configure(
     site: &mut Site<'_>,
     guest: GuestId,
-    change: &Change,
+    change: &WriteChange,
     skip_lock: bool,
 ) -> Result<(), String> {
     site.log.push(describe(guest, change));
     match crate::write::qemu::update(site.world, guest, change, skip_lock, site.now_ms) {
         Ok(()) => Ok(()),
-        Err(crate::reply::Failure::Died(message)) => Err(message),
-        Err(crate::reply::Failure::Params(errors)) => {
+        Err(crate::reply::ReplyFailure::Died(message)) => Err(message),
+        Err(crate::reply::ReplyFailure::Params(errors)) => {
             let lines: Vec<String> =
                 errors.iter().map(|(k, v)| format!("{k}: {}", v.trim_end())).collect();
             Err(format!("400 Parameter verification failed. {}", lines.join(" ")))
@@ -364,7 +368,7 @@ fn configure(
 }
 
 /// `update VM 310: -description y`, as the task and the cluster log show it.
-pub(crate) fn describe(guest: GuestId, change: &Change) -> String {
+pub(crate) fn describe(guest: GuestId, change: &WriteChange) -> String {
     let mut words = String::new();
     if !change.delete.is_empty() {
         let _infallible = write!(words, " -delete {}", change.delete.join(","));

@@ -36,21 +36,21 @@ mod tls;
 mod world;
 mod write;
 
-pub use access::{Access, Grant, Token, User};
+pub use access::{Access, Grant, SimToken, User};
 pub use config::{Config, Section, SnapshotSection};
-pub use engine::{Outcome, Simulator, Ticket};
+pub use engine::{SimOutcome, SimTicket, Simulator};
 pub use fault::{Effect, Event, Fault};
 pub use http::{Http, HttpError, HttpOptions};
 pub use in_process::InProcess;
 
 pub use job::Timings;
-pub use record::Record;
-pub use reply::{Body, Reply};
-pub use request::Request;
+pub use record::RequestRecord;
+pub use reply::{Reply, ReplyBody};
+pub use request::SimRequest;
 pub use scenario::{Scenario, TOKENS};
-pub use state::StateError;
+pub use state::StateFileError;
 
 pub use storage::{Storage, StorageKind, Volume};
 
 pub use tls::{Certificate, CertificateError};
-pub use world::{Away, Guest, Power, World};
+pub use world::{Away, SimGuest, SimPower, World};

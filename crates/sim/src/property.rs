@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::release::Release;
 
-use crate::schema::{Rule, Schema, Shape};
+use crate::schema::{Schema, SchemaRule, SchemaShape};
 
 /// The keys of one property string, by canonical name.
 pub(crate) type Properties = BTreeMap<String, String>;
@@ -63,8 +63,8 @@ fn insert(read: &mut Properties, key: &str, text: String) -> Result<(), String> 
 }
 
 /// Booleans inside property strings may be words; PVE turns them into digits.
-fn canonical(rule: &Rule, text: &str) -> String {
-    if !matches!(rule.shape, Shape::Bool) {
+fn canonical(rule: &SchemaRule, text: &str) -> String {
+    if !matches!(rule.shape, SchemaShape::Bool) {
         return text.to_owned();
     }
     match text.to_ascii_lowercase().as_str() {
@@ -80,7 +80,7 @@ pub(crate) fn print(schema: &Schema, format: &str, properties: &Properties) -> S
     let rule = |key: &str| rules.iter().find(|rule| rule.name == key);
     let mut parts = Vec::new();
     let shown = |key: &str, text: &str| match rule(key) {
-        Some(Rule { shape: Shape::Is(name), .. }) if name == "size" => {
+        Some(SchemaRule { shape: SchemaShape::Is(name), .. }) if name == "size" => {
             parse_size(text).map_or_else(|| text.to_owned(), print_size)
         }
         Some(_) | None => text.to_owned(),

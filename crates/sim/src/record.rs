@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// One request as the server saw it. Secrets are not in it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct RequestRecord {
     /// Milliseconds of the simulation at its arrival.
     pub at_ms: u64,
     /// The method.

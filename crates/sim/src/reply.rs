@@ -1,6 +1,6 @@
 //! What is answered: status, reason phrase and body, in the shape of the release.
 //!
-//! Handlers return a [`Failure`] or a value; this module turns either into the wire's form.
+//! Handlers return a [`ReplyFailure`] or a value; this module turns either into the wire's form.
 
 use evenkeel_core::release::Release;
 use serde_json::{Map, Value, json};
@@ -15,14 +15,14 @@ pub struct Reply {
     /// The reason phrase; before 8.4 the only place of an error's text.
     pub reason: String,
     /// The body.
-    pub body: Body,
+    pub body: ReplyBody,
     /// Whether the server closes the connection after this answer.
     pub close: bool,
 }
 
 /// The body of an answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Body {
+pub enum ReplyBody {
     /// Nothing, and no content type.
     Empty,
     /// `application/json;charset=UTF-8`.
@@ -36,30 +36,30 @@ pub enum Body {
 impl Reply {
     pub(crate) fn plain(status: u16, message: &str) -> Self {
         let reason = first_line(message);
-        Self { status, reason, body: Body::Text(message.to_owned()), close: true }
+        Self { status, reason, body: ReplyBody::Text(message.to_owned()), close: true }
     }
 
     /// A Perl error outside the API: 500, the text as body with its newline.
     pub(crate) fn died_plain(message: &str) -> Self {
-        Self { body: Body::Text(format!("{message}\n")), ..Self::plain(500, message) }
+        Self { body: ReplyBody::Text(format!("{message}\n")), ..Self::plain(500, message) }
     }
 
     pub(crate) fn empty(status: u16, reason: &str) -> Self {
-        Self { status, reason: reason.to_owned(), body: Body::Empty, close: true }
+        Self { status, reason: reason.to_owned(), body: ReplyBody::Empty, close: true }
     }
 
     /// The JSON body, if it is one.
     pub fn json(&self) -> Option<&Value> {
         match &self.body {
-            Body::Json(value) => Some(value),
-            Body::Empty | Body::Text(_) | Body::Download(_) => None,
+            ReplyBody::Json(value) => Some(value),
+            ReplyBody::Empty | ReplyBody::Text(_) | ReplyBody::Download(_) => None,
         }
     }
 }
 
 /// Why a handler did not give a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Failure {
+pub(crate) enum ReplyFailure {
     /// `die` in Perl: 500 with the text.
     Died(String),
     /// 500 that carries an `errors` object all the same.
@@ -78,7 +78,7 @@ pub(crate) enum Failure {
     Awaits { upid: String, for_ms: u64, failed: String },
 }
 
-impl Failure {
+impl ReplyFailure {
     pub(crate) fn param(name: &str, message: impl Into<String>) -> Self {
         Self::Params(Errors::from([(name.to_owned(), message.into())]))
     }
@@ -116,7 +116,7 @@ pub(crate) enum Formatter {
 
 /// The wire form of a result. `Locked` and `Awaits` are the engine's and become a plain 500 here.
 pub(crate) fn render(
-    result: Result<Success, Failure>,
+    result: Result<Success, ReplyFailure>,
     formatter: Formatter,
     release: Release,
 ) -> Reply {
@@ -125,17 +125,19 @@ pub(crate) fn render(
         Err(failure) => failure,
     };
     let (status, message, errors) = match failure {
-        Failure::Died(text) => (500, line(&text), None),
-        Failure::DiedWith(text, errors) => (500, line(&text), Some(errors)),
-        Failure::Params(errors) => {
+        ReplyFailure::Died(text) => (500, line(&text), None),
+        ReplyFailure::DiedWith(text, errors) => (500, line(&text), Some(errors)),
+        ReplyFailure::Params(errors) => {
             (400, "Parameter verification failed.\n".to_owned(), Some(errors))
         }
-        Failure::Denied(text) if text.is_empty() => (403, "Permission check failed\n".into(), None),
-        Failure::Denied(text) => (403, format!("Permission check failed ({text})\n"), None),
-        Failure::NoMethod(text) => (501, text, None),
-        Failure::Unauthorised(text) => (401, line(&text), None),
-        Failure::Locked { .. } => (500, "got timeout\n".to_owned(), None),
-        Failure::Awaits { .. } => (500, "task did not end\n".to_owned(), None),
+        ReplyFailure::Denied(text) if text.is_empty() => {
+            (403, "Permission check failed\n".into(), None)
+        }
+        ReplyFailure::Denied(text) => (403, format!("Permission check failed ({text})\n"), None),
+        ReplyFailure::NoMethod(text) => (501, text, None),
+        ReplyFailure::Unauthorised(text) => (401, line(&text), None),
+        ReplyFailure::Locked { .. } => (500, "got timeout\n".to_owned(), None),
+        ReplyFailure::Awaits { .. } => (500, "task did not end\n".to_owned(), None),
     };
     let mut body = Map::from_iter([("data".to_owned(), Value::Null)]);
     if let Some(errors) = errors {
@@ -152,11 +154,11 @@ pub(crate) fn render(
         return Reply {
             status: 200,
             reason: "OK".into(),
-            body: Body::Json(body.into()),
+            body: ReplyBody::Json(body.into()),
             close: false,
         };
     }
-    Reply { status, reason: first_line(&message), body: Body::Json(body.into()), close: true }
+    Reply { status, reason: first_line(&message), body: ReplyBody::Json(body.into()), close: true }
 }
 
 fn render_success(success: Success, formatter: Formatter) -> Reply {
@@ -164,10 +166,10 @@ fn render_success(success: Success, formatter: Formatter) -> Reply {
     let (data, total) = match success {
         Success::Data(data) => (data, None),
         Success::Listed { data, total } => (data, total),
-        Success::Download(text) => return ok(Body::Download(text)),
+        Success::Download(text) => return ok(ReplyBody::Download(text)),
     };
     if formatter == Formatter::Html {
-        return ok(Body::Text(format!(
+        return ok(ReplyBody::Text(format!(
             "<!DOCTYPE html>\n<html><body><pre>{data}</pre></body></html>\n"
         )));
     }
@@ -178,7 +180,7 @@ fn render_success(success: Success, formatter: Formatter) -> Reply {
     if formatter == Formatter::Extjs {
         body.insert("success".to_owned(), json!(1));
     }
-    ok(Body::Json(body.into()))
+    ok(ReplyBody::Json(body.into()))
 }
 
 fn line(text: &str) -> String {
@@ -195,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_text_of_an_error_is_in_the_body_only_from_8_4_on() {
-        let died = || Err(Failure::died("no options specified"));
+        let died = || Err(ReplyFailure::died("no options specified"));
         let old = render(died(), Formatter::Json, Release::V7_4);
         assert_eq!(old.json(), Some(&json!({"data": null})));
         assert_eq!(old.reason, "no options specified");
@@ -206,7 +208,7 @@ mod tests {
 
     #[test]
     fn extjs_always_answers_200() {
-        let denied = Err(Failure::Denied("/vms/100, VM.Audit".into()));
+        let denied = Err(ReplyFailure::Denied("/vms/100, VM.Audit".into()));
         let reply = render(denied, Formatter::Extjs, Release::V7_4);
         assert_eq!(reply.status, 200);
         assert_eq!(reply.json().map(|body| &body["status"]), Some(&json!("403")));

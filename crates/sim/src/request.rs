@@ -1,6 +1,6 @@
 //! What arrives: a request as the wire carries it, and PVE's own way of decoding it.
 //!
-//! Both fronts build a [`Request`]; the engine decodes it here. Decoding keeps PVE's quirks (fields
+//! Both fronts build a [`SimRequest`]; the engine decodes it here. Decoding keeps PVE's quirks (fields
 //! are split at `&` and `;`, a value ends at its second `=`, a repeated key becomes a list).
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::reply::Reply;
 
 /// One request, before anything was understood.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
+pub struct SimRequest {
     /// `GET`, `PUT`, and so on, as sent.
     pub method: String,
     /// Path and query, still percent-encoded.
@@ -26,7 +26,7 @@ pub struct Request {
     pub from_loopback: bool,
 }
 
-impl Request {
+impl SimRequest {
     /// A request without headers and body, from this machine.
     pub fn new(method: &str, target: &str) -> Self {
         Self {
@@ -100,7 +100,7 @@ const BODY_LIMIT: usize = 512 * 1024;
 const BODY_LIMIT_BEFORE_8_4: usize = 64 * 1024;
 
 /// Query and body merged into parameters, or the answer that refuses the body.
-pub(crate) fn decode(request: &Request, release: Release) -> Result<Params, Reply> {
+pub(crate) fn decode(request: &SimRequest, release: Release) -> Result<Params, Reply> {
     let mut params = Params::new();
     decode_form(request.query(), &mut params);
     if request.find("transfer-encoding").is_some_and(|v| v.eq_ignore_ascii_case("chunked")) {
@@ -264,11 +264,14 @@ mod tests {
 
     #[test]
     fn bodies_pve_cannot_read_are_refused_with_its_own_status() {
-        let status = |request: Request| decode(&request, Release::V8_4).unwrap_err().status;
-        let put = || Request::new("PUT", "/");
+        let status = |request: SimRequest| decode(&request, Release::V8_4).unwrap_err().status;
+        let put = || SimRequest::new("PUT", "/");
         assert_eq!(status(put().header("Transfer-Encoding", "chunked")), 501);
         assert_eq!(status(put().header("Content-Type", "text/plain")), 506);
         assert_eq!(status(put().header("Content-Type", "application/json")), 500);
-        assert_eq!(status(Request { body: b"x=1".to_vec(), ..Request::new("DELETE", "/") }), 501);
+        assert_eq!(
+            status(SimRequest { body: b"x=1".to_vec(), ..SimRequest::new("DELETE", "/") }),
+            501
+        );
     }
 }

@@ -6,7 +6,7 @@ use evenkeel_core::release::Release;
 use crate::config::{Config, SnapshotSection};
 use crate::random::Random;
 use crate::storage::{Storage, StorageKind};
-use crate::world::{Power, World};
+use crate::world::{SimPower, World};
 
 /// What to pretend.
 #[derive(Debug, Clone)]
@@ -109,9 +109,9 @@ fn add_guest(world: &mut World, random: &mut Random, vmid: VmId, number: u32) {
         _ => {}
     }
     let power = if running {
-        Power::Running { since_ms: 0, pid: 2000 + number, paused: false }
+        SimPower::Running { since_ms: 0, pid: 2000 + number, paused: false }
     } else {
-        Power::Stopped
+        SimPower::Stopped
     };
     world.put_guest(id, config, power);
 }
@@ -271,7 +271,7 @@ mod tests {
     #[test]
     fn a_crowd_has_both_kinds_locks_templates_snapshots_and_waiting_changes() {
         let world = Scenario { guests: 200, ..Scenario::default() }.build();
-        let count = |test: &dyn Fn(&crate::Guest) -> bool| {
+        let count = |test: &dyn Fn(&crate::SimGuest) -> bool| {
             world.guests.values().filter(|g| test(g)).count()
         };
         assert_eq!(count(&|g| g.id.kind == GuestKind::Lxc), 100);

@@ -11,7 +11,7 @@ use crate::world::World;
 
 /// Why a state could not be saved or loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum StateError {
+pub enum StateFileError {
     /// The file could not be read or written.
     #[error("cannot access the state file {path}")]
     File {
@@ -40,7 +40,7 @@ struct Saved {
 
 impl Simulator {
     /// Writes world, tasks and clock to a file; a half-written one never replaces a whole one.
-    pub fn save(&self, path: &Path) -> Result<(), StateError> {
+    pub fn save(&self, path: &Path) -> Result<(), StateFileError> {
         let shown = path.display().to_string();
         let saved = Saved {
             world: self.world.clone(),
@@ -49,20 +49,20 @@ impl Simulator {
             now_ms: self.now_ms,
         };
         let text = serde_json::to_vec(&saved)
-            .map_err(|source| StateError::Content { path: shown.clone(), source })?;
+            .map_err(|source| StateFileError::Content { path: shown.clone(), source })?;
         let beside = path.with_extension("tmp");
         std::fs::write(&beside, text)
             .and_then(|()| std::fs::rename(&beside, path))
-            .map_err(|source| StateError::File { path: shown, source })
+            .map_err(|source| StateFileError::File { path: shown, source })
     }
 
     /// Reads a state back. The clock goes on where it stopped; running tasks find their locks again.
-    pub fn load(path: &Path) -> Result<Self, StateError> {
+    pub fn load(path: &Path) -> Result<Self, StateFileError> {
         let shown = path.display().to_string();
         let text = std::fs::read(path)
-            .map_err(|source| StateError::File { path: shown.clone(), source })?;
+            .map_err(|source| StateFileError::File { path: shown.clone(), source })?;
         let saved: Saved = serde_json::from_slice(&text)
-            .map_err(|source| StateError::Content { path: shown, source })?;
+            .map_err(|source| StateFileError::Content { path: shown, source })?;
         let mut sim = Self::new(saved.world);
         (sim.tasks, sim.timings, sim.now_ms) = (saved.tasks, saved.timings, saved.now_ms);
         sim.take_locks_of_running_tasks();

@@ -6,18 +6,18 @@ use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Identity;
-use crate::job::{Job, LOCK_WAIT_MS};
+use crate::job::{LOCK_WAIT_MS, TaskJob};
 
 /// One task, from its fork until the node forgets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Task {
-    pub(crate) upid: Upid,
-    pub(crate) stage: Stage,
+pub(crate) struct SimTask {
+    pub(crate) upid: SimUpid,
+    pub(crate) stage: TaskStage,
     pub(crate) log: Vec<String>,
     /// The text of the last log line without `TASK ERROR: `; `OK`; `WARNINGS: n`; `unexpected status`.
     pub(crate) exit: Option<String>,
     pub(crate) end_s: Option<u64>,
-    pub(crate) job: Job,
+    pub(crate) job: TaskJob,
     /// Which turn of the index it was archived in.
     generation: u32,
     /// The how many-th to end; `None` while it runs.
@@ -30,7 +30,7 @@ pub(crate) struct Task {
 
 /// Where a task is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Stage {
+pub(crate) enum TaskStage {
     /// Not yet visible: the handler has answered late or not at all.
     Unforked {
         at_ms: u64,
@@ -47,7 +47,7 @@ pub(crate) enum Stage {
 
 /// `UPID:NODE:PID:PSTART:STARTTIME:TYPE:ID:USER:`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Upid {
+pub(crate) struct SimUpid {
     pub(crate) node: String,
     pub(crate) pid: u32,
     pub(crate) pstart: u64,
@@ -57,14 +57,14 @@ pub(crate) struct Upid {
     pub(crate) user: String,
 }
 
-impl std::fmt::Display for Upid {
+impl std::fmt::Display for SimUpid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { node, pid, pstart, start_s, kind, id, user } = self;
         write!(f, "UPID:{node}:{pid:08X}:{pstart:08X}:{start_s:08X}:{kind}:{id}:{user}:")
     }
 }
 
-impl Upid {
+impl SimUpid {
     /// Reads the text form; `None` if it is none.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let parts: Vec<&str> = text.split(':').collect();
@@ -97,7 +97,7 @@ impl Upid {
 /// All tasks of the node, oldest first.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Tasks {
-    pub(crate) all: Vec<Task>,
+    pub(crate) all: Vec<SimTask>,
     next_pid: u32,
     generation: u32,
     index_bytes: usize,
@@ -118,11 +118,11 @@ impl Tasks {
         kind: &str,
         id: &str,
         who: &Identity,
-        job: Job,
+        job: TaskJob,
         (now_ms, unix): (u64, u64),
-    ) -> Upid {
+    ) -> SimUpid {
         self.next_pid += 1;
-        let upid = Upid {
+        let upid = SimUpid {
             node: node.to_owned(),
             pid: FIRST_PID + self.next_pid,
             // Clock ticks since the node booted, a while before the simulation began.
@@ -132,8 +132,8 @@ impl Tasks {
             id: id.to_owned(),
             user: who.full(),
         };
-        let stage = Stage::Waiting { deadline_ms: now_ms + LOCK_WAIT_MS };
-        self.all.push(Task {
+        let stage = TaskStage::Waiting { deadline_ms: now_ms + LOCK_WAIT_MS };
+        self.all.push(SimTask {
             upid: upid.clone(),
             stage,
             log: Vec::new(),
@@ -149,7 +149,7 @@ impl Tasks {
     }
 
     /// The task of that UPID, unless its log is gone.
-    pub(crate) fn find(&self, upid: &str) -> Option<&Task> {
+    pub(crate) fn find(&self, upid: &str) -> Option<&SimTask> {
         self.all
             .iter()
             .rev()
@@ -159,7 +159,7 @@ impl Tasks {
     /// Writes the last line and archives the task.
     pub(crate) fn end(&mut self, at: usize, exit: &str, end_s: u64) {
         let Some(task) = self.all.get_mut(at) else { return };
-        if task.stage == Stage::Ended {
+        if task.stage == TaskStage::Ended {
             return;
         }
         match exit {
@@ -172,7 +172,7 @@ impl Tasks {
         }
         task.exit = Some(exit.replace('\n', " ").trim_end().to_owned());
         task.end_s = Some(end_s);
-        task.stage = Stage::Ended;
+        task.stage = TaskStage::Ended;
         task.generation = self.generation;
         self.ended += 1;
         task.ended = Some(self.ended);
@@ -185,36 +185,36 @@ impl Tasks {
 
     /// Forgets every ended task, list and logs.
     pub(crate) fn forget(&mut self) {
-        self.all.retain(|task| task.stage != Stage::Ended);
+        self.all.retain(|task| task.stage != TaskStage::Ended);
     }
 
     /// The daily clean-up: logs of tasks no index lists any more are deleted.
     pub(crate) fn clean_up(&mut self) {
         let oldest = self.generation.saturating_sub(1);
-        self.all.retain(|task| task.stage != Stage::Ended || task.generation >= oldest);
+        self.all.retain(|task| task.stage != TaskStage::Ended || task.generation >= oldest);
     }
 
     /// Whether the index still lists it.
-    pub(crate) fn is_listed(&self, task: &Task) -> bool {
-        task.stage != Stage::Ended || task.generation + 1 >= self.generation
+    pub(crate) fn is_listed(&self, task: &SimTask) -> bool {
+        task.stage != TaskStage::Ended || task.generation + 1 >= self.generation
     }
 }
 
-impl Task {
+impl SimTask {
     /// Whether anybody can see it yet.
     pub(crate) fn is_visible(&self) -> bool {
-        !matches!(self.stage, Stage::Unforked { .. })
+        !matches!(self.stage, TaskStage::Unforked { .. })
     }
 
     /// Whether it has not ended.
     pub(crate) fn is_running(&self) -> bool {
-        self.stage != Stage::Ended
+        self.stage != TaskStage::Ended
     }
 
     /// Its process got a signal: it ends at this moment, its work undone.
     pub(crate) fn interrupt(&mut self, now_ms: u64) {
         self.interrupted = true;
-        self.stage = Stage::Running { until_ms: now_ms };
+        self.stage = TaskStage::Running { until_ms: now_ms };
     }
 
     /// The guest whose file lock it holds or wants.
@@ -230,9 +230,9 @@ mod tests {
     #[test]
     fn upids_print_as_they_were_read() {
         let text = "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve!reconciler:";
-        assert_eq!(Upid::parse(text).unwrap().to_string(), text);
+        assert_eq!(SimUpid::parse(text).unwrap().to_string(), text);
         for bad in ["", "foo", "UPID:pve1:1:2:3:x:1:root@pam:", &text[..text.len() - 1]] {
-            assert_eq!(Upid::parse(bad), None, "{bad}");
+            assert_eq!(SimUpid::parse(bad), None, "{bad}");
         }
     }
 }

@@ -23,7 +23,7 @@ pub struct World {
     /// The node's clock when the simulation began, in Unix seconds.
     pub epoch_s: u64,
     /// Guests by number; both kinds share one number space.
-    pub guests: BTreeMap<u32, Guest>,
+    pub guests: BTreeMap<u32, SimGuest>,
     /// Storages by name.
     pub storages: BTreeMap<String, Storage>,
     /// Users, tokens, rights.
@@ -52,13 +52,13 @@ pub struct World {
 
 /// One guest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Guest {
+pub struct SimGuest {
     /// Kind and number.
     pub id: GuestId,
     /// Its configuration file.
     pub config: Config,
     /// Whether it runs.
-    pub power: Power,
+    pub power: SimPower,
     /// A guest that ignores a polite shutdown.
     #[serde(default)]
     pub ignores_shutdown: bool,
@@ -72,7 +72,7 @@ pub struct Guest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Away {
     /// The guest.
-    pub guest: Guest,
+    pub guest: SimGuest,
     /// Its volumes: storage, name, volume.
     pub(crate) volumes: Vec<(String, String, Volume)>,
 }
@@ -83,7 +83,7 @@ pub(crate) const OTHER_NODE: &str = "pve2";
 /// Whether a guest runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Power {
+pub enum SimPower {
     /// No process.
     Stopped,
     /// A process exists.
@@ -97,7 +97,7 @@ pub enum Power {
     },
 }
 
-impl Power {
+impl SimPower {
     /// Whether a process exists.
     pub fn is_running(self) -> bool {
         match self {
@@ -162,17 +162,17 @@ impl World {
     }
 
     /// The guest of that kind and number.
-    pub fn guest(&self, id: GuestId) -> Option<&Guest> {
+    pub fn guest(&self, id: GuestId) -> Option<&SimGuest> {
         self.guests.get(&id.vmid.get()).filter(|guest| guest.id.kind == id.kind)
     }
 
     /// The same, to change it.
-    pub fn guest_mut(&mut self, id: GuestId) -> Option<&mut Guest> {
+    pub fn guest_mut(&mut self, id: GuestId) -> Option<&mut SimGuest> {
         self.guests.get_mut(&id.vmid.get()).filter(|guest| guest.id.kind == id.kind)
     }
 
     /// Puts a new guest there as if it had always existed, its volumes included.
-    pub fn put_guest(&mut self, id: GuestId, config: Config, power: Power) {
+    pub fn put_guest(&mut self, id: GuestId, config: Config, power: SimPower) {
         let volumes: Vec<String> = config
             .active
             .iter()
@@ -184,7 +184,7 @@ impl World {
             self.ensure_volume(id, &value);
         }
         let birth = self.next_birth();
-        let guest = Guest { id, config, power, ignores_shutdown: false, birth };
+        let guest = SimGuest { id, config, power, ignores_shutdown: false, birth };
         self.guests.insert(id.vmid.get(), guest);
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
 use evenkeel_sim::{
-    Effect, Event, InProcess, Outcome, Reply, Request, Scenario, Simulator, TOKENS,
+    Effect, Event, InProcess, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -22,29 +22,29 @@ fn crowd(guests: u32) -> Simulator {
 fn plain() -> Simulator {
     let mut sim = crowd(3);
     for guest in sim.world.guests.values_mut() {
-        guest.power = evenkeel_sim::Power::Stopped;
+        guest.power = evenkeel_sim::SimPower::Stopped;
         guest.config.pending.clear();
     }
     sim
 }
 
-fn root(method: &str, path: &str) -> Request {
+fn root(method: &str, path: &str) -> SimRequest {
     let (name, secret, _) = TOKENS[0];
-    Request::new(method, &format!("/api2/json{path}")).token(&format!("{name}={secret}"))
+    SimRequest::new(method, &format!("/api2/json{path}")).token(&format!("{name}={secret}"))
 }
 
 fn node(path: &str) -> String {
     format!("/nodes/pve1{path}")
 }
 
-async fn send(sim: &InProcess, request: Request) -> Reply {
+async fn send(sim: &InProcess, request: SimRequest) -> Reply {
     match sim.send(request).await {
-        Outcome::Reply(reply) => reply,
-        other @ (Outcome::Dropped | Outcome::Wait { .. }) => panic!("no answer: {other:?}"),
+        SimOutcome::Reply(reply) => reply,
+        other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => panic!("no answer: {other:?}"),
     }
 }
 
-async fn data(sim: &InProcess, request: Request) -> Value {
+async fn data(sim: &InProcess, request: SimRequest) -> Value {
     send(sim, request).await.json().map(|body| body["data"].clone()).unwrap_or_default()
 }
 
@@ -59,7 +59,7 @@ async fn exit_of(sim: &InProcess, upid: &str) -> String {
     panic!("{upid} did not end");
 }
 
-fn put_description(guest: &str) -> Request {
+fn put_description(guest: &str) -> SimRequest {
     root("PUT", &node(&format!("/{guest}/config"))).form(&[("description", "x")])
 }
 
@@ -113,7 +113,7 @@ async fn a_task_holds_the_lock_for_its_whole_run_and_a_write_waits_for_it() {
 #[tokio::test(start_paused = true)]
 async fn a_refused_log_in_costs_three_seconds_unless_switched_off() {
     let sim = InProcess::new(plain());
-    let wrong = || Request::new("GET", "/api2/json/version").token("root@pam!full=wrong");
+    let wrong = || SimRequest::new("GET", "/api2/json/version").token("root@pam!full=wrong");
     let began = Instant::now();
     let reply = send(&sim, wrong()).await;
     assert_eq!((reply.status, reply.reason.as_str()), (401, "Authentication failed!"));
@@ -150,7 +150,7 @@ async fn the_proxy_gives_up_after_thirty_seconds_and_the_call_goes_on() {
 async fn a_late_fork_loses_the_answer_and_shows_its_task_later() {
     let sim = InProcess::new(plain());
     sim.with(|sim| sim.inject(Effect::LateFork { ms: 20_000 }.once()));
-    assert_eq!(sim.send(root("POST", &node("/lxc/100/status/start"))).await, Outcome::Dropped);
+    assert_eq!(sim.send(root("POST", &node("/lxc/100/status/start"))).await, SimOutcome::Dropped);
     let list = || root("GET", &node("/tasks?source=all&vmid=100"));
     assert_eq!(data(&sim, list()).await, json!([]));
     tokio::time::sleep(Duration::from_secs(21)).await;
@@ -174,8 +174,8 @@ async fn connection_faults_differ_in_whether_the_call_was_carried_out() {
         let shown = format!("{effect:?}");
         sim.with(|sim| sim.inject(effect.once()));
         let status = match sim.send(put_description("lxc/100")).await {
-            Outcome::Reply(reply) => Some(reply.status),
-            Outcome::Dropped | Outcome::Wait { .. } => None,
+            SimOutcome::Reply(reply) => Some(reply.status),
+            SimOutcome::Dropped | SimOutcome::Wait { .. } => None,
         };
         let stored = sim.with(|sim| {
             sim.world.guest(id("lxc/100")).is_some_and(|g| g.config.active["description"] == "x\n")
@@ -305,8 +305,8 @@ fn a_saved_node_comes_back_as_it_was() {
     let mut back = Simulator::load(&path).expect("loaded");
     std::fs::remove_file(&path).expect("removed");
     let list = |sim: &mut Simulator| match sim.call(root("GET", &node("/lxc"))) {
-        Outcome::Reply(reply) => reply.json().cloned(),
-        Outcome::Dropped | Outcome::Wait { .. } => None,
+        SimOutcome::Reply(reply) => reply.json().cloned(),
+        SimOutcome::Dropped | SimOutcome::Wait { .. } => None,
     };
     assert_eq!(back.now_ms(), sim.now_ms());
     assert_eq!(list(&mut back), list(&mut sim));
@@ -319,10 +319,10 @@ fn ten_thousand_guests_start_quickly_and_are_all_listed() {
     let mut sim = crowd(10_000);
     let built = began.elapsed();
     let count = |sim: &mut Simulator, kind: &str| match sim.call(root("GET", &node(kind))) {
-        Outcome::Reply(reply) => {
+        SimOutcome::Reply(reply) => {
             reply.json().and_then(|body| body["data"].as_array().map(Vec::len))
         }
-        Outcome::Dropped | Outcome::Wait { .. } => None,
+        SimOutcome::Dropped | SimOutcome::Wait { .. } => None,
     };
     let listed = (count(&mut sim, "/lxc"), count(&mut sim, "/qemu"));
     println!("10,000 guests: built in {built:?}, listed after {:?}", began.elapsed());
@@ -335,9 +335,9 @@ fn seven_four_answers_in_its_own_way() {
     let mut sim = Simulator::new(
         Scenario { guests: 3, release: Release::V7_4, ..Scenario::default() }.build(),
     );
-    let mut ask = |request: Request| match sim.call(request) {
-        Outcome::Reply(reply) => reply,
-        other @ (Outcome::Dropped | Outcome::Wait { .. }) => panic!("no answer: {other:?}"),
+    let mut ask = |request: SimRequest| match sim.call(request) {
+        SimOutcome::Reply(reply) => reply,
+        other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => panic!("no answer: {other:?}"),
     };
     let config = ask(root("GET", &node("/qemu/101/config")));
     assert!(config.json().is_some_and(|body| body["data"]["memory"].is_u64()));

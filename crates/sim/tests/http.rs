@@ -100,9 +100,9 @@ async fn faults_and_the_request_log_are_reached_over_the_admin_endpoint() {
 #[test]
 fn the_admin_endpoint_is_closed_to_other_machines() {
     let mut sim = Simulator::new(Scenario::default().build());
-    let mut request = evenkeel_sim::Request::new("GET", "/sim/requests");
+    let mut request = evenkeel_sim::SimRequest::new("GET", "/sim/requests");
     request.from_loopback = false;
-    let evenkeel_sim::Outcome::Reply(reply) = sim.call(request) else { panic!("no answer") };
+    let evenkeel_sim::SimOutcome::Reply(reply) = sim.call(request) else { panic!("no answer") };
     assert_eq!(reply.status, 403);
 }
 
@@ -114,13 +114,13 @@ fn published_secrets_are_good_on_loopback_only() {
     let login = [("username", "root@pam"), ("password", "secret")];
     let requests = [
         (
-            evenkeel_sim::Request::new("GET", "/api2/json/version")
+            evenkeel_sim::SimRequest::new("GET", "/api2/json/version")
                 .token(&format!("{name}={secret}")),
             401,
         ),
-        (evenkeel_sim::Request::new("POST", "/api2/json/access/ticket").form(&login), 401),
+        (evenkeel_sim::SimRequest::new("POST", "/api2/json/access/ticket").form(&login), 401),
         (
-            evenkeel_sim::Request::new("GET", "/api2/json/version")
+            evenkeel_sim::SimRequest::new("GET", "/api2/json/version")
                 .token("root@pam!own=a-secret-of-my-own"),
             200,
         ),
@@ -129,7 +129,7 @@ fn published_secrets_are_good_on_loopback_only() {
         let shown = request.target.clone();
         for (loopback, expected) in [(false, status), (true, 200)] {
             request.from_loopback = loopback;
-            let evenkeel_sim::Outcome::Reply(reply) = sim.call(request.clone()) else {
+            let evenkeel_sim::SimOutcome::Reply(reply) = sim.call(request.clone()) else {
                 panic!("no answer")
             };
             assert_eq!(reply.status, expected, "{shown} from loopback: {loopback}");

@@ -2,7 +2,7 @@
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Event, Outcome, Reply, Request, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use serde_json::{Value, json};
 
 struct Node(Simulator);
@@ -14,12 +14,14 @@ impl Node {
 
     fn ask(&mut self, token: usize, method: &str, path: &str, fields: &[(&str, &str)]) -> Reply {
         let (name, secret, _) = TOKENS[token];
-        let request = Request::new(method, &format!("/api2/json/nodes/pve1{path}"))
+        let request = SimRequest::new(method, &format!("/api2/json/nodes/pve1{path}"))
             .token(&format!("{name}={secret}"));
         let request = if fields.is_empty() { request } else { request.form(fields) };
         match self.0.call(request) {
-            Outcome::Reply(reply) => reply,
-            other @ (Outcome::Dropped | Outcome::Wait { .. }) => panic!("no answer: {other:?}"),
+            SimOutcome::Reply(reply) => reply,
+            other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => {
+                panic!("no answer: {other:?}")
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! Random requests, sensible and not: the simulator answers every one of them.
 
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Outcome, Request, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use proptest::prelude::*;
 
 fn word() -> impl Strategy<Value = String> {
@@ -98,15 +98,15 @@ proptest! {
         for (method, words, fields, rooted, raw) in requests {
             let path = if rooted { format!("/api2/json/nodes/pve1/{}", words.join("/")) } else { format!("/api2/json/{}", words.join("/")) };
             let fields: Vec<(&str, &str)> = fields.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-            let mut request = Request::new(method, &path).token(&format!("{name}={secret}"));
+            let mut request = SimRequest::new(method, &path).token(&format!("{name}={secret}"));
             if raw {
                 request.body = fields.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join("&").into_bytes();
             } else if !fields.is_empty() {
                 request = request.form(&fields);
             }
             match sim.call(request) {
-                Outcome::Reply(reply) => prop_assert!((200..600).contains(&reply.status)),
-                other @ (Outcome::Dropped | Outcome::Wait { .. }) => prop_assert!(false, "no answer: {other:?}"),
+                SimOutcome::Reply(reply) => prop_assert!((200..600).contains(&reply.status)),
+                other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => prop_assert!(false, "no answer: {other:?}"),
             }
             sim.run_tasks();
         }

@@ -2,7 +2,9 @@
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Event, Outcome, Reply, Request, Scenario, Simulator, SnapshotSection, TOKENS};
+use evenkeel_sim::{
+    Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, SnapshotSection, TOKENS,
+};
 use serde_json::{Value, json};
 
 /// A token of a user who may do everything on guests and storages, and nothing on nodes.
@@ -14,7 +16,7 @@ impl Node {
     fn new(guests: u32) -> Self {
         let mut world = Scenario { guests, ..Scenario::default() }.build();
         for guest in world.guests.values_mut() {
-            guest.power = evenkeel_sim::Power::Stopped;
+            guest.power = evenkeel_sim::SimPower::Stopped;
         }
         world.access.add_user("keel@pve", "x");
         world.access.add_token("keel@pve!agent", "secret", false);
@@ -24,11 +26,13 @@ impl Node {
     }
 
     fn ask(&mut self, token: &str, method: &str, path: &str, fields: &[(&str, &str)]) -> Reply {
-        let request = Request::new(method, &format!("/api2/json{path}")).token(token);
+        let request = SimRequest::new(method, &format!("/api2/json{path}")).token(token);
         let request = if fields.is_empty() { request } else { request.form(fields) };
         match self.0.call(request) {
-            Outcome::Reply(reply) => reply,
-            other @ (Outcome::Dropped | Outcome::Wait { .. }) => panic!("no answer: {other:?}"),
+            SimOutcome::Reply(reply) => reply,
+            other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => {
+                panic!("no answer: {other:?}")
+            }
         }
     }
 

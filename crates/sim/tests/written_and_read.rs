@@ -2,7 +2,7 @@
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Config, Outcome, Power, Reply, Request, Scenario, Simulator};
+use evenkeel_sim::{Config, Reply, Scenario, SimOutcome, SimPower, SimRequest, Simulator};
 use serde_json::Value;
 
 /// Vectors whose outcome depends on something the simulator does not have, with the reason.
@@ -63,30 +63,30 @@ fn node(release: Release, guest: GuestId, vector: &Value) -> Simulator {
         config.active.insert("mp0".into(), "local-lvm:vm-100-disk-1,mp=/old,size=4G".into());
     }
     let power = match vector["state"].as_str() {
-        Some("running") => Power::Running { since_ms: 0, pid: 1, paused: false },
-        Some(_) | None => Power::Stopped,
+        Some("running") => SimPower::Running { since_ms: 0, pid: 1, paused: false },
+        Some(_) | None => SimPower::Stopped,
     };
     world.put_guest(guest, config, power);
     Simulator::new(world)
 }
 
-fn session(sim: &mut Simulator) -> impl Fn(&str, &str) -> Request + use<> {
-    let login = Request::new("POST", "/api2/json/access/ticket")
+fn session(sim: &mut Simulator) -> impl Fn(&str, &str) -> SimRequest + use<> {
+    let login = SimRequest::new("POST", "/api2/json/access/ticket")
         .form(&[("username", "root@pam"), ("password", "secret")]);
     let body = reply(sim, login).json().cloned().expect("a ticket");
     let text = move |name: &str| body["data"][name].as_str().expect("text").to_owned();
     let (ticket, csrf) = (text("ticket"), text("CSRFPreventionToken"));
     move |method, path| {
-        Request::new(method, path)
+        SimRequest::new(method, path)
             .header("Cookie", &format!("PVEAuthCookie={ticket}"))
             .header("CSRFPreventionToken", &csrf)
     }
 }
 
-fn reply(sim: &mut Simulator, request: Request) -> Reply {
+fn reply(sim: &mut Simulator, request: SimRequest) -> Reply {
     match sim.call(request) {
-        Outcome::Reply(reply) => reply,
-        other @ (Outcome::Dropped | Outcome::Wait { .. }) => panic!("no answer: {other:?}"),
+        SimOutcome::Reply(reply) => reply,
+        other @ (SimOutcome::Dropped | SimOutcome::Wait { .. }) => panic!("no answer: {other:?}"),
     }
 }
 

@@ -204,7 +204,7 @@ fn t23_a_crash_at_any_disk_call_of_a_rotation_leaves_the_old_or_the_new_set() {
         let disk = SimulatedDisk::default();
         drop(open(&disk).unwrap());
         let start = disk.calls();
-        disk.fail_at(start + call, crate::journal::Fault::PowerLoss);
+        disk.fail_at(start + call, crate::journal::DiskFault::PowerLoss);
         let append = |mut journal: Journal<SimulatedDisk>| {
             journal.append(Record::Kept(record.clone()), now).is_ok()
         };

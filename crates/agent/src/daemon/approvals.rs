@@ -9,11 +9,11 @@ use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::Refusal;
 use tokio::sync::oneshot;
 
-use super::Agent;
+use super::AgentLoop;
 use super::protocol::{PendingView, Refused, RefusedCode, SocketAnswer};
 use crate::engine::{Fatal, Submitted};
 
-impl Agent {
+impl AgentLoop {
     /// Everything that waits for a signature, oldest first.
     pub(super) async fn pending(&self) -> Result<SocketAnswer, Fatal> {
         let items = self.engine.pending().await?.into_iter();

@@ -24,7 +24,7 @@ const MISTAKES_TOLD_MAX: usize = 20;
 #[derive(Debug, Default)]
 pub(super) struct DeclaredFiles {
     directory: Option<PathBuf>,
-    good: Option<Good>,
+    good: Option<GoodFiles>,
     trouble: Option<Trouble>,
     /// A reading that did not end in time. No second one is begun beside it.
     late: Option<Reading<Result<Desired, String>>>,
@@ -32,7 +32,7 @@ pub(super) struct DeclaredFiles {
 
 /// A desired state without mistakes.
 #[derive(Debug)]
-struct Good {
+struct GoodFiles {
     desired: Arc<Desired>,
     since: Timestamp,
 }
@@ -48,7 +48,7 @@ pub struct Trouble {
 
 /// What reading brought.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum FilesNews {
     /// What was known.
     Nothing,
     /// Another good state, or the first.
@@ -75,26 +75,26 @@ impl DeclaredFiles {
     }
 
     /// Reads the files, and waits for them for a bounded time. Dropping it changes nothing.
-    pub(super) async fn read(&mut self, now: Timestamp) -> News {
+    pub(super) async fn read(&mut self, now: Timestamp) -> FilesNews {
         let Some(directory) = self.directory.clone() else {
-            return News::Nothing;
+            return FilesNews::Nothing;
         };
         match self.read_in_time(directory).await {
             Ok(desired) => {
                 let mended = self.trouble.take().is_some();
                 let same = self.good.as_ref().is_some_and(|good| *good.desired == desired);
                 if !same {
-                    self.good = Some(Good { desired: Arc::new(desired), since: now });
+                    self.good = Some(GoodFiles { desired: Arc::new(desired), since: now });
                 }
-                if same && !mended { News::Nothing } else { News::Good }
+                if same && !mended { FilesNews::Nothing } else { FilesNews::Good }
             }
             Err(why) if self.trouble.as_ref().is_some_and(|trouble| trouble.why == why) => {
-                News::Nothing
+                FilesNews::Nothing
             }
             Err(why) => {
                 let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
                 self.trouble = Some(Trouble { since, why });
-                News::Broken
+                FilesNews::Broken
             }
         }
     }
@@ -189,21 +189,21 @@ mod tests {
         let (directory, config) = directory(GOOD);
         let file = directory.path().join("web.toml");
         let mut declared = DeclaredFiles::from(&config);
-        assert_eq!(declared.read(at(1)).await, News::Good);
-        assert_eq!(declared.read(at(2)).await, News::Nothing);
+        assert_eq!(declared.read(at(1)).await, FilesNews::Good);
+        assert_eq!(declared.read(at(2)).await, FilesNews::Nothing);
         let good = declared.desired().unwrap();
 
         fs_err::write(&file, "[guest.101]\nkind = \"lxc\"\ncoers = 2\n").unwrap();
-        assert_eq!(declared.read(at(3)).await, News::Broken);
-        assert_eq!(declared.read(at(4)).await, News::Nothing, "it is said once");
+        assert_eq!(declared.read(at(3)).await, FilesNews::Broken);
+        assert_eq!(declared.read(at(4)).await, FilesNews::Nothing, "it is said once");
         fs_err::remove_file(&file).unwrap();
-        assert_eq!(declared.read(at(5)).await, News::Broken, "another trouble is news");
+        assert_eq!(declared.read(at(5)).await, FilesNews::Broken, "another trouble is news");
         assert_eq!(declared.trouble().unwrap().since, at(3));
         assert_eq!(declared.desired().unwrap(), good);
         assert_eq!(declared.since(), Some(at(1)));
 
         fs_err::write(&file, GOOD).unwrap();
-        assert_eq!(declared.read(at(6)).await, News::Good, "that it is mended is news");
+        assert_eq!(declared.read(at(6)).await, FilesNews::Good, "that it is mended is news");
         assert_eq!((declared.trouble(), declared.since()), (None, Some(at(1))));
     }
 
@@ -211,7 +211,7 @@ mod tests {
     async fn a_mistake_is_told_with_its_place() {
         let (_directory, config) = directory("[guest.101]\nkind = \"lxc\"\ncoers = 2\n");
         let mut declared = DeclaredFiles::from(&config);
-        assert_eq!(declared.read(at(1)).await, News::Broken);
+        assert_eq!(declared.read(at(1)).await, FilesNews::Broken);
         let why = &declared.trouble().unwrap().why;
         assert!(why.contains("web.toml:3:1: ") && why.contains("cores"), "{why}");
         assert!(declared.desired().is_none(), "broken files are no empty desired state");
@@ -220,7 +220,7 @@ mod tests {
     #[tokio::test]
     async fn without_a_source_nothing_is_declared_and_nothing_is_wrong() {
         let mut declared = DeclaredFiles::from(&DesiredConfig::default());
-        assert_eq!(declared.read(at(1)).await, News::Nothing);
+        assert_eq!(declared.read(at(1)).await, FilesNews::Nothing);
         assert!(declared.desired().is_none() && declared.trouble().is_none());
     }
 
@@ -232,7 +232,7 @@ mod tests {
         declared.read(at(1)).await;
         let good = declared.desired();
         declared.now_from(&broken);
-        assert_eq!(declared.read(at(2)).await, News::Broken);
+        assert_eq!(declared.read(at(2)).await, FilesNews::Broken);
         assert_eq!(declared.desired(), good);
         declared.now_from(&DesiredConfig::default());
         assert_eq!(declared.desired(), None, "no source at all is a decision, not a failure");
@@ -245,12 +245,12 @@ mod tests {
         declared.read(at(1)).await;
         let (answer, late) = tokio::sync::oneshot::channel();
         declared.late = Some(late);
-        assert_eq!(declared.read(at(2)).await, News::Broken, "it does not wait");
+        assert_eq!(declared.read(at(2)).await, FilesNews::Broken, "it does not wait");
         assert!(declared.trouble().unwrap().why.contains("does not answer"));
         assert!(declared.desired().is_some(), "what was good holds");
         answer.send(Ok(Desired::default())).unwrap();
-        assert_eq!(declared.read(at(3)).await, News::Good, "and takes what came late");
-        assert_eq!(declared.read(at(4)).await, News::Good, "the next reading is a new one");
+        assert_eq!(declared.read(at(3)).await, FilesNews::Good, "and takes what came late");
+        assert_eq!(declared.read(at(4)).await, FilesNews::Good, "the next reading is a new one");
         assert_eq!(declared.desired().unwrap().guests.len(), 1);
     }
 }

@@ -14,20 +14,20 @@
 //! pass never waits for lanes, and nothing waits for a client.
 
 mod approvals;
-mod board;
 pub mod client;
+mod commands;
 mod declared;
-mod ears;
+mod inputs;
+mod log;
 mod metrics;
-mod obey;
 mod pass;
 pub mod protocol;
 mod schedule;
 mod scrape;
+mod shared_status;
 mod socket;
 pub mod status;
 pub mod systemd;
-mod told;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -45,17 +45,17 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use board::Board;
 use declared::DeclaredFiles;
-use ears::{Ears, Heard};
+use inputs::{LoopInput, LoopInputs};
+use log::LogMemory;
 use metrics::{Counted, Metrics};
 use pass::Turn;
 use protocol::SocketAnswer;
 use schedule::Schedule;
-use socket::{Desk, Listener, SocketError};
+use shared_status::SharedStatus;
+use socket::{Listener, SocketError, SocketService};
 use status::{AgentStatus, DesiredStatus};
 use systemd::Systemd;
-use told::Said;
 
 use crate::ambient::Ambient;
 use crate::config::AgentConfig;
@@ -134,12 +134,17 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
     let metrics = Arc::new(Metrics::new(setup.version));
     let (progress, _) = broadcast::channel(PROGRESS_MAX);
     let (commands, commanded) = mpsc::channel(COMMANDS_MAX);
-    let mut ears = Ears::open(systemd, commanded).map_err(DaemonError::Signals)?;
-    let board = Board::new(first_status(&setup), setup.state.clone(), journal.clone());
+    let mut inputs = LoopInputs::open(systemd, commanded).map_err(DaemonError::Signals)?;
+    let shared_status =
+        SharedStatus::new(first_status(&setup), setup.state.clone(), journal.clone());
 
     // Dropped before the engine: whoever still asks then is told that the agent goes down.
     let mut tasks = JoinSet::new();
-    let desk = Desk { board: board.clone(), commands, progress: progress.clone() };
+    let desk = SocketService {
+        shared_status: shared_status.clone(),
+        commands,
+        progress: progress.clone(),
+    };
     tasks.spawn(Listener::bind(&setup.state.socket())?.serve(desk));
     if let Some(address) = setup.config.metrics.listen {
         let listening = TcpListener::bind(address).await;
@@ -147,10 +152,10 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         tracing::info!(address = ?listener.local_addr().ok(), "metrics");
         tasks.spawn(scrape::serve(listener, Arc::clone(&metrics), journal.clone()));
     }
-    let mut agent = Agent::start(setup, journal, board, metrics, progress).await?;
-    let lived = match agent.begin(&mut ears).await {
-        Turn::Continue(()) => agent.live(&mut ears).await,
-        Turn::Break(()) => agent.stop(&mut ears).await,
+    let mut agent = AgentLoop::start(setup, journal, shared_status, metrics, progress).await?;
+    let lived = match agent.begin(&mut inputs).await {
+        Turn::Continue(()) => agent.live(&mut inputs).await,
+        Turn::Break(()) => agent.stop(&mut inputs).await,
     };
     if lived.is_ok() {
         tracing::info!("stopped");
@@ -179,7 +184,7 @@ fn first_status(setup: &Setup) -> AgentStatus {
 }
 
 /// The agent: what one task owns.
-struct Agent {
+struct AgentLoop {
     engine: Engine,
     client: Client,
     ambient: Arc<dyn Ambient>,
@@ -187,9 +192,9 @@ struct Agent {
     config_path: PathBuf,
     declared: DeclaredFiles,
     schedule: Schedule,
-    board: Board,
+    shared_status: SharedStatus,
     metrics: Arc<Metrics>,
-    said: Said,
+    said: LogMemory,
     /// Who waits for the report of a pass.
     followers: BTreeMap<PassId, oneshot::Sender<SocketAnswer>>,
     /// Its state directory.
@@ -200,12 +205,12 @@ struct Agent {
     submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
 }
 
-impl Agent {
+impl AgentLoop {
     /// Takes up what the journal says is in flight; waits for nothing.
     async fn start(
         setup: Setup,
         journal: JournalHandle,
-        board: Board,
+        shared_status: SharedStatus,
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
     ) -> Result<Self, DaemonError> {
@@ -223,7 +228,7 @@ impl Agent {
             frozen: Arc::new(move || frozen.is_frozen()),
             approvals: Some(approvals),
             listener: Arc::new(move |step| {
-                told::progress(&step);
+                log::progress(&step);
                 // Nobody may be following, which is no error.
                 let _ = progress.send(step);
             }),
@@ -240,9 +245,9 @@ impl Agent {
             schedule: Schedule::new(interval, Instant::now()),
             config,
             config_path,
-            board,
+            shared_status,
             metrics,
-            said: Said::default(),
+            said: LogMemory::default(),
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
             state,
@@ -251,42 +256,42 @@ impl Agent {
     }
 
     /// Reads what is declared for the first time, and says that the agent is there.
-    async fn begin(&mut self, ears: &mut Ears) -> Turn {
-        ears.watch(self.declared.directory());
-        if self.read_desired(ears).await.is_break() {
+    async fn begin(&mut self, inputs: &mut LoopInputs) -> Turn {
+        inputs.watch(self.declared.directory());
+        if self.read_desired(inputs).await.is_break() {
             return Turn::Break(());
         }
         if self.declared.directory().is_none() {
             tracing::info!("nothing is declared: guests are not even looked at");
         }
-        ears.systemd.ready(&self.sentence());
+        inputs.systemd.ready(&self.sentence());
         Turn::Continue(())
     }
 
     /// The loop.
-    async fn live(&mut self, ears: &mut Ears) -> Result<(), Fatal> {
+    async fn live(&mut self, inputs: &mut LoopInputs) -> Result<(), Fatal> {
         loop {
             let due = self.schedule.due();
             // Dropping either loses nothing; both say so.
             tokio::select! {
                 event = self.engine.work() => self.took(event?),
-                heard = ears.hear(due) => match heard {
-                    Heard::Due => {
-                        if self.pass(ears).await?.is_break() {
-                            return self.stop(ears).await;
+                heard = inputs.hear(due) => match heard {
+                    LoopInput::Due => {
+                        if self.pass(inputs).await?.is_break() {
+                            return self.stop(inputs).await;
                         }
                     }
-                    Heard::Stop => return self.stop(ears).await,
-                    Heard::Reload => {
+                    LoopInput::Stop => return self.stop(inputs).await,
+                    LoopInput::Reload => {
                         // It is in the log and in the status; a signal takes no answer.
-                        if self.reload(ears).await.is_none() {
-                            return self.stop(ears).await;
+                        if self.reload(inputs).await.is_none() {
+                            return self.stop(inputs).await;
                         }
                     }
-                    Heard::FilesChanged => self.schedule.files_changed(Instant::now()),
-                    Heard::Command(command) => {
-                        if self.obey(command, ears).await?.is_break() {
-                            return self.stop(ears).await;
+                    LoopInput::FilesChanged => self.schedule.files_changed(Instant::now()),
+                    LoopInput::Command(command) => {
+                        if self.obey(command, inputs).await?.is_break() {
+                            return self.stop(inputs).await;
                         }
                     }
                 },
@@ -296,8 +301,8 @@ impl Agent {
     }
 
     /// Takes no more work, awaits what runs until the deadline; a second signal ends it at once.
-    async fn stop(&mut self, ears: &mut Ears) -> Result<(), Fatal> {
-        ears.systemd.stopping();
+    async fn stop(&mut self, inputs: &mut LoopInputs) -> Result<(), Fatal> {
+        inputs.systemd.stopping();
         let under_way = self.engine.queue_depth();
         tracing::info!(under_way, deadline = ?SHUTDOWN_DEADLINE, "stopping");
         tokio::select! {
@@ -306,7 +311,7 @@ impl Agent {
                     self.took(event);
                 }
             }
-            () = ears.stop() => tracing::warn!("stopped at once"),
+            () = inputs.stop() => tracing::warn!("stopped at once"),
         }
         let left = self.engine.queue_depth();
         if left > 0 {
@@ -319,14 +324,14 @@ impl Agent {
     fn show(&self) {
         let wait = self.schedule.due().saturating_duration_since(Instant::now());
         let wait = jiff::SignedDuration::try_from(wait).unwrap_or_default();
-        let mut agent = self.board.agent();
+        let mut agent = self.shared_status.agent();
         agent.next_pass = self.ambient.now().saturating_add(wait).ok();
         agent.queue_depth = self.engine.queue_depth();
     }
 
     /// How it stands, for `systemctl status`.
     fn sentence(&self) -> String {
-        let agent = self.board.agent();
+        let agent = self.shared_status.agent();
         let held: usize = agent.guests.iter().map(|guest| guest.held.len()).sum();
         let mut sentence = format!(
             "{} declared, {} as declared, {} not, {held} held",

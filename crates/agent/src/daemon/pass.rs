@@ -11,13 +11,13 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::operation::OpState;
 use tokio::time::Instant;
 
-use super::Agent;
-use super::declared::{News, Trouble};
-use super::ears::Ears;
+use super::AgentLoop;
+use super::declared::{FilesNews, Trouble};
+use super::inputs::LoopInputs;
+use super::log;
 use super::metrics::Reconciled;
 use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
-use super::told;
 use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassError, PassId};
 use crate::freeze;
 use crate::preview::Preview;
@@ -30,7 +30,7 @@ const LOOK_DEADLINE: Duration = Duration::from_mins(20);
 pub(super) type Turn = ControlFlow<()>;
 
 /// What looking brought.
-pub(super) enum Looked {
+pub(super) enum LookResult {
     /// The node and the plan, and how long it took.
     Seen(Box<Preview>, Duration),
     /// Why there is none.
@@ -39,42 +39,42 @@ pub(super) enum Looked {
     Stopped,
 }
 
-impl Agent {
+impl AgentLoop {
     /// A pass that is due.
-    pub(super) async fn pass(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
+    pub(super) async fn pass(&mut self, inputs: &mut LoopInputs) -> Result<Turn, Fatal> {
         let state = self.state.clone();
         self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
-        if self.read_desired(ears).await.is_break() {
+        if self.read_desired(inputs).await.is_break() {
             return Ok(Turn::Break(()));
         }
         let Some(desired) = self.declared.desired() else {
-            return self.rest(ears).await;
+            return self.rest(inputs).await;
         };
-        match self.look(&desired, ears).await? {
-            Looked::Stopped => return Ok(Turn::Break(())),
-            Looked::Not(why) => self.could_not_look(&why),
-            Looked::Seen(preview, took) => {
-                if self.submit(&desired, *preview, took, ears).await?.is_none() {
+        match self.look(&desired, inputs).await? {
+            LookResult::Stopped => return Ok(Turn::Break(())),
+            LookResult::Not(why) => self.could_not_look(&why),
+            LookResult::Seen(preview, took) => {
+                if self.submit(&desired, *preview, took, inputs).await?.is_none() {
                     return Ok(Turn::Break(()));
                 }
             }
         }
-        ears.systemd.status(&self.sentence());
+        inputs.systemd.status(&self.sentence());
         Ok(Turn::Continue(()))
     }
 
     /// Reads the desired files; what was good holds if they are not. Signals to end and the watchdog are heard
     /// meanwhile.
-    pub(super) async fn read_desired(&mut self, ears: &mut Ears) -> Turn {
+    pub(super) async fn read_desired(&mut self, inputs: &mut LoopInputs) -> Turn {
         let now = self.ambient.now();
         let news = tokio::select! {
             // Dropped in the middle it leaves nothing behind.
             news = self.declared.read(now) => news,
-            () = ears.stop() => return Turn::Break(()),
+            () = inputs.stop() => return Turn::Break(()),
         };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
         match (news, self.declared.trouble()) {
-            (News::Broken, Some(Trouble { why, .. })) => {
+            (FilesNews::Broken, Some(Trouble { why, .. })) => {
                 let since = self.declared.since().map(tracing::field::display);
                 tracing::error!(
                     holds_since = since,
@@ -83,12 +83,12 @@ impl Agent {
                     hold:\n{why}"
                 );
             }
-            (News::Good, _) => tracing::info!(guests, "desired files read"),
-            (News::Broken, None) | (News::Nothing, _) => {}
+            (FilesNews::Good, _) => tracing::info!(guests, "desired files read"),
+            (FilesNews::Broken, None) | (FilesNews::Nothing, _) => {}
         }
         let directory = self.declared.directory().map(|path| path.display().to_string());
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
-        self.board.agent().desired = DesiredStatus { directory, guests, since, trouble };
+        self.shared_status.agent().desired = DesiredStatus { directory, guests, since, trouble };
         Turn::Continue(())
     }
 
@@ -96,24 +96,24 @@ impl Agent {
     pub(super) async fn look(
         &mut self,
         desired: &Desired,
-        ears: &mut Ears,
-    ) -> Result<Looked, Fatal> {
+        inputs: &mut LoopInputs,
+    ) -> Result<LookResult, Fatal> {
         let began = Instant::now();
         let looked = tokio::select! {
             // Looking only reads: dropped in the middle it leaves nothing behind.
             looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired)) => looked,
-            () = ears.stop() => return Ok(Looked::Stopped),
+            () = inputs.stop() => return Ok(LookResult::Stopped),
         };
         match looked {
             Ok(Ok(preview)) => {
                 let took = began.elapsed();
                 self.metrics.planned(&preview.plan, took);
                 tracing::debug!(took_ms = millis(took), "looked at the node");
-                Ok(Looked::Seen(Box::new(preview), took))
+                Ok(LookResult::Seen(Box::new(preview), took))
             }
-            Ok(Err(PassError::Actual(error))) => Ok(Looked::Not(error.to_string())),
+            Ok(Err(PassError::Actual(error))) => Ok(LookResult::Not(error.to_string())),
             Ok(Err(PassError::Fatal(fatal))) => Err(fatal),
-            Err(_) => Ok(Looked::Not(format!("looking took longer than {LOOK_DEADLINE:?}"))),
+            Err(_) => Ok(LookResult::Not(format!("looking took longer than {LOOK_DEADLINE:?}"))),
         }
     }
 
@@ -123,7 +123,7 @@ impl Agent {
         desired: &Arc<Desired>,
         preview: Preview,
         took: Duration,
-        ears: &mut Ears,
+        inputs: &mut LoopInputs,
     ) -> Result<Option<PassId>, Fatal> {
         if self.schedule.failures() > 0 {
             tracing::info!("Proxmox VE can be read again");
@@ -133,9 +133,9 @@ impl Agent {
         let BegunPass { id, plan } = tokio::select! {
             // Lanes get their actions at the very end; what waits for a signature may be written before.
             pass = self.engine.submit(desired, preview) => pass?,
-            () = ears.stop() => return Ok(None),
+            () = inputs.stop() => return Ok(None),
         };
-        self.board.planned(id, &plan, self.ambient.now(), millis(took));
+        self.shared_status.planned(id, &plan, self.ambient.now(), millis(took));
         self.count_guests();
         Ok(Some(id))
     }
@@ -149,7 +149,7 @@ impl Agent {
 
     /// Said when it is new; a node that stays away fills no log.
     fn note_node_trouble(&self, why: &str) {
-        let mut agent = self.board.agent();
+        let mut agent = self.shared_status.agent();
         if let Some(trouble) = &mut agent.node_trouble {
             tracing::debug!(why, "Proxmox VE still cannot be read");
             why.clone_into(&mut trouble.why);
@@ -161,7 +161,7 @@ impl Agent {
 
     /// Nothing is declared: one question tells whether the node is there. Operations of unknown outcome are looked at
     /// and protections are given back as by every pass: a destroy that was requested by hand may have left them.
-    async fn rest(&mut self, ears: &mut Ears) -> Result<Turn, Fatal> {
+    async fn rest(&mut self, inputs: &mut LoopInputs) -> Result<Turn, Fatal> {
         self.engine.recheck_unknown();
         self.engine.restore_protection().await?;
         let client = self.client.clone();
@@ -172,14 +172,14 @@ impl Agent {
             tokio::select! {
                 answered = &mut version => break answered,
                 event = self.engine.work() => self.took(event?),
-                () = ears.stop() => return Ok(Turn::Break(())),
+                () = inputs.stop() => return Ok(Turn::Break(())),
             }
         };
         let (now, random) = (Instant::now(), self.ambient.random());
         match answered {
             Ok(_) => {
                 self.schedule.succeeded(now, random);
-                let mut agent = self.board.agent();
+                let mut agent = self.shared_status.agent();
                 (agent.node_trouble, agent.in_sync) = (None, 0);
                 agent.guests.clear();
             }
@@ -207,7 +207,7 @@ impl Agent {
                 }
             }
             EngineEvent::Settled(operation) => {
-                told::settled(&operation);
+                log::settled(&operation);
                 let result = match &operation.state {
                     OpState::Succeeded { .. } => "succeeded",
                     OpState::Failed { .. } => "failed",
@@ -221,7 +221,7 @@ impl Agent {
             }
             EngineEvent::Pass { id, report } => {
                 self.said.pass(id, &report);
-                self.board.ended(id, &report);
+                self.shared_status.ended(id, &report);
                 let how =
                     if report.is_clean() { Reconciled::Succeeded } else { Reconciled::Incomplete };
                 self.metrics.reconciled(how, self.ambient.now().as_second());
@@ -238,7 +238,7 @@ impl Agent {
         let desired = self.declared.desired();
         let declared = desired.iter().flat_map(|desired| desired.guests.values());
         let unknown = self.engine.unknown().count();
-        let mut agent = self.board.agent();
+        let mut agent = self.shared_status.agent();
         agent.queue_depth = self.engine.queue_depth();
         self.metrics.guests(declared.map(|guest| guest.id), &agent, unknown);
     }

@@ -26,7 +26,7 @@ use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::status::Status;
+use super::status::HostStatus;
 use crate::engine::{OpReport, Progress, RaisedBy, Report};
 
 /// The version of everything here.
@@ -87,7 +87,7 @@ pub enum SocketAnswer {
     /// How it stands.
     Status {
         /// All of it.
-        status: Box<Status>,
+        status: Box<HostStatus>,
     },
     /// Something happened meanwhile; more follows.
     Progress {

@@ -14,10 +14,10 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use super::board::Board;
 use super::protocol::{
     REQUEST_BYTES_MAX, Refused, RefusedCode, SocketAnswer, SocketRequest, read_request, to_line,
 };
+use super::shared_status::SharedStatus;
 use crate::engine::Progress;
 
 /// How many may ask at a time: a few terminals and a dashboard.
@@ -27,16 +27,16 @@ const CLIENTS_MAX: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Something for the loop to do.
-pub(super) struct Command {
+pub(super) struct SocketCommand {
     pub(super) request: SocketRequest,
     pub(super) answer: oneshot::Sender<SocketAnswer>,
 }
 
 /// What a client's task needs.
 #[derive(Clone)]
-pub(super) struct Desk {
-    pub(super) board: Board,
-    pub(super) commands: mpsc::Sender<Command>,
+pub(super) struct SocketService {
+    pub(super) shared_status: SharedStatus,
+    pub(super) commands: mpsc::Sender<SocketCommand>,
     pub(super) progress: broadcast::Sender<Progress>,
 }
 
@@ -79,7 +79,7 @@ impl Listener {
     }
 
     /// Serves until dropped.
-    pub(super) async fn serve(self, desk: Desk) {
+    pub(super) async fn serve(self, desk: SocketService) {
         let mut clients = JoinSet::new();
         loop {
             while clients.try_join_next().is_some() {}
@@ -116,7 +116,7 @@ fn is_socket(path: &Path) -> bool {
 }
 
 /// One connection: one request, its answers.
-async fn client(stream: UnixStream, desk: Desk, welcome: Result<(), Refused>) {
+async fn client(stream: UnixStream, desk: SocketService, welcome: Result<(), Refused>) {
     let allowed = welcome.and_then(|()| check_peer(&stream));
     let (read, mut write) = stream.into_split();
     let asked = match allowed {
@@ -126,7 +126,7 @@ async fn client(stream: UnixStream, desk: Desk, welcome: Result<(), Refused>) {
     let answered = match asked {
         Err(refused) => say(&mut write, &SocketAnswer::Refused(refused)).await,
         Ok(SocketRequest::Status {}) => {
-            let answer = match desk.board.status().await {
+            let answer = match desk.shared_status.status().await {
                 Ok(status) => SocketAnswer::Status { status: Box::new(status) },
                 Err(error) => SocketAnswer::Refused(stopping(&error.to_string())),
             };
@@ -181,13 +181,13 @@ async fn request(read: impl tokio::io::AsyncRead + Unpin) -> Result<SocketReques
 /// Hands a request to the loop and tells what happens until it is answered.
 async fn carry(
     request: SocketRequest,
-    desk: &Desk,
+    desk: &SocketService,
     write: &mut (impl tokio::io::AsyncWrite + Unpin),
 ) -> io::Result<()> {
     let streams = matches!(request, SocketRequest::Apply { .. } | SocketRequest::Submit { .. });
     let mut progress = desk.progress.subscribe();
     let (answer, mut answered) = oneshot::channel();
-    if desk.commands.send(Command { request, answer }).await.is_err() {
+    if desk.commands.send(SocketCommand { request, answer }).await.is_err() {
         return say(write, &SocketAnswer::Refused(stopping("nothing more is begun"))).await;
     }
     loop {

@@ -18,7 +18,7 @@ pub const FORMAT_VERSION: u32 = 1;
 
 /// How an agent stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
+pub struct HostStatus {
     /// The version of this shape.
     pub format_version: u32,
     /// The agent that answered; none if no agent runs and only its journal was read.

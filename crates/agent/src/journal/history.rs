@@ -53,7 +53,7 @@ impl OpSummary {
 /// Every operation of the journal, the one with the newest record last. The whole chain is checked on
 /// the way, and damage anywhere is an error.
 pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, VerifiedJournal), JournalError> {
-    let mut told = Told::default();
+    let mut told = OpLines::default();
     let verified = verify::each_line(files, |_, line, body| match body {
         Body::Snapshot(state) => told.snapshot(state, line.at),
         Body::Record(Record::Op(entry)) => told.event(entry, line.at),
@@ -66,12 +66,12 @@ pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, VerifiedJournal
 
 /// The operations so far, each with the place of its newest record.
 #[derive(Default)]
-struct Told {
+struct OpLines {
     operations: BTreeMap<OperationId, (u64, OpSummary)>,
     records: u64,
 }
 
-impl Told {
+impl OpLines {
     /// What was open when the segment began. Only the oldest segment's snapshot tells anything new:
     /// the records before it are gone.
     fn snapshot(&mut self, state: &JournalState, at: Timestamp) {

@@ -48,7 +48,7 @@ pub use mark::{WallTime, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
-pub use simulated_disk::{Fault, SimulatedDisk};
+pub use simulated_disk::{DiskFault, SimulatedDisk};
 pub(crate) use space::is_full;
 pub use state::JournalState;
 

@@ -17,7 +17,7 @@ const SECTOR_BYTES: usize = 512;
 
 /// What goes wrong at a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fault {
+pub enum DiskFault {
     /// `EIO`; of a write the first half is done.
     Io,
     /// `ENOSPC`; of a write the first half is done.
@@ -37,7 +37,7 @@ struct Contents {
     durable_names: BTreeMap<String, u64>,
     name_changes: Vec<NameChange>,
     calls: u64,
-    faults: BTreeMap<u64, Fault>,
+    faults: BTreeMap<u64, DiskFault>,
     dead: bool,
     capacity: Option<u64>,
 }
@@ -63,7 +63,7 @@ enum NameChange {
 
 impl SimulatedDisk {
     /// Makes the call with this number (from 0, over all calls that change something) go wrong.
-    pub fn fail_at(&self, call: u64, fault: Fault) {
+    pub fn fail_at(&self, call: u64, fault: DiskFault) {
         self.contents().faults.insert(call, fault);
     }
 
@@ -145,12 +145,12 @@ impl SimulatedDisk {
     }
 
     /// Counts a call and says whether it goes wrong.
-    fn call(&self) -> (MutexGuard<'_, Contents>, Option<Fault>) {
+    fn call(&self) -> (MutexGuard<'_, Contents>, Option<DiskFault>) {
         let mut contents = self.contents();
         let fault = contents.faults.get(&contents.calls).copied();
         contents.calls += 1;
-        contents.dead |= fault == Some(Fault::PowerLoss);
-        let fault = if contents.dead { Some(Fault::PowerLoss) } else { fault };
+        contents.dead |= fault == Some(DiskFault::PowerLoss);
+        let fault = if contents.dead { Some(DiskFault::PowerLoss) } else { fault };
         (contents, fault)
     }
 }
@@ -249,11 +249,11 @@ impl NameChange {
     }
 }
 
-fn error_of(fault: Fault) -> io::Error {
+fn error_of(fault: DiskFault) -> io::Error {
     match fault {
-        Fault::Io => io::Error::from_raw_os_error(5),
-        Fault::NoSpace => io::ErrorKind::StorageFull.into(),
-        Fault::PowerLoss => io::Error::other("the power is gone"),
+        DiskFault::Io => io::Error::from_raw_os_error(5),
+        DiskFault::NoSpace => io::ErrorKind::StorageFull.into(),
+        DiskFault::PowerLoss => io::Error::other("the power is gone"),
     }
 }
 
@@ -278,12 +278,12 @@ impl Disk for SimulatedDisk {
         let room = usize::try_from(contents.free()).unwrap_or(usize::MAX);
         let file = contents.file(name);
         let growth = (offset + bytes.len()).saturating_sub(file.cached.len());
-        let fault = fault.or((growth > room).then_some(Fault::NoSpace));
+        let fault = fault.or((growth > room).then_some(DiskFault::NoSpace));
         match fault {
             None => file.write(offset, bytes),
-            Some(Fault::PowerLoss) => {}
-            Some(Fault::Io) => file.write(offset, &bytes[..bytes.len() / 2]),
-            Some(Fault::NoSpace) => {
+            Some(DiskFault::PowerLoss) => {}
+            Some(DiskFault::Io) => file.write(offset, &bytes[..bytes.len() / 2]),
+            Some(DiskFault::NoSpace) => {
                 let fits = (bytes.len() - growth + growth.min(room)).min(bytes.len() / 2);
                 file.write(offset, &bytes[..fits]);
             }
@@ -305,9 +305,9 @@ impl Disk for SimulatedDisk {
         let (mut contents, fault) = self.call();
         match fault {
             None => contents.existing(name)?.sync(),
-            Some(Fault::PowerLoss) => {}
+            Some(DiskFault::PowerLoss) => {}
             // The kernel calls the pages clean although they were not written.
-            Some(Fault::Io | Fault::NoSpace) => contents.existing(name)?.dirty.clear(),
+            Some(DiskFault::Io | DiskFault::NoSpace) => contents.existing(name)?.dirty.clear(),
         }
         fault.map_or(Ok(()), |fault| Err(error_of(fault)))
     }
@@ -355,7 +355,7 @@ impl Disk for SimulatedDisk {
         let room = contents.free();
         let file = contents.file(name);
         let growth = bytes.saturating_sub(file.allocated);
-        if let Some(fault) = fault.or((growth > room).then_some(Fault::NoSpace)) {
+        if let Some(fault) = fault.or((growth > room).then_some(DiskFault::NoSpace)) {
             return Err(error_of(fault));
         }
         file.allocated = bytes;

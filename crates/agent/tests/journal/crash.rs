@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use evenkeel_agent::journal::{Fault, Record, SimulatedDisk};
+use evenkeel_agent::journal::{DiskFault, Record, SimulatedDisk};
 
 use super::support::{Expected, by_extent, history, note, now, open, run, script};
 
@@ -61,7 +61,7 @@ fn crash_at_every_call(batches: &[Vec<Record>], steps: Steps) -> String {
     let mut ends = BTreeSet::new();
     for call in 0..=calls {
         let disk = SimulatedDisk::default();
-        disk.fail_at(call, Fault::PowerLoss);
+        disk.fail_at(call, DiskFault::PowerLoss);
         let (acknowledged, _) = run(&disk, batches);
         most = most.max(disk.uncertain());
         images += each_image(&disk, steps, |image| {
@@ -94,7 +94,7 @@ fn j01_a_crash_during_recovery_is_recovered_from() {
     let mut checked = 0_u64;
     for call in 0..50 {
         let disk = SimulatedDisk::default();
-        disk.fail_at(call, Fault::PowerLoss);
+        disk.fail_at(call, DiskFault::PowerLoss);
         let (acknowledged, _) = run(&disk, &script());
         let step = by_extent(943, 943, 23);
         let torn = (1..disk.growing()).step_by(step).map(|cut| disk.after_crash(u64::MAX, cut));
@@ -102,7 +102,7 @@ fn j01_a_crash_during_recovery_is_recovered_from() {
         for image in torn {
             for recovery_call in 0..12 {
                 let image = image.copy();
-                image.fail_at(recovery_call, Fault::PowerLoss);
+                image.fail_at(recovery_call, DiskFault::PowerLoss);
                 if open(&image).is_ok() {
                     break;
                 }
@@ -157,7 +157,7 @@ fn a_hundred_crashes_in_recovery_leave_no_more_behind_than_one() {
     let before = size(&disk);
     let mut disk = disk;
     for round in 0..100 {
-        disk.fail_at(disk.calls() + round % 5, Fault::PowerLoss);
+        disk.fail_at(disk.calls() + round % 5, DiskFault::PowerLoss);
         drop(open(&disk));
         disk = disk.after_crash(round, 0);
     }

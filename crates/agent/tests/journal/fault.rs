@@ -2,7 +2,7 @@
 //! start is clean.
 
 use evenkeel_agent::journal::{
-    AppendError, Fault, Files as _, JournalLimits, Record, SimulatedDisk, verify,
+    AppendError, DiskFault, Files as _, JournalLimits, Record, SimulatedDisk, verify,
 };
 
 use super::support::{
@@ -19,7 +19,7 @@ fn j11_j13_after_an_error_at_any_call_nothing_acknowledged_is_lost() {
         disk.calls()
     };
     let mut surfaced = 0;
-    for fault in [Fault::Io, Fault::NoSpace] {
+    for fault in [DiskFault::Io, DiskFault::NoSpace] {
         for call in 0..calls {
             let disk = SimulatedDisk::default();
             disk.fail_at(call, fault);
@@ -27,10 +27,10 @@ fn j11_j13_after_an_error_at_any_call_nothing_acknowledged_is_lost() {
             surfaced += u32::from(error.is_some());
             match error {
                 // A full disk is survived where there is a reserve, or nothing depends on it.
-                None => assert_eq!((fault, acknowledged), (Fault::NoSpace, records.len())),
+                None => assert_eq!((fault, acknowledged), (DiskFault::NoSpace, records.len())),
                 Some(error) => {
                     let refused =
-                        matches!(error, AppendError::Full { .. }) && fault == Fault::NoSpace;
+                        matches!(error, AppendError::Full { .. }) && fault == DiskFault::NoSpace;
                     assert!(error.is_fatal() || refused, "{error}");
                 }
             }
@@ -57,7 +57,7 @@ fn a_failed_journal_takes_nothing_more_and_never_syncs_again() {
     let disk = SimulatedDisk::default();
     let mut journal = open(&disk).unwrap();
     journal.append(note("good"), now()).unwrap();
-    disk.fail_at(disk.calls() + 1, Fault::Io);
+    disk.fail_at(disk.calls() + 1, DiskFault::Io);
     let error = journal.append(note("bad"), now()).unwrap_err();
     assert!(error.is_fatal(), "{error}");
     let calls = disk.calls();
@@ -156,7 +156,7 @@ fn a_rotation_without_space_waits_and_the_record_is_written() {
         journal.append(note("filler"), now()).unwrap();
     }
     let record: Record = note("after the failed rotation");
-    disk.fail_at(disk.calls(), Fault::NoSpace);
+    disk.fail_at(disk.calls(), DiskFault::NoSpace);
     journal.append(record, now()).unwrap();
     assert!(!disk.list().unwrap().iter().any(|name| name.contains("2.jsonl")), "no rotation");
     assert!(disk.list().unwrap().contains(&"reserve".to_owned()), "which is not worth the reserve");

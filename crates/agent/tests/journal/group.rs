@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::mpsc;
 
-use evenkeel_agent::journal::{AppendError, Disk, Fault, Files, Journal, SimulatedDisk, group};
+use evenkeel_agent::journal::{AppendError, Disk, DiskFault, Files, Journal, SimulatedDisk, group};
 
 use super::support::{SMALL, history, note, now, open, stamp, started, succeeded};
 
@@ -148,7 +148,7 @@ async fn a_failed_sync_fails_every_waiter_of_the_batch_and_ends_the_writer() {
     });
     tokio::task::yield_now().await;
     // The next calls are the reserve, the write and the sync.
-    disk.fail_at(disk.calls() + 2, Fault::Io);
+    disk.fail_at(disk.calls() + 2, DiskFault::Io);
     requests.serve(journal, now).await.unwrap_err();
     for append in appends {
         assert!(matches!(append.await.unwrap().unwrap_err(), AppendError::Failed(_)));

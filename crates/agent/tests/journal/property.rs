@@ -1,7 +1,7 @@
 //! Random scripts with crashes and faults in between: the journal is what was acknowledged.
 
 use evenkeel_agent::journal::{
-    AppendError, Fault, Journal, JournalError, JournalLimits, Record, SimulatedDisk,
+    AppendError, DiskFault, Journal, JournalError, JournalLimits, Record, SimulatedDisk,
 };
 use proptest::prelude::*;
 
@@ -22,11 +22,12 @@ enum Step {
     /// Lose power; what survives, and how much is missing at the end.
     Crash { kept: u64, cut: usize },
     /// The call so many from now goes wrong.
-    Fault { ahead: u64, fault: Fault },
+    Fault { ahead: u64, fault: DiskFault },
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let fault = prop_oneof![Just(Fault::Io), Just(Fault::NoSpace), Just(Fault::PowerLoss)];
+    let fault =
+        prop_oneof![Just(DiskFault::Io), Just(DiskFault::NoSpace), Just(DiskFault::PowerLoss)];
     prop_oneof![
         6 => prop::collection::vec(any::<u8>(), 1..5).prop_map(Step::Batch),
         1 => Just(Step::Restart),

@@ -3,7 +3,7 @@
 use camino::Utf8PathBuf;
 use clap::Args;
 
-use super::Output;
+use super::OutputArgs;
 
 /// Arguments of `freeze`.
 #[derive(Debug, Args)]
@@ -14,7 +14,7 @@ pub(crate) struct Freeze {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `thaw`.
@@ -23,7 +23,7 @@ pub(crate) struct Thaw {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `audit`.
@@ -38,7 +38,7 @@ pub(crate) struct Audit {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Where an agent's own state is.

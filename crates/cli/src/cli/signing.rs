@@ -6,12 +6,12 @@ use evenkeel_core::id::HostId;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Role, STATEMENT_LIFE_MAX_S, SignerName, SkPolicy, time};
 
-use super::Output;
+use super::OutputArgs;
 
 /// Arguments of `sign`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["key", "signature", "prepare"])))]
-pub(crate) struct Sign {
+pub(crate) struct SignArgs {
     /// A file: a pending item, a statement, or an envelope that needs another signature
     #[arg(value_name = "PENDING|FILE")]
     pub(crate) subject: Utf8PathBuf,
@@ -34,14 +34,14 @@ pub(crate) struct Sign {
     #[arg(long = "life", value_name = "TIME", value_parser = life)]
     pub(crate) life_s: Option<u64>,
     #[command(flatten)]
-    pub(crate) hosts: KnownHosts,
+    pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
-    pub(crate) writing: Writing,
+    pub(crate) writing: WritingArgs,
 }
 
 /// Arguments of `verify`.
 #[derive(Debug, Args)]
-pub(crate) struct Verify {
+pub(crate) struct VerifyArgs {
     /// An envelope: an approval, a rotation, a recovery or a pending item
     pub(crate) file: Utf8PathBuf,
     /// The host's trust file; without it only the signatures are judged, not who may sign
@@ -51,36 +51,36 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "FILE", requires = "trust")]
     pub(crate) rotation: Vec<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) hosts: KnownHosts,
+    pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// What to do with signers.
 #[derive(Debug, Subcommand)]
-pub(crate) enum Signers {
+pub(crate) enum SignersVerb {
     /// List the signers of a trust file, and of the rotations after it
-    List(List),
+    List(ListArgs),
     /// Add a key to a trust file, before the host's agent is started with it
-    Enrol(Enrol),
+    Enrol(EnrolArgs),
     /// Change the operational keys of a host: signed by an operational key and by each new key
-    Rotate(Rotate),
+    Rotate(RotateArgs),
     /// Change any keys of a host: signed by a recovery key and by each new key
-    Recover(Rotate),
+    Recover(RotateArgs),
 }
 
 /// Arguments of `signers list`.
 #[derive(Debug, Args)]
-pub(crate) struct List {
+pub(crate) struct ListArgs {
     #[command(flatten)]
-    pub(crate) trust: TrustFiles,
+    pub(crate) trust: TrustFilesArgs,
     #[command(flatten)]
-    pub(crate) output: Output,
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `signers enrol`.
 #[derive(Debug, Args)]
-pub(crate) struct Enrol {
+pub(crate) struct EnrolArgs {
     /// A `.pub` file, or a file with one line of `allowed_signers`
     #[arg(value_name = "KEY.pub|LINE")]
     pub(crate) key: Utf8PathBuf,
@@ -101,7 +101,7 @@ pub(crate) struct Enrol {
 /// Arguments of `signers rotate` and `signers recover`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["key", "prepare"])))]
-pub(crate) struct Rotate {
+pub(crate) struct RotateArgs {
     /// The host; its key must be pinned
     #[arg(long, value_name = "ID")]
     pub(crate) host: HostId,
@@ -140,16 +140,16 @@ pub(crate) struct Rotate {
     #[arg(long = "life", value_name = "TIME", default_value = "1h", value_parser = life)]
     pub(crate) life_s: u64,
     #[command(flatten)]
-    pub(crate) trust: TrustFiles,
+    pub(crate) trust: TrustFilesArgs,
     #[command(flatten)]
-    pub(crate) hosts: KnownHosts,
+    pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
-    pub(crate) writing: Writing,
+    pub(crate) writing: WritingArgs,
 }
 
 /// The signers of a host, as files.
 #[derive(Debug, Args)]
-pub(crate) struct TrustFiles {
+pub(crate) struct TrustFilesArgs {
     /// The host's trust file
     #[arg(long, value_name = "FILE", default_value = DEFAULT_TRUST)]
     pub(crate) trust: Utf8PathBuf,
@@ -160,7 +160,7 @@ pub(crate) struct TrustFiles {
 
 /// Which host has which key.
 #[derive(Debug, Args)]
-pub(crate) struct KnownHosts {
+pub(crate) struct KnownHostsArgs {
     /// Your file of pinned host keys [default: `evenkeel/known_hosts` in `~/.config`]
     #[arg(long, value_name = "FILE")]
     pub(crate) known_hosts: Option<Utf8PathBuf>,
@@ -168,7 +168,7 @@ pub(crate) struct KnownHosts {
 
 /// How carefully a signed file is made.
 #[derive(Debug, Args)]
-pub(crate) struct Writing {
+pub(crate) struct WritingArgs {
     /// Do not ask before signing; an unknown host is never taken by this
     #[arg(short, long)]
     pub(crate) yes: bool,

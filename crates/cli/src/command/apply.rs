@@ -38,7 +38,7 @@ const RECOVERY_PATIENCE: Duration = Duration::from_secs(90);
 /// How long what is under way may go on after Ctrl-C. What is not done then is taken up by the next start.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
 
-pub(crate) async fn run(arguments: &cli::Apply) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
     let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
@@ -99,7 +99,7 @@ async fn apply(
     desired: &Desired,
     saved: Option<&SavedPlan>,
     connection: &Connection,
-    arguments: &cli::Apply,
+    arguments: &cli::ApplyArgs,
 ) -> Result<Exit, Failure> {
     recover(engine).await?;
     let preview = engine.look(desired).await?;
@@ -120,7 +120,7 @@ pub(super) fn agreed(
     actual: &Snapshot,
     now: &SavedPlan,
     was_saved: bool,
-    arguments: &cli::Apply,
+    arguments: &cli::ApplyArgs,
 ) -> Result<bool, Failure> {
     if arguments.output.output == OutputFormat::Table {
         write!(anstream::stdout(), "{}", render::plan::render(plan, actual))?;
@@ -136,7 +136,7 @@ pub(super) fn agreed(
 }
 
 /// Tells what came of it, and what to end with.
-pub(super) fn tell_report(report: &Report, arguments: &cli::Apply) -> Result<Exit, Failure> {
+pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     match arguments.output.output {
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(report))?,
         OutputFormat::Table => {

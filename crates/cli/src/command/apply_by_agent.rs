@@ -22,7 +22,7 @@ pub(super) async fn run(
     state: &StateDir,
     desired: &Desired,
     saved: Option<SavedPlan>,
-    arguments: &cli::Apply,
+    arguments: &cli::ApplyArgs,
 ) -> Option<Result<Exit, Failure>> {
     state.socket().exists().then_some(())?;
     match shown(connection, state, desired, saved, arguments).await {
@@ -42,7 +42,7 @@ async fn shown(
     state: &StateDir,
     desired: &Desired,
     saved: Option<SavedPlan>,
-    arguments: &cli::Apply,
+    arguments: &cli::ApplyArgs,
 ) -> Result<Option<SavedPlan>, Failure> {
     let Preview { actual, plan } = preview(&connection.client, desired, state).await?;
     let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
@@ -59,7 +59,11 @@ enum Asked {
     Failed(Failure),
 }
 
-async fn follow(state: &StateDir, plan: SavedPlan, arguments: &cli::Apply) -> Result<Exit, Asked> {
+async fn follow(
+    state: &StateDir,
+    plan: SavedPlan,
+    arguments: &cli::ApplyArgs,
+) -> Result<Exit, Asked> {
     let failed = |error: AskError| match error {
         AskError::NobodyThere => Asked::NobodyThere,
         AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_) => {

@@ -23,7 +23,7 @@ use crate::error::{Exit, Failure};
 use crate::render::counted;
 use crate::signing::{file, refusal};
 
-pub(crate) async fn pending(arguments: &cli::Pending) -> Result<Exit, Failure> {
+pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failure> {
     let answer = asked(&arguments.place, &SocketRequest::Pending {}).await?;
     let SocketAnswer::Pending { items } = answer else {
         return Err(unexpected(answer));
@@ -59,7 +59,7 @@ pub(crate) async fn pending(arguments: &cli::Pending) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
+pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failure> {
     let mut params = BTreeMap::new();
     for pair in &arguments.params {
         let Some((key, value)) = pair.split_once('=') else {
@@ -86,7 +86,7 @@ pub(crate) async fn request(arguments: &cli::Request) -> Result<Exit, Failure> {
     Ok(Exit::ApprovalRequired)
 }
 
-pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
+pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure> {
     let envelope = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let answer = match submitted(arguments, envelope).await? {
         Ok(answer) => answer,
@@ -130,7 +130,7 @@ pub(crate) async fn submit(arguments: &cli::Submit) -> Result<Exit, Failure> {
 
 /// Submits and tells what is waited for. The last answer, or, when the time is over, the operation that goes on.
 async fn submitted(
-    arguments: &cli::Submit,
+    arguments: &cli::SubmitArgs,
     envelope: String,
 ) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
     let guest = guest_of(&envelope);

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::cli::{Doctor, OutputFormat};
+use crate::cli::{DoctorArgs, OutputFormat};
 use crate::connect::{Connection, connect};
 use crate::error::{Exit, Failure};
 use crate::render::counted;
@@ -26,7 +26,7 @@ use crate::render::style::{ADD, ALARM, CHANGE, FAINT, styled};
 /// A clock that is off by more makes task times hard to match; by PVE's own chrony it never is.
 const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_secs(5);
 
-pub(crate) async fn run(arguments: &Doctor) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let mut findings = Findings::default();
     let release = reachability(&connection, &mut findings).await?;
@@ -111,7 +111,7 @@ fn plainly(span: SignedDuration) -> String {
 }
 
 fn desired(
-    arguments: &Doctor,
+    arguments: &DoctorArgs,
     connection: &Connection,
     findings: &mut Findings,
 ) -> Result<Desired, Failure> {

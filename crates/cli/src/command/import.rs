@@ -12,12 +12,12 @@ use evenkeel_core::id::GuestId;
 use evenkeel_core::id::VmId;
 use evenkeel_core::import::desired_file;
 
-use crate::cli::Import;
+use crate::cli::ImportArgs;
 use crate::connect::connect;
 use crate::error::{Exit, Failure};
 use crate::render::counted;
 
-pub(crate) async fn run(arguments: &Import) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let named: BTreeSet<_> = arguments.guests.iter().copied().collect();
     let snapshot = observe(&connection.client, &named, CONCURRENCY).await?;

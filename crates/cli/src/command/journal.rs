@@ -18,12 +18,14 @@ use evenkeel_agent::state_dir::StateError;
 use evenkeel_core::operation::Resolution;
 use serde_json::json;
 
-use crate::cli::{self, Journal, JournalList, JournalVerb, Outcome, OutputFormat, Resolve};
+use crate::cli::{
+    self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,
+};
 use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render::{self, counted, tamed};
 
-pub(crate) async fn run(arguments: &Journal) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
     match &arguments.verb {
         None => list(&arguments.list),
         Some(JournalVerb::Verify { place, output }) => {
@@ -33,7 +35,7 @@ pub(crate) async fn run(arguments: &Journal) -> Result<Exit, Failure> {
     }
 }
 
-fn list(arguments: &JournalList) -> Result<Exit, Failure> {
+fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     let files = reading(&arguments.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
@@ -126,7 +128,7 @@ const PROBLEM_LENGTH_MAX: usize = 1_000;
 /// What a person says, like every other reason, stays well under a line of the journal.
 const REASON_LENGTH_MAX: usize = 1_000;
 
-async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
+async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
     // Opening would make a journal where there is none.
     let names = reading(&state.journal())?.list().map_err(unreadable)?;
@@ -134,8 +136,8 @@ async fn close(arguments: &Resolve) -> Result<Exit, Failure> {
         return Err(ResolveError::NotOpen(arguments.op).into());
     }
     let (outcome, word) = match arguments.outcome {
-        Outcome::Succeeded => (Resolution::Succeeded, "succeeded"),
-        Outcome::Failed => (Resolution::Failed, "failed"),
+        OutcomeArg::Succeeded => (Resolution::Succeeded, "succeeded"),
+        OutcomeArg::Failed => (Resolution::Failed, "failed"),
     };
     let op = arguments.op;
     let note = format!("{op} resolved as {word} by {}: {}", who(), why(&arguments.reason));

@@ -12,7 +12,7 @@ use crate::connect::{connect, desired_path, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
 
-pub(crate) async fn run(arguments: &cli::Plan) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
     let loaded = evenkeel_agent::source::dir::load_believed(&path)?;

@@ -14,7 +14,7 @@ use crate::connect::answering_node;
 use crate::error::{Exit, Failure};
 use crate::logging;
 
-pub(crate) async fn run(arguments: &cli::Run) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
     logging::begin(arguments.log, arguments.log_format);
     let named = arguments.config.as_deref().map(|path| path.as_std_path().to_owned());
     let config_path = named.unwrap_or_else(|| PathBuf::from(DEFAULT_PATH));

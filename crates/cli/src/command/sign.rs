@@ -9,16 +9,16 @@ use std::io::Write as _;
 use camino::Utf8Path;
 use evenkeel_core::sign::{AnyStatement, STATEMENT_LIFE_MAX_S};
 
-use crate::cli::Sign;
+use crate::cli::SignArgs;
 use crate::error::{Exit, Failure};
-use crate::signing::keygen::{self, Made, quoted};
+use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::offer::{Offer, Origin};
 use crate::signing::{agreed, file, now};
 
 /// What the statement's file is called where there is none yet.
 const STATEMENT: &str = "statement.json";
 
-pub(crate) fn run(arguments: &Sign) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
@@ -33,7 +33,7 @@ pub(crate) fn run(arguments: &Sign) -> Result<Exit, Failure> {
     let made = signatures(&offer, out, arguments)?;
     let armours: Vec<&str> = made.iter().map(|made| made.armour.as_str()).collect();
     file::write(out, offer.seal(&armours)?.as_bytes(), arguments.writing.force)?;
-    for Made { by, .. } in &made {
+    for MadeSignature { by, .. } in &made {
         let (kind, print) = (by.key.key_type(), by.key.fingerprint());
         writeln!(std::io::stdout(), "wrote {out}, signed by {kind} {print}")?;
     }
@@ -41,7 +41,11 @@ pub(crate) fn run(arguments: &Sign) -> Result<Exit, Failure> {
 }
 
 /// The signatures to add: one made now, or those made elsewhere.
-fn signatures(offer: &Offer, out: &Utf8Path, arguments: &Sign) -> Result<Vec<Made>, Failure> {
+fn signatures(
+    offer: &Offer,
+    out: &Utf8Path,
+    arguments: &SignArgs,
+) -> Result<Vec<MadeSignature>, Failure> {
     let namespace = offer.statement.namespace();
     let Some(key) = &arguments.key else {
         let take = |path: &camino::Utf8PathBuf| {
@@ -51,11 +55,11 @@ fn signatures(offer: &Offer, out: &Utf8Path, arguments: &Sign) -> Result<Vec<Mad
     };
     let by_hand = by_hand(offer, key.as_str(), out.as_str(), arguments);
     writeln!(std::io::stderr(), "The same by hand:\n{by_hand}")?;
-    agreed(&arguments.writing, &format!("Sign this with {key}?"))?;
+    agreed(&arguments.writing, &format!("SignArgs this with {key}?"))?;
     Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
 }
 
-fn prepared(offer: &Offer, path: &Utf8Path, arguments: &Sign) -> Result<Exit, Failure> {
+fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit, Failure> {
     file::write(path, &offer.payload, arguments.writing.force)?;
     writeln!(std::io::stdout(), "wrote {path}, not signed yet")?;
     let sign = keygen::by_hand("KEY", offer.statement.namespace(), path.as_str());
@@ -64,12 +68,15 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &Sign) -> Result<Exit, Fa
         Origin::Pending { .. } | Origin::Statement => path,
     };
     let finish = finish(subject.as_str(), path.as_str(), "approval.json");
-    writeln!(std::io::stderr(), "Sign it where the key is, then seal it:\n  {sign}\n  {finish}")?;
+    writeln!(
+        std::io::stderr(),
+        "SignArgs it where the key is, then seal it:\n  {sign}\n  {finish}"
+    )?;
     Ok(Exit::Ok)
 }
 
 /// The same in commands that need nothing of evenkeel to sign.
-fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &Sign) -> String {
+fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &SignArgs) -> String {
     let subject = arguments.subject.as_str();
     let (prepare, statement, sealed) = match &offer.origin {
         Origin::Statement => (None, subject, subject),

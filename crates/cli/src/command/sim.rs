@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use serde_json::json;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::cli::{OutputFormat, Sim};
+use crate::cli::{OutputFormat, SimArgs};
 use crate::error::{Exit, Failure};
 use crate::render::counted;
 use crate::signing::file;
 
-pub(crate) async fn run(arguments: &Sim) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
     let address = loopback(arguments.listen)?;
     let mut simulator = simulator(arguments)?;
     for fault in faults(arguments)? {
@@ -55,7 +55,7 @@ fn loopback(address: SocketAddr) -> Result<SocketAddr, Failure> {
 }
 
 /// The saved state if there is one, else a new world.
-fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
+fn simulator(arguments: &SimArgs) -> Result<Simulator, Failure> {
     match &arguments.state {
         Some(path) if path.exists() => Simulator::load(path.as_std_path())
             .map_err(|error| Failure::wrapping(Exit::Invalid, error)),
@@ -77,7 +77,7 @@ fn simulator(arguments: &Sim) -> Result<Simulator, Failure> {
 /// The largest file of faults that is read.
 const FAULTS_BYTES_MAX: usize = 1 << 20;
 
-fn faults(arguments: &Sim) -> Result<Vec<Fault>, Failure> {
+fn faults(arguments: &SimArgs) -> Result<Vec<Fault>, Failure> {
     let mut faults: Vec<Fault> = match &arguments.faults {
         None => Vec::new(),
         Some(path) => {
@@ -104,7 +104,7 @@ struct Announced {
 }
 
 /// Says where it is, in a form a script can read.
-fn announce(http: &Http, node: &Announced, arguments: &Sim) -> Result<(), Failure> {
+fn announce(http: &Http, node: &Announced, arguments: &SimArgs) -> Result<(), Failure> {
     let (id, secret, _) = TOKENS[0];
     let token = format!("{id}={secret}");
     let fingerprint = (!arguments.plain_http).then(|| http.certificate().fingerprint);

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
-use evenkeel_agent::daemon::status::{FORMAT_VERSION, JournalStatus, Status, operations};
+use evenkeel_agent::daemon::status::{FORMAT_VERSION, HostStatus, JournalStatus, operations};
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::state_dir::StateDir;
 
@@ -13,7 +13,7 @@ use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
 use crate::render;
 
-pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
     let status = match ask(&state.socket(), &SocketRequest::Status {}).await {
         Ok(SocketAnswer::Status { status }) => *status,
@@ -43,7 +43,7 @@ pub(crate) async fn run(arguments: &cli::Status) -> Result<Exit, Failure> {
 }
 
 /// What the journal alone tells. It is only read.
-fn without_agent(state: &StateDir) -> Status {
+fn without_agent(state: &StateDir) -> HostStatus {
     let none = JournalStatus { seq: None, sum: None, verified: None, damage: None };
     let newest = match ReadOnlyDirectory::open(state.journal()) {
         Ok(files) => verify::newest(&files).map_err(|error| error.to_string()),
@@ -58,5 +58,5 @@ fn without_agent(state: &StateDir) -> Status {
         Err(damage) => (JournalStatus { damage: Some(damage), ..none }, Vec::new()),
     };
     let frozen = state.is_frozen();
-    Status { format_version: FORMAT_VERSION, agent: None, frozen, journal, operations }
+    HostStatus { format_version: FORMAT_VERSION, agent: None, frozen, journal, operations }
 }

@@ -6,12 +6,12 @@ use evenkeel_core::desired::{Desired, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
-use crate::cli::{OutputFormat, Validate};
+use crate::cli::{OutputFormat, ValidateArgs};
 use crate::error::{Exit, Failure};
 use crate::render::counted;
 use crate::render::diagnostic::render;
 
-pub(crate) fn run(arguments: &Validate) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
     let loaded = evenkeel_agent::source::dir::load(arguments.path.as_std_path())?;
     match (arguments.output.output, &loaded.desired) {
         (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded.sources)?,

@@ -16,14 +16,14 @@ use evenkeel_core::sign::{
 };
 use serde_json::{Value, json};
 
-use crate::cli::{OutputFormat, Verify};
+use crate::cli::{OutputFormat, VerifyArgs};
 use crate::error::{Exit, Failure};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::offer::item_and_key;
 use crate::signing::refusal::{exit, refused};
 use crate::signing::{file, now, trust};
 
-pub(crate) fn run(arguments: &Verify) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &VerifyArgs) -> Result<Exit, Failure> {
     let bytes = file::read(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let trust = match &arguments.trust {
         Some(path) => Some(trust::load(path, &arguments.rotation)?),
@@ -47,16 +47,16 @@ pub(crate) fn run(arguments: &Verify) -> Result<Exit, Failure> {
 }
 
 /// What was found in an envelope that holds.
-struct Finding {
+struct VerifyFinding {
     statement: AnyStatement,
     words: String,
-    signatures: Vec<SignedBy>,
+    signatures: Vec<SignerLine>,
     /// Whether a trust file allowed it; without one nobody was asked.
     allowed: bool,
 }
 
 /// A signature that holds.
-struct SignedBy {
+struct SignerLine {
     key: PublicKey,
     touch: Option<Touch>,
     /// Name and role, if a trust file has the key.
@@ -67,7 +67,7 @@ fn judge(
     envelope: &Envelope,
     trust: Option<&TrustedSigners>,
     now: UnixSeconds,
-) -> Result<Finding, Refusal> {
+) -> Result<VerifyFinding, Refusal> {
     let namespace = envelope.claimed_namespace().ok_or_else(|| {
         let detail = "the signatures are for different purposes, or for none of evenkeel's";
         Refusal::new(ReasonCode::SigNamespace, detail)
@@ -87,14 +87,14 @@ fn judge(
         }
     }
     let words = render::any_statement(envelope.payload())?;
-    Ok(Finding { statement, words, signatures, allowed: trust.is_some() })
+    Ok(VerifyFinding { statement, words, signatures, allowed: trust.is_some() })
 }
 
 fn who_signed(
     envelope: &Envelope,
     namespace: Namespace,
     trust: Option<&TrustedSigners>,
-) -> Result<Vec<SignedBy>, Refusal> {
+) -> Result<Vec<SignerLine>, Refusal> {
     let one = |signature: &evenkeel_core::sign::SshSig| {
         let key = PublicKey::from_blob(signature.key_blob())?;
         let touch = signature.verify(&key, namespace, envelope.payload())?;
@@ -102,7 +102,7 @@ fn who_signed(
             Lookup::Trusted(signer) => Some((signer.name.to_string(), signer.role.as_str())),
             Lookup::Retired { .. } | Lookup::Unknown { .. } => None,
         });
-        Ok(SignedBy { key, touch, signer })
+        Ok(SignerLine { key, touch, signer })
     };
     envelope.signatures().iter().map(one).collect()
 }
@@ -150,10 +150,10 @@ fn would_rotate(
     rotate(envelope, authority, trust, host, &clock, STATEMENT_LIFE_MAX_S).map(|_| ())
 }
 
-impl Finding {
+impl VerifyFinding {
     fn text(&self) -> String {
         let mut text = String::new();
-        for SignedBy { key, touch, signer } in &self.signatures {
+        for SignerLine { key, touch, signer } in &self.signatures {
             let (kind, print) = (key.key_type(), key.fingerprint());
             let _ = write!(text, "signed by {kind} {print}");
             if let Some((name, role)) = signer {
@@ -179,7 +179,7 @@ impl Finding {
 
     fn json(&self) -> Value {
         let decision = self.allowed.then(|| json!({ "reason": ReasonCode::AllowedSigned }));
-        let signatures = self.signatures.iter().map(SignedBy::json);
+        let signatures = self.signatures.iter().map(SignerLine::json);
         let host = self.statement.host();
         json!({
             "format_version": 1,
@@ -194,7 +194,7 @@ impl Finding {
     }
 }
 
-impl SignedBy {
+impl SignerLine {
     fn json(&self) -> Value {
         let Self { key, touch, signer } = self;
         json!({
@@ -208,7 +208,7 @@ impl SignedBy {
 }
 
 /// A pending item is judged by the pinned key of its host, and allows nothing.
-fn pending(envelope: &Envelope, arguments: &Verify) -> Result<Exit, Failure> {
+fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, Failure> {
     let (item, key) = match item_and_key(envelope) {
         Ok(found) => found,
         Err(refusal) => return refuse(&refusal, arguments),
@@ -244,7 +244,7 @@ fn pending(envelope: &Envelope, arguments: &Verify) -> Result<Exit, Failure> {
 }
 
 /// Tells a refusal: for a person as an error, for a program as the decision it asked for.
-fn refuse(refusal: &Refusal, arguments: &Verify) -> Result<Exit, Failure> {
+fn refuse(refusal: &Refusal, arguments: &VerifyArgs) -> Result<Exit, Failure> {
     match arguments.output.output {
         OutputFormat::Table => Err(refused(refusal).in_file(&arguments.file)),
         OutputFormat::Json => {

@@ -36,7 +36,7 @@ pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
         let name = name.unwrap_or_default();
         writeln!(text, "{}{}", styled(GUEST, guest.guest), styled(FAINT, name)).expect(INFALLIBLE);
         let rows = rows(guest);
-        let width = |column: fn(&Row) -> &String| {
+        let width = |column: fn(&PlanRow) -> &String| {
             rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
         };
         let (subjects, changes) = (width(|row| &row.subject), width(|row| &row.change));
@@ -62,14 +62,14 @@ const NAME_MAX: usize = 253;
 const CHANGE_WIDTH_MAX: usize = 48;
 
 /// One line under a guest.
-struct Row {
+struct PlanRow {
     mark: (&'static str, Style),
     subject: String,
     change: String,
     effect: (String, Style),
 }
 
-impl Row {
+impl PlanRow {
     fn write(&self, text: &mut String, subjects: usize, changes: usize) {
         let (mark, style) = self.mark;
         let (effect, effect_style) = &self.effect;
@@ -86,14 +86,14 @@ impl Row {
     }
 }
 
-fn rows(guest: &GuestPlan) -> Vec<Row> {
+fn rows(guest: &GuestPlan) -> Vec<PlanRow> {
     let mut rows = Vec::new();
     if let Some(busy) = &guest.busy {
         let (subject, change) = match busy.unknown {
             None => ("busy", format!("{} since {}", busy.op, busy.since)),
             Some(_) => ("unknown", busy.to_string()),
         };
-        rows.push(Row {
+        rows.push(PlanRow {
             mark: ("…", WAITS),
             subject: subject.into(),
             change,
@@ -106,13 +106,13 @@ fn rows(guest: &GuestPlan) -> Vec<Row> {
     for change in &guest.waiting {
         for (subject, shown) in differences(change) {
             let effect = ("waits for a restart".to_owned(), WAITS);
-            rows.push(Row { mark: ("…", WAITS), subject, change: shown, effect });
+            rows.push(PlanRow { mark: ("…", WAITS), subject, change: shown, effect });
         }
     }
     rows
 }
 
-fn action_rows(action: &Action) -> Vec<Row> {
+fn action_rows(action: &Action) -> Vec<PlanRow> {
     match &action.step {
         Step::SetConfig(_) => {
             action.changes.iter().flat_map(|change| change_rows(action, change)).collect()
@@ -155,7 +155,7 @@ fn action_rows(action: &Action) -> Vec<Row> {
     }
 }
 
-fn change_rows(action: &Action, change: &Change) -> Vec<Row> {
+fn change_rows(action: &Action, change: &Change) -> Vec<PlanRow> {
     let mark = match (&change.how, &change.from, &change.to) {
         (How::Set(_), None, _) => ("+", ADD),
         (How::Delete, _, None) => ("-", REMOVE),
@@ -180,7 +180,7 @@ fn row(
     subject: String,
     change: String,
     effect: String,
-) -> Row {
+) -> PlanRow {
     let style = match action.class {
         ActionClass::Benign => FAINT,
         ActionClass::Disruptive => DISRUPTIVE,
@@ -194,7 +194,7 @@ fn row(
             if action.class == ActionClass::Destructive { ALARM } else { WAITS },
         ),
     };
-    Row { mark, subject, change, effect: (effect, style) }
+    PlanRow { mark, subject, change, effect: (effect, style) }
 }
 
 /// Each difference as its subject and the rest: `net0.bridge`, `vmbr0 -> vmbr1`.

@@ -17,7 +17,7 @@ use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
-    AgentStatus, GuestStatus, JournalStatus, OperationStatus, PassStatus, Status, Trouble,
+    AgentStatus, GuestStatus, HostStatus, JournalStatus, OperationStatus, PassStatus, Trouble,
 };
 use jiff::Timestamp;
 
@@ -27,7 +27,7 @@ use super::style::{ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// The whole status.
-pub(crate) fn render(status: &Status, state: &Path) -> String {
+pub(crate) fn render(status: &HostStatus, state: &Path) -> String {
     let mut text = String::new();
     match &status.agent {
         Some(agent) => head(&mut text, agent),

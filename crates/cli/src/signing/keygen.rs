@@ -14,13 +14,17 @@ use super::refusal::refused;
 use crate::error::{Exit, Failure};
 
 /// A signature that holds, and who made it.
-pub(crate) struct Made {
+pub(crate) struct MadeSignature {
     pub(crate) armour: String,
     pub(crate) by: VerifiedSignature,
 }
 
 /// Has exact bytes signed by a key. Its prompts go to the terminal, if there is one.
-pub(crate) fn sign(key: &Utf8Path, namespace: Namespace, bytes: &[u8]) -> Result<Made, Failure> {
+pub(crate) fn sign(
+    key: &Utf8Path,
+    namespace: Namespace,
+    bytes: &[u8],
+) -> Result<MadeSignature, Failure> {
     // Said here, because ssh-keygen would take a missing file for a wrong passphrase.
     if !key.as_std_path().exists() {
         let message = format!("there is no key {key}");
@@ -57,13 +61,17 @@ pub(crate) fn sign(key: &Utf8Path, namespace: Namespace, bytes: &[u8]) -> Result
 const KEY: &str = "give a private key file, or the .pub file of a key that `ssh-add -L` lists";
 
 /// Takes a signature somebody made elsewhere over the same bytes.
-pub(crate) fn take(from: &Utf8Path, namespace: Namespace, bytes: &[u8]) -> Result<Made, Failure> {
+pub(crate) fn take(
+    from: &Utf8Path,
+    namespace: Namespace,
+    bytes: &[u8],
+) -> Result<MadeSignature, Failure> {
     check(file::read_text(from, ARMOUR_BYTES_MAX)?, namespace, bytes)
 }
 
-fn check(armour: String, namespace: Namespace, bytes: &[u8]) -> Result<Made, Failure> {
+fn check(armour: String, namespace: Namespace, bytes: &[u8]) -> Result<MadeSignature, Failure> {
     let by = verify(&armour, namespace, bytes).map_err(|refusal| refused(&refusal))?;
-    Ok(Made { armour, by })
+    Ok(MadeSignature { armour, by })
 }
 
 /// The command that makes the same signature by hand.

@@ -27,7 +27,7 @@ pub(crate) struct KnownHosts {
 
 impl KnownHosts {
     /// Reads the named file, or the one in the user's configuration, which need not be there.
-    pub(crate) fn read(arguments: &cli::KnownHosts) -> Result<Self, Failure> {
+    pub(crate) fn read(arguments: &cli::KnownHostsArgs) -> Result<Self, Failure> {
         let path = match &arguments.known_hosts {
             Some(path) => path.clone(),
             None => default_path()?,

@@ -13,7 +13,7 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{Nonce, STATEMENT_LIFE_MAX_S, Window};
 
-use crate::cli::Writing;
+use crate::cli::WritingArgs;
 use crate::error::{Exit, Failure};
 use crate::terminal;
 
@@ -46,7 +46,7 @@ pub(crate) fn nonce() -> Result<Nonce, Failure> {
 }
 
 /// Goes on if a person agrees, or said so before. Nobody is asked who is not there.
-pub(crate) fn agreed(writing: &Writing, question: &str) -> Result<(), Failure> {
+pub(crate) fn agreed(writing: &WritingArgs, question: &str) -> Result<(), Failure> {
     if writing.yes {
         return Ok(());
     }

@@ -16,7 +16,7 @@ use evenkeel_core::sign::{
 use super::known_hosts::KnownHosts;
 use super::refusal::refused;
 use super::{LIFE_DEFAULT_S, file, nonce, now, window};
-use crate::cli::Sign;
+use crate::cli::SignArgs;
 use crate::error::{Exit, Failure};
 
 /// What is to be signed.
@@ -47,7 +47,7 @@ pub(crate) enum Origin {
 
 impl Offer {
     /// Reads what is to be signed.
-    pub(crate) fn read(arguments: &Sign) -> Result<Self, Failure> {
+    pub(crate) fn read(arguments: &SignArgs) -> Result<Self, Failure> {
         let bytes = resolve(&arguments.subject)?;
         let in_file = |failure: Failure| failure.in_file(&arguments.subject);
         let known = KnownHosts::read(&arguments.hosts)?;
@@ -152,7 +152,7 @@ pub(crate) fn item_and_key(envelope: &Envelope) -> Result<(PendingItem, PublicKe
 }
 
 /// Each statement made from an item has a nonce of its own, which no signature made before is over.
-fn not_signed_elsewhere(arguments: &Sign) -> Result<(), Failure> {
+fn not_signed_elsewhere(arguments: &SignArgs) -> Result<(), Failure> {
     if arguments.signature.is_empty() {
         return Ok(());
     }
@@ -160,7 +160,7 @@ fn not_signed_elsewhere(arguments: &Sign) -> Result<(), Failure> {
     Err(Failure::new(Exit::Usage, message).hint("name the statement that --prepare wrote"))
 }
 
-fn only_for_pending(arguments: &Sign) -> Result<(), Failure> {
+fn only_for_pending(arguments: &SignArgs) -> Result<(), Failure> {
     if arguments.reason.is_none() && arguments.life_s.is_none() {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use evenkeel_agent::daemon::client::ask;
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
-use evenkeel_agent::daemon::status::Status;
+use evenkeel_agent::daemon::status::HostStatus;
 use evenkeel_agent::host_key::HostKey;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -167,7 +167,7 @@ impl Host {
     }
 
     /// How the agent stands; none if no agent answers.
-    fn status(&self) -> Option<Status> {
+    fn status(&self) -> Option<HostStatus> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let socket = self.path("state/agent.sock");
         match runtime.block_on(ask(&socket, &SocketRequest::Status {})) {

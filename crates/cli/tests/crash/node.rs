@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use evenkeel_sim::{Event, Record};
+use evenkeel_sim::{Event, RequestRecord};
 use serde_json::Value;
 
 /// The simulator; dropping it ends it.
@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// Everything that arrived.
-    pub(crate) fn requests(&self) -> Vec<Record> {
+    pub(crate) fn requests(&self) -> Vec<RequestRecord> {
         serde_json::from_value(self.ask("GET", "/sim/requests", "").1).unwrap()
     }
 

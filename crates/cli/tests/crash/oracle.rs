@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
-use evenkeel_sim::Record;
+use evenkeel_sim::RequestRecord;
 use serde_json::Value;
 
 use crate::scene::SEGMENT;
@@ -172,7 +172,7 @@ impl Oracle {
     }
 
     /// Nothing arrived that was not seen to leave, and every change was carried out exactly once.
-    pub(crate) fn check_requests(&mut self, requests: &[Record], complete: bool) {
+    pub(crate) fn check_requests(&mut self, requests: &[RequestRecord], complete: bool) {
         self.check_arrived(requests);
         let mut executed: BTreeMap<(&str, &str, &[String]), usize> = BTreeMap::new();
         for request in requests.iter().filter(|request| request.mutating) {
@@ -190,7 +190,7 @@ impl Oracle {
     }
 
     /// Nothing arrived that was not seen to leave.
-    pub(crate) fn check_arrived(&mut self, requests: &[Record]) {
+    pub(crate) fn check_arrived(&mut self, requests: &[RequestRecord]) {
         let mut arrived: BTreeMap<(String, String), usize> = BTreeMap::new();
         for request in requests.iter().filter(|request| request.mutating) {
             *arrived.entry((request.method.clone(), request.path.clone())).or_default() += 1;

@@ -3,7 +3,7 @@
 //! It knows nothing of the engine: it asks the node, the journal's files and the verbs.
 
 use evenkeel_core::sign::PLANNED_LINKS_MAX;
-use evenkeel_sim::Record;
+use evenkeel_sim::RequestRecord;
 use serde_json::Value;
 
 use crate::host::{Agent, Host, Told, lines};
@@ -85,10 +85,11 @@ fn how(state: &str, by_second_delivery: bool) -> &'static str {
 }
 
 /// Every request of the act at most once; the configuration is written to unprotect and to protect again.
-fn expect_once(host: &mut Host, act: Act, requests: &[Record]) {
-    let allowed = |record: &Record| if record.path.ends_with("/config") { 2 } else { 1 };
+fn expect_once(host: &mut Host, act: Act, requests: &[RequestRecord]) {
+    let allowed = |record: &RequestRecord| if record.path.ends_with("/config") { 2 } else { 1 };
     for record in requests.iter().filter(|record| record.mutating) {
-        let same = |other: &&Record| (&other.method, &other.path) == (&record.method, &record.path);
+        let same =
+            |other: &&RequestRecord| (&other.method, &other.path) == (&record.method, &record.path);
         let times = requests.iter().filter(same).count();
         expect(host, times <= allowed(record), || {
             format!("{} {} arrived {times} times", record.method, record.path)
@@ -193,7 +194,7 @@ fn rotations(records: &[Value]) -> usize {
 }
 
 /// How often the act itself arrived.
-fn count(requests: &[Record], act: Act) -> usize {
+fn count(requests: &[RequestRecord], act: Act) -> usize {
     requests.iter().filter(|record| is_act(record, act)).count()
 }
 
@@ -202,7 +203,7 @@ fn changes(host: &Host) -> usize {
     host.node.requests().iter().filter(|record| record.mutating).count()
 }
 
-fn is_act(record: &Record, act: Act) -> bool {
+fn is_act(record: &RequestRecord, act: Act) -> bool {
     match act {
         Act::DestroyContainer | Act::DestroyMachine | Act::Rotation | Act::Recovery => {
             record.method == "DELETE"

@@ -1,7 +1,7 @@
 //! Killed in the middle, restarted: what was begun is adopted, never repeated. The simulator's log is the witness.
 
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::{Effect, Event, Fault, Power, Simulator};
+use evenkeel_sim::{Effect, Event, Fault, SimPower, Simulator};
 
 use crate::agent::{Agent, status, status_when, wait_for, writes};
 use crate::daemon::kept;
@@ -95,7 +95,7 @@ fn an_operator_closes_an_unknown_outcome_through_the_running_agent() {
 
     // The operator looks, and says what is true.
     let power = |sim: &mut Simulator| sim.world.guests.get(&100).unwrap().power;
-    let runs = || matches!(node.http.node.with(power), Power::Running { .. });
+    let runs = || matches!(node.http.node.with(power), SimPower::Running { .. });
     wait_for(|| "a guest that runs".to_owned(), || runs().then_some(()));
     let state = node.desk.work.path().join("state").display().to_string();
     let resolve = ["resolve", &op, "--as", "succeeded", "--reason", "I looked", "--state", &state];

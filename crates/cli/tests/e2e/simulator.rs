@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use evenkeel_sim::{Http, HttpError, HttpOptions, Outcome, Request, Scenario, Simulator};
+use evenkeel_sim::{Http, HttpError, HttpOptions, Scenario, SimOutcome, SimRequest, Simulator};
 
 use crate::support::{Desk, SimProcess};
 
@@ -39,11 +39,11 @@ fn a_release_nobody_held_the_simulator_to_is_refused() {
 #[test]
 fn the_admin_endpoint_answers_only_this_machine_by_a_loopback_name() {
     let mut simulator = Simulator::new(Scenario::default().build());
-    let mut status = |request: Request| match simulator.call(request) {
-        Outcome::Reply(reply) => reply.status,
-        Outcome::Dropped | Outcome::Wait { .. } => panic!("no answer"),
+    let mut status = |request: SimRequest| match simulator.call(request) {
+        SimOutcome::Reply(reply) => reply.status,
+        SimOutcome::Dropped | SimOutcome::Wait { .. } => panic!("no answer"),
     };
-    let ask = || Request::new("GET", "/sim/requests");
+    let ask = || SimRequest::new("GET", "/sim/requests");
     assert_eq!(status(ask()), 200);
     for host in ["127.0.0.1:8006", "localhost:8006", "LOCALHOST", "[::1]:8006", "127.9.9.9"] {
         assert_eq!(status(ask().header("Host", host)), 200, "{host}");
@@ -54,7 +54,7 @@ fn the_admin_endpoint_answers_only_this_machine_by_a_loopback_name() {
     }
     let page = ask().header("Host", "127.0.0.1:8006").header("Origin", "https://evil.example");
     assert_eq!(status(page), 403, "a browser says for which page it asks");
-    assert_eq!(status(Request { from_loopback: false, ..ask() }), 403);
+    assert_eq!(status(SimRequest { from_loopback: false, ..ask() }), 403);
 }
 
 fn get(address: &str, path: &str) -> String {

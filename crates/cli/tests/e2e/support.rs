@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::{Event, Fault, Http, HttpOptions, Record, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Event, Fault, Http, HttpOptions, RequestRecord, Scenario, Simulator, TOKENS};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -75,7 +75,7 @@ impl Node {
     /// Somebody else with the token of all rights sends a form; the path is below `/api2/json`.
     pub(crate) fn post(&self, path: &str, form: &str) {
         let (id, secret, _) = TOKENS[0];
-        let request = evenkeel_sim::Request::new("POST", &format!("/api2/json{path}"));
+        let request = evenkeel_sim::SimRequest::new("POST", &format!("/api2/json{path}"));
         let mut request = request
             .token(&format!("{id}={secret}"))
             .header("Content-Type", "application/x-www-form-urlencoded");
@@ -95,7 +95,7 @@ impl Node {
     }
 
     /// What arrived at the server.
-    pub(crate) fn requests(&self) -> Vec<Record> {
+    pub(crate) fn requests(&self) -> Vec<RequestRecord> {
         self.http.node.with(|simulator| simulator.records().to_vec())
     }
 }

@@ -180,7 +180,7 @@ fn plan_guest(
             push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
         }
         (WantedState::Present(_) | WantedState::Absent, None) => {
-            plan_unlisted(guest, actual, &mut planned)
+            plan_unlisted(guest, actual, &mut planned);
         }
     }
     if !planned.actions.is_empty() {

@@ -25,12 +25,12 @@ use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};
 
 use super::promise::is_promised;
-use super::readings::{Told, birth_of};
-use super::{Inner, Oracle};
-use crate::call::Write;
-use crate::history::{History, Op, Raised};
-use crate::office::Paper;
-use crate::rig::Seeded;
+use super::readings::{GuestReading, birth_of};
+use super::{Oracle, OracleState};
+use crate::call::WriteRequest;
+use crate::history::{HistoryOp, JournalHistory, RaisedItem};
+use crate::rig::SeededAmbient;
+use crate::signers::SignedPaper;
 
 const DAY_S: u64 = 86_400;
 
@@ -39,7 +39,7 @@ const BEHIND_MAX_S: u64 = 600;
 
 /// One statement that somebody signed with a key of their own.
 #[derive(Debug, Clone)]
-pub(crate) struct Claim {
+pub(crate) struct SignedClaim {
     pub(crate) op: ActionKind,
     pub(crate) guest: GuestId,
     pub(crate) params: BTreeMap<String, String>,
@@ -69,21 +69,21 @@ pub(crate) struct NewSigners {
 
 /// What a host with signers is bound by.
 #[derive(Debug, Clone)]
-pub(crate) struct Rules {
+pub(crate) struct HostRules {
     /// The fingerprints of the operational keys it begins with.
     pub(crate) operational: BTreeSet<String>,
     pub(crate) statement_life_s: u64,
     pub(crate) acts_per_day: u64,
     /// The machine's clock, as whoever sets it knows it.
-    pub(crate) clock: Arc<Seeded>,
+    pub(crate) clock: Arc<SeededAmbient>,
 }
 
 /// Everything people signed.
 #[derive(Debug, Default)]
-pub(super) struct Claims {
-    rules: Option<Rules>,
+pub(super) struct SigningClaims {
+    rules: Option<HostRules>,
     /// Every statement, by its hash, and the birth marks of the guest that its signer was shown.
-    signed: BTreeMap<String, (Claim, Option<[u64; 2]>)>,
+    signed: BTreeMap<String, (SignedClaim, Option<[u64; 2]>)>,
     lists: BTreeMap<String, NewSigners>,
     /// The version and the operational keys after each rotation on disk; the first are those it began with.
     enrolled: Vec<(u64, BTreeSet<String>)>,
@@ -100,7 +100,7 @@ pub(super) struct Claims {
     /// The node's record of each operation's act.
     records: BTreeMap<String, usize>,
     /// Guests whose protection was taken off on the way to a destroy.
-    unprotected: BTreeMap<u32, Debt>,
+    unprotected: BTreeMap<u32, ProtectionDebt>,
     /// Operations that have sent a write which takes a protection off.
     took_protection_off: BTreeSet<String>,
     /// Whether a guest may have been exchanged for one that looks the same without a task that tells so.
@@ -112,7 +112,7 @@ pub(super) struct Claims {
 }
 
 #[derive(Debug, Clone)]
-struct Debt {
+struct ProtectionDebt {
     op: String,
     birth: u64,
     outline: BTreeSet<String>,
@@ -120,7 +120,7 @@ struct Debt {
 
 impl Oracle {
     /// The host has signers from now on.
-    pub(crate) fn enrol(&self, rules: Rules) {
+    pub(crate) fn enrol(&self, rules: HostRules) {
         let claims = &mut self.inner().claims;
         claims.enrolled = vec![(1, rules.operational.clone())];
         claims.mark_max_s = seconds(&rules.clock);
@@ -128,7 +128,7 @@ impl Oracle {
     }
 
     /// Somebody signs; the bytes are the statement. What they have before them is the item as it waits now.
-    pub(crate) fn signed(&self, statement: &[u8], claim: Claim) {
+    pub(crate) fn signed(&self, statement: &[u8], claim: SignedClaim) {
         let mut inner = self.inner();
         inner.read_disk();
         let claims = &mut inner.claims;
@@ -153,7 +153,7 @@ impl Oracle {
     }
 
     /// The latest moment of the journal and of the clock: what an operator's tool shows as the host's time.
-    pub(crate) fn effective_s(&self, clock: &Seeded) -> u64 {
+    pub(crate) fn effective_s(&self, clock: &SeededAmbient) -> u64 {
         let mut inner = self.inner();
         inner.read_disk();
         inner.history.high_s.max(seconds(clock))
@@ -186,7 +186,7 @@ impl Oracle {
         let of_guest = inner.history.ops.values().filter(|op| op.guest == guest);
         let newest = of_guest.max_by_key(|op| op.started);
         let is_there =
-            |op: &Op| if last { op.stage == "act" && op.sent } else { op.stage != "act" };
+            |op: &HistoryOp| if last { op.stage == "act" && op.sent } else { op.stage != "act" };
         newest.is_some_and(|op| op.is_signed() && op.is_open() && is_there(op))
     }
 
@@ -196,19 +196,19 @@ impl Oracle {
     }
 
     /// Whether the journal tells what became of a paper: an operation, or a refusal of the envelope or the statement.
-    pub(crate) fn is_answered(&self, paper: &Paper) -> bool {
+    pub(crate) fn is_answered(&self, paper: &SignedPaper) -> bool {
         let mut inner = self.inner();
         inner.read_disk();
         let payload = PayloadHash::of(&paper.payload).to_string();
         let envelope = PayloadHash::of(paper.bytes.as_bytes()).to_string();
-        let History { ops, refusals, has_gap, .. } = &inner.history;
+        let JournalHistory { ops, refusals, has_gap, .. } = &inner.history;
         let refused = refusals.contains(&payload) || refusals.contains(&envelope);
         *has_gap || refused || ops.values().any(|op| op.payload == payload)
     }
 
     /// Whether any rollback of the guest left.
     pub(crate) fn was_rolled_back(&self, guest: GuestId) -> bool {
-        let rolled = |op: &Op| op.guest == guest && op.kind == ActionKind::Rollback;
+        let rolled = |op: &HistoryOp| op.guest == guest && op.kind == ActionKind::Rollback;
         self.inner().history.ops.values().any(rolled)
     }
 
@@ -239,7 +239,7 @@ impl Oracle {
             let found = world.guests.get(vmid).filter(|found| found.id == op.guest);
             let is_it = world.birth(op.guest.vmid) == Some(debt.birth)
                 && outline(world, op.guest) == debt.outline;
-            let on = |found: &&evenkeel_sim::Guest| {
+            let on = |found: &&evenkeel_sim::SimGuest| {
                 found.config.active.get("protection").is_some_and(|on| on == "1")
             };
             is_it && op.state == "failed" && found.is_some_and(|found| !on(&found))
@@ -249,14 +249,18 @@ impl Oracle {
     }
 }
 
-impl Claims {
+impl SigningClaims {
     /// The agent was told a digest. Who changed in between may be either.
     pub(super) fn was_read(&mut self, guest: GuestId, digest: &str, births: [u64; 2]) {
         self.digests.insert((guest.vmid.get(), digest.to_owned()), births);
     }
 
     /// Takes in what lines tell: items are raised, signers change. What is wrong about that.
-    pub(super) fn follow(&mut self, history: &History, free: &BTreeMap<u32, bool>) -> Vec<String> {
+    pub(super) fn follow(
+        &mut self,
+        history: &JournalHistory,
+        free: &BTreeMap<u32, bool>,
+    ) -> Vec<String> {
         let mut odd = Vec::new();
         for (name, vmid) in history.destroyed.iter().skip(self.destroyed) {
             // Lines that nobody read in time may tell of a number that has a guest again.
@@ -271,7 +275,7 @@ impl Claims {
         if self.rules.is_some() && history.high_s > self.mark_max_s {
             odd.push("(16) a line is dated by a clock that leapt".to_owned());
         }
-        for (id, Raised { item, seq, .. }) in &history.items {
+        for (id, RaisedItem { item, seq, .. }) in &history.items {
             if self.items.get(id).is_none_or(|(known, _)| known != seq) {
                 let birth = match &item.expected {
                     Expected::Free => None,
@@ -320,24 +324,24 @@ impl Claims {
     }
 }
 
-impl Inner {
+impl OracleState {
     /// Whether a request belongs to a signed act, or gives back what one took.
-    pub(super) fn is_undeclared_by_right(&self, now_ms: u64, write: &Write) -> bool {
+    pub(super) fn is_undeclared_by_right(&self, now_ms: u64, write: &WriteRequest) -> bool {
         let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
         let newest = of_guest.max_by_key(|op| op.started);
         let own = ["digest", "background_delay"];
         let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
-        newest.is_some_and(Op::is_signed) || (protects && self.may_owe(now_ms, write))
+        newest.is_some_and(HistoryOp::is_signed) || (protects && self.may_owe(now_ms, write))
     }
 
     /// Whether the agent may believe that it owes a protection to whom it has read: it promised to take one off that
     /// very guest, or no task tells who was exchanged.
-    fn may_owe(&self, now_ms: u64, write: &Write) -> bool {
+    fn may_owe(&self, now_ms: u64, write: &WriteRequest) -> bool {
         let readings = self.readings.directly_before(now_ms, write.guest);
         let births: Vec<u64> = readings.iter().flat_map(|(_, told)| told.births).collect();
-        let took = |op: &&Op| {
+        let took = |op: &&HistoryOp| {
             let meant = self.claims.signed.get(&op.payload).and_then(|(_, meant)| *meant);
             let is_it = meant.is_none_or(|meant| meant.iter().any(|birth| births.contains(birth)));
             op.kind == ActionKind::Destroy
@@ -354,8 +358,8 @@ impl Inner {
         &mut self,
         node: &InProcess,
         now_ms: u64,
-        (name, op): (&str, &Op),
-        write: &Write,
+        (name, op): (&str, &HistoryOp),
+        write: &WriteRequest,
     ) -> Result<(), String> {
         is_promised(op, write)?;
         let Some(rules) = self.claims.rules.clone() else {
@@ -373,7 +377,7 @@ impl Inner {
         let look_ms = readings.iter().map(|(status, _)| status.asked_ms).max().unwrap_or(now_ms);
         self.still_holds((op, &claim, &rules), now_ms, look_ms)?;
         let mut readings = readings.into_iter().map(|(_, pending)| pending);
-        let is_meant = |read: &&Told| {
+        let is_meant = |read: &&GuestReading| {
             meant.is_none_or(|meant| read.births.iter().any(|birth| meant.contains(birth)))
         };
         if !readings.clone().any(|read| is_meant(&read)) {
@@ -383,7 +387,7 @@ impl Inner {
         }
         let gone = op.params.get("slot").and_then(Value::as_str);
         let volume = op.params.get("volume").and_then(Value::as_str);
-        let holds = |read: &Told| {
+        let holds = |read: &GuestReading| {
             gone.is_none_or(|slot| read.unused.get(slot).map(String::as_str) == volume)
         };
         if op.kind == ActionKind::DeleteVolume && !readings.clone().any(holds) {
@@ -402,7 +406,7 @@ impl Inner {
         if op.stage == "unprotect" {
             let birth = birth_of(node, op.guest);
             let outline = node.with(|sim| outline(&sim.world, op.guest));
-            let debt = Debt { op: name.to_owned(), birth, outline };
+            let debt = ProtectionDebt { op: name.to_owned(), birth, outline };
             self.claims.took_protection_off.insert(name.to_owned());
             self.claims.unprotected.insert(op.guest.vmid.get(), debt);
         } else if op.kind == ActionKind::SetConfig {
@@ -414,7 +418,7 @@ impl Inner {
     /// The signers and the window as they were when the last look before a request began.
     fn still_holds(
         &self,
-        (op, claim, rules): (&Op, &Claim, &Rules),
+        (op, claim, rules): (&HistoryOp, &SignedClaim, &HostRules),
         now_ms: u64,
         look_ms: u64,
     ) -> Result<(), String> {
@@ -433,7 +437,12 @@ impl Inner {
     }
 
     /// The signature, the signers, the time and the budget at the moment an operation began.
-    fn may_begin(&mut self, op: &Op, claim: &Claim, rules: &Rules) -> Result<(), String> {
+    fn may_begin(
+        &mut self,
+        op: &HistoryOp,
+        claim: &SignedClaim,
+        rules: &HostRules,
+    ) -> Result<(), String> {
         let told = (op.kind, op.guest, op.nonce.as_str(), texts(&op.params));
         if told != (claim.op, claim.guest, claim.nonce.as_str(), claim.params.clone()) {
             return Err("(3) another act was signed".to_owned());
@@ -470,7 +479,7 @@ impl Inner {
         if !in_force.is_some_and(|(_, keys)| keys.contains(&claim.by)) {
             return Err("(3) its key was not enrolled as operational".to_owned());
         }
-        let recent = |other: &&Op| {
+        let recent = |other: &&HistoryOp| {
             let is_before = other.started < op.started;
             other.is_signed() && is_before && other.node_s + DAY_S > op.node_s
         };
@@ -503,6 +512,6 @@ fn texts(params: &Map<String, Value>) -> BTreeMap<String, String> {
     params.iter().map(|(key, value)| (key.clone(), text(value))).collect()
 }
 
-fn seconds(clock: &Seeded) -> u64 {
+fn seconds(clock: &SeededAmbient) -> u64 {
     u64::try_from(clock.now().as_second()).unwrap_or(0)
 }

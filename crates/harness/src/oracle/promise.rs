@@ -3,11 +3,11 @@
 use evenkeel_core::action_registry::ActionKind;
 use serde_json::Value;
 
-use crate::call::Write;
-use crate::history::Op;
+use crate::call::WriteRequest;
+use crate::history::HistoryOp;
 
 /// Whether a request is the one its operation promised last.
-pub(super) fn is_promised(op: &Op, write: &Write) -> Result<(), String> {
+pub(super) fn is_promised(op: &HistoryOp, write: &WriteRequest) -> Result<(), String> {
     let other = |what: &str| Err(format!("(3) {what} was not what its `started` promised"));
     let signed = |name: &str| op.params.get(name).and_then(Value::as_str).unwrap_or_default();
     let sent = |name: &str| write.params.get(name).map(String::as_str).unwrap_or_default();

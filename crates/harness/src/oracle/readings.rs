@@ -9,8 +9,8 @@ use evenkeel_core::id::GuestId;
 use evenkeel_sim::InProcess;
 use serde_json::Value;
 
-use super::Ticket;
-use crate::call::Call;
+use super::RequestTicket;
+use crate::call::RequestKind;
 use crate::scene::loose;
 
 /// Nothing that leaves was read longer ago: a look is some six readings, none of which takes more than forty seconds.
@@ -18,10 +18,10 @@ const KEPT_MS: u64 = 300_000;
 
 /// What the living agent was told.
 #[derive(Debug, Default)]
-pub(super) struct Readings {
+pub(super) struct GuestReadings {
     /// Several of each guest: a pass reads beside the lanes.
-    status: BTreeMap<GuestId, VecDeque<Told>>,
-    pending: BTreeMap<GuestId, VecDeque<Told>>,
+    status: BTreeMap<GuestId, VecDeque<GuestReading>>,
+    pending: BTreeMap<GuestId, VecDeque<GuestReading>>,
     /// Of anything else: when it was asked and answered.
     others: VecDeque<(u64, u64)>,
     /// The volumes that hung on nothing when volumes were last listed.
@@ -32,7 +32,7 @@ pub(super) struct Readings {
 
 /// One reading of a guest.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Told {
+pub(super) struct GuestReading {
     pub(super) asked_ms: u64,
     pub(super) answered_ms: u64,
     pub(super) locked: bool,
@@ -44,7 +44,7 @@ pub(super) struct Told {
     pub(super) unused: BTreeMap<String, String>,
 }
 
-impl Readings {
+impl GuestReadings {
     /// A new life was told nothing yet; what is free and what hangs on nothing is so in every life.
     pub(super) fn forget(&mut self) {
         (self.status, self.pending, self.others) = Default::default();
@@ -54,19 +54,23 @@ impl Readings {
     pub(super) fn take(
         &mut self,
         node: &InProcess,
-        ticket: &Ticket,
+        ticket: &RequestTicket,
         (status, body): (u16, &Value),
-    ) -> Option<(GuestId, &Told)> {
+    ) -> Option<(GuestId, &GuestReading)> {
         let now_ms = node.with(|sim| sim.now_ms());
         let locked = body["data"]["lock"].is_string();
-        let told =
-            Told { asked_ms: ticket.sent_ms, answered_ms: now_ms, locked, ..Told::default() };
+        let told = GuestReading {
+            asked_ms: ticket.sent_ms,
+            answered_ms: now_ms,
+            locked,
+            ..GuestReading::default()
+        };
         let other = (ticket.sent_ms, now_ms);
         match ticket.call {
-            Call::Write => {}
-            Call::Status(guest) => keep(self.status.entry(guest).or_default(), told, now_ms),
-            Call::Pending(guest) => {
-                let told = Told {
+            RequestKind::Write => {}
+            RequestKind::Status(guest) => keep(self.status.entry(guest).or_default(), told, now_ms),
+            RequestKind::Pending(guest) => {
+                let told = GuestReading {
                     digest: digest_in(body),
                     births: [ticket.birth, birth_of(node, guest)],
                     unused: unused_in(body),
@@ -76,14 +80,14 @@ impl Readings {
                 keep(of_guest, told, now_ms);
                 return of_guest.back().map(|told| (guest, told));
             }
-            Call::Content => {
+            RequestKind::Content => {
                 keep(&mut self.others, other, now_ms);
                 self.listed_loose = node.with(|sim| {
                     let guests = sim.world.guests.values().map(|guest| guest.id);
                     guests.map(|guest| (guest, loose(&sim.world, guest))).collect()
                 });
             }
-            Call::NumberFree(vmid) => {
+            RequestKind::NumberFree(vmid) => {
                 keep(&mut self.others, other, now_ms);
                 if status == 200 {
                     self.free.entry(vmid).or_insert(false);
@@ -91,7 +95,7 @@ impl Readings {
                     self.free.remove(&vmid);
                 }
             }
-            Call::ClusterStatus => {
+            RequestKind::ClusterStatus => {
                 keep(&mut self.others, other, now_ms);
                 let lost = |entry: &Value| entry["type"] == "cluster" && entry["quorate"] != 1;
                 let entries = body["data"].as_array();
@@ -99,7 +103,7 @@ impl Readings {
                     self.free.values_mut().for_each(|proved| *proved = true);
                 }
             }
-            Call::OtherRead => keep(&mut self.others, other, now_ms),
+            RequestKind::OtherRead => keep(&mut self.others, other, now_ms),
         }
         None
     }
@@ -112,7 +116,11 @@ impl Readings {
     /// The readings of a guest that a request can have left upon, status and configuration: from the answer until the
     /// request left there was no moment in which the agent did not wait for something else that it had to read. Several,
     /// where others read the guest in the same moment.
-    pub(super) fn directly_before(&self, now_ms: u64, guest: GuestId) -> Vec<(&Told, &Told)> {
+    pub(super) fn directly_before(
+        &self,
+        now_ms: u64,
+        guest: GuestId,
+    ) -> Vec<(&GuestReading, &GuestReading)> {
         let (Some(status), Some(pending)) = (self.status.get(&guest), self.pending.get(&guest))
         else {
             return Vec::new();
@@ -148,7 +156,7 @@ trait Dated {
     fn answered_ms(&self) -> u64;
 }
 
-impl Dated for Told {
+impl Dated for GuestReading {
     fn answered_ms(&self) -> u64 {
         self.answered_ms
     }

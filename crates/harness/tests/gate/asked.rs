@@ -71,7 +71,7 @@ async fn p15_nothing_is_asked_for_while_somebody_else_destroys_the_guest() {
     });
     let (name, secret, _) = evenkeel_sim::TOKENS[2];
     let path = "/api2/json/nodes/pve1/lxc/100";
-    let request = evenkeel_sim::Request::new("DELETE", path).token(&format!("{name}={secret}"));
+    let request = evenkeel_sim::SimRequest::new("DELETE", path).token(&format!("{name}={secret}"));
     rig.node.send(request).await;
     live(&rig, async |engine| {
         tokio::time::sleep(std::time::Duration::from_secs(10)).await;

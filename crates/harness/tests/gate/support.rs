@@ -86,7 +86,7 @@ pub(crate) fn writes(rig: &Rig, guest: &str) -> Vec<String> {
     let guest: GuestId = guest.parse().unwrap();
     rig.node.with(|sim| {
         let of_guest =
-            |record: &&evenkeel_sim::Record| record.mutating && record.guest == Some(guest);
+            |record: &&evenkeel_sim::RequestRecord| record.mutating && record.guest == Some(guest);
         let told = sim.records().iter().filter(of_guest);
         told.map(|record| format!("{} {}", record.method, record.path.rsplit('/').next().unwrap()))
             .collect()
@@ -155,10 +155,10 @@ pub(crate) fn protected(rig: &Rig, guest: &str) -> bool {
 pub(crate) async fn foreign(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
     let (name, secret, _) = evenkeel_sim::TOKENS[2];
     let target = format!("/api2/json/nodes/pve1/{path}");
-    let request = evenkeel_sim::Request::new(method, &target).token(&format!("{name}={secret}"));
+    let request = evenkeel_sim::SimRequest::new(method, &target).token(&format!("{name}={secret}"));
     let request = if method == "DELETE" { request } else { request.form(form) };
     let outcome = rig.node.send(request).await;
-    let evenkeel_sim::Outcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
+    let evenkeel_sim::SimOutcome::Reply(reply) = outcome else { panic!("{outcome:?}") };
     assert_eq!(reply.status, 200, "{reply:?}");
     tokio::time::sleep(std::time::Duration::from_mins(1)).await;
 }

@@ -7,7 +7,7 @@ use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{OpResult, PendingItem, Role, Signer, Validity, Window};
-use evenkeel_harness::{Rig, Seeded, statement};
+use evenkeel_harness::{Rig, SeededAmbient, statement};
 
 use crate::support::*;
 
@@ -42,7 +42,7 @@ async fn held(rig: &Rig, approval: &str, wait: Duration) -> ReasonCode {
 /// The rig with its clock so many seconds off.
 fn clock_off(rig: &Rig, by_s: i64) -> Rig {
     let unix = now(rig).0.checked_add_signed(by_s).unwrap();
-    Rig { ambient: Arc::new(Seeded::new(unix, 99)), ..rig.clone() }
+    Rig { ambient: Arc::new(SeededAmbient::new(unix, 99)), ..rig.clone() }
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::OpEnd;
-use evenkeel_agent::journal::Fault;
+use evenkeel_agent::journal::DiskFault;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -95,7 +95,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
             if full {
                 rig.disk.limit_space(Some(0));
             } else {
-                rig.disk.fail_at(rig.disk.calls(), Fault::Io);
+                rig.disk.fail_at(rig.disk.calls(), DiskFault::Io);
             }
             let accepted = engine.submit_approval(approval.as_bytes()).await?;
             let evenkeel_agent::engine::Submitted::Accepted(op) = accepted else {

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::{Answer, Context};
 use crate::access::{Identity, ROLES};
-use crate::reply::{Failure, Success};
+use crate::reply::{ReplyFailure, Success};
 
 /// The paths `/access/permissions` always looks at, beside those of grants.
 const TOP_PATHS: [&str; 8] =
@@ -58,7 +58,7 @@ pub(crate) fn csrf_token(ticket: &str) -> String {
 }
 
 pub(super) fn ticket(cx: &mut Context<'_>) -> Answer {
-    let denied = || Err(Failure::Unauthorised("authentication failure".into()));
+    let denied = || Err(ReplyFailure::Unauthorised("authentication failure".into()));
     let mut user = cx.text("username").unwrap_or_default().to_owned();
     if let Some(realm) = cx.text("realm").filter(|_| !user.contains('@')) {
         user = format!("{user}@{realm}");
@@ -145,7 +145,7 @@ pub(super) fn token(cx: &Context<'_>) -> Answer {
         Some(token) => {
             Ok(json!({"privsep": u8::from(token.separated), "expire": token.expires}).into())
         }
-        None => Err(Failure::Died(format!(
+        None => Err(ReplyFailure::Died(format!(
             "no such token '{}' for user '{}'",
             cx.hole("tokenid"),
             cx.hole("userid")

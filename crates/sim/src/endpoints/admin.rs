@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::engine::Simulator;
 use crate::fault::{Event, Fault};
-use crate::reply::{Body, Reply};
-use crate::request::Request;
+use crate::reply::{Reply, ReplyBody};
+use crate::request::SimRequest;
 
 /// Answers an admin request, or refuses it when it does not come from this machine.
-pub(crate) fn admin(sim: &mut Simulator, request: &Request) -> Reply {
+pub(crate) fn admin(sim: &mut Simulator, request: &SimRequest) -> Reply {
     if !request.from_loopback || !asked_by_loopback_name(request) {
         return Reply::plain(403, "the admin endpoint answers to loopback addresses only");
     }
@@ -52,7 +52,7 @@ pub(crate) fn admin(sim: &mut Simulator, request: &Request) -> Reply {
 
 /// A browser of this machine may be made to ask for any page: then the name it asked for, or the page it
 /// asks from, is somebody else's.
-fn asked_by_loopback_name(request: &Request) -> bool {
+fn asked_by_loopback_name(request: &SimRequest) -> bool {
     let own = |host: &str| {
         let name = match host.strip_prefix('[') {
             Some(address) => address.split(']').next().unwrap_or_default(),
@@ -68,7 +68,7 @@ fn done(data: &Value) -> Reply {
     Reply {
         status: 200,
         reason: "OK".into(),
-        body: Body::Json(json!({"data": data})),
+        body: ReplyBody::Json(json!({"data": data})),
         close: false,
     }
 }

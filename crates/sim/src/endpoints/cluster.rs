@@ -7,25 +7,25 @@ use evenkeel_core::release::Release;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Context, guests};
-use crate::reply::{Failure, Success};
-use crate::world::{OTHER_NODE, Power, World};
+use crate::reply::{ReplyFailure, Success};
+use crate::world::{OTHER_NODE, SimPower, World};
 
 /// What the statistics daemon saw of one guest; up to ten seconds old.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ClusterView {
     status: &'static str,
     name: String,
 }
 
 /// Takes the picture the cluster will show until the next broadcast.
-pub(crate) fn broadcast(world: &World) -> BTreeMap<u32, Seen> {
+pub(crate) fn broadcast(world: &World) -> BTreeMap<u32, ClusterView> {
     let seen = world.guests.iter().map(|(vmid, guest)| {
         let status = match guest.power {
-            Power::Stopped => "stopped",
-            Power::Running { paused: true, .. } => "paused",
-            Power::Running { paused: false, .. } => "running",
+            SimPower::Stopped => "stopped",
+            SimPower::Running { paused: true, .. } => "paused",
+            SimPower::Running { paused: false, .. } => "running",
         };
-        (*vmid, Seen { status, name: guests::name(guest) })
+        (*vmid, ClusterView { status, name: guests::name(guest) })
     });
     seen.collect()
 }
@@ -34,7 +34,7 @@ pub(super) fn next_id(cx: &Context<'_>) -> Answer {
     match cx.text("vmid") {
         None => Ok(json!(cx.world.next_id().to_string()).into()),
         Some(vmid) => match vmid.parse::<u32>().ok().filter(|id| cx.world.is_taken(*id)) {
-            Some(_) => Err(Failure::param("vmid", format!("VM {vmid} already exists"))),
+            Some(_) => Err(ReplyFailure::param("vmid", format!("VM {vmid} already exists"))),
             None => Ok(json!(vmid).into()),
         },
     }
@@ -151,7 +151,7 @@ pub(super) fn resources(cx: &Context<'_>) -> Success {
 }
 
 /// Lock and tags are read live; status and name are as old as the last broadcast.
-fn guest_resource(cx: &Context<'_>, guest: &crate::world::Guest) -> Value {
+fn guest_resource(cx: &Context<'_>, guest: &crate::world::SimGuest) -> Value {
     let id = guest.id;
     let mut entry = json!({
         "id": id.to_string(), "vmid": id.vmid.get(), "type": id.kind.as_str(), "node": cx.world.node,

@@ -5,9 +5,9 @@ use serde_json::Value;
 
 use super::{Answer, Context, LOCK_WAIT_MS};
 use crate::config::Config;
-use crate::job::{Job, describe};
-use crate::reply::Failure;
-use crate::write::{self, Change, rights};
+use crate::job::{TaskJob, describe};
+use crate::reply::ReplyFailure;
+use crate::write::{self, WriteChange, rights};
 
 pub(super) fn set(cx: &mut Context<'_>) -> Answer {
     let guest = cx.guest()?;
@@ -26,10 +26,10 @@ pub(super) fn set(cx: &mut Context<'_>) -> Answer {
 }
 
 /// Contradictions and rights come before the guest is even looked for.
-fn read(cx: &Context<'_>, kind: GuestKind) -> Result<Change, Failure> {
+fn read(cx: &Context<'_>, kind: GuestKind) -> Result<WriteChange, ReplyFailure> {
     let guest = cx.guest()?;
     let release = cx.world.release();
-    let change = Change::read(kind, cx.params, release)?;
+    let change = WriteChange::read(kind, cx.params, release)?;
     let empty = Config::default();
     let config = cx.world.guest(guest).map_or(&empty, |guest| &guest.config);
     let unprivileged = config.is_set("unprivileged");
@@ -49,15 +49,16 @@ pub(super) fn set_async(cx: &mut Context<'_>) -> Answer {
     }
     // Values a key check would refuse inside the worker are refused before the fork.
     if let Some((key, _)) = change.set.iter().find(|(_, value)| value.is_none()) {
-        return Err(Failure::Died(format!(
+        return Err(ReplyFailure::Died(format!(
             "unable to parse value of '{key}' - got undefined value"
         )));
     }
-    let job = Job::Configure { guest, change: Box::new(change), skip_lock: cx.flag("skiplock") };
+    let job =
+        TaskJob::Configure { guest, change: Box::new(change), skip_lock: cx.flag("skiplock") };
     let upid = cx.fork_text("qmconfig", &guest.vmid.to_string(), job);
     match cx.number("background_delay") {
         None => Ok(Value::String(upid).into()),
-        Some(seconds) => Err(Failure::Awaits {
+        Some(seconds) => Err(ReplyFailure::Awaits {
             upid,
             for_ms: seconds * 1000,
             failed: format!("failed to update VM {}: ", guest.vmid),
@@ -68,10 +69,10 @@ pub(super) fn set_async(cx: &mut Context<'_>) -> Answer {
 pub(super) fn unlink(cx: &mut Context<'_>) -> Answer {
     let guest = cx.guest()?;
     let names = crate::format::split_list(cx.text("idlist").unwrap_or_default());
-    let change = Change {
+    let change = WriteChange {
         delete: names.into_iter().map(str::to_owned).collect(),
         force: cx.flag("force"),
-        ..Change::default()
+        ..WriteChange::default()
     };
     cx.lock(guest, LOCK_WAIT_MS)?;
     write::qemu::update(cx.world, guest, &change, false, cx.now_ms)?;

@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::{Answer, Context};
 use crate::config::{Config, stored_description};
-use crate::job::Job;
+use crate::job::TaskJob;
 use crate::property;
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::request::Param;
 use crate::schema::Schema;
-use crate::world::{OTHER_NODE, Power, is_disk_key, is_net_key};
-use crate::write::{self, Change, rights};
+use crate::world::{OTHER_NODE, SimPower, is_disk_key, is_net_key};
+use crate::write::{self, WriteChange, rights};
 
 /// Creating waits only this long for the file lock.
 const STUB_WAIT_MS: u64 = 5_000;
@@ -55,7 +55,7 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
     rights::check(cx.world, cx.who, guest, &change, &Config::default(), unprivileged)?;
     let exists = taken(cx, guest.vmid);
     if let Some(text) = exists.filter(|_| !(restore && cx.flag("force"))) {
-        return Err(Failure::Died(format!(
+        return Err(ReplyFailure::Died(format!(
             "unable to create {} {} - {text}",
             word(guest.kind),
             guest.vmid
@@ -75,7 +75,7 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
             cx.world.free(&volid);
         }
     }
-    cx.world.put_guest(guest, Config::of(&[("lock", "create")]), Power::Stopped);
+    cx.world.put_guest(guest, Config::of(&[("lock", "create")]), SimPower::Stopped);
     let (id, start) = (guest.vmid.to_string(), cx.flag("start"));
     if restore {
         let config = Box::new(config);
@@ -83,20 +83,20 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
             GuestKind::Lxc => "vzrestore",
             GuestKind::Qemu => "qmrestore",
         };
-        return cx.fork(kind, &id, Job::Restore { guest, config, start });
+        return cx.fork(kind, &id, TaskJob::Restore { guest, config, start });
     }
     let broken = broken_template(cx, guest);
     let kind = match guest.kind {
         GuestKind::Lxc => "vzcreate",
         GuestKind::Qemu => "qmcreate",
     };
-    cx.fork(kind, &id, Job::Create { guest, config: Box::new(config), start, broken })
+    cx.fork(kind, &id, TaskJob::Create { guest, config: Box::new(config), start, broken })
 }
 
 /// The config keys among the parameters.
-fn given_keys(cx: &Context<'_>, kind: GuestKind) -> Change {
+fn given_keys(cx: &Context<'_>, kind: GuestKind) -> WriteChange {
     let release = cx.world.release();
-    let mut change = Change::default();
+    let mut change = WriteChange::default();
     for (name, value) in cx.params {
         if let (Some(_), Param::Text(text)) = (Schema::shared().key(kind, name, release), value) {
             change.set.insert(name.clone(), Some(text.clone()));
@@ -105,25 +105,25 @@ fn given_keys(cx: &Context<'_>, kind: GuestKind) -> Change {
     change
 }
 
-fn check_rights(cx: &Context<'_>, guest: GuestId) -> Result<(), Failure> {
+fn check_rights(cx: &Context<'_>, guest: GuestId) -> Result<(), ReplyFailure> {
     if let Some(pool) = cx.text("pool").filter(|pool| !cx.world.pools.contains(*pool)) {
-        return Err(Failure::Denied(format!("pool '{pool}' does not exist")));
+        return Err(ReplyFailure::Denied(format!("pool '{pool}' does not exist")));
     }
     if cx.may(&format!("/vms/{}", guest.vmid), &["VM.Allocate"]) {
         Ok(())
     } else {
-        Err(Failure::Denied(String::new()))
+        Err(ReplyFailure::Denied(String::new()))
     }
 }
 
-fn check_options(cx: &Context<'_>, guest: GuestId, restore: bool) -> Result<(), Failure> {
+fn check_options(cx: &Context<'_>, guest: GuestId, restore: bool) -> Result<(), ReplyFailure> {
     for option in ["force", "unique"] {
         if cx.flag(option) && !restore {
             let needed = match guest.kind {
                 GuestKind::Lxc => "restore",
                 GuestKind::Qemu => "archive",
             };
-            return Err(Failure::param(option, format!("missing property - '{needed}'")));
+            return Err(ReplyFailure::param(option, format!("missing property - '{needed}'")));
         }
     }
     if guest.kind == GuestKind::Qemu {
@@ -132,23 +132,23 @@ fn check_options(cx: &Context<'_>, guest: GuestId, restore: bool) -> Result<(), 
     let rooted = cx.text("rootfs").is_some();
     let storage = cx.text("storage").unwrap_or("local");
     match cx.world.storages.get(storage) {
-        None => Err(Failure::Died(format!("storage '{storage}' does not exist"))),
-        Some(found) if !rooted && !found.content.contains("rootdir") => Err(Failure::param(
+        None => Err(ReplyFailure::Died(format!("storage '{storage}' does not exist"))),
+        Some(found) if !rooted && !found.content.contains("rootdir") => Err(ReplyFailure::param(
             "storage",
             format!("storage '{storage}' does not support container directories"),
         )),
         Some(_) if !rooted && cx.params.keys().any(|key| key.starts_with("mp")) => {
-            Err(Failure::died("mount points configured, but 'rootfs' not set - aborting"))
+            Err(ReplyFailure::died("mount points configured, but 'rootfs' not set - aborting"))
         }
         Some(_) => check_archive(cx),
     }
 }
 
-fn check_archive(cx: &Context<'_>) -> Result<(), Failure> {
+fn check_archive(cx: &Context<'_>) -> Result<(), ReplyFailure> {
     let archive = cx.text("ostemplate").unwrap_or_default();
     match cx.world.volume(archive) {
         Some(_) => Ok(()),
-        None => Err(Failure::Died(format!("volume '{archive}' does not exist"))),
+        None => Err(ReplyFailure::Died(format!("volume '{archive}' does not exist"))),
     }
 }
 
@@ -181,7 +181,7 @@ fn detected_os(archive: &str) -> &'static str {
 fn new_container(
     cx: &mut Context<'_>,
     guest: GuestId,
-    change: &Change,
+    change: &WriteChange,
     unprivileged: bool,
 ) -> Config {
     let storage = cx.text("storage").unwrap_or("local").to_owned();
@@ -227,7 +227,7 @@ fn new_container(
     config
 }
 
-fn new_machine(cx: &mut Context<'_>, change: &Change) -> Config {
+fn new_machine(cx: &mut Context<'_>, change: &WriteChange) -> Config {
     let release = cx.world.release();
     let mut config = Config::default();
     for (key, value) in &change.set {
@@ -284,9 +284,9 @@ pub(super) fn clone(cx: &mut Context<'_>) -> Answer {
     cx.need(&format!("/vms/{}", target.vmid), &["VM.Allocate"])?;
     let config = match cx.file(source) {
         Ok(config) => config.clone(),
-        Err(Failure::Died(_)) if source.kind == GuestKind::Qemu => {
+        Err(ReplyFailure::Died(_)) if source.kind == GuestKind::Qemu => {
             let node = &cx.world.node;
-            return Err(Failure::Died(format!(
+            return Err(ReplyFailure::Died(format!(
                 "unable to find configuration file for VM {} on node '{node}'",
                 source.vmid
             )));
@@ -299,12 +299,12 @@ pub(super) fn clone(cx: &mut Context<'_>) -> Answer {
     let full = cx.text("full").map_or(!template, |full| full == "1");
     if source.kind == GuestKind::Lxc && cx.is_running(source) && cx.text("snapname").is_none() {
         let how = if full { "full clones" } else { "clones" };
-        return Err(Failure::Died(format!(
+        return Err(ReplyFailure::Died(format!(
             "Cannot do {how} on a running container without snapshots"
         )));
     }
     if let Some(text) = taken(cx, target.vmid) {
-        return Err(Failure::Died(match source.kind {
+        return Err(ReplyFailure::Died(match source.kind {
             GuestKind::Lxc => text,
             GuestKind::Qemu => {
                 format!("unable to create VM {}: config file already exists", target.vmid)
@@ -316,8 +316,8 @@ pub(super) fn clone(cx: &mut Context<'_>) -> Answer {
     }
     let copy = copied(cx, source, &config, release)?;
     let stub = stub_of(cx, source, &copy);
-    cx.world.put_guest(target, stub, Power::Stopped);
-    let job = Job::Clone {
+    cx.world.put_guest(target, stub, SimPower::Stopped);
+    let job = TaskJob::Clone {
         source,
         target,
         config: Box::new(copy),
@@ -350,14 +350,14 @@ fn stub_of(cx: &mut Context<'_>, source: GuestId, copy: &Config) -> Config {
     }
 }
 
-fn check_linkable(source: GuestId, config: &Config) -> Result<(), Failure> {
+fn check_linkable(source: GuestId, config: &Config) -> Result<(), ReplyFailure> {
     for (key, value) in config.active.iter().filter(|(key, _)| is_disk_key(source.kind, key)) {
         let volid = value.split(',').next().unwrap_or_default();
         let base = volid.contains("base-") || volid.contains("basevol-");
         if key.starts_with("unused") || value.contains("media=cdrom") || base {
             continue;
         }
-        return Err(Failure::Died(match source.kind {
+        return Err(ReplyFailure::Died(match source.kind {
             GuestKind::Qemu => {
                 format!("Linked clone feature is not supported for '{volid}' ({key})")
             }
@@ -373,12 +373,12 @@ fn copied(
     source: GuestId,
     config: &Config,
     release: Release,
-) -> Result<Config, Failure> {
+) -> Result<Config, ReplyFailure> {
     let section = match cx.text("snapname") {
         None => config.active.clone(),
         Some(name) => match config.snapshot(name) {
             Some(snapshot) => snapshot.section.clone(),
-            None => return Err(Failure::Died(format!("snapshot '{name}' does not exist"))),
+            None => return Err(ReplyFailure::Died(format!("snapshot '{name}' does not exist"))),
         },
     };
     let mut copy = Config { active: section, ..Config::default() };
@@ -439,14 +439,14 @@ pub(super) fn template(cx: &mut Context<'_>) -> Answer {
         (GuestKind::Lxc | GuestKind::Qemu, false) => None,
     };
     if let Some(text) = refused {
-        return Err(Failure::Died(text));
+        return Err(ReplyFailure::Died(text));
     }
     let id = guest.vmid.to_string();
     match guest.kind {
-        GuestKind::Qemu => cx.fork("qmtemplate", &id, Job::Template { guest }),
+        GuestKind::Qemu => cx.fork("qmtemplate", &id, TaskJob::Template { guest }),
         // The container's call answers nothing although it forks.
         GuestKind::Lxc => {
-            cx.fork("vztemplate", &id, Job::Template { guest }).map(|_| Value::Null.into())
+            cx.fork("vztemplate", &id, TaskJob::Template { guest }).map(|_| Value::Null.into())
         }
     }
 }
@@ -460,19 +460,19 @@ pub(super) fn destroy(cx: &mut Context<'_>) -> Answer {
         write::check_lock(guest, config)?;
     }
     if config.is_set("protection") {
-        return Err(Failure::Died(format!(
+        return Err(ReplyFailure::Died(format!(
             "can't remove {name} {} - protection mode enabled",
             guest.vmid
         )));
     }
     let force = cx.flag("force");
     if cx.is_running(guest) && !force {
-        return Err(Failure::Died(match guest.kind {
+        return Err(ReplyFailure::Died(match guest.kind {
             GuestKind::Lxc => format!("unable to destroy CT {} - container is running", guest.vmid),
             GuestKind::Qemu => format!("VM {} is running - destroy failed", guest.vmid),
         }));
     }
-    let job = Job::Destroy {
+    let job = TaskJob::Destroy {
         guest,
         purge: cx.flag("purge"),
         unreferenced: cx.flag("destroy-unreferenced-disks"),

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 use super::{Answer, Context};
 use crate::config::{Section, typed};
 use crate::property::parse_size;
-use crate::reply::{Failure, Success};
-use crate::world::{Guest, Power, World, is_disk_key};
+use crate::reply::{ReplyFailure, Success};
+use crate::world::{SimGuest, SimPower, World, is_disk_key};
 
 /// What a written password is shown as.
 const MASK: &str = "**********";
@@ -16,7 +16,7 @@ const MASK: &str = "**********";
 const ASSUMED_ROOT_BYTES: u64 = 4 << 30;
 
 /// The name in lists.
-pub(super) fn name(guest: &Guest) -> String {
+pub(super) fn name(guest: &SimGuest) -> String {
     let (key, default) = match guest.id.kind {
         GuestKind::Lxc => ("hostname", format!("CT{}", guest.id.vmid)),
         GuestKind::Qemu => ("name", format!("VM {}", guest.id.vmid)),
@@ -25,7 +25,7 @@ pub(super) fn name(guest: &Guest) -> String {
 }
 
 /// The numbers of lists and status.
-pub(super) fn numbers(world: &World, guest: &Guest, now_ms: u64) -> Map<String, Value> {
+pub(super) fn numbers(world: &World, guest: &SimGuest, now_ms: u64) -> Map<String, Value> {
     let config = &guest.config;
     let number =
         |key: &str| -> Option<u64> { config.get(key)?.trim_start_matches("current=").parse().ok() };
@@ -43,15 +43,15 @@ pub(super) fn numbers(world: &World, guest: &Guest, now_ms: u64) -> Map<String, 
         GuestKind::Qemu => number("cores").unwrap_or(1) * number("sockets").unwrap_or(1),
     };
     let uptime = match guest.power {
-        Power::Stopped => 0,
-        Power::Running { since_ms, .. } => now_ms.saturating_sub(since_ms) / 1000,
+        SimPower::Stopped => 0,
+        SimPower::Running { since_ms, .. } => now_ms.saturating_sub(since_ms) / 1000,
     };
     let mut all = json!({
         "vmid": guest.id.vmid.get(), "name": name(guest), "status": if guest.power.is_running() { "running" } else { "stopped" },
         "cpus": cpus, "maxmem": number("memory").unwrap_or(512).saturating_mul(1 << 20), "maxdisk": size, "uptime": uptime,
         "cpu": 0, "mem": 0, "disk": 0, "netin": 0, "netout": 0,
     });
-    if let Power::Running { pid, .. } = guest.power {
+    if let SimPower::Running { pid, .. } = guest.power {
         all["pid"] = json!(pid);
         all["mem"] = json!(64_u64 << 20);
     }
@@ -130,7 +130,7 @@ pub(super) fn section_json(
 }
 
 /// From 9.1 on a container's environment makes its config unreadable to mere auditors.
-fn check_environment(cx: &Context<'_>, guest: GuestId) -> Result<(), Failure> {
+fn check_environment(cx: &Context<'_>, guest: GuestId) -> Result<(), ReplyFailure> {
     let config = cx.file(guest)?;
     let set = config.active.contains_key("env") || config.pending.contains_key("env");
     if set && cx.world.release() >= Release::V9_1 {
@@ -145,14 +145,14 @@ pub(super) fn config(cx: &Context<'_>) -> Answer {
     if let (Some(_), true) = (cx.text("snapshot"), cx.flag("current")) {
         let message = "cannot use 'snapshot' parameter with 'current'".to_owned();
         let errors = [("snapshot".to_owned(), message.clone()), ("current".to_owned(), message)];
-        return Err(Failure::Params(errors.into()));
+        return Err(ReplyFailure::Params(errors.into()));
     }
     let config = cx.file(guest)?;
     check_environment(cx, guest)?;
     let section = match cx.text("snapshot") {
         Some(name) => match config.snapshot(name) {
             Some(snapshot) => snapshot.section.clone(),
-            None => return Err(Failure::Died(format!("snapshot '{name}' does not exist"))),
+            None => return Err(ReplyFailure::Died(format!("snapshot '{name}' does not exist"))),
         },
         None if cx.flag("current") => config.active.clone(),
         None => config.merged(),
@@ -196,16 +196,16 @@ pub(super) fn pending(cx: &Context<'_>) -> Answer {
 pub(super) fn status(cx: &Context<'_>) -> Answer {
     let id = cx.guest()?;
     cx.file(id)?;
-    let Some(guest) = cx.world.guest(id) else { return Err(Failure::died("guest vanished")) };
+    let Some(guest) = cx.world.guest(id) else { return Err(ReplyFailure::died("guest vanished")) };
     let mut all = numbers(cx.world, guest, cx.now_ms);
     all.insert("ha".into(), json!({"managed": 0}));
     if id.kind == GuestKind::Qemu {
         all.insert(
             "qmpstatus".into(),
             json!(match guest.power {
-                Power::Stopped => "stopped",
-                Power::Running { paused: true, .. } => "paused",
-                Power::Running { paused: false, .. } => "running",
+                SimPower::Stopped => "stopped",
+                SimPower::Running { paused: true, .. } => "paused",
+                SimPower::Running { paused: false, .. } => "running",
             }),
         );
     } else if cx.world.release() >= Release::V9_0 && guest.power.is_running() {

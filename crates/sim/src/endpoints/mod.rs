@@ -24,24 +24,24 @@ use serde_json::{Value, json};
 use crate::access::Identity;
 use crate::config::Config;
 use crate::engine::Holder;
-use crate::job::Job;
-use crate::reply::{Failure, Success};
+use crate::job::TaskJob;
+use crate::reply::{ReplyFailure, Success};
 use crate::request::{Param, Params};
 use crate::task::Tasks;
 use crate::world::World;
 
 pub(crate) use access::csrf_token;
 pub(crate) use admin::admin;
-pub(crate) use cluster::{Seen, broadcast};
+pub(crate) use cluster::{ClusterView, broadcast};
 pub(crate) use tasks::check_stop;
 
 macro_rules! calls {
     ($($name:ident),+ $(,)?) => {
         /// Every handler there is.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-        pub(crate) enum Call { $($name),+ }
+        pub(crate) enum EndpointCall { $($name),+ }
 
-        impl std::str::FromStr for Call {
+        impl std::str::FromStr for EndpointCall {
             type Err = String;
 
             fn from_str(text: &str) -> Result<Self, String> {
@@ -67,7 +67,7 @@ calls! {
     Snapshots, Snapshot, DeleteSnapshot, SnapshotConfig, DescribeSnapshot, Rollback,
 }
 
-impl Call {
+impl EndpointCall {
     /// Whether the handler itself writes below the cluster file system, which needs quorum.
     pub(crate) fn writes_config(self) -> bool {
         matches!(
@@ -88,7 +88,7 @@ pub(crate) struct Context<'a> {
     pub(crate) world: &'a mut World,
     pub(crate) tasks: &'a mut Tasks,
     pub(crate) locks: &'a BTreeMap<GuestId, Holder>,
-    pub(crate) seen: &'a BTreeMap<u32, Seen>,
+    pub(crate) seen: &'a BTreeMap<u32, ClusterView>,
     pub(crate) who: &'a Identity,
     pub(crate) params: &'a Params,
     pub(crate) holes: &'a [(String, String)],
@@ -96,82 +96,82 @@ pub(crate) struct Context<'a> {
     pub(crate) now_ms: u64,
 }
 
-type Answer = Result<Success, Failure>;
+type Answer = Result<Success, ReplyFailure>;
 
 /// Config writes and power calls wait this long for the file lock.
 const LOCK_WAIT_MS: u64 = 10_000;
 
 /// Runs the handler of a call.
 #[expect(clippy::too_many_lines, reason = "one row per call, total on purpose")]
-pub(crate) fn dispatch(cx: &mut Context<'_>, call: Call) -> Answer {
+pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
     match call {
-        Call::Index => Ok(node::index(cx)),
-        Call::Version => Ok(node::version(cx)),
-        Call::Nodes => Ok(node::nodes(cx)),
-        Call::NodeStatus => Ok(node::status(cx)),
-        Call::Permissions => access::permissions(cx),
-        Call::Ticket => access::ticket(cx),
-        Call::Acl => Ok(access::acl(cx)),
-        Call::Users => Ok(access::users(cx)),
-        Call::Tokens => Ok(access::tokens(cx)),
-        Call::Token => access::token(cx),
-        Call::Roles => Ok(access::roles(cx)),
-        Call::NextId => cluster::next_id(cx),
-        Call::ClusterOptions => Ok(cluster::options(cx)),
-        Call::SetOptions => Ok(cluster::set_options(cx)),
-        Call::Resources => Ok(cluster::resources(cx)),
-        Call::ClusterStatus => Ok(cluster::status(cx)),
-        Call::ClusterTasks => Ok(tasks::cluster(cx)),
-        Call::ClusterLog => Ok(cluster::log(cx)),
-        Call::HaResources | Call::HaStatus => Ok(json!([]).into()),
-        Call::Tasks => Ok(tasks::list(cx)),
-        Call::TaskIndex => Ok(json!([{"name": "log"}, {"name": "status"}]).into()),
-        Call::TaskStatus => tasks::status(cx),
-        Call::TaskLog => tasks::log(cx),
+        EndpointCall::Index => Ok(node::index(cx)),
+        EndpointCall::Version => Ok(node::version(cx)),
+        EndpointCall::Nodes => Ok(node::nodes(cx)),
+        EndpointCall::NodeStatus => Ok(node::status(cx)),
+        EndpointCall::Permissions => access::permissions(cx),
+        EndpointCall::Ticket => access::ticket(cx),
+        EndpointCall::Acl => Ok(access::acl(cx)),
+        EndpointCall::Users => Ok(access::users(cx)),
+        EndpointCall::Tokens => Ok(access::tokens(cx)),
+        EndpointCall::Token => access::token(cx),
+        EndpointCall::Roles => Ok(access::roles(cx)),
+        EndpointCall::NextId => cluster::next_id(cx),
+        EndpointCall::ClusterOptions => Ok(cluster::options(cx)),
+        EndpointCall::SetOptions => Ok(cluster::set_options(cx)),
+        EndpointCall::Resources => Ok(cluster::resources(cx)),
+        EndpointCall::ClusterStatus => Ok(cluster::status(cx)),
+        EndpointCall::ClusterTasks => Ok(tasks::cluster(cx)),
+        EndpointCall::ClusterLog => Ok(cluster::log(cx)),
+        EndpointCall::HaResources | EndpointCall::HaStatus => Ok(json!([]).into()),
+        EndpointCall::Tasks => Ok(tasks::list(cx)),
+        EndpointCall::TaskIndex => Ok(json!([{"name": "log"}, {"name": "status"}]).into()),
+        EndpointCall::TaskStatus => tasks::status(cx),
+        EndpointCall::TaskLog => tasks::log(cx),
         // The engine stops tasks itself, because that frees locks.
-        Call::TicketProbe | Call::TaskStop => Ok(Value::Null.into()),
-        Call::Vzdump => storage::vzdump(cx),
-        Call::StorageConfig => Ok(storage::configured(cx)),
-        Call::StorageOne => storage::one(cx),
-        Call::Storages => Ok(storage::list(cx)),
-        Call::StorageStatus => storage::status(cx),
-        Call::Content => storage::content(cx),
-        Call::Volume => storage::volume(cx),
-        Call::SetVolume => storage::set_volume(cx),
-        Call::DeleteVolume => storage::delete_volume(cx),
-        Call::List => Ok(guests::list(cx)),
-        Call::GuestIndex => Ok(guests::index(cx)),
-        Call::Config => guests::config(cx),
-        Call::Pending => guests::pending(cx),
-        Call::Feature => guests::feature(cx),
-        Call::Interfaces => guests::interfaces(cx),
-        Call::Rrd => guests::rrd(cx),
-        Call::FirewallOptions => guests::firewall_options(cx),
-        Call::CloudInit => guests::cloud_init(cx),
-        Call::RegenerateCloudInit => guests::regenerate_cloud_init(cx),
-        Call::Status => guests::status(cx),
-        Call::SetConfig => config::set(cx),
-        Call::SetConfigAsync => config::set_async(cx),
-        Call::Unlink => config::unlink(cx),
-        Call::Start => power::start(cx),
-        Call::Stop => power::stop(cx),
-        Call::Shutdown => power::shutdown(cx),
-        Call::Reboot => power::reboot(cx),
-        Call::Reset => power::reset(cx),
-        Call::Suspend => power::suspend(cx),
-        Call::Resume => power::resume(cx),
-        Call::Create => create::create(cx),
-        Call::Clone => create::clone(cx),
-        Call::Template => create::template(cx),
-        Call::Destroy => create::destroy(cx),
-        Call::Resize => disks::resize(cx),
-        Call::Move => disks::relocate(cx),
-        Call::Snapshots => snapshots::list(cx),
-        Call::Snapshot => snapshots::create(cx),
-        Call::DeleteSnapshot => snapshots::delete(cx),
-        Call::SnapshotConfig => snapshots::config(cx),
-        Call::DescribeSnapshot => snapshots::describe(cx),
-        Call::Rollback => snapshots::rollback(cx),
+        EndpointCall::TicketProbe | EndpointCall::TaskStop => Ok(Value::Null.into()),
+        EndpointCall::Vzdump => storage::vzdump(cx),
+        EndpointCall::StorageConfig => Ok(storage::configured(cx)),
+        EndpointCall::StorageOne => storage::one(cx),
+        EndpointCall::Storages => Ok(storage::list(cx)),
+        EndpointCall::StorageStatus => storage::status(cx),
+        EndpointCall::Content => storage::content(cx),
+        EndpointCall::Volume => storage::volume(cx),
+        EndpointCall::SetVolume => storage::set_volume(cx),
+        EndpointCall::DeleteVolume => storage::delete_volume(cx),
+        EndpointCall::List => Ok(guests::list(cx)),
+        EndpointCall::GuestIndex => Ok(guests::index(cx)),
+        EndpointCall::Config => guests::config(cx),
+        EndpointCall::Pending => guests::pending(cx),
+        EndpointCall::Feature => guests::feature(cx),
+        EndpointCall::Interfaces => guests::interfaces(cx),
+        EndpointCall::Rrd => guests::rrd(cx),
+        EndpointCall::FirewallOptions => guests::firewall_options(cx),
+        EndpointCall::CloudInit => guests::cloud_init(cx),
+        EndpointCall::RegenerateCloudInit => guests::regenerate_cloud_init(cx),
+        EndpointCall::Status => guests::status(cx),
+        EndpointCall::SetConfig => config::set(cx),
+        EndpointCall::SetConfigAsync => config::set_async(cx),
+        EndpointCall::Unlink => config::unlink(cx),
+        EndpointCall::Start => power::start(cx),
+        EndpointCall::Stop => power::stop(cx),
+        EndpointCall::Shutdown => power::shutdown(cx),
+        EndpointCall::Reboot => power::reboot(cx),
+        EndpointCall::Reset => power::reset(cx),
+        EndpointCall::Suspend => power::suspend(cx),
+        EndpointCall::Resume => power::resume(cx),
+        EndpointCall::Create => create::create(cx),
+        EndpointCall::Clone => create::clone(cx),
+        EndpointCall::Template => create::template(cx),
+        EndpointCall::Destroy => create::destroy(cx),
+        EndpointCall::Resize => disks::resize(cx),
+        EndpointCall::Move => disks::relocate(cx),
+        EndpointCall::Snapshots => snapshots::list(cx),
+        EndpointCall::Snapshot => snapshots::create(cx),
+        EndpointCall::DeleteSnapshot => snapshots::delete(cx),
+        EndpointCall::SnapshotConfig => snapshots::config(cx),
+        EndpointCall::DescribeSnapshot => snapshots::describe(cx),
+        EndpointCall::Rollback => snapshots::rollback(cx),
     }
 }
 
@@ -200,18 +200,19 @@ impl Context<'_> {
     }
 
     /// The guest the path names.
-    fn guest(&self) -> Result<GuestId, Failure> {
+    fn guest(&self) -> Result<GuestId, ReplyFailure> {
         self.guest_of(self.hole("vmid"))
     }
 
     /// A guest of the path's kind by its number.
-    fn guest_of(&self, number: &str) -> Result<GuestId, Failure> {
-        let vmid = number.parse::<VmId>().map_err(|e| Failure::param("vmid", e.to_string()))?;
+    fn guest_of(&self, number: &str) -> Result<GuestId, ReplyFailure> {
+        let vmid =
+            number.parse::<VmId>().map_err(|e| ReplyFailure::param("vmid", e.to_string()))?;
         Ok(GuestId::new(self.kind.unwrap_or(GuestKind::Lxc), vmid))
     }
 
     /// The guest's file.
-    fn file(&self, guest: GuestId) -> Result<&Config, Failure> {
+    fn file(&self, guest: GuestId) -> Result<&Config, ReplyFailure> {
         crate::write::load(self.world, guest)
     }
 
@@ -225,18 +226,18 @@ impl Context<'_> {
     }
 
     /// Refuses unless the caller holds any of the privileges.
-    fn need(&self, path: &str, any: &[&str]) -> Result<(), Failure> {
+    fn need(&self, path: &str, any: &[&str]) -> Result<(), ReplyFailure> {
         if self.may(path, any) {
             Ok(())
         } else {
-            Err(Failure::Denied(format!("{path}, {}", any.join("|"))))
+            Err(ReplyFailure::Denied(format!("{path}, {}", any.join("|"))))
         }
     }
 
     /// `skiplock` is for sessions of root@pam only.
-    fn check_skiplock(&self) -> Result<(), Failure> {
+    fn check_skiplock(&self) -> Result<(), ReplyFailure> {
         if self.flag("skiplock") && !self.who.is_root() {
-            return Err(Failure::param("skiplock", "Only root may use this option."));
+            return Err(ReplyFailure::param("skiplock", "Only root may use this option."));
         }
         Ok(())
     }
@@ -246,11 +247,11 @@ impl Context<'_> {
         clippy::unnecessary_wraps,
         reason = "it is the last expression of handlers that can fail"
     )]
-    fn fork(&mut self, kind: &str, id: &str, job: Job) -> Answer {
+    fn fork(&mut self, kind: &str, id: &str, job: TaskJob) -> Answer {
         Ok(json!(self.fork_text(kind, id, job)).into())
     }
 
-    fn fork_text(&mut self, kind: &str, id: &str, job: Job) -> String {
+    fn fork_text(&mut self, kind: &str, id: &str, job: TaskJob) -> String {
         let now = (self.now_ms, self.world.unix(self.now_ms));
         self.tasks.fork(&self.world.node, kind, id, self.who, job, now).to_string()
     }

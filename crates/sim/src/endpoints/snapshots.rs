@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Answer, Context, LOCK_WAIT_MS, guests};
 use crate::config::stored_description;
-use crate::job::Job;
-use crate::reply::Failure;
+use crate::job::TaskJob;
+use crate::reply::ReplyFailure;
 use crate::write;
 
 pub(super) fn list(cx: &Context<'_>) -> Answer {
@@ -47,7 +47,9 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
         GuestKind::Qemu => matches!(name.as_str(), "current" | "pending"),
     };
     if reserved {
-        return Err(Failure::Died(format!("unable to use snapshot name '{name}' (reserved name)")));
+        return Err(ReplyFailure::Died(format!(
+            "unable to use snapshot name '{name}' (reserved name)"
+        )));
     }
     if guest.kind == GuestKind::Qemu {
         cx.file(guest)?;
@@ -57,7 +59,7 @@ pub(super) fn create(cx: &mut Context<'_>) -> Answer {
         GuestKind::Qemu => "qmsnapshot",
     };
     let description = cx.text("description").unwrap_or_default().to_owned();
-    let job = Job::Snapshot { guest, name, description, state: cx.flag("vmstate") };
+    let job = TaskJob::Snapshot { guest, name, description, state: cx.flag("vmstate") };
     cx.fork(kind, &guest.vmid.to_string(), job)
 }
 
@@ -68,7 +70,7 @@ pub(super) fn rollback(cx: &mut Context<'_>) -> Answer {
         GuestKind::Qemu => "qmrollback",
     };
     let job =
-        Job::Rollback { guest, name: cx.hole("snapname").to_owned(), start: cx.flag("start") };
+        TaskJob::Rollback { guest, name: cx.hole("snapname").to_owned(), start: cx.flag("start") };
     cx.fork(kind, &guest.vmid.to_string(), job)
 }
 
@@ -78,7 +80,7 @@ pub(super) fn delete(cx: &mut Context<'_>) -> Answer {
         GuestKind::Lxc => "vzdelsnapshot",
         GuestKind::Qemu => "qmdelsnapshot",
     };
-    let job = Job::DeleteSnapshot {
+    let job = TaskJob::DeleteSnapshot {
         guest,
         name: cx.hole("snapname").to_owned(),
         force: cx.flag("force"),
@@ -96,7 +98,7 @@ pub(super) fn config(cx: &Context<'_>) -> Answer {
             cx.world.release(),
         ))
         .into()),
-        None => Err(Failure::Died(format!("snapshot '{name}' does not exist"))),
+        None => Err(ReplyFailure::Died(format!("snapshot '{name}' does not exist"))),
     }
 }
 
@@ -110,7 +112,7 @@ pub(super) fn describe(cx: &mut Context<'_>) -> Answer {
     let Some(snapshot) =
         snapshots.and_then(|all| all.iter_mut().find(|snapshot| snapshot.name == name))
     else {
-        return Err(Failure::Died(format!("snapshot '{name}' does not exist")));
+        return Err(ReplyFailure::Died(format!("snapshot '{name}' does not exist")));
     };
     if let Some(text) = text {
         match stored_description(guest.kind, &text) {

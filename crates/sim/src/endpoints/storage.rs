@@ -4,8 +4,8 @@ use evenkeel_core::id::GuestId;
 use serde_json::{Value, json};
 
 use super::{Answer, Context};
-use crate::job::Job;
-use crate::reply::{Failure, Success};
+use crate::job::TaskJob;
+use crate::reply::{ReplyFailure, Success};
 use crate::storage::{Storage, Volume};
 
 const SEE: [&str; 2] = ["Datastore.Audit", "Datastore.AllocateSpace"];
@@ -34,8 +34,8 @@ fn describe(name: &str, storage: &Storage) -> Value {
     json!({"storage": name, "type": storage.kind.as_str(), "content": words(storage), "path": storage.path})
 }
 
-fn find<'a>(cx: &'a Context<'_>, name: &str) -> Result<&'a Storage, Failure> {
-    cx.world.storages.get(name).ok_or_else(|| Failure::param("storage", "No such storage."))
+fn find<'a>(cx: &'a Context<'_>, name: &str) -> Result<&'a Storage, ReplyFailure> {
+    cx.world.storages.get(name).ok_or_else(|| ReplyFailure::param("storage", "No such storage."))
 }
 
 pub(super) fn one(cx: &Context<'_>) -> Answer {
@@ -45,7 +45,7 @@ pub(super) fn one(cx: &Context<'_>) -> Answer {
             cx.need(&format!("/storage/{name}"), &["Datastore.Allocate"])?;
             Ok(describe(name, storage).into())
         }
-        None => Err(Failure::Died(format!("storage '{name}' does not exist"))),
+        None => Err(ReplyFailure::Died(format!("storage '{name}' does not exist"))),
     }
 }
 
@@ -133,13 +133,14 @@ fn volid(cx: &Context<'_>) -> String {
     if name.contains(':') { name.to_owned() } else { format!("{}:{name}", cx.hole("storage")) }
 }
 
-fn found<'a>(cx: &'a Context<'_>, volid: &str) -> Result<&'a Volume, Failure> {
+fn found<'a>(cx: &'a Context<'_>, volid: &str) -> Result<&'a Volume, ReplyFailure> {
     match cx.world.volume(volid) {
         Some(volume) if visible(cx, cx.hole("storage"), volume) => Ok(volume),
-        Some(_) => {
-            Err(Failure::Denied(format!("/storage/{}, Datastore.Allocate", cx.hole("storage"))))
-        }
-        None => Err(Failure::Died(format!("volume '{volid}' does not exist"))),
+        Some(_) => Err(ReplyFailure::Denied(format!(
+            "/storage/{}, Datastore.Allocate",
+            cx.hole("storage")
+        ))),
+        None => Err(ReplyFailure::Died(format!("volume '{volid}' does not exist"))),
     }
 }
 
@@ -173,11 +174,11 @@ pub(super) fn delete_volume(cx: &mut Context<'_>) -> Answer {
         cx.need(&format!("/storage/{storage}"), &["Datastore.Allocate"])?;
     }
     let id = owner.map_or_else(|| storage.clone(), |vmid| format!("{vmid}@{storage}"));
-    let upid = cx.fork_text("imgdel", &id, Job::DeleteVolume { volume });
+    let upid = cx.fork_text("imgdel", &id, TaskJob::DeleteVolume { volume });
     match cx.number("delay") {
         None => Ok(json!(upid).into()),
         Some(seconds) => {
-            Err(Failure::Awaits { upid, for_ms: seconds * 1000, failed: String::new() })
+            Err(ReplyFailure::Awaits { upid, for_ms: seconds * 1000, failed: String::new() })
         }
     }
 }
@@ -185,12 +186,12 @@ pub(super) fn delete_volume(cx: &mut Context<'_>) -> Answer {
 pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
     let storage = cx.text("storage").unwrap_or("local").to_owned();
     let Some(target) = cx.world.storages.get(&storage) else {
-        return Err(Failure::Died(format!(
+        return Err(ReplyFailure::Died(format!(
             "could not get storage information for '{storage}': storage '{storage}' does not exist"
         )));
     };
     if !target.content.contains("backup") {
-        return Err(Failure::Died(format!("storage '{storage}' does not support backups")));
+        return Err(ReplyFailure::Died(format!("storage '{storage}' does not support backups")));
     }
     let list = cx.text("vmid").unwrap_or_default();
     let mut guests: Vec<GuestId> = Vec::new();
@@ -205,14 +206,14 @@ pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
         }
     }
     if guests.is_empty() {
-        return Err(Failure::param("vmid", "property is missing and it is not optional"));
+        return Err(ReplyFailure::param("vmid", "property is missing and it is not optional"));
     }
     for guest in &guests {
         cx.need(&format!("/vms/{}", guest.vmid), &["VM.Backup"])?;
     }
     cx.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
     let id = if let [guest] = guests.as_slice() { guest.vmid.to_string() } else { String::new() };
-    let job = Job::Backup {
+    let job = TaskJob::Backup {
         guests,
         storage,
         remove: cx.text("remove") != Some("0"),

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{Answer, Context};
 use crate::access::Identity;
-use crate::reply::{Failure, Success};
-use crate::task::{Task, Tasks, Upid};
+use crate::reply::{ReplyFailure, Success};
+use crate::task::{SimTask, SimUpid, Tasks};
 use crate::world::World;
 
 /// The default length of lists and logs.
@@ -14,18 +14,18 @@ const PAGE: u64 = 50;
 const CLUSTER_TASKS: usize = 25;
 
 /// The owner of a task, token or not, needs no privilege.
-fn owns(who: &Identity, upid: &Upid) -> bool {
+fn owns(who: &Identity, upid: &SimUpid) -> bool {
     upid.user == who.full() || (who.token.is_none() && upid.owner().0 == who.user)
 }
 
 /// Whether somebody without the right to see all finds the task in the node's list: a token its own, a user also those
 /// of their tokens, but these only when they have ended, because a running one is listed under the token's whole name.
-fn lists(who: &Identity, task: &Task) -> bool {
+fn lists(who: &Identity, task: &SimTask) -> bool {
     let own = task.upid.user == who.full();
     own || (!task.is_running() && owns(who, &task.upid))
 }
 
-fn entry(task: &Task) -> Value {
+fn entry(task: &SimTask) -> Value {
     let (user, token) = task.upid.owner();
     let mut entry = json!({
         "upid": task.upid.to_string(), "node": task.upid.node, "pid": task.upid.pid,
@@ -60,7 +60,7 @@ fn category(status: &str) -> &'static str {
 pub(super) fn list(cx: &Context<'_>) -> Success {
     let sees_all = cx.may(&format!("/nodes/{}", cx.world.node), &["Sys.Audit"]);
     let source = cx.text("source").unwrap_or("archive");
-    let fits = |task: &&Task| {
+    let fits = |task: &&SimTask| {
         let running = task.is_running();
         let exit = task.exit.as_deref().unwrap_or_default();
         let text = |name: &str, test: &dyn Fn(&str) -> bool| cx.text(name).is_none_or(test);
@@ -85,7 +85,7 @@ pub(super) fn list(cx: &Context<'_>) -> Success {
                 running || crate::format::split_list(wanted).contains(&category(exit))
             })
     };
-    let mut fitting: Vec<&Task> = cx.tasks.all.iter().rev().filter(fits).collect();
+    let mut fitting: Vec<&SimTask> = cx.tasks.all.iter().rev().filter(fits).collect();
     // The index is written as tasks end and read backwards; the times in it play no part.
     fitting.sort_by_key(|task| std::cmp::Reverse(task.ended.unwrap_or(u64::MAX)));
     let start = usize::try_from(cx.number("start").unwrap_or(0)).unwrap_or(usize::MAX);
@@ -126,15 +126,15 @@ fn find<'a>(
     who: &Identity,
     text: &str,
     privilege: &str,
-) -> Result<Result<&'a Task, Failure>, Failure> {
-    let Some(upid) = Upid::parse(text) else {
-        return Err(Failure::param("upid", "unable to parse worker upid"));
+) -> Result<Result<&'a SimTask, ReplyFailure>, ReplyFailure> {
+    let Some(upid) = SimUpid::parse(text) else {
+        return Err(ReplyFailure::param("upid", "unable to parse worker upid"));
     };
     let path = format!("/nodes/{}", world.node);
     if !owns(who, &upid) && !world.access.may(who, &path, &[privilege], world.release()) {
-        return Err(Failure::Denied(format!("{path}, {privilege}")));
+        return Err(ReplyFailure::Denied(format!("{path}, {privilege}")));
     }
-    Ok(tasks.find(text).ok_or_else(|| Failure::param("upid", "no such task")))
+    Ok(tasks.find(text).ok_or_else(|| ReplyFailure::param("upid", "no such task")))
 }
 
 pub(super) fn status(cx: &Context<'_>) -> Answer {
@@ -183,6 +183,6 @@ pub(crate) fn check_stop(
     tasks: &Tasks,
     who: &Identity,
     upid: &str,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     find(world, tasks, who, upid, "Sys.Modify")?.map(|_| ())
 }

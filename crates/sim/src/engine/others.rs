@@ -7,9 +7,9 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::Simulator;
 use crate::access::Identity;
 use crate::config::Config;
-use crate::job::Job;
-use crate::task::Stage;
-use crate::world::Power;
+use crate::job::TaskJob;
+use crate::task::TaskStage;
+use crate::world::SimPower;
 
 /// Somebody who destroys a guest to make another needs so long in between.
 const BETWEEN_MS: u64 = 1_000;
@@ -19,7 +19,7 @@ impl Simulator {
     pub(super) fn reuse(&mut self, guest: GuestId) {
         let Some(old) = self.world.guests.remove(&guest.vmid.get()) else { return };
         let config = self.strange(guest.kind, plain(old.config));
-        self.world.put_guest(guest, config, Power::Stopped);
+        self.world.put_guest(guest, config, SimPower::Stopped);
     }
 
     pub(super) fn restore(&mut self, guest: GuestId) {
@@ -28,7 +28,7 @@ impl Simulator {
             GuestKind::Lxc => "vzrestore",
             GuestKind::Qemu => "qmrestore",
         };
-        let job = Job::Appear { guest, config: Box::new(config), replaces: true };
+        let job = TaskJob::Appear { guest, config: Box::new(config), replaces: true };
         self.fork_as_root(kind, guest, job, 0);
     }
 
@@ -39,7 +39,7 @@ impl Simulator {
             GuestKind::Qemu => "qmcreate",
         };
         self.fork_destroy(guest);
-        let job = Job::Appear { guest, config: Box::new(config), replaces: false };
+        let job = TaskJob::Appear { guest, config: Box::new(config), replaces: false };
         self.fork_as_root(kind, guest, job, BETWEEN_MS);
     }
 
@@ -52,14 +52,14 @@ impl Simulator {
             GuestKind::Qemu => "qmclone",
         };
         self.fork_destroy(target);
-        let job = Job::Appear { guest: target, config, replaces: false };
+        let job = TaskJob::Appear { guest: target, config, replaces: false };
         self.fork_as_root(kind, source, job, BETWEEN_MS);
     }
 
     pub(super) fn roll_back(&mut self, guest: GuestId) {
         let snapshots = self.world.guest(guest).map(|found| &found.config.snapshots);
         let Some(newest) = snapshots.and_then(|all| all.last()) else { return };
-        let job = Job::Rollback { guest, name: newest.name.clone(), start: false };
+        let job = TaskJob::Rollback { guest, name: newest.name.clone(), start: false };
         let kind = match guest.kind {
             GuestKind::Lxc => "vzrollback",
             GuestKind::Qemu => "qmrollback",
@@ -79,7 +79,7 @@ impl Simulator {
             GuestKind::Lxc => "vztemplate",
             GuestKind::Qemu => "qmtemplate",
         };
-        self.fork_as_root(kind, guest, Job::Template { guest }, 0);
+        self.fork_as_root(kind, guest, TaskJob::Template { guest }, 0);
     }
 
     pub(super) fn migrate_away(&mut self, guest: GuestId) {
@@ -88,7 +88,7 @@ impl Simulator {
             GuestKind::Lxc => "vzmigrate",
             GuestKind::Qemu => "qmigrate",
         };
-        self.fork_as_root(kind, guest, Job::Leave { guest }, 0);
+        self.fork_as_root(kind, guest, TaskJob::Leave { guest }, 0);
     }
 
     pub(super) fn migrate_back(&mut self, guest: GuestId, another: bool) {
@@ -113,7 +113,7 @@ impl Simulator {
     /// Stops the guest, as somebody does who is about to replace it, and gives what its successor looks like.
     fn stopped_copy(&mut self, guest: GuestId) -> Option<Config> {
         let found = self.world.guest_mut(guest)?;
-        found.power = Power::Stopped;
+        found.power = SimPower::Stopped;
         Some(plain(found.config.clone()))
     }
 
@@ -122,19 +122,19 @@ impl Simulator {
             GuestKind::Lxc => "vzdestroy",
             GuestKind::Qemu => "qmdestroy",
         };
-        let job = Job::Destroy { guest, purge: true, unreferenced: true, force: true };
+        let job = TaskJob::Destroy { guest, purge: true, unreferenced: true, force: true };
         self.fork_as_root(kind, guest, job, 0);
     }
 
     /// Forks a task of root@pam, at once or so much later.
-    fn fork_as_root(&mut self, kind: &str, about: GuestId, job: Job, after_ms: u64) {
+    fn fork_as_root(&mut self, kind: &str, about: GuestId, job: TaskJob, after_ms: u64) {
         let who = Identity { user: "root@pam".to_owned(), token: None };
         let at_ms = self.now_ms + after_ms;
         let now = (at_ms, self.world.unix(at_ms));
         let (node, id) = (&self.world.node, about.vmid.to_string());
         self.tasks.fork(node, kind, &id, &who, job, now);
         if let Some(task) = self.tasks.all.last_mut().filter(|_| after_ms > 0) {
-            task.stage = Stage::Unforked { at_ms };
+            task.stage = TaskStage::Unforked { at_ms };
         }
     }
 

@@ -3,15 +3,15 @@
 use evenkeel_core::id::{GuestId, GuestKind};
 use serde_json::{Value, json};
 
-use super::{Holder, Outcome, Simulator};
+use super::{Holder, SimOutcome, Simulator};
 use crate::access::Identity;
-use crate::endpoints::{self, Call, Context};
+use crate::endpoints::{self, Context, EndpointCall};
 use crate::fault::Effect;
-use crate::record::Record;
-use crate::reply::{Failure, Formatter, Reply, Success, render};
-use crate::request::{Param, Params, Request, decode, percent_decode};
-use crate::schema::{Endpoint, Schema, Who, check_parameters};
-use crate::task::Stage;
+use crate::record::RequestRecord;
+use crate::reply::{Formatter, Reply, ReplyFailure, Success, render};
+use crate::request::{Param, Params, SimRequest, decode, percent_decode};
+use crate::schema::{EndpointSchema, Schema, Who, check_parameters};
+use crate::task::TaskStage;
 
 /// PVE has three worker processes per daemon.
 const WORKERS: usize = 3;
@@ -22,11 +22,11 @@ const PROXY_LIMIT_MS: u64 = 30_000;
 
 /// A request that has not been answered, or whose handler still works after the proxy gave up.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingRequest {
     arrived_ms: u64,
     record: usize,
     state: State,
-    outcome: Option<Outcome>,
+    outcome: Option<SimOutcome>,
     answered: bool,
     after: Option<Effect>,
     /// When waiting for the file lock ends, from the first attempt on.
@@ -68,9 +68,9 @@ enum State {
     Done,
 }
 
-impl Pending {
+impl PendingRequest {
     /// The final outcome, once.
-    pub(super) fn take_outcome(&mut self) -> Option<Outcome> {
+    pub(super) fn take_outcome(&mut self) -> Option<SimOutcome> {
         self.outcome.take()
     }
 
@@ -80,7 +80,8 @@ impl Pending {
 
     pub(super) fn drop_connection(&mut self) {
         if !self.answered {
-            (self.outcome, self.answered, self.state) = (Some(Outcome::Dropped), true, State::Done);
+            (self.outcome, self.answered, self.state) =
+                (Some(SimOutcome::Dropped), true, State::Done);
         }
     }
 
@@ -113,9 +114,9 @@ impl Pending {
 
 impl Simulator {
     /// Takes a request in: everything that is decided before a worker sees it.
-    pub(super) fn receive(&mut self, request: &Request) -> Pending {
+    pub(super) fn receive(&mut self, request: &SimRequest) -> PendingRequest {
         let record = self.record(request);
-        let mut pending = Pending {
+        let mut pending = PendingRequest {
             arrived_ms: self.now_ms,
             record,
             state: State::Queued { from_ms: self.now_ms },
@@ -154,7 +155,7 @@ impl Simulator {
         }
     }
 
-    fn hold(&self, mut pending: Pending, delay_ms: u64, reply: Reply) -> Pending {
+    fn hold(&self, mut pending: PendingRequest, delay_ms: u64, reply: Reply) -> PendingRequest {
         let from = match pending.state {
             State::Queued { from_ms } => from_ms,
             State::Blocked
@@ -167,11 +168,11 @@ impl Simulator {
         pending
     }
 
-    fn record(&mut self, request: &Request) -> usize {
+    fn record(&mut self, request: &SimRequest) -> usize {
         let segments: Vec<&str> = request.path().split('/').filter(|s| !s.is_empty()).collect();
         let guest =
             segments.windows(2).find_map(|pair| format!("{}/{}", pair[0], pair[1]).parse().ok());
-        self.records.push(Record {
+        self.records.push(RequestRecord {
             at_ms: self.now_ms,
             method: request.method.clone(),
             path: request.path().to_owned(),
@@ -188,7 +189,7 @@ impl Simulator {
     }
 
     /// Method, path, log-in and body; the error is an answer and how long it is held back.
-    fn understand(&self, request: &Request) -> Result<Work, (u64, Reply)> {
+    fn understand(&self, request: &SimRequest) -> Result<Work, (u64, Reply)> {
         let method = request.method.as_str();
         if !matches!(method, "GET" | "POST" | "PUT" | "DELETE") {
             let reason = format!("method '{method}' not available");
@@ -230,7 +231,7 @@ impl Simulator {
         Ok(Work { method: method.to_owned(), segments, params, who, formatter, protected })
     }
 
-    fn log_in(&self, request: &Request) -> Result<Identity, &'static str> {
+    fn log_in(&self, request: &SimRequest) -> Result<Identity, &'static str> {
         const FAILED: &str = "Authentication failed!";
         let now_s = self.world.unix(self.now_ms);
         let header = request.find("authorization").unwrap_or_default();
@@ -272,7 +273,7 @@ impl Simulator {
         moved
     }
 
-    fn step_request(&mut self, pending: &mut Pending) -> bool {
+    fn step_request(&mut self, pending: &mut PendingRequest) -> bool {
         let now_ms = self.now_ms;
         if !pending.answered
             && pending.holds_worker()
@@ -290,7 +291,7 @@ impl Simulator {
                 }
                 if held {
                     let text = super::schedule::lock_timeout_text(guest);
-                    self.conclude(pending, Err(Failure::Died(text)));
+                    self.conclude(pending, Err(ReplyFailure::Died(text)));
                 } else {
                     self.execute(pending);
                 }
@@ -304,7 +305,7 @@ impl Simulator {
                     Some(exit) if exit == "OK" || exit.starts_with("WARNINGS") => {
                         Ok(Value::Null.into())
                     }
-                    Some(exit) => Err(Failure::Died(format!("{failed}{exit}"))),
+                    Some(exit) => Err(ReplyFailure::Died(format!("{failed}{exit}"))),
                 };
                 self.conclude(pending, result);
                 true
@@ -319,7 +320,7 @@ impl Simulator {
     }
 
     /// Gives a queued request to a worker, if one is free.
-    fn start(&mut self, pending: &mut Pending) -> bool {
+    fn start(&mut self, pending: &mut PendingRequest) -> bool {
         let protected = pending.work.as_ref().is_some_and(|work| work.protected);
         let busy = self.pending.values().filter(|other| other.holds_worker()).count();
         if protected && busy >= WORKERS {
@@ -330,7 +331,7 @@ impl Simulator {
         true
     }
 
-    fn execute(&mut self, pending: &mut Pending) {
+    fn execute(&mut self, pending: &mut PendingRequest) {
         let Some(work) = pending.work.clone() else {
             pending.state = State::Done;
             return;
@@ -343,17 +344,17 @@ impl Simulator {
         }
         let now_ms = self.now_ms;
         match result {
-            Err(Failure::Locked { guest, timeout_ms }) => {
+            Err(ReplyFailure::Locked { guest, timeout_ms }) => {
                 let deadline_ms = *pending.lock_deadline_ms.get_or_insert(now_ms + timeout_ms);
                 pending.state = State::Locked { guest, deadline_ms };
             }
-            Err(Failure::Awaits { upid, for_ms, failed }) => {
+            Err(ReplyFailure::Awaits { upid, for_ms, failed }) => {
                 pending.state = State::Awaiting { upid, deadline_ms: now_ms + for_ms, failed };
             }
             result => {
                 if let (Some(Effect::LateFork { ms }), Some(_)) = (&pending.after, &forked) {
                     for task in self.tasks.all.iter_mut().skip(tasks_before) {
-                        task.stage = Stage::Unforked { at_ms: now_ms + ms };
+                        task.stage = TaskStage::Unforked { at_ms: now_ms + ms };
                         task.upid.start_s += ms / 1000;
                     }
                     let forked = self.tasks.all.get(tasks_before);
@@ -364,11 +365,11 @@ impl Simulator {
         }
     }
 
-    fn run_handler(&mut self, work: &Work) -> Result<Success, Failure> {
+    fn run_handler(&mut self, work: &Work) -> Result<Success, ReplyFailure> {
         let release = self.world.release();
         let Some((endpoint, holes)) = Schema::shared().route(&work.method, &work.segments) else {
             let path = work.segments.join("/");
-            return Err(Failure::NoMethod(format!(
+            return Err(ReplyFailure::NoMethod(format!(
                 "Method '{} /{path}' not implemented",
                 work.method
             )));
@@ -377,7 +378,7 @@ impl Simulator {
         if let Some(node) =
             hole("node").filter(|node| *node != self.world.node && *node != "localhost")
         {
-            return Err(Failure::Died(format!(
+            return Err(ReplyFailure::Died(format!(
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: Name or service not known"
             )));
         }
@@ -385,13 +386,13 @@ impl Simulator {
         let mut params = work.params.clone();
         let errors = check_parameters(Schema::shared(), endpoint, &holes, &mut params, release);
         if !errors.is_empty() {
-            return Err(Failure::Params(errors));
+            return Err(ReplyFailure::Params(errors));
         }
         let kind = work.segments.get(2).and_then(|word| word.parse::<GuestKind>().ok());
         if !self.world.quorate && endpoint.call.writes_config() {
-            return Err(Failure::died("cluster not ready - no quorum?"));
+            return Err(ReplyFailure::died("cluster not ready - no quorum?"));
         }
-        let Call::TaskStop = endpoint.call else {
+        let EndpointCall::TaskStop = endpoint.call else {
             let context = &mut Context {
                 world: &mut self.world,
                 tasks: &mut self.tasks,
@@ -413,10 +414,10 @@ impl Simulator {
 
     fn permit(
         &self,
-        endpoint: &Endpoint,
+        endpoint: &EndpointSchema,
         holes: &[(String, String)],
         who: &Identity,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ReplyFailure> {
         let Who::Holder { path, privileges } = &endpoint.who else { return Ok(()) };
         let mut path = path.clone();
         for (name, value) in holes {
@@ -426,15 +427,15 @@ impl Simulator {
         if self.world.access.may(who, &path, &any, self.world.release()) {
             return Ok(());
         }
-        Err(Failure::Denied(format!("{path}, {}", any.join("|"))))
+        Err(ReplyFailure::Denied(format!("{path}, {}", any.join("|"))))
     }
 
-    fn conclude(&mut self, pending: &mut Pending, result: Result<Success, Failure>) {
+    fn conclude(&mut self, pending: &mut PendingRequest, result: Result<Success, ReplyFailure>) {
         pending.state = State::Done;
         if result.is_ok() {
             self.records[pending.record].executed_ms = Some(self.now_ms);
         }
-        let refused = matches!(result, Err(Failure::Unauthorised(_)));
+        let refused = matches!(result, Err(ReplyFailure::Unauthorised(_)));
         let (formatter, protected) = pending
             .work
             .as_ref()
@@ -448,19 +449,19 @@ impl Simulator {
         self.answer(pending, reply);
     }
 
-    fn answer(&mut self, pending: &mut Pending, reply: Reply) {
+    fn answer(&mut self, pending: &mut PendingRequest, reply: Reply) {
         if pending.answered {
             return;
         }
         pending.answered = true;
         let reply = match pending.after.take() {
             Some(Effect::DropAfter | Effect::LateFork { .. }) => {
-                pending.outcome = Some(Outcome::Dropped);
+                pending.outcome = Some(SimOutcome::Dropped);
                 return;
             }
             Some(Effect::ProxyStatus { status, .. }) => Reply::plain(status, proxy_text(status)),
             Some(Effect::Garbage { body }) => {
-                Reply { body: crate::reply::Body::Text(body), ..reply }
+                Reply { body: crate::reply::ReplyBody::Text(body), ..reply }
             }
             Some(
                 Effect::Latency { .. }
@@ -471,7 +472,7 @@ impl Simulator {
             | None => reply,
         };
         self.records[pending.record].status = Some(reply.status);
-        pending.outcome = Some(Outcome::Reply(reply));
+        pending.outcome = Some(SimOutcome::Reply(reply));
     }
 }
 
@@ -485,11 +486,11 @@ fn proxy_text(status: u16) -> &'static str {
 
 impl Context<'_> {
     /// The guest's file lock: held by nobody, or this handler has to wait and run again.
-    pub(crate) fn lock(&self, guest: GuestId, timeout_ms: u64) -> Result<(), Failure> {
+    pub(crate) fn lock(&self, guest: GuestId, timeout_ms: u64) -> Result<(), ReplyFailure> {
         match self.locks.get(&guest) {
             None => Ok(()),
             Some(Holder::Task(_) | Holder::Foreign { .. }) => {
-                Err(Failure::Locked { guest, timeout_ms })
+                Err(ReplyFailure::Locked { guest, timeout_ms })
             }
         }
     }

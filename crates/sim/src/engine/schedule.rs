@@ -5,7 +5,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::{Holder, Simulator};
 use crate::fault::Effect;
 use crate::job::{self, Site};
-use crate::task::Stage;
+use crate::task::TaskStage;
 
 /// The statistics daemon broadcasts this often.
 const BROADCAST_MS: u64 = 10_000;
@@ -39,16 +39,16 @@ impl Simulator {
     /// The next moment at which something changes by itself.
     pub fn next_event_ms(&self) -> Option<u64> {
         let tasks = self.tasks.all.iter().filter_map(|task| match task.stage {
-            Stage::Unforked { at_ms } => Some(at_ms),
-            Stage::Waiting { deadline_ms } => Some(deadline_ms),
-            Stage::Running { until_ms } => Some(until_ms),
-            Stage::Ended => None,
+            TaskStage::Unforked { at_ms } => Some(at_ms),
+            TaskStage::Waiting { deadline_ms } => Some(deadline_ms),
+            TaskStage::Running { until_ms } => Some(until_ms),
+            TaskStage::Ended => None,
         });
         let locks = self.locks.values().filter_map(|holder| match holder {
             Holder::Foreign { until_ms } => Some(*until_ms),
             Holder::Task(_) => None,
         });
-        let requests = self.pending.values().filter_map(super::Pending::next_event_ms);
+        let requests = self.pending.values().filter_map(super::PendingRequest::next_event_ms);
         tasks.chain(locks).chain(requests).min().map(|at| at.max(self.now_ms))
     }
 
@@ -72,17 +72,19 @@ impl Simulator {
         let mut moved = false;
         for at in self.active_tasks() {
             match self.tasks.all[at].stage {
-                Stage::Unforked { at_ms } if at_ms <= self.now_ms => {
+                TaskStage::Unforked { at_ms } if at_ms <= self.now_ms => {
                     let deadline_ms = at_ms + job::LOCK_WAIT_MS;
-                    self.tasks.all[at].stage = Stage::Waiting { deadline_ms };
+                    self.tasks.all[at].stage = TaskStage::Waiting { deadline_ms };
                 }
-                Stage::Waiting { deadline_ms } => {
+                TaskStage::Waiting { deadline_ms } => {
                     if !self.try_begin(at, deadline_ms) {
                         continue;
                     }
                 }
-                Stage::Running { until_ms } if until_ms <= self.now_ms => self.finish(at),
-                Stage::Unforked { .. } | Stage::Running { .. } | Stage::Ended => continue,
+                TaskStage::Running { until_ms } if until_ms <= self.now_ms => self.finish(at),
+                TaskStage::Unforked { .. } | TaskStage::Running { .. } | TaskStage::Ended => {
+                    continue;
+                }
             }
             moved = true;
         }
@@ -131,7 +133,7 @@ impl Simulator {
         };
         self.tasks.all[at].log = log;
         match begun {
-            Ok(ms) => self.tasks.all[at].stage = Stage::Running { until_ms: self.now_ms + ms },
+            Ok(ms) => self.tasks.all[at].stage = TaskStage::Running { until_ms: self.now_ms + ms },
             Err(message) => self.end_task(at, &message),
         }
         true
@@ -180,7 +182,7 @@ impl Simulator {
     /// After loading a state: whoever was running holds its lock again.
     pub(crate) fn take_locks_of_running_tasks(&mut self) {
         for task in &self.tasks.all {
-            if let (Stage::Running { .. }, Some(guest)) = (task.stage, task.lock()) {
+            if let (TaskStage::Running { .. }, Some(guest)) = (task.stage, task.lock()) {
                 self.locks.insert(guest, Holder::Task(task.upid.pid));
             }
         }

@@ -6,7 +6,7 @@ use super::{Site, exists, unlocked};
 use crate::config::Config;
 use crate::property::print_size;
 use crate::storage::{Volume, split_volid, stored_name};
-use crate::world::{Away, Power, World, is_disk_key};
+use crate::world::{Away, SimPower, World, is_disk_key};
 use crate::write::disk;
 
 /// The stub with `lock: create` was written by the handler; the worker only checks it is still there.
@@ -67,16 +67,16 @@ fn make_disks(site: &mut Site<'_>, guest: GuestId, config: &mut Config) -> Resul
             (GuestKind::Lxc, _) => disk::lxc_mount(site.world, guest, &value, site.now_ms)?,
             (GuestKind::Qemu, key) => disk::qemu_drive(site.world, guest, key, &value, site.now_ms)
                 .map_err(|failure| match failure {
-                    crate::reply::Failure::Params(errors) => {
+                    crate::reply::ReplyFailure::Params(errors) => {
                         errors.into_values().collect::<Vec<_>>().join(" ")
                     }
-                    crate::reply::Failure::Died(message)
-                    | crate::reply::Failure::DiedWith(message, _)
-                    | crate::reply::Failure::Denied(message)
-                    | crate::reply::Failure::NoMethod(message)
-                    | crate::reply::Failure::Unauthorised(message)
-                    | crate::reply::Failure::Awaits { failed: message, .. } => message,
-                    crate::reply::Failure::Locked { .. } => "got timeout".to_owned(),
+                    crate::reply::ReplyFailure::Died(message)
+                    | crate::reply::ReplyFailure::DiedWith(message, _)
+                    | crate::reply::ReplyFailure::Denied(message)
+                    | crate::reply::ReplyFailure::NoMethod(message)
+                    | crate::reply::ReplyFailure::Unauthorised(message)
+                    | crate::reply::ReplyFailure::Awaits { failed: message, .. } => message,
+                    crate::reply::ReplyFailure::Locked { .. } => "got timeout".to_owned(),
                 })?,
         };
         let volid = printed.split(',').next().unwrap_or_default().to_owned();
@@ -239,7 +239,7 @@ pub(super) fn begin_destroy(
         }
         site.log.push(format!("forced to stop CT {} before destroying!", guest.vmid));
         if let Some(record) = site.world.guest_mut(guest) {
-            record.power = Power::Stopped;
+            record.power = SimPower::Stopped;
         }
     }
     if purge && guest.kind == GuestKind::Lxc {
@@ -294,14 +294,14 @@ pub(super) fn begin_appear(
         unlocked(site.world, guest)?;
         destroyed(site, guest, true);
     }
-    site.world.put_guest(guest, Config::of(&[("lock", "create")]), Power::Stopped);
+    site.world.put_guest(guest, Config::of(&[("lock", "create")]), SimPower::Stopped);
     Ok(())
 }
 
 /// The file and new volumes under the names it tells; the birth mark is that of the beginning.
 pub(super) fn appeared(site: &mut Site<'_>, guest: GuestId, config: &Config) {
     let Some(birth) = site.world.guest(guest).map(|stub| stub.birth) else { return };
-    site.world.put_guest(guest, config.clone(), Power::Stopped);
+    site.world.put_guest(guest, config.clone(), SimPower::Stopped);
     if let Some(record) = site.world.guest_mut(guest) {
         record.birth = birth;
     }

@@ -23,7 +23,7 @@ pub(super) fn begin_resize(
 ) -> Result<(), String> {
     let release = site.world.release();
     let config = exists(site.world, guest)?;
-    if let Err(crate::reply::Failure::Died(message)) =
+    if let Err(crate::reply::ReplyFailure::Died(message)) =
         crate::write::check_digest(guest, config, digest, release)
     {
         return Err(message);

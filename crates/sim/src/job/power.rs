@@ -5,7 +5,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::{Site, exists, unlocked};
 use crate::config::Config;
 use crate::schema::Errors;
-use crate::world::{Power, World, is_net_key};
+use crate::world::{SimPower, World, is_net_key};
 
 pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
     let config = exists(site.world, guest)?;
@@ -60,7 +60,7 @@ pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<(), String>
     }
     let pid = u32::try_from(2000 + site.world.random.below(60_000)).unwrap_or(2000);
     if let Some(record) = site.world.guest_mut(guest) {
-        record.power = Power::Running { since_ms: site.now_ms, pid, paused: false };
+        record.power = SimPower::Running { since_ms: site.now_ms, pid, paused: false };
         if record.config.lock() == Some("suspended") {
             record.config.set_lock(None);
             record.config.active.remove("vmstate");
@@ -112,7 +112,7 @@ pub(super) fn begin_stop(site: &mut Site<'_>, guest: GuestId) -> Result<bool, St
 
 pub(super) fn stopped(site: &mut Site<'_>, guest: GuestId) {
     if let Some(record) = site.world.guest_mut(guest) {
-        record.power = Power::Stopped;
+        record.power = SimPower::Stopped;
     }
     apply_waiting(site, guest);
 }
@@ -179,7 +179,7 @@ pub(super) fn rebooted(site: &mut Site<'_>, guest: GuestId) -> Result<(), String
 
 pub(super) fn paused(site: &mut Site<'_>, guest: GuestId, halt: bool) {
     if let Some(record) = site.world.guest_mut(guest)
-        && let Power::Running { paused, .. } = &mut record.power
+        && let SimPower::Running { paused, .. } = &mut record.power
     {
         *paused = halt;
     }
@@ -187,7 +187,7 @@ pub(super) fn paused(site: &mut Site<'_>, guest: GuestId, halt: bool) {
 
 pub(super) fn hibernated(site: &mut Site<'_>, guest: GuestId) {
     if let Some(record) = site.world.guest_mut(guest) {
-        record.power = Power::Stopped;
+        record.power = SimPower::Stopped;
         record.config.set_lock(Some("suspended"));
     }
 }

@@ -5,7 +5,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::{Site, exists, unlocked};
 use crate::config::{Config, Section, SnapshotSection, stored_description};
 use crate::storage::{split_volid, stored_name};
-use crate::world::{Power, World, is_disk_key};
+use crate::world::{SimPower, World, is_disk_key};
 
 /// Whether every disk of the guest lies where snapshots work.
 pub(crate) fn available(world: &World, guest: GuestId, config: &Config) -> bool {
@@ -113,7 +113,7 @@ pub(super) fn rolled_back(
     start: bool,
 ) -> Result<(), String> {
     let Some(record) = site.world.guest_mut(guest) else { return Ok(()) };
-    record.power = Power::Stopped;
+    record.power = SimPower::Stopped;
     let config = &mut record.config;
     let Some(snapshot) = config.snapshot(name).cloned() else { return Ok(()) };
     let had_state = snapshot.section.contains_key("vmstate");

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::release::Release;
 
-use super::{Endpoint, Rule, Schema, Shape};
-use crate::format::{self, Refusal};
+use super::{EndpointSchema, Schema, SchemaRule, SchemaShape};
+use crate::format::{self, FormatRefusal};
 use crate::property;
 use crate::request::{Param, Params};
 
@@ -22,7 +22,7 @@ const CONFLICTING: &str = "duplicate parameter (already defined in URI) with con
 /// Checks everything a call was given; lists for list-typed parameters are joined in place.
 pub(crate) fn check_parameters(
     schema: &Schema,
-    endpoint: &Endpoint,
+    endpoint: &EndpointSchema,
     holes: &[(String, String)],
     params: &mut Params,
     release: Release,
@@ -73,31 +73,31 @@ fn check_hole(name: &str, value: &str) -> Option<String> {
     }
 }
 
-fn refusal(result: Result<(), Refusal>) -> Option<String> {
+fn refusal(result: Result<(), FormatRefusal>) -> Option<String> {
     match result {
         Ok(()) => None,
-        Err(Refusal::Text(message)) => Some(format!("invalid format - {message}\n")),
-        Err(Refusal::Pattern) => Some("value does not match the regex pattern".to_owned()),
+        Err(FormatRefusal::Text(message)) => Some(format!("invalid format - {message}\n")),
+        Err(FormatRefusal::Pattern) => Some("value does not match the regex pattern".to_owned()),
     }
 }
 
 fn check_param(
     schema: &Schema,
-    rule: &Rule,
+    rule: &SchemaRule,
     name: &str,
     value: &mut Param,
     release: Release,
 ) -> Option<String> {
     let listed = match &rule.shape {
-        Shape::List => true,
-        Shape::Is(format) => format.ends_with("-list"),
-        Shape::Text
-        | Shape::Bool
-        | Shape::Int { .. }
-        | Shape::Num { .. }
-        | Shape::Enum(_)
-        | Shape::Like(_)
-        | Shape::Prop(_) => false,
+        SchemaShape::List => true,
+        SchemaShape::Is(format) => format.ends_with("-list"),
+        SchemaShape::Text
+        | SchemaShape::Bool
+        | SchemaShape::Int { .. }
+        | SchemaShape::Num { .. }
+        | SchemaShape::Enum(_)
+        | SchemaShape::Like(_)
+        | SchemaShape::Prop(_) => false,
     };
     let text = match value {
         // An explicit null passes every check in PVE; what happens then is the handler's affair.
@@ -112,49 +112,57 @@ fn check_param(
     message
 }
 
-fn kind(rule: &Rule) -> &'static str {
+fn kind(rule: &SchemaRule) -> &'static str {
     match &rule.shape {
-        Shape::Bool => "boolean",
-        Shape::Int { .. } => "integer",
-        Shape::Num { .. } => "number",
-        Shape::Text
-        | Shape::List
-        | Shape::Enum(_)
-        | Shape::Is(_)
-        | Shape::Like(_)
-        | Shape::Prop(_) => "string",
+        SchemaShape::Bool => "boolean",
+        SchemaShape::Int { .. } => "integer",
+        SchemaShape::Num { .. } => "number",
+        SchemaShape::Text
+        | SchemaShape::List
+        | SchemaShape::Enum(_)
+        | SchemaShape::Is(_)
+        | SchemaShape::Like(_)
+        | SchemaShape::Prop(_) => "string",
     }
 }
 
 fn check_value(
     schema: &Schema,
-    rule: &Rule,
+    rule: &SchemaRule,
     name: &str,
     text: &str,
     release: Release,
 ) -> Option<String> {
     let wrong_type = || Some(format!("type check ('{}') failed - got '{text}'", kind(rule)));
     let message = match &rule.shape {
-        Shape::Bool if !matches!(text, "0" | "1") => wrong_type(),
-        Shape::Int { .. } if !is_integer(text) => wrong_type(),
-        Shape::Num { .. } if !is_number(text) => wrong_type(),
-        Shape::Int { min, max } => {
+        SchemaShape::Bool if !matches!(text, "0" | "1") => wrong_type(),
+        SchemaShape::Int { .. } if !is_integer(text) => wrong_type(),
+        SchemaShape::Num { .. } if !is_number(text) => wrong_type(),
+        SchemaShape::Int { min, max } => {
             let also = rule.also.as_ref().and_then(|also| refusal(format::check(also, text)));
             // Numbers beyond i64 are beyond every limit in the tables too.
             let number = text.parse().unwrap_or(i64::MAX);
             also.or_else(|| range(&number, min.as_ref(), max.as_ref()))
         }
-        Shape::Num { min, max } => {
+        SchemaShape::Num { min, max } => {
             range(&text.parse::<f64>().unwrap_or(f64::MAX), min.as_ref(), max.as_ref())
         }
-        Shape::Enum(choices) if !choices.iter().any(|choice| choice == text) => Some(format!(
-            "value '{text}' does not have a value in the enumeration '{}'",
-            choices.join(", ")
-        )),
-        Shape::Is(format) => refusal(format::check(format, text)),
-        Shape::Like(pattern) if !format::matches(pattern, text) => refusal(Err(Refusal::Pattern)),
-        Shape::Prop(format) => check_property(schema, format, name, text, release),
-        Shape::Text | Shape::List | Shape::Bool | Shape::Enum(_) | Shape::Like(_) => None,
+        SchemaShape::Enum(choices) if !choices.iter().any(|choice| choice == text) => {
+            Some(format!(
+                "value '{text}' does not have a value in the enumeration '{}'",
+                choices.join(", ")
+            ))
+        }
+        SchemaShape::Is(format) => refusal(format::check(format, text)),
+        SchemaShape::Like(pattern) if !format::matches(pattern, text) => {
+            refusal(Err(FormatRefusal::Pattern))
+        }
+        SchemaShape::Prop(format) => check_property(schema, format, name, text, release),
+        SchemaShape::Text
+        | SchemaShape::List
+        | SchemaShape::Bool
+        | SchemaShape::Enum(_)
+        | SchemaShape::Like(_) => None,
     };
     message.or_else(|| {
         let limit = rule.max_length?;
@@ -184,7 +192,7 @@ fn check_property(
         Ok(read) => read,
         Err(message) => return Some(format!("invalid format - {message}")),
     };
-    let rules: Vec<&Rule> =
+    let rules: Vec<&SchemaRule> =
         schema.format(format).iter().filter(|rule| rule.exists_in(release)).collect();
     let mut lines = BTreeMap::new();
     for (key, value) in &read {

@@ -15,7 +15,7 @@ pub(crate) use check::{Errors, check_parameters};
 
 /// What a value must be.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Shape {
+pub(crate) enum SchemaShape {
     Text,
     List,
     Bool,
@@ -38,11 +38,11 @@ pub(crate) enum Shape {
 
 /// One parameter, one key of a config, or one key inside a property string.
 #[derive(Debug, Clone)]
-pub(crate) struct Rule {
+pub(crate) struct SchemaRule {
     pub(crate) name: String,
     /// How many numbered slots the name stands for; `None` for a plain name.
     pub(crate) slots: Option<u32>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: SchemaShape,
     /// A further format of an integer, checked before its range.
     pub(crate) also: Option<String>,
     pub(crate) max_length: Option<usize>,
@@ -55,7 +55,7 @@ pub(crate) struct Rule {
     until: Option<Release>,
 }
 
-impl Rule {
+impl SchemaRule {
     /// Whether this release knows the name.
     pub(crate) fn exists_in(&self, release: Release) -> bool {
         self.since.is_none_or(|since| release >= since)
@@ -89,14 +89,14 @@ pub(crate) enum Who {
 
 /// One row of the surface.
 #[derive(Debug, Clone)]
-pub(crate) struct Endpoint {
+pub(crate) struct EndpointSchema {
     pub(crate) method: String,
     segments: Vec<String>,
-    pub(crate) call: crate::endpoints::Call,
+    pub(crate) call: crate::endpoints::EndpointCall,
     /// Whether the root daemon does it: one of three workers, `Connection: close`.
     pub(crate) protected: bool,
     pub(crate) who: Who,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<SchemaRule>,
     /// Whether all config keys of this kind are parameters too.
     pub(crate) config_of: Option<GuestKind>,
 }
@@ -104,10 +104,10 @@ pub(crate) struct Endpoint {
 /// All tables.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    endpoints: Vec<Endpoint>,
-    lxc: Vec<Rule>,
-    qemu: Vec<Rule>,
-    formats: std::collections::BTreeMap<String, Vec<Rule>>,
+    endpoints: Vec<EndpointSchema>,
+    lxc: Vec<SchemaRule>,
+    qemu: Vec<SchemaRule>,
+    formats: std::collections::BTreeMap<String, Vec<SchemaRule>>,
 }
 
 impl Schema {
@@ -122,7 +122,7 @@ impl Schema {
         &self,
         method: &str,
         segments: &[String],
-    ) -> Option<(&Endpoint, Vec<(String, String)>)> {
+    ) -> Option<(&EndpointSchema, Vec<(String, String)>)> {
         self.endpoints.iter().filter(|endpoint| endpoint.method == method).find_map(|endpoint| {
             // A volume id contains slashes, so the last hole of its row takes the rest of the path.
             let greedy = endpoint.segments.last().is_some_and(|last| last == "{volume}");
@@ -146,16 +146,16 @@ impl Schema {
     }
 
     /// The rule for one config key, if this release has it.
-    pub(crate) fn key(&self, kind: GuestKind, key: &str, release: Release) -> Option<&Rule> {
+    pub(crate) fn key(&self, kind: GuestKind, key: &str, release: Release) -> Option<&SchemaRule> {
         self.keys(kind).iter().find(|rule| rule.exists_in(release) && rule.names(key))
     }
 
     /// The keys inside one property string.
-    pub(crate) fn format(&self, name: &str) -> &[Rule] {
+    pub(crate) fn format(&self, name: &str) -> &[SchemaRule] {
         self.formats.get(name).map_or(&[], Vec::as_slice)
     }
 
-    fn keys(&self, kind: GuestKind) -> &[Rule] {
+    fn keys(&self, kind: GuestKind) -> &[SchemaRule] {
         match kind {
             GuestKind::Lxc => &self.lxc,
             GuestKind::Qemu => &self.qemu,
@@ -173,7 +173,7 @@ mod tests {
         assert!(schema.endpoints.len() > 90, "{}", schema.endpoints.len());
         assert!(schema.lxc.len() > 30 && schema.qemu.len() > 80);
         for rule in schema.lxc.iter().chain(&schema.qemu) {
-            if let Shape::Prop(name) = &rule.shape {
+            if let SchemaShape::Prop(name) = &rule.shape {
                 assert!(!schema.format(name).is_empty(), "{name}");
             }
         }

@@ -4,7 +4,7 @@
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::release::Release;
 
-use super::{Endpoint, Rule, Schema, Shape, Who};
+use super::{EndpointSchema, Schema, SchemaRule, SchemaShape, Who};
 
 pub(super) fn tables() -> Schema {
     let (mut lxc, mut qemu) = (Vec::new(), Vec::new());
@@ -12,7 +12,7 @@ pub(super) fn tables() -> Schema {
         let (kind, rest) = line.split_once(' ').expect("a key row names its kind first");
         if kind == "lxc" { lxc.push(rule(rest)) } else { qemu.push(rule(rest)) }
     }
-    let mut formats = std::collections::BTreeMap::<String, Vec<Rule>>::new();
+    let mut formats = std::collections::BTreeMap::<String, Vec<SchemaRule>>::new();
     let mut current = String::new();
     for line in rows(include_str!("formats.txt")) {
         if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
@@ -30,7 +30,7 @@ fn rows(text: &'static str) -> impl Iterator<Item = &'static str> {
 }
 
 /// `name[slots]!* shape len=N since=X until=Y`, or `name alias=X keyalias=Y`.
-fn rule(line: &str) -> Rule {
+fn rule(line: &str) -> SchemaRule {
     let mut words = line.split_whitespace();
     let name = words.next().expect("a row is not empty");
     let bare = name.trim_end_matches(['!', '*']);
@@ -39,10 +39,10 @@ fn rule(line: &str) -> Rule {
         Some((bare, slots)) => (bare, slots.trim_end_matches(']').parse().ok()),
         None => (bare, None),
     };
-    let mut rule = Rule {
+    let mut rule = SchemaRule {
         name: bare.to_owned(),
         slots,
-        shape: Shape::Text,
+        shape: SchemaShape::Text,
         also: None,
         max_length: None,
         required: marks.contains('!'),
@@ -67,27 +67,27 @@ fn rule(line: &str) -> Rule {
     rule
 }
 
-fn shape(word: &str) -> Shape {
+fn shape(word: &str) -> SchemaShape {
     let (name, inner) = match word.split_once('(') {
         Some((name, inner)) => (name, inner.trim_end_matches(')')),
         None => (word, ""),
     };
     let (low, high) = inner.split_once("..").unwrap_or(("", ""));
     match name {
-        "text" => Shape::Text,
-        "list" => Shape::List,
-        "bool" => Shape::Bool,
-        "int" => Shape::Int { min: low.parse().ok(), max: high.parse().ok() },
-        "num" => Shape::Num { min: low.parse().ok(), max: high.parse().ok() },
-        "enum" => Shape::Enum(inner.split('|').map(str::to_owned).collect()),
-        "is" => Shape::Is(inner.to_owned()),
-        "like" => Shape::Like(inner.to_owned()),
-        "prop" => Shape::Prop(inner.to_owned()),
+        "text" => SchemaShape::Text,
+        "list" => SchemaShape::List,
+        "bool" => SchemaShape::Bool,
+        "int" => SchemaShape::Int { min: low.parse().ok(), max: high.parse().ok() },
+        "num" => SchemaShape::Num { min: low.parse().ok(), max: high.parse().ok() },
+        "enum" => SchemaShape::Enum(inner.split('|').map(str::to_owned).collect()),
+        "is" => SchemaShape::Is(inner.to_owned()),
+        "like" => SchemaShape::Like(inner.to_owned()),
+        "prop" => SchemaShape::Prop(inner.to_owned()),
         other => unreachable!("the tables name no shape `{other}`"),
     }
 }
 
-fn endpoint(line: &'static str) -> Endpoint {
+fn endpoint(line: &'static str) -> EndpointSchema {
     let mut words = line.split_whitespace();
     let mut next = || words.next().expect("an endpoint row has five columns");
     let (method, path, call, daemon, who) = (next(), next(), next(), next(), next());
@@ -100,7 +100,7 @@ fn endpoint(line: &'static str) -> Endpoint {
             parameter => rules.push(self::parameter(parameter)),
         }
     }
-    Endpoint {
+    EndpointSchema {
         method: method.to_owned(),
         segments: path.split('/').filter(|s| !s.is_empty()).map(str::to_owned).collect(),
         call: call.parse().expect("an endpoint row names a call that exists"),
@@ -120,7 +120,7 @@ fn endpoint(line: &'static str) -> Endpoint {
 }
 
 /// `!name=shape(length):format,since`.
-fn parameter(word: &str) -> Rule {
+fn parameter(word: &str) -> SchemaRule {
     let (name, mut kind) = word.split_once('=').expect("a parameter has a shape");
     let mut since: Option<Release> = None;
     if let Some((rest, release)) = kind.rsplit_once(',') {

@@ -4,7 +4,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
 use crate::property::{self, Properties, print_size};
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::schema::Schema;
 use crate::storage::{StorageKind, split_volid};
 use crate::world::World;
@@ -114,7 +114,7 @@ pub(crate) fn qemu_drive(
     key: &str,
     value: &str,
     now_ms: u64,
-) -> Result<String, Failure> {
+) -> Result<String, ReplyFailure> {
     let release = world.release();
     let mut drive = read_drive(key, value, release);
     let file = drive.get("file").cloned().unwrap_or_default();
@@ -129,7 +129,7 @@ pub(crate) fn qemu_drive(
         return Ok(print_drive(key, &drive));
     }
     if let Some((storage, "cloudinit")) = split_volid(&file) {
-        let volid = cloud_init(world, id, storage, now_ms).map_err(Failure::Died)?;
+        let volid = cloud_init(world, id, storage, now_ms).map_err(ReplyFailure::Died)?;
         drive.insert("file".into(), volid);
         drive.insert("media".into(), "cdrom".into());
         return Ok(print_drive(key, &drive));
@@ -142,16 +142,16 @@ pub(crate) fn qemu_drive(
         };
         let size = fixed.unwrap_or_else(|| bytes(id.kind, gib));
         let volid = allocate_bytes(world, id, storage, size, format.as_deref(), now_ms)
-            .map_err(Failure::Died)?;
+            .map_err(ReplyFailure::Died)?;
         drive.insert("file".into(), volid);
     }
     let file = drive.get("file").cloned().unwrap_or_default();
     let Some(volume) = world.volume(&file) else {
-        return Err(Failure::Died(format!("volume '{file}' does not exist")));
+        return Err(ReplyFailure::Died(format!("volume '{file}' does not exist")));
     };
     if volume.content == "iso" && !is_cdrom(&drive) && release >= Release::V8_0 {
         let message = "explicit 'media=cdrom' is required for iso images";
-        return Err(Failure::param(key, message));
+        return Err(ReplyFailure::param(key, message));
     }
     drive.insert("size".into(), print_size(volume.size_bytes));
     Ok(print_drive(key, &drive))

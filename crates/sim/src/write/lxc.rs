@@ -7,11 +7,11 @@
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
-use super::{Change, check_digest, check_lock, cleanup_pending, load};
+use super::{WriteChange, check_digest, check_lock, cleanup_pending, load};
 use crate::config::{Config, stored_description};
 use crate::format::split_list;
 use crate::property::{self, Properties};
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::schema::{Errors, Schema};
 use crate::world::{World, is_net_key};
 
@@ -19,9 +19,9 @@ use crate::world::{World, is_net_key};
 pub(crate) fn update(
     world: &mut World,
     id: GuestId,
-    change: &Change,
+    change: &WriteChange,
     now_ms: u64,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     let release = world.release();
     let config = load(world, id)?;
     check_lock(id, config)?;
@@ -43,7 +43,7 @@ pub(crate) fn update(
         if release < Release::V8_3 {
             store(world, id, config);
         }
-        return Err(Failure::Params(errors));
+        return Err(ReplyFailure::Params(errors));
     }
     store(world, id, config.clone());
     regenerate(world, &config)
@@ -56,9 +56,9 @@ fn store(world: &mut World, id: GuestId, config: Config) {
 }
 
 /// PVE rewrites LXC's own config after storing the file, so what fails here has been stored.
-fn regenerate(world: &World, config: &Config) -> Result<(), Failure> {
+fn regenerate(world: &World, config: &Config) -> Result<(), ReplyFailure> {
     if config.get("arch").is_none() {
-        return Err(Failure::died(
+        return Err(ReplyFailure::died(
             "missing 'arch' - internal error at /usr/share/perl5/PVE/LXC.pm line 676.",
         ));
     }
@@ -68,14 +68,19 @@ fn regenerate(world: &World, config: &Config) -> Result<(), Failure> {
         if !world.bridges.contains(bridge)
             && (!bridge.is_empty() || world.release() >= Release::V9_0)
         {
-            return Err(Failure::Died(format!("bridge '{bridge}' does not exist")));
+            return Err(ReplyFailure::Died(format!("bridge '{bridge}' does not exist")));
         }
     }
     Ok(())
 }
 
 /// Puts the request into the waiting section.
-fn stage(world: &World, id: GuestId, change: &Change, config: &mut Config) -> Result<(), Failure> {
+fn stage(
+    world: &World,
+    id: GuestId,
+    change: &WriteChange,
+    config: &mut Config,
+) -> Result<(), ReplyFailure> {
     for key in &change.revert {
         config.pending.remove(key);
         config.pending_delete.remove(key);
@@ -83,10 +88,14 @@ fn stage(world: &World, id: GuestId, change: &Change, config: &mut Config) -> Re
     for key in &change.delete {
         match key.as_str() {
             "memory" | "rootfs" | "ostype" => {
-                return Err(Failure::Died(format!("unable to delete required option '{key}'")));
+                return Err(ReplyFailure::Died(format!(
+                    "unable to delete required option '{key}'"
+                )));
             }
             "unprivileged" => {
-                return Err(Failure::Died(format!("unable to delete read-only option: '{key}'")));
+                return Err(ReplyFailure::Died(format!(
+                    "unable to delete read-only option: '{key}'"
+                )));
             }
             _ => {}
         }
@@ -115,11 +124,11 @@ fn staged(
     config: &Config,
     key: &str,
     value: Option<&str>,
-) -> Result<Option<String>, Failure> {
+) -> Result<Option<String>, ReplyFailure> {
     let text = value.unwrap_or_default();
     let stored = match key {
         "unprivileged" => {
-            return Err(Failure::Died(format!("unable to modify read-only option: '{key}'")));
+            return Err(ReplyFailure::Died(format!("unable to modify read-only option: '{key}'")));
         }
         _ if key.starts_with("unused") => return Ok(None),
         _ if key == "rootfs" || is_mount(key) => {
@@ -130,7 +139,7 @@ fn staged(
         "tags" => super::stored_tags(world, text),
         "cpuunits" => super::clamped_cpu_units(text),
         "hookscript" if world.volume(text).is_none() => {
-            return Err(Failure::Died(format!("script '{text}' does not exist")));
+            return Err(ReplyFailure::Died(format!("script '{text}' does not exist")));
         }
         "description" => text.to_owned(),
         _ => text.trim().to_owned(),
@@ -138,10 +147,10 @@ fn staged(
     Ok(Some(stored))
 }
 
-fn check_protection(id: GuestId, config: &Config, what: &str) -> Result<(), Failure> {
+fn check_protection(id: GuestId, config: &Config, what: &str) -> Result<(), ReplyFailure> {
     debug_assert_eq!(id.kind, GuestKind::Lxc);
     if config.is_set("protection") {
-        return Err(Failure::Died(format!("{what} - protection mode enabled")));
+        return Err(ReplyFailure::Died(format!("{what} - protection mode enabled")));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Config writes: what a PUT changes, key by key, and what is left when one of them fails.
 //!
-//! Handlers build a [`Change`] and call [`lxc::update`] or [`qemu::update`] while the guest's file
+//! Handlers build a [`WriteChange`] and call [`lxc::update`] or [`qemu::update`] while the guest's file
 //! lock is free; tasks call the `apply_pending` of the kind when a guest starts or stops.
 
 pub(crate) mod disk;
@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::format::split_list;
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::request::{Param, Params};
 use crate::schema::Schema;
 use crate::world::World;
 
 /// What one write asks for.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Change {
+pub(crate) struct WriteChange {
     /// New values; `None` is an explicit null.
     pub(crate) set: BTreeMap<String, Option<String>>,
     pub(crate) delete: Vec<String>,
@@ -33,13 +33,13 @@ pub(crate) struct Change {
     pub(crate) digest: Option<String>,
 }
 
-impl Change {
+impl WriteChange {
     /// Sorts parameters into a change and refuses contradictions, in PVE's order.
     pub(crate) fn read(
         kind: GuestKind,
         params: &Params,
         release: Release,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ReplyFailure> {
         let text = |name: &str| match params.get(name) {
             Some(Param::Text(text)) => Some(text.clone()),
             Some(Param::List(list)) => Some(list.join(",")),
@@ -66,20 +66,20 @@ impl Change {
         Ok(change)
     }
 
-    fn check(&self, kind: GuestKind, release: Release) -> Result<(), Failure> {
+    fn check(&self, kind: GuestKind, release: Release) -> Result<(), ReplyFailure> {
         if self.set.is_empty() && self.delete.is_empty() && self.revert.is_empty() {
-            return Err(Failure::died("no options specified"));
+            return Err(ReplyFailure::died("no options specified"));
         }
         for (list, names) in [("delete", &self.delete), ("revert", &self.revert)] {
             for name in names {
                 if self.set.contains_key(name) {
                     let message =
                         format!("you can't use '-{name}' and -{list} {name}' at the same time");
-                    return Err(Failure::param(list, message));
+                    return Err(ReplyFailure::param(list, message));
                 }
                 let extra = matches!(name.as_str(), "parent" | "vmstate" | "meta" | "snaptime");
                 if Schema::shared().key(kind, name, release).is_none() && !extra {
-                    return Err(Failure::param(list, format!("unknown option '{name}'")));
+                    return Err(ReplyFailure::param(list, format!("unknown option '{name}'")));
                 }
             }
         }
@@ -105,10 +105,10 @@ pub(crate) fn no_config(world: &World, id: GuestId) -> String {
 }
 
 /// The guest's file, or PVE's words for its absence.
-pub(crate) fn load(world: &World, id: GuestId) -> Result<&Config, Failure> {
+pub(crate) fn load(world: &World, id: GuestId) -> Result<&Config, ReplyFailure> {
     match world.guest(id) {
         Some(guest) => Ok(&guest.config),
-        None => Err(Failure::Died(no_config(world, id))),
+        None => Err(ReplyFailure::Died(no_config(world, id))),
     }
 }
 
@@ -121,9 +121,9 @@ pub(crate) fn locked_text(kind: GuestKind, lock: &str) -> String {
 }
 
 /// Refuses while a config lock is set.
-pub(crate) fn check_lock(id: GuestId, config: &Config) -> Result<(), Failure> {
+pub(crate) fn check_lock(id: GuestId, config: &Config) -> Result<(), ReplyFailure> {
     match config.lock() {
-        Some(lock) => Err(Failure::Died(locked_text(id.kind, lock))),
+        Some(lock) => Err(ReplyFailure::Died(locked_text(id.kind, lock))),
         None => Ok(()),
     }
 }
@@ -134,10 +134,10 @@ pub(crate) fn check_digest(
     config: &Config,
     digest: Option<&str>,
     release: Release,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     match digest {
         Some(digest) if !digest.is_empty() && digest != config.digest(id.kind) => {
-            Err(Failure::died(match id.kind {
+            Err(ReplyFailure::died(match id.kind {
                 GuestKind::Lxc => MODIFIED,
                 GuestKind::Qemu if release < Release::V8_0 => {
                     "checksum missmatch (file change by other user?)"

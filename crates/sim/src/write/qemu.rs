@@ -7,10 +7,10 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
 use super::disk::{is_cdrom, qemu_drive, read_drive};
-use super::{Change, check_digest, check_lock, cleanup_pending, load};
+use super::{WriteChange, check_digest, check_lock, cleanup_pending, load};
 use crate::config::{Config, stored_description};
 use crate::property;
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::schema::{Errors, Schema};
 use crate::world::{World, is_disk_key, is_net_key};
 
@@ -18,10 +18,10 @@ use crate::world::{World, is_disk_key, is_net_key};
 pub(crate) fn update(
     world: &mut World,
     id: GuestId,
-    change: &Change,
+    change: &WriteChange,
     skip_lock: bool,
     now_ms: u64,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     let release = world.release();
     let config = load(world, id)?;
     check_digest(id, config, change.digest.as_deref(), release)?;
@@ -57,7 +57,7 @@ pub(crate) fn update(
         apply_pending(world, &mut config);
     }
     store(world, id, &config);
-    if errors.is_empty() { Ok(()) } else { Err(Failure::Params(errors)) }
+    if errors.is_empty() { Ok(()) } else { Err(ReplyFailure::Params(errors)) }
 }
 
 fn store(world: &mut World, id: GuestId, config: &Config) {
@@ -92,14 +92,14 @@ fn stage_delete(
     config: &mut Config,
     key: &str,
     force: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     let Some(value) = config.active.get(key).or_else(|| config.pending.get(key)).cloned() else {
         return Ok(());
     };
     let release = world.release();
     let protected = |what: String| {
         if config.is_set("protection") {
-            Err(Failure::Died(format!("{what} - protection mode enabled")))
+            Err(ReplyFailure::Died(format!("{what} - protection mode enabled")))
         } else {
             Ok(())
         }
@@ -152,11 +152,11 @@ fn stage_set(
     key: &str,
     value: Option<&str>,
     now_ms: u64,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     let release = world.release();
     let Some(text) = value else {
         let message = format!("unable to parse value of '{key}' - got undefined value");
-        return Err(Failure::Died(message));
+        return Err(ReplyFailure::Died(message));
     };
     let stored = match key {
         "smp" => return Ok(()),
@@ -186,13 +186,15 @@ fn plain_value(
     config: &mut Config,
     key: &str,
     text: &str,
-) -> Result<String, Failure> {
+) -> Result<String, ReplyFailure> {
     Ok(match key {
         "tags" => super::stored_tags(world, text),
         "cpuunits" => super::clamped_cpu_units(text),
         "cpulimit" if text.starts_with('.') => {
             let message = format!("type check ('number') failed - got '{text}'");
-            return Err(Failure::Died(format!("unable to parse value of '{key}' - {message}")));
+            return Err(ReplyFailure::Died(format!(
+                "unable to parse value of '{key}' - {message}"
+            )));
         }
         "vmgenid" if text == "1" => world.random.uuid(),
         "cipassword" => format!("$5${:016x}$simulated", world.random.next()),
@@ -201,7 +203,7 @@ fn plain_value(
             text.to_owned()
         }
         "hookscript" if world.volume(text).is_none() => {
-            return Err(Failure::Died(format!("script '{text}' does not exist")));
+            return Err(ReplyFailure::Died(format!("script '{text}' does not exist")));
         }
         "ostype" if text.starts_with('w') && config.get("machine").is_none() => {
             config.pending.insert("machine".into(), "pc-i440fx-9.2+pve1".into());
@@ -230,13 +232,13 @@ fn boot_from_cdrom(config: &mut Config, key: &str, printed: &str, release: Relea
     }
 }
 
-fn check_boot(config: &mut Config, text: &str, release: Release) -> Result<(), Failure> {
+fn check_boot(config: &mut Config, text: &str, release: Release) -> Result<(), ReplyFailure> {
     let read = property::parse(Schema::shared(), "qm-boot", text, release).unwrap_or_default();
     let Some(order) = read.get("order") else { return Ok(()) };
     for device in crate::format::split_list(order) {
         if !config.active.contains_key(device) && !config.pending.contains_key(device) {
             let message = format!("invalid bootorder: device '{device}' does not exist'");
-            return Err(Failure::Died(message));
+            return Err(ReplyFailure::Died(message));
         }
     }
     if config.active.contains_key("bootdisk") {
@@ -246,7 +248,7 @@ fn check_boot(config: &mut Config, text: &str, release: Release) -> Result<(), F
 }
 
 /// PVE hands each key to `ssh-keygen`; here the blob must be whole and name its own type.
-fn check_ssh_keys(encoded: &str) -> Result<(), Failure> {
+fn check_ssh_keys(encoded: &str) -> Result<(), ReplyFailure> {
     let text = crate::request::percent_decode(encoded, false);
     let good =
         text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).all(|line| {
@@ -254,7 +256,7 @@ fn check_ssh_keys(encoded: &str) -> Result<(), Failure> {
             let (Some(kind), Some(blob)) = (words.next(), words.next()) else { return false };
             ssh_blob_is_whole(kind, blob)
         });
-    if good { Ok(()) } else { Err(Failure::died("SSH public key validation error")) }
+    if good { Ok(()) } else { Err(ReplyFailure::died("SSH public key validation error")) }
 }
 
 fn ssh_blob_is_whole(kind: &str, base64: &str) -> bool {

@@ -3,11 +3,11 @@
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
-use super::Change;
+use super::WriteChange;
 use crate::access::Identity;
 use crate::config::Config;
 use crate::property;
-use crate::reply::Failure;
+use crate::reply::ReplyFailure;
 use crate::schema::Schema;
 use crate::world::{World, is_disk_key, is_net_key};
 
@@ -16,10 +16,10 @@ pub(crate) fn check(
     world: &World,
     who: &Identity,
     id: GuestId,
-    change: &Change,
+    change: &WriteChange,
     config: &Config,
     unprivileged: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     if who.is_root() {
         return Ok(());
     }
@@ -34,11 +34,11 @@ pub(crate) fn check(
     Ok(())
 }
 
-fn need(world: &World, who: &Identity, path: &str, any: &[&str]) -> Result<(), Failure> {
+fn need(world: &World, who: &Identity, path: &str, any: &[&str]) -> Result<(), ReplyFailure> {
     if world.access.may(who, path, any, world.release()) {
         return Ok(());
     }
-    Err(Failure::Denied(format!("{path}, {}", any.join("|"))))
+    Err(ReplyFailure::Denied(format!("{path}, {}", any.join("|"))))
 }
 
 fn lxc(
@@ -49,11 +49,11 @@ fn lxc(
     value: &str,
     config: &Config,
     unprivileged: bool,
-) -> Result<(), Failure> {
+) -> Result<(), ReplyFailure> {
     let path = format!("/vms/{}", id.vmid);
     let need_vm = |privilege: &str| need(world, who, &path, &[privilege]);
     let root_only =
-        |what: &str| Err(Failure::Denied(format!("{what} is only allowed for root@pam")));
+        |what: &str| Err(ReplyFailure::Denied(format!("{what} is only allowed for root@pam")));
     match key {
         "cores" | "cpulimit" | "cpuunits" => need_vm("VM.Config.CPU"),
         "memory" | "swap" => need_vm("VM.Config.Memory"),
@@ -81,10 +81,10 @@ fn lxc(
 }
 
 /// A new volume needs space on its storage, and the storage must exist.
-fn space(world: &World, who: &Identity, volume: &str) -> Result<(), Failure> {
+fn space(world: &World, who: &Identity, volume: &str) -> Result<(), ReplyFailure> {
     let Some((storage, _)) = super::disk::wanted_size(volume) else { return Ok(()) };
     if !world.storages.contains_key(storage) {
-        return Err(Failure::Died(format!("storage '{storage}' does not exist")));
+        return Err(ReplyFailure::Died(format!("storage '{storage}' does not exist")));
     }
     need(world, who, &format!("/storage/{storage}"), &["Datastore.AllocateSpace"])
 }
@@ -96,8 +96,9 @@ fn features(
     value: &str,
     config: &Config,
     unprivileged: bool,
-) -> Result<(), Failure> {
-    let denied = |what: &str| Err(Failure::Denied(format!("{what} is only allowed for root@pam")));
+) -> Result<(), ReplyFailure> {
+    let denied =
+        |what: &str| Err(ReplyFailure::Denied(format!("{what} is only allowed for root@pam")));
     if !unprivileged {
         return denied("changing feature flags for privileged container");
     }
@@ -113,7 +114,7 @@ fn features(
 }
 
 /// From 8.0 on using a bridge is a right of its own.
-fn bridge(world: &World, who: &Identity, format: &str, value: &str) -> Result<(), Failure> {
+fn bridge(world: &World, who: &Identity, format: &str, value: &str) -> Result<(), ReplyFailure> {
     let release = world.release();
     if value.is_empty() || release < Release::V8_0 {
         return Ok(());
@@ -126,7 +127,7 @@ fn bridge(world: &World, who: &Identity, format: &str, value: &str) -> Result<()
         }
         // Only the 8.x check for containers insists on a bridge.
         None if format == "lxc-net" && release < Release::V9_0 => {
-            Err(Failure::died("no sdn vnet ID specified"))
+            Err(ReplyFailure::died("no sdn vnet ID specified"))
         }
         None => Ok(()),
     }
@@ -149,10 +150,16 @@ const ROOT_ONLY: [&str; 13] = [
     "parallel",
 ];
 
-fn qemu(world: &World, who: &Identity, id: GuestId, key: &str, value: &str) -> Result<(), Failure> {
+fn qemu(
+    world: &World,
+    who: &Identity,
+    id: GuestId,
+    key: &str,
+    value: &str,
+) -> Result<(), ReplyFailure> {
     let path = format!("/vms/{}", id.vmid);
     let need_vm = |any: &[&str]| need(world, who, &path, any);
-    let root_only = || Err(Failure::Died(format!("only root can set '{key}' config")));
+    let root_only = || Err(ReplyFailure::Died(format!("only root can set '{key}' config")));
     let stem = key.trim_end_matches(|c: char| c.is_ascii_digit());
     let first = value.split(',').next().unwrap_or_default();
     match stem {

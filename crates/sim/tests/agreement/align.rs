@@ -3,7 +3,7 @@
 //! set up first, and what a config read shows is taken over after it was compared.
 
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{Config, Event, Power, Reply};
+use evenkeel_sim::{Config, Event, Reply, SimPower};
 use serde_json::Value;
 
 use crate::replay::Replay;
@@ -70,7 +70,7 @@ impl Replay {
         let Some(shown) = later.or(earlier) else {
             let exit = self.rows[at].upid().and_then(|upid| self.exits.get(upid));
             if self.proves_existence(at, guest) || exit.is_some_and(|exit| exit == "OK") {
-                self.sim.world.put_guest(guest, default_config(guest), Power::Stopped);
+                self.sim.world.put_guest(guest, default_config(guest), SimPower::Stopped);
             }
             return;
         };
@@ -80,7 +80,7 @@ impl Replay {
                 config.active.insert(key.clone(), text(value));
             }
         }
-        self.sim.world.put_guest(guest, config, Power::Stopped);
+        self.sim.world.put_guest(guest, config, SimPower::Stopped);
     }
 
     fn proves_existence(&self, at: usize, guest: GuestId) -> bool {
@@ -129,7 +129,7 @@ impl Replay {
         }
         let shown_paused = row.data()["qmpstatus"].as_str().map(|status| status == "paused");
         if let (Some(shown), Some(record)) = (shown_paused, self.sim.world.guest_mut(guest))
-            && let Power::Running { paused, .. } = &mut record.power
+            && let SimPower::Running { paused, .. } = &mut record.power
         {
             *paused = shown;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Outcome, Reply, Request, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use serde_json::Value;
 
 use crate::row::Row;
@@ -124,9 +124,9 @@ impl Replay {
     }
 
     /// Sends a request. Where the capture shows a task's end, ours gets the time to end as well.
-    fn answer(&mut self, row: &Row, request: &Request) -> Option<Reply> {
+    fn answer(&mut self, row: &Row, request: &SimRequest) -> Option<Reply> {
         for _ in 0..TASK_EVENTS {
-            let Outcome::Reply(reply) = self.sim.call(request.clone()) else { return None };
+            let SimOutcome::Reply(reply) = self.sim.call(request.clone()) else { return None };
             let status = |body: &Value| body["data"]["status"].as_str().map(str::to_owned);
             let ended =
                 status(&row.body).as_deref() == Some("stopped") && row.path.contains("/tasks/");
@@ -140,7 +140,7 @@ impl Replay {
     }
 
     /// The request a row stands for; `None` if it cannot be sent without knowing more.
-    fn request(&mut self, row: &Row) -> Option<Request> {
+    fn request(&mut self, row: &Row) -> Option<SimRequest> {
         let unreplayable = row.method == "RAW"
             || row.status == 0
             || row.path.starts_with("/api2/html")
@@ -148,7 +148,7 @@ impl Replay {
         if unreplayable {
             return None;
         }
-        let mut request = Request::new(&row.method, &self.own_path(row)?);
+        let mut request = SimRequest::new(&row.method, &self.own_path(row)?);
         request = self.authorise(row, request);
         if let Some(body) = &row.raw_body {
             request.body.clone_from(body);
@@ -219,10 +219,10 @@ impl Replay {
         {
             let (token, secret, _) = TOKENS[0];
             let path = format!("/api2/json/nodes/{}/{guest}/config", self.sim.world.node);
-            let read = Request::new("GET", &path).token(&format!("{token}={secret}"));
+            let read = SimRequest::new("GET", &path).token(&format!("{token}={secret}"));
             // Asked of a copy, so that the request log and the clock stay as they are.
             let mut copy = Simulator::new(self.sim.world.clone());
-            if let Outcome::Reply(reply) = copy.call(read)
+            if let SimOutcome::Reply(reply) = copy.call(read)
                 && let Some(digest) = reply.json().and_then(|body| body["data"]["digest"].as_str())
             {
                 params.insert("digest".into(), Value::String(digest.to_owned()));
@@ -231,7 +231,7 @@ impl Replay {
         params
     }
 
-    fn authorise(&mut self, row: &Row, request: Request) -> Request {
+    fn authorise(&mut self, row: &Row, request: SimRequest) -> SimRequest {
         let token = |at: usize| {
             let (name, secret, _) = TOKENS[at];
             format!("{name}={secret}")
@@ -267,9 +267,9 @@ impl Replay {
     /// A session of root, opened when first needed.
     fn session(&mut self) -> (String, String) {
         if self.ticket.is_none() {
-            let login = Request::new("POST", "/api2/json/access/ticket")
+            let login = SimRequest::new("POST", "/api2/json/access/ticket")
                 .form(&[("username", "root@pam"), ("password", "secret")]);
-            if let Outcome::Reply(reply) = self.sim.call(login) {
+            if let SimOutcome::Reply(reply) = self.sim.call(login) {
                 let text = |name: &str| {
                     reply
                         .json()

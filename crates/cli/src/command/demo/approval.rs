@@ -7,127 +7,127 @@ use evenkeel_sim::Event;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::cast::{OLD_SHOP, OLD_TEST, Part, WEB};
+use super::guests::{DemoGuest, OLD_SHOP, OLD_TEST, WEB};
 use super::is_destructive;
-use super::stage::{Ran, Stage, demand, show_requests};
-use super::voice::{command, output, proof, say};
+use super::narration::{command, output, proof, say};
+use super::sandbox::{CommandRun, Sandbox, demand, show_requests};
 use crate::error::{Exit, Failure};
 
 /// What the simulator calls a guest that takes another's number.
 const STRANGER: &str = "stranger";
 
 /// Two guests shall go: nothing happens but two pending items.
-pub(super) async fn waits(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("Two guests shall go").await?;
-    stage.asked_at = Timestamp::now();
+pub(super) async fn waits(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("Two guests shall go").await?;
+    sandbox.asked_at = Timestamp::now();
     say(
         "Removing a file only ends the managing of a guest. To have one destroyed, its file must say so. Anybody \
          who can write files can write that, so the agent does not obey it:",
     )?;
     for part in [OLD_TEST, OLD_SHOP] {
         let text = absent(&part);
-        stage.write(&part.file(), &text)?;
+        sandbox.write(&part.file(), &text)?;
         command(&format!("cat {}", part.file()))?;
         output(&text)?;
     }
-    stage
-        .until("both guests wait for a signature", async || Ok(items(stage).await?.len() == 2))
+    sandbox
+        .until("both guests wait for a signature", async || Ok(items(sandbox).await?.len() == 2))
         .await?;
-    stage.shows(&["pending"]).await?.succeeds()?;
+    sandbox.shows(&["pending"]).await?.succeeds()?;
     say("What exactly would be done and lost, signed by this host:")?;
-    let id = item_of(stage, OLD_TEST.id()).await?;
-    stage.shows(&["pending", short(&id)]).await?.succeeds()?;
-    demand(stage.writes(concerns_retired).is_empty(), "nothing is done about them")?;
+    let id = item_of(sandbox, OLD_TEST.id()).await?;
+    sandbox.shows(&["pending", short(&id)]).await?.succeeds()?;
+    demand(sandbox.writes(concerns_retired).is_empty(), "nothing is done about them")?;
     proof("both guests run on: Proxmox VE was sent nothing about them")
 }
 
 /// Four approvals that are none.
-pub(super) async fn refused(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("Approvals that are none").await?;
+pub(super) async fn refused(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("Approvals that are none").await?;
     say(
         "Root has enrolled two keys on this host: alice's, to approve such acts, and the recovery key in the vault, \
          which may replace lost keys and nothing else. Signing is done by ssh-keygen with ordinary SSH keys.",
     )?;
-    stage.shows(&["signers", "list", "--trust", "trust.toml"]).await?.succeeds()?;
-    let id = item_of(stage, OLD_TEST.id()).await?;
-    fetch(stage, &id, "copy.json").await?;
-    stage.write("known_hosts", &format!("demo {}", stage.read("state/host_key.pub")?))?;
+    sandbox.shows(&["signers", "list", "--trust", "trust.toml"]).await?.succeeds()?;
+    let id = item_of(sandbox, OLD_TEST.id()).await?;
+    fetch(sandbox, &id, "copy.json").await?;
+    sandbox.write("known_hosts", &format!("demo {}", sandbox.read("state/host_key.pub")?))?;
 
     say("Nobody signed:")?;
-    sign(stage, "copy.json", "alice", "alice.json").await?;
-    stage.write("unsigned.json", &unsigned(&stage.read("alice.json")?)?)?;
-    refuses(stage, "unsigned.json", &[ReasonCode::Envelope]).await?;
+    sign(sandbox, "copy.json", "alice", "alice.json").await?;
+    sandbox.write("unsigned.json", &unsigned(&sandbox.read("alice.json")?)?)?;
+    refuses(sandbox, "unsigned.json", &[ReasonCode::Envelope]).await?;
 
     say("Mallory signed, whose key nobody enrolled:")?;
-    sign(stage, "copy.json", "mallory", "mallory.json").await?;
-    refuses(stage, "mallory.json", &[ReasonCode::UnknownSigner]).await?;
+    sign(sandbox, "copy.json", "mallory", "mallory.json").await?;
+    refuses(sandbox, "mallory.json", &[ReasonCode::UnknownSigner]).await?;
 
     say("The recovery key signed. It is trusted, but not for this:")?;
-    sign(stage, "copy.json", "vault", "vault.json").await?;
-    refuses(stage, "vault.json", &[ReasonCode::RoleDenied]).await?;
+    sign(sandbox, "copy.json", "vault", "vault.json").await?;
+    refuses(sandbox, "vault.json", &[ReasonCode::RoleDenied]).await?;
 
     let (from, to) = (OLD_TEST.id(), WEB.id());
     say(&format!(
         "Alice signed, and on the way somebody made {to} ({}) of {from}, under her signature:",
         WEB.name
     ))?;
-    stage.write("tampered.json", &tampered(&stage.read("alice.json")?, from, to)?)?;
-    refuses(stage, "tampered.json", &[ReasonCode::SigInvalid]).await?;
-    demand(stage.writes(concerns_retired).is_empty(), "refusals send nothing")?;
-    demand(stage.writes(is_destructive).is_empty(), "nothing was destroyed")?;
+    sandbox.write("tampered.json", &tampered(&sandbox.read("alice.json")?, from, to)?)?;
+    refuses(sandbox, "tampered.json", &[ReasonCode::SigInvalid]).await?;
+    demand(sandbox.writes(concerns_retired).is_empty(), "refusals send nothing")?;
+    demand(sandbox.writes(is_destructive).is_empty(), "nothing was destroyed")?;
     proof("four refusals, each with its reason; destructive requests to Proxmox VE: 0")
 }
 
 /// Alice approves: destroyed once, however often it is handed in.
-pub(super) async fn signed(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("Alice signs").await?;
+pub(super) async fn signed(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("Alice signs").await?;
     let (test, shop) = (OLD_TEST.id(), OLD_SHOP.id());
     say(
         "She fetches the item, reads what is lost, and signs it on her own machine. Her key never leaves it; a key \
          on a YubiKey works the same. The approval is good for this act on this guest on this host, once, for an \
          hour.",
     )?;
-    let id = item_of(stage, test).await?;
-    stage.shows(&["pending", short(&id), "--out", "item.json"]).await?.succeeds()?;
+    let id = item_of(sandbox, test).await?;
+    sandbox.shows(&["pending", short(&id), "--out", "item.json"]).await?.succeeds()?;
     let reason = ["--reason", "not needed since May"];
     let line = signing("item.json", "alice", "approval.json");
     let line: Vec<&str> = line.iter().copied().chain(reason).collect();
-    command(&super::stage::typed(&line))?;
-    let ran = stage.runs(&line).await?.succeeds()?;
+    command(&super::sandbox::typed(&line))?;
+    let ran = sandbox.runs(&line).await?.succeeds()?;
     let read = ran.stderr.split_once("You sign:").map_or("", |(_, read)| read);
     let read = read.split_once("The same by hand").map_or(read, |(read, _)| read);
     output(&format!("You sign:{}\n\n{}", read.trim_end(), ran.stdout))?;
     say(&format!("She signs the other one, {shop}, too, and keeps it for later. Then:"))?;
-    let other = item_of(stage, shop).await?;
-    fetch(stage, &other, "item-shop.json").await?;
-    sign(stage, "item-shop.json", "alice", "approval-shop.json").await?;
+    let other = item_of(sandbox, shop).await?;
+    fetch(sandbox, &other, "item-shop.json").await?;
+    sign(sandbox, "item-shop.json", "alice", "approval-shop.json").await?;
 
-    let done = stage.shows(&["submit", "approval.json"]).await?.succeeds()?;
+    let done = sandbox.shows(&["submit", "approval.json"]).await?.succeeds()?;
     let op = done.stdout.split(['(', ')']).find(|word| word.starts_with("op_")).unwrap_or_default();
     demand(!op.is_empty() && done.stdout.contains("done"), "the approved act is done")?;
     say("Once more the same approval, as somebody would who has copied it:")?;
-    let again = stage.shows(&["submit", "approval.json"]).await?;
+    let again = sandbox.shows(&["submit", "approval.json"]).await?;
     let replay = again.stdout.starts_with("replay") && again.stdout.contains(op);
     demand(replay, "the same approval is answered with the first operation")?;
     say(&format!("Everything that Proxmox VE was sent about {test}:"))?;
-    let writes = stage.writes(|record| record.guest == Some(test));
+    let writes = sandbox.writes(|record| record.guest == Some(test));
     show_requests(&writes)?;
     let destroyed = writes.iter().filter(|record| is_destructive(record)).count();
     demand(destroyed == 1, "it was destroyed once")?;
-    demand(stage.stored(test, "hostname").is_none(), "the guest is gone")?;
+    demand(sandbox.stored(test, "hostname").is_none(), "the guest is gone")?;
     proof(&format!("{test} is gone, destroyed once; the copy only tells of {op}"))
 }
 
 /// The number belongs to another guest now: the old approval is worth nothing.
-pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("The same number, another guest").await?;
+pub(super) async fn number_taken(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("The same number, another guest").await?;
     let guest = OLD_SHOP.id();
     say(&format!(
         "Alice's second approval, for {guest} ({}), is still good. But a colleague destroys that guest by hand and \
          makes a new one, which Proxmox VE gives the same number. Now the approval is handed in:",
         OLD_SHOP.name
     ))?;
-    stage.happens(Event::Reuse { guest });
+    sandbox.happens(Event::Reuse { guest });
     // Which of them depends on whether the agent has looked since: each says that it is not the guest she meant.
     let codes = [
         ReasonCode::IdentityMismatch,
@@ -135,14 +135,14 @@ pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
         ReasonCode::Stale,
         ReasonCode::NotPending,
     ];
-    refuses(stage, "approval-shop.json", &codes).await?;
+    refuses(sandbox, "approval-shop.json", &codes).await?;
     say(&format!(
         "The file of {guest} still says absent, so the agent has put a new item in the place of the old one. It \
          tells of the new guest, and nobody has signed it:"
     ))?;
-    stage
+    sandbox
         .until("an item for the new guest waits", async || {
-            let items = items(stage).await?;
+            let items = items(sandbox).await?;
             let is_stranger =
                 |name: &Value| name.as_str().is_some_and(|name| name.starts_with(STRANGER));
             Ok(items
@@ -150,32 +150,32 @@ pub(super) async fn number_taken(stage: &mut Stage) -> Result<(), Failure> {
                 .any(|item| item["guest"] == guest.to_string() && is_stranger(&item["name"])))
         })
         .await?;
-    stage.shows(&["pending"]).await?.succeeds()?;
-    let writes = stage.writes(|record| record.guest == Some(guest));
+    sandbox.shows(&["pending"]).await?.succeeds()?;
+    let writes = sandbox.writes(|record| record.guest == Some(guest));
     demand(writes.is_empty(), "the new guest is left alone")?;
-    let name = stage.stored(guest, "hostname").unwrap_or_default();
+    let name = sandbox.stored(guest, "hostname").unwrap_or_default();
     demand(name.starts_with(STRANGER), "the new guest is there")?;
     proof("an approval is for a guest, not for a number: the new one is untouched")
 }
 
-fn absent(part: &Part) -> String {
+fn absent(part: &DemoGuest) -> String {
     let id = part.id();
     format!("[guest.{}]\nkind = \"{}\"\nstate = \"absent\"\n", id.vmid, id.kind)
 }
 
-fn concerns_retired(record: &evenkeel_sim::Record) -> bool {
+fn concerns_retired(record: &evenkeel_sim::RequestRecord) -> bool {
     [OLD_TEST, OLD_SHOP].iter().any(|part| record.guest == Some(part.id()))
 }
 
 /// Everything that waits.
-async fn items(stage: &Stage) -> Result<Vec<Value>, Failure> {
-    let mut answer = stage.runs(&["pending", "-o", "json"]).await?.json()?;
+async fn items(sandbox: &Sandbox) -> Result<Vec<Value>, Failure> {
+    let mut answer = sandbox.runs(&["pending", "-o", "json"]).await?.json()?;
     Ok(answer["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 /// The name of the item of a guest.
-async fn item_of(stage: &Stage, guest: GuestId) -> Result<String, Failure> {
-    let items = items(stage).await?;
+async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, Failure> {
+    let items = items(sandbox).await?;
     let item = items.iter().find(|item| item["guest"] == guest.to_string());
     let id = item.and_then(|item| item["pending"].as_str());
     id.map(str::to_owned).ok_or_else(|| {
@@ -191,21 +191,21 @@ fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-async fn fetch(stage: &Stage, id: &str, file: &str) -> Result<Ran, Failure> {
-    stage.runs(&["pending", id, "--out", file]).await?.succeeds()
+async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
+    sandbox.runs(&["pending", id, "--out", file]).await?.succeeds()
 }
 
 fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
     ["sign", item, "--key", key, "--known-hosts", "known_hosts", "-y", "--out", out]
 }
 
-async fn sign(stage: &Stage, item: &str, key: &str, out: &str) -> Result<Ran, Failure> {
-    stage.runs(&signing(item, key, out)).await?.succeeds()
+async fn sign(sandbox: &Sandbox, item: &str, key: &str, out: &str) -> Result<CommandRun, Failure> {
+    sandbox.runs(&signing(item, key, out)).await?.succeeds()
 }
 
 /// Hands something in that must be refused for one of these reasons.
-async fn refuses(stage: &Stage, file: &str, codes: &[ReasonCode]) -> Result<(), Failure> {
-    let ran = stage.shows(&["submit", file]).await?;
+async fn refuses(sandbox: &Sandbox, file: &str, codes: &[ReasonCode]) -> Result<(), Failure> {
+    let ran = sandbox.shows(&["submit", file]).await?;
     let told = format!("{}{}", ran.stdout, ran.stderr);
     // Early refusals begin with the code, those of the guest's lane have it in brackets.
     let is_named = |code: &ReasonCode| {

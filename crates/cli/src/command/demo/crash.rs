@@ -3,19 +3,19 @@
 use evenkeel_sim::Event;
 use serde_json::Value;
 
-use super::cast::BUILDER;
-use super::stage::{LOG, Stage, demand, show_requests};
-use super::voice::{command, lines, proof, say};
+use super::guests::BUILDER;
+use super::narration::{command, lines, proof, say};
+use super::sandbox::{LOG, Sandbox, demand, show_requests};
 use crate::error::Failure;
 
 /// How long the builder takes to start: enough to kill an agent and start another meanwhile.
 const SLOW_START_MS: u64 = 6_000;
 
 /// Killed in mid-operation; adopted, not repeated.
-pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("The agent is killed in the middle of it").await?;
+pub(super) async fn killed(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("The agent is killed in the middle of it").await?;
     let guest = BUILDER.id();
-    let usual_ms = stage
+    let usual_ms = sandbox
         .http
         .node
         .with(|simulator| std::mem::replace(&mut simulator.timings.start_ms, SLOW_START_MS));
@@ -24,41 +24,41 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
          while that runs, we kill the agent as hard as one can:",
         BUILDER.name
     ))?;
-    stage.happens(Event::Power { guest, running: false });
+    sandbox.happens(Event::Power { guest, running: false });
     let name = guest.to_string();
     let of_guest = ["journal", "--guest", &name];
     let mut op = Value::Null;
-    stage
+    sandbox
         .until("the agent starts the builder", async || {
-            op = newest(stage, &of_guest).await?;
+            op = newest(sandbox, &of_guest).await?;
             Ok(op["state"] == "task_running")
         })
         .await?;
-    let pid = stage.kill_agent()?;
+    let pid = sandbox.kill_agent()?;
     command(&format!("kill -9 {pid}"))?;
     say(
         "No agent runs now. Proxmox VE does not know, and goes on with its task. The journal, written before the \
          request was sent and again when the answer came, knows what was under way:",
     )?;
-    stage.shows(&of_guest).await?.succeeds()?;
-    let goes_on = stage.http.node.with(|simulator| simulator.is_task_running("qmstart"));
+    sandbox.shows(&of_guest).await?.succeeds()?;
+    let goes_on = sandbox.http.node.with(|simulator| simulator.is_task_running("qmstart"));
     demand(goes_on, "the task goes on without the agent")?;
     say(
         "A new agent sees a guest that is declared as running and does not run. Asking again would be a second \
          start. It reads the journal first, finds the task, and waits for it instead:",
     )?;
     command("evenkeel run &")?;
-    stage.start_agent().await?;
+    sandbox.start_agent().await?;
     let same = |now: &Value| now["op"] == op["op"] && now["upid"] == op["upid"];
-    stage
+    sandbox
         .until("the operation is taken up and closed", async || {
-            let now = newest(stage, &of_guest).await?;
+            let now = newest(sandbox, &of_guest).await?;
             Ok(same(&now) && now["state"] == "succeeded")
         })
         .await?;
-    stage.shows(&of_guest).await?.succeeds()?;
+    sandbox.shows(&of_guest).await?.succeeds()?;
     say(&format!("The new agent's own words, and everything that {guest} was sent:"))?;
-    let log = stage.read(LOG)?;
+    let log = sandbox.read(LOG)?;
     let (_, since) = log.rsplit_once("evenkeel runs").unwrap_or_default();
     let said: Vec<&str> = since
         .lines()
@@ -69,16 +69,17 @@ pub(super) async fn killed(stage: &mut Stage) -> Result<(), Failure> {
     let adopted = said.iter().filter(|line| line.starts_with("an earlier operation is done"));
     demand(adopted.count() == 1, "the new agent says that it took up one operation")?;
     lines(&said)?;
-    let writes = stage.writes(|record| record.guest == Some(guest));
+    let writes = sandbox.writes(|record| record.guest == Some(guest));
     show_requests(&writes)?;
     demand(writes.len() == 1, "the builder was sent one request")?;
-    demand(stage.is_running(guest), "the builder runs")?;
-    stage.http.node.with(|simulator| simulator.timings.start_ms = usual_ms);
+    demand(sandbox.is_running(guest), "the builder runs")?;
+    sandbox.http.node.with(|simulator| simulator.timings.start_ms = usual_ms);
     proof("one operation, one task, one POST: adopted, not repeated")
 }
 
 /// The newest operation of a guest; nothing if there is none.
-async fn newest(stage: &Stage, of_guest: &[&str]) -> Result<Value, Failure> {
-    let answer = stage.runs(&[of_guest, &["--last", "1", "-o", "json"]].concat()).await?.json()?;
+async fn newest(sandbox: &Sandbox, of_guest: &[&str]) -> Result<Value, Failure> {
+    let answer =
+        sandbox.runs(&[of_guest, &["--last", "1", "-o", "json"]].concat()).await?.json()?;
     Ok(answer["operations"].get(0).cloned().unwrap_or_default())
 }

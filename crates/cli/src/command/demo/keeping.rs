@@ -5,74 +5,74 @@ use std::collections::BTreeMap;
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::Event;
 
-use super::cast::{DB, MAIL, WEB};
-use super::stage::{Stage, demand, show_requests};
-use super::voice::{command, lines, output, proof, say};
+use super::guests::{DB, MAIL, WEB};
+use super::narration::{command, lines, output, proof, say};
+use super::sandbox::{Sandbox, demand, show_requests};
 use crate::error::Failure;
 
 /// What `plan` says of this node when there is nothing to do.
 const NOTHING_DIFFERS: &str = "nothing to run; 6 guests as declared";
 
 /// Import, and a plan that is empty.
-pub(super) async fn written_down(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("Your guests, written down").await?;
+pub(super) async fn written_down(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("Your guests, written down").await?;
     say(
         "A Proxmox VE node, pve1, has six guests that somebody once clicked together. `import` writes each of them \
          to a file, as it is:",
     )?;
-    stage.shows(&["import", "--out", "desired"]).await?.succeeds()?;
+    sandbox.shows(&["import", "--out", "desired"]).await?.succeeds()?;
     let file = WEB.file();
     command(&format!("cat {file}"))?;
-    output(&stage.read(&file)?)?;
+    output(&sandbox.read(&file)?)?;
     say(
         "From now on the files say how the guests shall be. A key or a guest that is in no file is left alone. \
          Right after an import nothing differs:",
     )?;
-    let plan = stage.shows(&["plan"]).await?.succeeds()?;
+    let plan = sandbox.shows(&["plan"]).await?.succeeds()?;
     demand(plan.stdout.contains(NOTHING_DIFFERS), "nothing differs after an import")?;
-    demand(stage.writes(|_| true).is_empty(), "import and plan only read")?;
+    demand(sandbox.writes(|_| true).is_empty(), "import and plan only read")?;
     proof("Proxmox VE was asked to change nothing so far")
 }
 
 /// Drift, healed by the running agent.
-pub(super) async fn healed(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("Somebody clicks around").await?;
+pub(super) async fn healed(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("Somebody clicks around").await?;
     say("The agent looks every few seconds. This is all it is told:")?;
     command("cat agent.toml")?;
-    output(&stage.read("agent.toml")?)?;
+    output(&sandbox.read("agent.toml")?)?;
     command("evenkeel run &")?;
-    stage.start_agent().await?;
+    sandbox.start_agent().await?;
     say("A colleague is in a hurry, and uses the web interface:")?;
     let (web, mail, db) = (WEB.id(), MAIL.id(), DB.id());
-    edit(stage, web, &[("cores", "8"), ("tags", "oops")]);
-    edit(stage, mail, &[("memory", "256")]);
-    stage.happens(Event::Power { guest: db, running: false });
+    edit(sandbox, web, &[("cores", "8"), ("tags", "oops")]);
+    edit(sandbox, mail, &[("memory", "256")]);
+    sandbox.happens(Event::Power { guest: db, running: false });
     lines(&[
         &format!("{:<8}  {:<4}  cores 2 -> 8, tags prod -> oops", web.to_string(), WEB.name),
         &format!("{:<8}  {:<4}  memory 1024 -> 256", mail.to_string(), MAIL.name),
         &format!("{:<8}  {:<4}  switched off", db.to_string(), DB.name),
     ])?;
     say("We do nothing. A few seconds later the agent has noticed:")?;
-    let is = |guest, key, value: &str| stage.stored(guest, key).as_deref() == Some(value);
-    stage
+    let is = |guest, key, value: &str| sandbox.stored(guest, key).as_deref() == Some(value);
+    sandbox
         .until("drift is healed", async || {
             let cores = is(web, "cores", "2") && is(web, "tags", "prod");
-            let open = stage.runs(&["journal", "--open", "-o", "json"]).await?.json()?;
+            let open = sandbox.runs(&["journal", "--open", "-o", "json"]).await?.json()?;
             let closed = open["operations"].as_array().is_some_and(Vec::is_empty);
-            Ok(cores && is(mail, "memory", "1024") && stage.is_running(db) && closed)
+            Ok(cores && is(mail, "memory", "1024") && sandbox.is_running(db) && closed)
         })
         .await?;
-    stage.shows(&["journal"]).await?.succeeds()?;
+    sandbox.shows(&["journal"]).await?.succeeds()?;
     say("Each guest got only what differed, in what Proxmox VE itself logged:")?;
-    let writes = stage.writes(|_| true);
+    let writes = sandbox.writes(|_| true);
     show_requests(&writes)?;
     demand(writes.len() == 3, "three requests set three guests right")?;
-    stage.shows(&["plan"]).await?.succeeds()?;
+    sandbox.shows(&["plan"]).await?.succeeds()?;
     proof("all six guests are as declared again, after one request each for three of them")
 }
 
-fn edit(stage: &Stage, guest: GuestId, set: &[(&str, &str)]) {
+fn edit(sandbox: &Sandbox, guest: GuestId, set: &[(&str, &str)]) {
     let set: BTreeMap<String, Option<String>> =
         set.iter().map(|(key, value)| ((*key).to_owned(), Some((*value).to_owned()))).collect();
-    stage.happens(Event::Edit { guest, set });
+    sandbox.happens(Event::Edit { guest, set });
 }

@@ -7,25 +7,25 @@
 //! Nothing outside of one temporary directory is written, and that is gone at the end.
 
 mod approval;
-mod cast;
 mod crash;
+mod guests;
 mod keeping;
-mod stage;
-mod voice;
+mod narration;
+mod sandbox;
 
-use evenkeel_sim::Record;
+use evenkeel_sim::RequestRecord;
 
-use self::stage::{Stage, demand};
-use self::voice::{lines, proof, say};
+use self::narration::{lines, proof, say};
+use self::sandbox::{Sandbox, demand};
 use crate::command::sim::StopSignal;
 use crate::error::{Exit, Failure};
 
 pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
     let mut stop = StopSignal::listen()?;
-    let mut stage = Stage::set(headless).await?;
+    let mut sandbox = Sandbox::set(headless).await?;
     tokio::select! {
         // Dropped in the middle, the stage still ends its agent and removes its directory.
-        told = story(&mut stage) => told.map_err(|failure| stage.explain(failure))?,
+        told = story(&mut sandbox) => told.map_err(|failure| sandbox.explain(failure))?,
         () = stop.came() => {
             return Err(Failure::new(Exit::Failed, "the demo was interrupted")
                 .hint("nothing is left behind; `evenkeel demo --headless` runs without pauses"));
@@ -34,47 +34,47 @@ pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn story(stage: &mut Stage) -> Result<(), Failure> {
+async fn story(sandbox: &mut Sandbox) -> Result<(), Failure> {
     say(
         "evenkeel keeps Proxmox VE guests as you declared them, survives a crash at any instant, and destroys \
          nothing unless an operator's SSH key signed exactly that. This is the real program against a simulated \
          Proxmox VE, in a temporary directory; nothing else on this machine is touched.",
     )?;
-    keeping::written_down(stage).await?;
-    keeping::healed(stage).await?;
-    crash::killed(stage).await?;
-    approval::waits(stage).await?;
-    if stage.can_sign {
-        approval::refused(stage).await?;
-        approval::signed(stage).await?;
-        approval::number_taken(stage).await?;
+    keeping::written_down(sandbox).await?;
+    keeping::healed(sandbox).await?;
+    crash::killed(sandbox).await?;
+    approval::waits(sandbox).await?;
+    if sandbox.can_sign {
+        approval::refused(sandbox).await?;
+        approval::signed(sandbox).await?;
+        approval::number_taken(sandbox).await?;
     } else {
         say(
             "SKIPPED: ssh-keygen is not installed, and it is what signs for an operator. With it \
              (apt install openssh-client) you would see approvals refused and one obeyed.",
         )?;
     }
-    end(stage).await
+    end(sandbox).await
 }
 
-async fn end(stage: &mut Stage) -> Result<(), Failure> {
-    stage.voice.chapter("What happened").await?;
+async fn end(sandbox: &mut Sandbox) -> Result<(), Failure> {
+    sandbox.narration.chapter("What happened").await?;
     say(
         "Every decision and every step is in the journal. Each record is on the disk before evenkeel acts on it, and \
          holds the hash of the one before, so that none can be changed or cut out unnoticed.",
     )?;
-    stage.shows(&["journal"]).await?.succeeds()?;
-    stage.shows(&["journal", "verify"]).await?.succeeds()?;
-    if stage.can_sign {
+    sandbox.shows(&["journal"]).await?.succeeds()?;
+    sandbox.shows(&["journal", "verify"]).await?.succeeds()?;
+    if sandbox.can_sign {
         say("Who allowed or refused what, and with which key:")?;
-        let since = stage.asked_at.strftime("%FT%TZ").to_string();
-        stage.shows(&["audit", "--since", &since]).await?.succeeds()?;
+        let since = sandbox.asked_at.strftime("%FT%TZ").to_string();
+        sandbox.shows(&["audit", "--since", &since]).await?.succeeds()?;
     }
-    stage.stop_agent().await?;
-    let starts = stage.writes(|record| record.path.ends_with("/qemu/202/status/start"));
+    sandbox.stop_agent().await?;
+    let starts = sandbox.writes(|record| record.path.ends_with("/qemu/202/status/start"));
     demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
-    let destroyed = stage.writes(is_destructive);
-    let allowed = usize::from(stage.can_sign);
+    let destroyed = sandbox.writes(is_destructive);
+    let allowed = usize::from(sandbox.can_sign);
     demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
     proof(&format!(
         "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"
@@ -90,6 +90,6 @@ async fn end(stage: &mut Stage) -> Result<(), Failure> {
 }
 
 /// Whether a request asks Proxmox VE to destroy a guest.
-fn is_destructive(record: &Record) -> bool {
+fn is_destructive(record: &RequestRecord) -> bool {
     record.method == "DELETE"
 }

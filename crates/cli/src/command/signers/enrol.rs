@@ -7,14 +7,14 @@ use evenkeel_core::diagnostic::{FILE_BYTES_MAX, SourceFile, Sources};
 use evenkeel_core::sign::trust_file::{self, EditError};
 use evenkeel_core::sign::{Role, Signer, enrol};
 
-use crate::cli::Enrol;
+use crate::cli::EnrolArgs;
 use crate::error::{Exit, Failure};
 use crate::signing::{file, trust};
 
 /// The largest file read for one key: a `.pub` file has some hundred bytes.
 const KEY_FILE_BYTES_MAX: usize = 64 * 1024;
 
-pub(crate) fn run(arguments: &Enrol) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
     let signer = signer(arguments)?;
     let path = &arguments.trust;
     let there = path.as_std_path().exists();
@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &Enrol) -> Result<Exit, Failure> {
 }
 
 /// The signer of a `.pub` file and a name, or of a line that has both.
-fn signer(arguments: &Enrol) -> Result<Signer, Failure> {
+fn signer(arguments: &EnrolArgs) -> Result<Signer, Failure> {
     let path = &arguments.key;
     let line = one_line(path)?;
     let signer = match &arguments.name {

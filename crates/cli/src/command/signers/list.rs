@@ -6,11 +6,11 @@ use std::io::Write as _;
 use evenkeel_core::sign::{Signer, TrustedSigners, Validity, time};
 use serde_json::{Value, json};
 
-use crate::cli::{List, OutputFormat};
+use crate::cli::{ListArgs, OutputFormat};
 use crate::error::{Exit, Failure};
 use crate::signing::trust;
 
-pub(crate) fn run(arguments: &List) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &ListArgs) -> Result<Exit, Failure> {
     let trust = trust::load(&arguments.trust.trust, &arguments.trust.rotation)?;
     let mut out = std::io::stdout();
     match arguments.output.output {

@@ -9,14 +9,14 @@ mod rotate;
 
 use evenkeel_core::sign::Authority;
 
-use crate::cli::Signers;
+use crate::cli::SignersVerb;
 use crate::error::{Exit, Failure};
 
-pub(crate) fn run(arguments: &Signers) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &SignersVerb) -> Result<Exit, Failure> {
     match arguments {
-        Signers::List(arguments) => list::run(arguments),
-        Signers::Enrol(arguments) => enrol::run(arguments),
-        Signers::Rotate(arguments) => rotate::run(arguments, Authority::Planned),
-        Signers::Recover(arguments) => rotate::run(arguments, Authority::Recovery),
+        SignersVerb::List(arguments) => list::run(arguments),
+        SignersVerb::Enrol(arguments) => enrol::run(arguments),
+        SignersVerb::Rotate(arguments) => rotate::run(arguments, Authority::Planned),
+        SignersVerb::Recover(arguments) => rotate::run(arguments, Authority::Recovery),
     }
 }

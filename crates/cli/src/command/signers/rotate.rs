@@ -15,13 +15,13 @@ use evenkeel_core::sign::{
 };
 
 use super::enrol::one_line;
-use crate::cli::{Addition, Rotate};
+use crate::cli::{Addition, RotateArgs};
 use crate::error::{Exit, Failure};
-use crate::signing::keygen::{self, Made, quoted};
+use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::{agreed, file, now, trust, window};
 
-pub(crate) fn run(arguments: &Rotate, authority: Authority) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &RotateArgs, authority: Authority) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Rotate, authority: Authority) -> Result<Exit, Fail
 }
 
 /// The signers to add, with the file each came from.
-fn additions(arguments: &Rotate) -> Result<Vec<(Signer, Utf8PathBuf)>, Failure> {
+fn additions(arguments: &RotateArgs) -> Result<Vec<(Signer, Utf8PathBuf)>, Failure> {
     let one = |Addition { name, key }: &Addition, role: Role| {
         let made = enrol::from_public_key(&name.to_string(), role, &one_line(key)?);
         let mut signer = made.map_err(|refusal| Failure::from(refusal).in_file(key))?;
@@ -71,7 +71,7 @@ fn additions(arguments: &Rotate) -> Result<Vec<(Signer, Utf8PathBuf)>, Failure> 
 }
 
 fn rotation(
-    arguments: &Rotate,
+    arguments: &RotateArgs,
     authority: Authority,
     trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
@@ -130,7 +130,7 @@ fn next_version(authority: Authority, trust: &TrustedSigners) -> Result<TrustVer
 
 /// The list after the changes, in an order a person can read; the store keeps it by key.
 fn changed(
-    arguments: &Rotate,
+    arguments: &RotateArgs,
     trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
 ) -> Result<Vec<Signer>, Failure> {
@@ -184,7 +184,7 @@ fn possession(
     path: &Utf8Path,
     authority: Authority,
     bytes: &[u8],
-) -> Result<Made, Failure> {
+) -> Result<MadeSignature, Failure> {
     let made = keygen::sign(path, authority.namespace(), bytes).map_err(|failure| {
         let hint = format!(
             "if the key is elsewhere, add --elsewhere {} and let its holder run `evenkeel sign`",
@@ -200,7 +200,7 @@ fn judged(
     sealed: &str,
     rotation: &Rotation,
     trust: &TrustedSigners,
-    arguments: &Rotate,
+    arguments: &RotateArgs,
 ) -> Result<(), Failure> {
     let envelope = Envelope::parse(sealed.as_bytes())?;
     let signed_by = |signer: &Signer| {
@@ -222,7 +222,7 @@ fn judged(
         .hint("sign with one that `evenkeel signers list` shows"))
 }
 
-fn tell(out: &Utf8Path, rotation: &Rotation, arguments: &Rotate) -> Result<Exit, Failure> {
+fn tell(out: &Utf8Path, rotation: &Rotation, arguments: &RotateArgs) -> Result<Exit, Failure> {
     writeln!(
         std::io::stdout(),
         "wrote {out}: version {} for {}",
@@ -241,7 +241,7 @@ fn tell(out: &Utf8Path, rotation: &Rotation, arguments: &Rotate) -> Result<Exit,
 /// Leaves the signing to wherever the keys are: a recovery key is best kept offline.
 fn prepared(
     path: &Utf8Path,
-    arguments: &Rotate,
+    arguments: &RotateArgs,
     authority: Authority,
     bytes: &[u8],
     added: &[(Signer, Utf8PathBuf)],

@@ -1,11 +1,11 @@
 //! The guests of the demonstration, and the node they live on.
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_sim::{Config, Power, Scenario, World};
+use evenkeel_sim::{Config, Scenario, SimPower, World};
 use jiff::Timestamp;
 
 /// A guest of the story.
-pub(super) struct Part {
+pub(super) struct DemoGuest {
     kind: GuestKind,
     vmid: u32,
     /// What it is called.
@@ -17,26 +17,26 @@ pub(super) struct Part {
 }
 
 /// Changed by hand.
-pub(super) const WEB: Part = container(101, "web", "prod");
+pub(super) const WEB: DemoGuest = container(101, "web", "prod");
 /// Changed by hand.
-pub(super) const MAIL: Part = container(102, "mail", "prod");
+pub(super) const MAIL: DemoGuest = container(102, "mail", "prod");
 /// Destroyed when that is signed.
-pub(super) const OLD_TEST: Part = container(190, "old-test", "test");
+pub(super) const OLD_TEST: DemoGuest = container(190, "old-test", "test");
 /// Its number is taken by another guest.
-pub(super) const OLD_SHOP: Part = container(191, "old-shop", "test");
+pub(super) const OLD_SHOP: DemoGuest = container(191, "old-shop", "test");
 /// Switched off by hand.
-pub(super) const DB: Part = machine(201, "db", "prod");
+pub(super) const DB: DemoGuest = machine(201, "db", "prod");
 /// Starts slowly, while the agent is killed.
-pub(super) const BUILDER: Part = machine(202, "builder", "ci");
+pub(super) const BUILDER: DemoGuest = machine(202, "builder", "ci");
 
-const ALL: [Part; 6] = [WEB, MAIL, OLD_TEST, OLD_SHOP, DB, BUILDER];
+const ALL: [DemoGuest; 6] = [WEB, MAIL, OLD_TEST, OLD_SHOP, DB, BUILDER];
 
-const fn container(vmid: u32, name: &'static str, tags: &'static str) -> Part {
-    Part { kind: GuestKind::Lxc, vmid, name, cores: "2", memory: "1024", disk: "8G", tags }
+const fn container(vmid: u32, name: &'static str, tags: &'static str) -> DemoGuest {
+    DemoGuest { kind: GuestKind::Lxc, vmid, name, cores: "2", memory: "1024", disk: "8G", tags }
 }
 
-const fn machine(vmid: u32, name: &'static str, tags: &'static str) -> Part {
-    Part { kind: GuestKind::Qemu, vmid, name, cores: "4", memory: "4096", disk: "32G", tags }
+const fn machine(vmid: u32, name: &'static str, tags: &'static str) -> DemoGuest {
+    DemoGuest { kind: GuestKind::Qemu, vmid, name, cores: "4", memory: "4096", disk: "32G", tags }
 }
 
 /// The node, with every guest running.
@@ -44,13 +44,13 @@ pub(super) fn world() -> World {
     let mut world = Scenario::default().build();
     world.epoch_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
     for (part, pid) in ALL.iter().zip(2000..) {
-        let power = Power::Running { since_ms: 0, pid, paused: false };
+        let power = SimPower::Running { since_ms: 0, pid, paused: false };
         world.put_guest(part.id(), part.config(world.epoch_s), power);
     }
     world
 }
 
-impl Part {
+impl DemoGuest {
     pub(super) fn id(&self) -> GuestId {
         let vmid = VmId::try_from(self.vmid).expect("the cast has numbers that Proxmox VE takes");
         GuestId::new(self.kind, vmid)

@@ -11,7 +11,7 @@ use evenkeel_core::reason::ReasonCode;
 use jiff::Timestamp;
 
 use super::status::{
-    AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, JournalStatus, PassStatus, Status,
+    AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
     operations,
 };
 use crate::engine::{OpEnd, PassId, Report};
@@ -23,13 +23,13 @@ const VERIFIED: &str = "the newest segment, when the agent started";
 
 /// How the agent stands, for everybody to read.
 #[derive(Debug, Clone)]
-pub(super) struct Board {
+pub(super) struct SharedStatus {
     agent: Arc<Mutex<AgentStatus>>,
     state: StateDir,
     journal: JournalHandle,
 }
 
-impl Board {
+impl SharedStatus {
     pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
         Self { agent: Arc::new(Mutex::new(agent)), state, journal }
     }
@@ -40,10 +40,10 @@ impl Board {
     }
 
     /// Everything, with the journal as it is now.
-    pub(super) async fn status(&self) -> Result<Status, AppendError> {
+    pub(super) async fn status(&self) -> Result<HostStatus, AppendError> {
         let read = self.journal.read(|state, head| (operations(state), head)).await?;
         let (operations, head) = read;
-        Ok(Status {
+        Ok(HostStatus {
             format_version: FORMAT_VERSION,
             agent: Some(self.agent().clone()),
             frozen: self.state.is_frozen(),

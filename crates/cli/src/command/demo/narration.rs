@@ -14,13 +14,13 @@ const SENTENCE_WIDTH: usize = 84;
 const OUTPUT_WIDTH: usize = 116;
 
 /// The one who tells.
-pub(super) struct Voice {
+pub(super) struct Narration {
     /// Whether somebody is there to turn the page.
     waits: bool,
     chapters: u32,
 }
 
-impl Voice {
+impl Narration {
     pub(super) fn new(headless: bool) -> Self {
         let reader = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
         Self { waits: reader && !headless, chapters: 0 }

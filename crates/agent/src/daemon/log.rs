@@ -72,12 +72,12 @@ pub(super) fn settled(operation: &Operation) {
 
 /// What waits and what cannot be done, so that each is said when it is new and not at every pass.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct LogMemory {
     holds: BTreeSet<(GuestId, ReasonCode)>,
     errors: BTreeSet<(GuestId, String)>,
 }
 
-impl Said {
+impl LogMemory {
     /// Logs a pass.
     pub(super) fn pass(&mut self, pass: PassId, report: &Report) {
         let holds: BTreeSet<_> =

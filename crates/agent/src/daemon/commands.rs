@@ -1,7 +1,7 @@
 //! Carries out what clients of the socket ask for, and SIGHUP.
 //!
 //! Called by the loop only, so that nothing asked for can meet anything else half-way. A new kind of request is a new
-//! arm in [`Agent::obey`].
+//! arm in [`AgentLoop::obey`].
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,27 +12,33 @@ use evenkeel_core::plan::SavedPlan;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::Agent;
+use super::AgentLoop;
 use super::declared::Trouble;
-use super::ears::Ears;
-use super::pass::{Looked, Turn};
+use super::inputs::LoopInputs;
+use super::pass::{LookResult, Turn};
 use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
-use super::socket::Command;
+use super::socket::SocketCommand;
 use crate::config::AgentConfig;
 use crate::engine::Fatal;
 use crate::plain_file::{READ_DEADLINE, off_loop};
 
-impl Agent {
+impl AgentLoop {
     /// Carries out one request. An answer that nobody waits for any more is dropped.
-    pub(super) async fn obey(&mut self, command: Command, ears: &mut Ears) -> Result<Turn, Fatal> {
-        let Command { request, answer } = command;
+    pub(super) async fn obey(
+        &mut self,
+        command: SocketCommand,
+        inputs: &mut LoopInputs,
+    ) -> Result<Turn, Fatal> {
+        let SocketCommand { request, answer } = command;
         let told = match request {
-            SocketRequest::Apply { plan } => return self.apply(plan.as_ref(), answer, ears).await,
+            SocketRequest::Apply { plan } => {
+                return self.apply(plan.as_ref(), answer, inputs).await;
+            }
             SocketRequest::Resolve { op, outcome, note } => {
                 let _ = answer.send(self.resolve(op, outcome, note).await?);
                 return Ok(ControlFlow::Continue(()));
             }
-            SocketRequest::Reload {} => match self.reload(ears).await {
+            SocketRequest::Reload {} => match self.reload(inputs).await {
                 Some(told) => told,
                 None => return Ok(ControlFlow::Break(())),
             },
@@ -66,9 +72,9 @@ impl Agent {
         &mut self,
         plan: Option<&SavedPlan>,
         answer: oneshot::Sender<SocketAnswer>,
-        ears: &mut Ears,
+        inputs: &mut LoopInputs,
     ) -> Result<Turn, Fatal> {
-        if self.read_desired(ears).await.is_break() {
+        if self.read_desired(inputs).await.is_break() {
             return Ok(ControlFlow::Break(()));
         }
         let (Some(desired), None) = (self.declared.desired(), self.declared.trouble()) else {
@@ -85,17 +91,17 @@ impl Agent {
             )));
             return Ok(ControlFlow::Continue(()));
         };
-        let refused = match self.look(&desired, ears).await? {
-            Looked::Stopped => return Ok(ControlFlow::Break(())),
-            Looked::Not(why) => {
+        let refused = match self.look(&desired, inputs).await? {
+            LookResult::Stopped => return Ok(ControlFlow::Break(())),
+            LookResult::Not(why) => {
                 let hint = "the running agent goes on trying";
                 Refused::new(RefusedCode::Failed, why, hint)
             }
-            Looked::Seen(preview, took) => {
+            LookResult::Seen(preview, took) => {
                 let now = SavedPlan::of(&preview.plan, &preview.actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
-                        let Some(id) = self.submit(&desired, *preview, took, ears).await? else {
+                        let Some(id) = self.submit(&desired, *preview, took, inputs).await? else {
                             return Ok(ControlFlow::Break(()));
                         };
                         self.followers.insert(id, answer);
@@ -132,27 +138,30 @@ impl Agent {
 
     /// Reads configuration and desired files again. What is broken changes nothing, and is said. None if the agent shall
     /// end meanwhile.
-    pub(super) async fn reload(&mut self, ears: &mut Ears) -> Option<Result<String, Refused>> {
-        ears.systemd.reloading();
-        let configured = self.read_config(ears).await?;
+    pub(super) async fn reload(
+        &mut self,
+        inputs: &mut LoopInputs,
+    ) -> Option<Result<String, Refused>> {
+        inputs.systemd.reloading();
+        let configured = self.read_config(inputs).await?;
         let broken = match configured {
             Ok(config) => {
-                self.board.agent().configuration_trouble = None;
-                self.take_config(config, ears);
+                self.shared_status.agent().configuration_trouble = None;
+                self.take_config(config, inputs);
                 None
             }
             Err(why) => {
                 tracing::error!("the configuration cannot be used, the one before holds:\n{why}");
                 let trouble = Trouble { since: self.ambient.now(), why: why.clone() };
-                self.board.agent().configuration_trouble = Some(trouble);
+                self.shared_status.agent().configuration_trouble = Some(trouble);
                 Some(why)
             }
         };
-        if self.read_desired(ears).await.is_break() {
+        if self.read_desired(inputs).await.is_break() {
             return None;
         }
         self.schedule.at_once(Instant::now());
-        ears.systemd.ready(&self.sentence());
+        inputs.systemd.ready(&self.sentence());
         let broken = broken.or_else(|| self.declared.trouble().map(|trouble| trouble.why.clone()));
         Some(match broken {
             None => {
@@ -167,12 +176,12 @@ impl Agent {
     }
 
     /// Reads the configuration beside the loop; none if the agent shall end meanwhile.
-    async fn read_config(&self, ears: &mut Ears) -> Option<Result<AgentConfig, String>> {
+    async fn read_config(&self, inputs: &mut LoopInputs) -> Option<Result<AgentConfig, String>> {
         let path = self.config_path.clone();
         let reading = off_loop(move || AgentConfig::from_file(&path));
         let read = tokio::select! {
             read = tokio::time::timeout(READ_DEADLINE, reading) => read,
-            () = ears.stop() => return None,
+            () = inputs.stop() => return None,
         };
         Some(if let Ok(Ok(read)) = read {
             read.map_err(|error| error.to_string())
@@ -185,7 +194,7 @@ impl Agent {
     }
 
     /// Takes over what may change while the agent runs, and says what may not.
-    fn take_config(&mut self, new: AgentConfig, ears: &mut Ears) {
+    fn take_config(&mut self, new: AgentConfig, inputs: &mut LoopInputs) {
         let AgentConfig { host_id, pve, desired, state, trust, policy, metrics, interval } = &new;
         let fixed = [
             ("host_id", *host_id != self.config.host_id),
@@ -206,7 +215,7 @@ impl Agent {
         self.schedule.set_interval(Duration::from_secs(*interval), Instant::now());
         self.declared.now_from(desired);
         // Begun anew even for the same path: the directory itself may have been replaced.
-        ears.watch(self.declared.directory());
+        inputs.watch(self.declared.directory());
         // The parts that are fixed are compared with what is in force, not with what was read last.
         let (interval, desired) = (new.interval, new.desired);
         (self.config.interval, self.config.desired) = (interval, desired);

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_sim::{
-    Config, Effect, Event, Fault, Guest, InProcess, Outcome, Power, Request, Simulator, TOKENS,
-    Ticket, World,
+    Config, Effect, Event, Fault, InProcess, SimGuest, SimOutcome, SimPower, SimRequest, SimTicket,
+    Simulator, TOKENS, World,
 };
 
 use crate::dice::Dice;
@@ -22,14 +22,14 @@ const LATE_FORK_MAX_MS: u64 = 55_000;
 
 /// The other people on the node.
 #[derive(Debug, Default)]
-pub(crate) struct Weather {
-    requests: Vec<Ticket>,
+pub(crate) struct FaultMaker {
+    requests: Vec<SimTicket>,
     /// Volumes that other people left attached to nothing, by guest number.
     pub(crate) foreign_loose: BTreeMap<u32, usize>,
     /// Guests from whom other people took a volume, which the file then lists as unused.
     pub(crate) detached: BTreeSet<u32>,
     /// Guests that somebody destroys, to make the very same again: the file, and the number of the request.
-    rebirths: Vec<(Guest, usize)>,
+    rebirths: Vec<(SimGuest, usize)>,
     /// The files the guests began with.
     pub(crate) first_files: Vec<(GuestId, Config)>,
     /// Whether the node has forgotten its tasks.
@@ -38,7 +38,7 @@ pub(crate) struct Weather {
     is_calm: bool,
 }
 
-impl Weather {
+impl FaultMaker {
     /// For a node that begins with these guests.
     pub(crate) fn of(first_files: Vec<(GuestId, Config)>) -> Self {
         Self { first_files, ..Self::default() }
@@ -128,14 +128,14 @@ impl Weather {
         let (ops, secret, _) = TOKENS[2];
         let (name, secret) = if dice.percent(60) { AGENT_TOKEN } else { (ops, secret) };
         let base = format!("/api2/json/nodes/pve1/{guest}");
-        let post = |path: &str| Request::new("POST", &format!("{base}/{path}"));
+        let post = |path: &str| SimRequest::new("POST", &format!("{base}/{path}"));
         let request = match dice.below(7) {
             0 | 1 => post("status/start").form(&[]),
             2 | 3 => post("status/shutdown").form(&[("timeout", "180")]),
             4 => post("status/stop").form(&[]),
             5 => post("snapshot").form(&[("snapname", &format!("s{}", dice.below(1000)))]),
             _ if guest.kind == GuestKind::Qemu => post("config").form(&[("onboot", "0")]),
-            _ => Request::new("PUT", &format!("{base}/config")).form(&[("onboot", "0")]),
+            _ => SimRequest::new("PUT", &format!("{base}/config")).form(&[("onboot", "0")]),
         };
         let request = request.token(&format!("{name}={secret}"));
         let told = format!("somebody with {name} sends {} {}", request.method, request.target);
@@ -156,7 +156,7 @@ impl Weather {
         let act = if runs.unwrap_or(true) { "start" } else { "shutdown" };
         let path = format!("/api2/json/nodes/pve1/{guest}/status/{act}");
         let (name, secret) = AGENT_TOKEN;
-        let request = Request::new("POST", &path).form(&[]).token(&format!("{name}={secret}"));
+        let request = SimRequest::new("POST", &path).form(&[]).token(&format!("{name}={secret}"));
         let lost = match dice.below(3) {
             0 => Effect::DropBefore,
             1 => Effect::DropAfter,
@@ -195,14 +195,14 @@ impl Weather {
         let request = match dice.below(10) {
             0 | 1 => {
                 let path = format!("{base}/snapshot");
-                Request::new("POST", &path).form(&[("snapname", &name)])
+                SimRequest::new("POST", &path).form(&[("snapname", &name)])
             }
-            2 => Request::new("DELETE", &format!("{base}/snapshot/{name}")),
+            2 => SimRequest::new("DELETE", &format!("{base}/snapshot/{name}")),
             3 => {
                 self.detached.insert(guest.vmid.get());
                 let method = if guest.kind == GuestKind::Qemu { "POST" } else { "PUT" };
                 let slot = *dice.pick(&["mp0", "mp1", "scsi1"]);
-                Request::new(method, &format!("{base}/config")).form(&[("delete", slot)])
+                SimRequest::new(method, &format!("{base}/config")).form(&[("delete", slot)])
             }
             4 | 5 => {
                 let on = dice.percent(70).then(|| "1".to_owned());
@@ -224,7 +224,7 @@ impl Weather {
                     Some((found, sim.records().len()))
                 });
                 self.rebirths.extend(found);
-                Request::new("DELETE", &base)
+                SimRequest::new("DELETE", &base)
             }
         };
         let (token, secret, _) = TOKENS[2];
@@ -241,7 +241,7 @@ impl Weather {
             for (guest, file) in files {
                 if sim.world.birth(guest.vmid).is_none() {
                     clear_volumes(&mut sim.world, *guest);
-                    sim.world.put_guest(*guest, file.clone(), Power::Stopped);
+                    sim.world.put_guest(*guest, file.clone(), SimPower::Stopped);
                     sim.happen(Event::Reuse { guest: *guest });
                     made.push(*guest);
                 }
@@ -263,7 +263,7 @@ impl Weather {
                 let forked = sent.is_some_and(|sent| sent.upid.is_some());
                 if !works && forked && sim.world.birth(copy.id.vmid).is_none() {
                     clear_volumes(&mut sim.world, copy.id);
-                    sim.world.put_guest(copy.id, copy.config.clone(), Power::Stopped);
+                    sim.world.put_guest(copy.id, copy.config.clone(), SimPower::Stopped);
                     oracle.tell(sim.now_ms(), || format!("{} is there again", copy.id));
                 }
                 works
@@ -285,8 +285,8 @@ impl Weather {
         }
         node.with(|sim| {
             let now_ms = sim.now_ms();
-            let waits = |sim: &mut Simulator, ticket: &Ticket| {
-                matches!(sim.poll(now_ms, *ticket), Outcome::Wait { .. })
+            let waits = |sim: &mut Simulator, ticket: &SimTicket| {
+                matches!(sim.poll(now_ms, *ticket), SimOutcome::Wait { .. })
             };
             self.requests.retain(|ticket| waits(sim, ticket));
         });
@@ -314,7 +314,7 @@ impl Weather {
                 };
                 if !found.config.active.contains_key(mark) && !sim.is_at_work() {
                     clear_volumes(&mut sim.world, *guest);
-                    sim.world.put_guest(*guest, file.clone(), Power::Stopped);
+                    sim.world.put_guest(*guest, file.clone(), SimPower::Stopped);
                 }
             }
         });

@@ -13,7 +13,7 @@ use evenkeel_agent::pve::error::{NotSent, Unknown};
 use evenkeel_agent::pve::exchange::{
     Exchange, ExchangeFuture, ExchangeOutcome, HttpAnswer, HttpRequest,
 };
-use evenkeel_sim::{Body, InProcess};
+use evenkeel_sim::{InProcess, ReplyBody};
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimePrinter;
 
@@ -24,7 +24,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// An exchange with a simulated node; clones share it.
 #[derive(Debug, Clone)]
-pub struct Wire {
+pub struct SimExchange {
     node: InProcess,
     token: String,
     down: Arc<AtomicBool>,
@@ -37,7 +37,7 @@ pub struct Wire {
 
 /// Where the next request that changes something makes its operation panic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Panics {
+pub enum PanicPoint {
     /// Nowhere.
     Never = 0,
     /// Before the node has it.
@@ -50,7 +50,7 @@ pub enum Panics {
 
 /// Whether somebody with our token sends the next change too, so that our answer is lost among theirs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Twin {
+pub enum TwinRequest {
     /// Nobody does.
     Never = 0,
     /// Directly before us.
@@ -59,7 +59,7 @@ pub enum Twin {
     Second = 2,
 }
 
-impl Wire {
+impl SimExchange {
     /// A wire that shows `user@realm!id=secret` with every request.
     pub fn new(node: InProcess, token: String) -> Self {
         let (down, panics, twin) = (Arc::default(), Arc::default(), Arc::default());
@@ -79,19 +79,19 @@ impl Wire {
     }
 
     /// Makes the next operation that sends something panic.
-    pub fn panic_once(&self, panics: Panics) {
+    pub fn panic_once(&self, panics: PanicPoint) {
         self.panics.store(panics as u8, Ordering::Relaxed);
     }
 
     /// Somebody sends the next change too.
-    pub fn twin_once(&self, twin: Twin) {
+    pub fn twin_once(&self, twin: TwinRequest) {
         self.twin.store(twin as u8, Ordering::Relaxed);
     }
 
-    fn panic_if(&self, request: &HttpRequest, here: Panics) {
+    fn panic_if(&self, request: &HttpRequest, here: PanicPoint) {
         let due = !request.is_read() && self.panics.load(Ordering::Relaxed) == here as u8;
         if due {
-            self.panics.store(Panics::Never as u8, Ordering::Relaxed);
+            self.panics.store(PanicPoint::Never as u8, Ordering::Relaxed);
             // Without the words a real panic prints: this one is wanted.
             resume_unwind(Box::new("the harness made it panic"));
         }
@@ -100,7 +100,7 @@ impl Wire {
     async fn carry(&self, request: HttpRequest) -> ExchangeOutcome {
         // Each pause is a place where the agent can die: before the request has left, and after its effect.
         tokio::task::yield_now().await;
-        self.panic_if(&request, Panics::BeforeSending);
+        self.panic_if(&request, PanicPoint::BeforeSending);
         if self.down.load(Ordering::Relaxed) {
             let (server, detail) = ("the simulated node".to_owned(), "refused".to_owned());
             return ExchangeOutcome::NotSent(NotSent::Connect { server, detail });
@@ -115,9 +115,9 @@ impl Wire {
             oracle.answered(&self.node, &ticket, &outcome);
         }
         tokio::task::yield_now().await;
-        self.panic_if(&request, Panics::AfterAnswer);
+        self.panic_if(&request, PanicPoint::AfterAnswer);
         if self.is_second_try(&request, &outcome) {
-            self.panic_if(&request, Panics::AfterSecondTry);
+            self.panic_if(&request, PanicPoint::AfterSecondTry);
         }
         outcome
     }
@@ -135,8 +135,9 @@ impl Wire {
     }
 
     async fn deliver(&self, request: &HttpRequest) -> ExchangeOutcome {
-        let mut carried = evenkeel_sim::Request::new(request.method().as_str(), &request.target())
-            .token(&self.token);
+        let mut carried =
+            evenkeel_sim::SimRequest::new(request.method().as_str(), &request.target())
+                .token(&self.token);
         if let Some(body) = request.body() {
             carried.body = body.into_bytes();
             carried = carried.header("Content-Type", "application/x-www-form-urlencoded");
@@ -149,10 +150,10 @@ impl Wire {
         }
         match answered {
             Err(_) => ExchangeOutcome::Unknown(Unknown::Timeout { after: ANSWER_TIMEOUT }),
-            Ok(evenkeel_sim::Outcome::Reply(reply)) => {
+            Ok(evenkeel_sim::SimOutcome::Reply(reply)) => {
                 ExchangeOutcome::Answered(self.answer(reply))
             }
-            Ok(evenkeel_sim::Outcome::Dropped | evenkeel_sim::Outcome::Wait { .. }) => {
+            Ok(evenkeel_sim::SimOutcome::Dropped | evenkeel_sim::SimOutcome::Wait { .. }) => {
                 let detail = "the connection broke".to_owned();
                 ExchangeOutcome::Unknown(Unknown::ConnectionLost { detail })
             }
@@ -160,13 +161,13 @@ impl Wire {
     }
 
     /// Lets somebody send the same, if that was wanted.
-    async fn is_twinned(&self, ours: &evenkeel_sim::Request) -> bool {
-        let twin = self.twin.swap(Twin::Never as u8, Ordering::Relaxed);
-        if twin == Twin::Never as u8 {
+    async fn is_twinned(&self, ours: &evenkeel_sim::SimRequest) -> bool {
+        let twin = self.twin.swap(TwinRequest::Never as u8, Ordering::Relaxed);
+        if twin == TwinRequest::Never as u8 {
             return false;
         }
         let (node, theirs) = (self.node.clone(), ours.clone());
-        let after = Duration::from_millis(if twin == Twin::First as u8 { 0 } else { 3 });
+        let after = Duration::from_millis(if twin == TwinRequest::First as u8 { 0 } else { 3 });
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
             node.send(theirs).await
@@ -182,15 +183,15 @@ impl Wire {
         let date =
             moment.and_then(|at| DateTimePrinter::new().timestamp_to_rfc9110_string(&at).ok());
         let body = match reply.body {
-            Body::Empty => Vec::new(),
-            Body::Json(value) => value.to_string().into_bytes(),
-            Body::Text(text) | Body::Download(text) => text.into_bytes(),
+            ReplyBody::Empty => Vec::new(),
+            ReplyBody::Json(value) => value.to_string().into_bytes(),
+            ReplyBody::Text(text) | ReplyBody::Download(text) => text.into_bytes(),
         };
         HttpAnswer { status: reply.status, reason: reply.reason, date, body }
     }
 }
 
-impl Exchange for Wire {
+impl Exchange for SimExchange {
     fn exchange(&self, request: HttpRequest) -> ExchangeFuture<'_> {
         Box::pin(self.carry(request))
     }

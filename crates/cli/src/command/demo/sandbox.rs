@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use evenkeel_core::id::GuestId;
-use evenkeel_sim::{Event, Http, HttpOptions, Record, Simulator, TOKENS};
+use evenkeel_sim::{Event, Http, HttpOptions, RequestRecord, Simulator, TOKENS};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use jiff::Timestamp;
 use tempfile::TempDir;
 
-use super::cast;
-use super::voice::{self, Voice};
+use super::guests;
+use super::narration::{self, Narration};
 use crate::error::{Exit, Failure};
 
 /// How long anything in the story may take before it is said to have gone wrong; the slowest takes seconds.
@@ -29,8 +29,8 @@ const LOG_LINES_TOLD: usize = 20;
 pub(super) const LOG: &str = "agent.log";
 
 /// The stage.
-pub(super) struct Stage {
-    pub(super) voice: Voice,
+pub(super) struct Sandbox {
+    pub(super) narration: Narration,
     pub(super) http: Http,
     /// Whether there is an `ssh-keygen`, and so keys and signers.
     pub(super) can_sign: bool,
@@ -38,14 +38,14 @@ pub(super) struct Stage {
     pub(super) asked_at: Timestamp,
     executable: PathBuf,
     // Ended before its directory goes.
-    agent: Option<Agent>,
+    agent: Option<DemoAgent>,
     directory: TempDir,
 }
 
 /// `evenkeel run` in a process of its own.
-struct Agent(Child);
+struct DemoAgent(Child);
 
-impl Drop for Agent {
+impl Drop for DemoAgent {
     fn drop(&mut self) {
         // It may have ended already, which is as good.
         let _ = self.0.kill();
@@ -54,17 +54,17 @@ impl Drop for Agent {
 }
 
 /// What a command came to.
-pub(super) struct Ran {
+pub(super) struct CommandRun {
     line: String,
     code: Option<i32>,
     pub(super) stdout: String,
     pub(super) stderr: String,
 }
 
-impl Stage {
+impl Sandbox {
     /// Sets the stage: the node runs, the files of an agent are there, nothing is declared yet.
     pub(super) async fn set(headless: bool) -> Result<Self, Failure> {
-        let http = Http::start(Simulator::new(cast::world()), HttpOptions::default()).await;
+        let http = Http::start(Simulator::new(guests::world()), HttpOptions::default()).await;
         let http = http.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
         let directory = tempfile::Builder::new().prefix("evenkeel-demo-").tempdir();
         let directory = directory.map_err(|error| {
@@ -74,14 +74,15 @@ impl Stage {
             Failure::new(Exit::Failed, "cannot find this executable, to start it again")
                 .because(error)
         })?;
-        let voice = Voice::new(headless);
+        let narration = Narration::new(headless);
         let (can_sign, agent, asked_at) = (false, None, Timestamp::now());
-        let mut stage = Self { voice, http, can_sign, asked_at, executable, agent, directory };
-        stage.write("agent.toml", &stage.agent_toml())?;
+        let mut sandbox =
+            Self { narration, http, can_sign, asked_at, executable, agent, directory };
+        sandbox.write("agent.toml", &sandbox.agent_toml())?;
         let (id, secret, _) = TOKENS[0];
-        stage.write("token", &format!("{id}={secret}\n"))?;
-        stage.can_sign = stage.make_signers().await?;
-        Ok(stage)
+        sandbox.write("token", &format!("{id}={secret}\n"))?;
+        sandbox.can_sign = sandbox.make_signers().await?;
+        Ok(sandbox)
     }
 
     fn agent_toml(&self) -> String {
@@ -127,7 +128,7 @@ impl Stage {
     }
 
     /// Runs this executable to its end, behind the scenes.
-    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<Ran, Failure> {
+    pub(super) async fn runs(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
         let mut command = self.command(&self.executable);
         command.args(arguments);
         let line = format!("evenkeel {}", arguments.join(" "));
@@ -135,11 +136,11 @@ impl Stage {
     }
 
     /// Runs this executable to its end and shows all of it.
-    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<Ran, Failure> {
-        voice::command(&typed(arguments))?;
+    pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
+        narration::command(&typed(arguments))?;
         let ran = self.runs(arguments).await?;
-        voice::output(&ran.stdout)?;
-        voice::output(&ran.stderr)?;
+        narration::output(&ran.stdout)?;
+        narration::output(&ran.stderr)?;
         Ok(ran)
     }
 
@@ -150,7 +151,7 @@ impl Stage {
         let log = fs_err::OpenOptions::new().create(true).append(true).open(log)?;
         command.arg("run").stdout(Stdio::null()).stderr(log.into_parts().0);
         let child = command.spawn().map_err(|error| unstartable("evenkeel", error))?;
-        self.agent = Some(Agent(child));
+        self.agent = Some(DemoAgent(child));
         self.until("the agent answers", async || {
             Ok(self.runs(&["pending", "-o", "json"]).await?.code == Some(0))
         })
@@ -232,8 +233,8 @@ impl Stage {
     }
 
     /// The requests for a change that reached Proxmox VE, from its own log.
-    pub(super) fn writes(&self, of: impl Fn(&Record) -> bool) -> Vec<Record> {
-        let mutating = |record: &&Record| record.mutating && of(record);
+    pub(super) fn writes(&self, of: impl Fn(&RequestRecord) -> bool) -> Vec<RequestRecord> {
+        let mutating = |record: &&RequestRecord| record.mutating && of(record);
         self.http
             .node
             .with(|simulator| simulator.records().iter().filter(mutating).cloned().collect())
@@ -257,7 +258,7 @@ impl Stage {
     }
 }
 
-impl Ran {
+impl CommandRun {
     /// Goes on only if the command did its work.
     pub(super) fn succeeds(self) -> Result<Self, Failure> {
         if self.code == Some(0) {
@@ -286,13 +287,13 @@ impl Ran {
 }
 
 /// Shows requests as the log of Proxmox VE has them.
-pub(super) fn show_requests(requests: &[Record]) -> Result<(), Failure> {
-    let line = |record: &Record| {
+pub(super) fn show_requests(requests: &[RequestRecord]) -> Result<(), Failure> {
+    let line = |record: &RequestRecord| {
         let path = record.path.strip_prefix("/api2/json").unwrap_or(&record.path);
         format!("{:<6} {path}", record.method)
     };
     let lines: Vec<String> = requests.iter().map(line).collect();
-    voice::lines(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+    narration::lines(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Something the story says. If it is not so, the story ends here.
@@ -305,12 +306,12 @@ pub(super) fn demand(is_so: bool, what: &str) -> Result<(), Failure> {
 }
 
 /// Runs a program to its end without holding up the simulator, which lives in this thread.
-async fn finish(mut command: Command, line: String) -> std::io::Result<Ran> {
+async fn finish(mut command: Command, line: String) -> std::io::Result<CommandRun> {
     let ended = tokio::task::spawn_blocking(move || command.output()).await;
     let output = ended.map_err(std::io::Error::other)??;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     let (stdout, stderr) = (text(output.stdout), text(output.stderr));
-    Ok(Ran { line, code: output.status.code(), stdout, stderr })
+    Ok(CommandRun { line, code: output.status.code(), stdout, stderr })
 }
 
 fn unstartable(program: &str, error: std::io::Error) -> Failure {

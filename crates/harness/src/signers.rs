@@ -1,7 +1,7 @@
 //! The operators' office of a run: who holds which key, and every paper that ever left it.
 //!
 //! What is signed here is real: the oracle is told of each statement before anybody can hand it in. A paper that is
-//! [`Paper::hopeless`] must be refused whenever and however often it comes.
+//! [`SignedPaper::hopeless`] must be refused whenever and however often it comes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use evenkeel_core::sign::{
 
 use crate::dice::Dice;
 use crate::operator::Operator;
-use crate::oracle::{Claim, NewSigners, Oracle};
+use crate::oracle::{NewSigners, Oracle, SignedClaim};
 
 /// Everybody who is or may become an operator. A key that was retired is never enrolled again, so there are many.
 const NAMES: [&str; 20] = [
@@ -27,7 +27,7 @@ const FOUNDERS: usize = 2;
 
 /// Something that can be handed in.
 #[derive(Debug, Clone)]
-pub(crate) struct Paper {
+pub(crate) struct SignedPaper {
     pub(crate) bytes: Arc<str>,
     /// Whatever happens, it must be refused.
     pub(crate) hopeless: bool,
@@ -37,7 +37,7 @@ pub(crate) struct Paper {
 
 /// Who holds which key.
 #[derive(Debug)]
-pub(crate) struct Office {
+pub(crate) struct SignerGroup {
     operational: Vec<Operator>,
     recovery: Vec<Operator>,
     stranger: Operator,
@@ -45,7 +45,7 @@ pub(crate) struct Office {
     /// The longest life this host's policy gives a statement.
     life_max_s: u64,
     /// Everything that was ever made, in order.
-    pub(crate) papers: Vec<Paper>,
+    pub(crate) papers: Vec<SignedPaper>,
     nonces: Vec<u128>,
     /// The fingerprints of operational keys that were on any list.
     ever_enrolled: BTreeSet<String>,
@@ -53,7 +53,7 @@ pub(crate) struct Office {
 
 /// What is wrong about a statement that a real operator signs: a mistake, or a hub that misled them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Twist {
+pub(crate) enum SigningMistake {
     Nothing,
     OtherHost,
     OtherHostKey,
@@ -69,7 +69,7 @@ pub(crate) enum Twist {
     NonceAgain,
 }
 
-impl Twist {
+impl SigningMistake {
     pub(crate) const ALL: [Self; 12] = [
         Self::OtherHost,
         Self::OtherHostKey,
@@ -104,7 +104,7 @@ impl Twist {
     }
 }
 
-impl Office {
+impl SignerGroup {
     /// An office for a host that begins with two operators and one recovery key.
     pub(crate) fn new(host: HostBinding, life_max_s: u64) -> Self {
         let operational = NAMES.into_iter().zip(10..).map(|(name, seed)| Operator::new(name, seed));
@@ -148,7 +148,7 @@ impl Office {
         oracle: &Oracle,
         (id, item): (&str, &PendingItem),
         (now_s, trust): (u64, Option<&TrustedSigners>),
-        twist: Twist,
+        twist: SigningMistake,
     ) -> usize {
         let plain = self.statement(dice, item, now_s, twist);
         let (statement, payload) = self.twisted(dice, plain, twist);
@@ -165,27 +165,27 @@ impl Office {
         dice: &mut Dice,
         item: &PendingItem,
         now_s: u64,
-        twist: Twist,
+        twist: SigningMistake,
     ) -> Statement {
-        let again = self.nonces.last().copied().filter(|_| twist == Twist::NonceAgain);
+        let again = self.nonces.last().copied().filter(|_| twist == SigningMistake::NonceAgain);
         let nonce = again.unwrap_or_else(|| u128::from(dice.any()) << 64 | u128::from(dice.any()));
         self.nonces.push(nonce);
         let nonce = Nonce::from_random(nonce.to_be_bytes()).expect("chance is not all zero");
         let life_s = (*dice.pick(&[120, 600, 3_600, self.life_max_s])).min(self.life_max_s);
         let (from_s, life_s) = match twist {
-            Twist::Expired => (now_s.saturating_sub(life_s + 1), life_s),
-            Twist::NotYet => (now_s + dice.between(60, 7_200), life_s),
-            Twist::TooLong => (now_s, self.life_max_s + 1),
-            Twist::Nothing
-            | Twist::OtherHost
-            | Twist::OtherHostKey
-            | Twist::OtherParam
-            | Twist::MoreParams
-            | Twist::OtherGuest
-            | Twist::OtherDigest
-            | Twist::OldTrust
-            | Twist::NextTrust
-            | Twist::NonceAgain => {
+            SigningMistake::Expired => (now_s.saturating_sub(life_s + 1), life_s),
+            SigningMistake::NotYet => (now_s + dice.between(60, 7_200), life_s),
+            SigningMistake::TooLong => (now_s, self.life_max_s + 1),
+            SigningMistake::Nothing
+            | SigningMistake::OtherHost
+            | SigningMistake::OtherHostKey
+            | SigningMistake::OtherParam
+            | SigningMistake::MoreParams
+            | SigningMistake::OtherGuest
+            | SigningMistake::OtherDigest
+            | SigningMistake::OldTrust
+            | SigningMistake::NextTrust
+            | SigningMistake::NonceAgain => {
                 let ago_s = if dice.percent(50) { 0 } else { dice.below(60) };
                 (now_s.saturating_sub(ago_s), life_s)
             }
@@ -195,7 +195,12 @@ impl Office {
     }
 
     /// The statement with its twist, in bytes; without, if no tool would write it so.
-    fn twisted(&self, dice: &mut Dice, plain: Statement, twist: Twist) -> (Statement, Vec<u8>) {
+    fn twisted(
+        &self,
+        dice: &mut Dice,
+        plain: Statement,
+        twist: SigningMistake,
+    ) -> (Statement, Vec<u8>) {
         let mut statement = plain.clone();
         self.twist(dice, &mut statement, twist);
         if let Ok(bytes) = statement.to_bytes() {
@@ -205,48 +210,51 @@ impl Office {
         (plain, bytes)
     }
 
-    fn twist(&self, dice: &mut Dice, statement: &mut Statement, twist: Twist) {
+    fn twist(&self, dice: &mut Dice, statement: &mut Statement, twist: SigningMistake) {
         match twist {
-            Twist::Nothing | Twist::Expired | Twist::NotYet | Twist::TooLong => {}
-            Twist::NonceAgain => {}
-            Twist::OtherHost => statement.host.id = "other".parse().expect("a host id"),
-            Twist::OtherHostKey => statement.host.key = self.stranger.key.fingerprint(),
-            Twist::OtherParam => {
+            SigningMistake::Nothing
+            | SigningMistake::Expired
+            | SigningMistake::NotYet
+            | SigningMistake::TooLong => {}
+            SigningMistake::NonceAgain => {}
+            SigningMistake::OtherHost => statement.host.id = "other".parse().expect("a host id"),
+            SigningMistake::OtherHostKey => statement.host.key = self.stranger.key.fingerprint(),
+            SigningMistake::OtherParam => {
                 if let Some(value) = statement.params.values_mut().next_back() {
                     let other = if value == "1" { "0" } else { "1" };
                     other.clone_into(value);
                 }
             }
-            Twist::MoreParams => {
+            SigningMistake::MoreParams => {
                 let name = *dice.pick(&["purge", "destroy-unreferenced-disks", "delete", "start"]);
                 statement.params.insert(name.to_owned(), "1".to_owned());
             }
-            Twist::OtherGuest => {
+            SigningMistake::OtherGuest => {
                 let vmid = 100 + dice.below(6);
                 let kind = statement.guest.kind;
                 statement.guest = format!("{kind}/{vmid}").parse().expect("a guest");
             }
-            Twist::OtherDigest => {
+            SigningMistake::OtherDigest => {
                 if let Expected::Guest { digest, .. } = &mut statement.expected {
                     let text: String = digest.to_string().chars().rev().collect();
                     *digest = text.parse().expect("a digest read backwards is one");
                 }
             }
-            Twist::OldTrust => {
+            SigningMistake::OldTrust => {
                 statement.trust_version = TrustVersion(statement.trust_version.0.saturating_sub(1));
             }
-            Twist::NextTrust => {
+            SigningMistake::NextTrust => {
                 statement.trust_version = TrustVersion(statement.trust_version.0 + 1);
             }
         }
     }
 
-    fn claim(&self, statement: &Statement, by: &Operator, item: &str) -> Claim {
+    fn claim(&self, statement: &Statement, by: &Operator, item: &str) -> SignedClaim {
         let digest = match &statement.expected {
             Expected::Guest { digest, .. } => digest.to_string(),
             Expected::Free => String::new(),
         };
-        Claim {
+        SignedClaim {
             op: statement.op,
             guest: statement.guest,
             params: statement.params.clone(),
@@ -268,7 +276,7 @@ impl Office {
         (item, sealed): (&PendingItem, &[u8]),
         now_s: u64,
     ) -> usize {
-        let statement = self.statement(dice, item, now_s, Twist::Nothing);
+        let statement = self.statement(dice, item, now_s, SigningMistake::Nothing);
         let payload = statement.to_bytes().expect("an item's own statement reads back");
         let operator = dice.pick(&self.operational);
         let bytes = match dice.below(8) {
@@ -294,7 +302,11 @@ impl Office {
     fn tampered(&self, dice: &mut Dice, mut statement: Statement, by: &Operator) -> String {
         let signed = statement.to_bytes().expect("an item's own statement reads back");
         let armour = by.armour(Namespace::Op, &signed);
-        let twist = *dice.pick(&[Twist::Nothing, Twist::OtherParam, Twist::OtherGuest]);
+        let twist = *dice.pick(&[
+            SigningMistake::Nothing,
+            SigningMistake::OtherParam,
+            SigningMistake::OtherGuest,
+        ]);
         "tampered with".clone_into(&mut statement.reason);
         let (_, payload) = self.twisted(dice, statement, twist);
         Envelope::seal(&payload, &[&armour]).expect("a statement is not too long")
@@ -416,7 +428,7 @@ impl Office {
     }
 
     fn keep(&mut self, bytes: String, hopeless: bool, payload: Vec<u8>) -> usize {
-        self.papers.push(Paper { bytes: bytes.into(), hopeless, payload });
+        self.papers.push(SignedPaper { bytes: bytes.into(), hopeless, payload });
         self.papers.len() - 1
     }
 }

@@ -10,12 +10,12 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::socket::Command;
+use super::socket::SocketCommand;
 use super::systemd::Systemd;
 use super::watch::Watch;
 
 /// What was heard.
-pub(super) enum Heard {
+pub(super) enum LoopInput {
     /// A pass is due.
     Due,
     /// SIGTERM or SIGINT.
@@ -25,23 +25,26 @@ pub(super) enum Heard {
     /// Desired files changed.
     FilesChanged,
     /// A client of the socket wants something.
-    Command(Command),
+    Command(SocketCommand),
 }
 
 /// The ears of the loop.
-pub(super) struct Ears {
+pub(super) struct LoopInputs {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
     watch: Watch,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<SocketCommand>,
     pub(super) systemd: Systemd,
     watchdog: Option<Interval>,
 }
 
-impl Ears {
+impl LoopInputs {
     /// Begins to listen.
-    pub(super) fn open(systemd: Systemd, commands: mpsc::Receiver<Command>) -> io::Result<Self> {
+    pub(super) fn open(
+        systemd: Systemd,
+        commands: mpsc::Receiver<SocketCommand>,
+    ) -> io::Result<Self> {
         let watchdog = systemd.watchdog_period().map(|period| {
             let mut interval = tokio::time::interval(period);
             interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -65,15 +68,15 @@ impl Ears {
 
     /// The next thing heard. Dropping the future loses nothing: signals, changes and commands stay where they are
     /// until they are taken.
-    pub(super) async fn hear(&mut self, due: Instant) -> Heard {
+    pub(super) async fn hear(&mut self, due: Instant) -> LoopInput {
         loop {
             tokio::select! {
-                _ = self.terminate.recv() => return Heard::Stop,
-                _ = self.interrupt.recv() => return Heard::Stop,
-                _ = self.hang_up.recv() => return Heard::Reload,
-                () = self.watch.changed() => return Heard::FilesChanged,
-                Some(command) = self.commands.recv() => return Heard::Command(command),
-                () = tokio::time::sleep_until(due) => return Heard::Due,
+                _ = self.terminate.recv() => return LoopInput::Stop,
+                _ = self.interrupt.recv() => return LoopInput::Stop,
+                _ = self.hang_up.recv() => return LoopInput::Reload,
+                () = self.watch.changed() => return LoopInput::FilesChanged,
+                Some(command) = self.commands.recv() => return LoopInput::Command(command),
+                () = tokio::time::sleep_until(due) => return LoopInput::Due,
                 () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
             }
         }

@@ -20,7 +20,7 @@ use crate::rig::Rig;
 
 /// What the daemon is told to do.
 #[derive(Debug)]
-pub(crate) enum Command {
+pub(crate) enum DriverCommand {
     /// A pass is due.
     Pass,
     /// An operator closes an operation of unknown outcome.
@@ -35,10 +35,10 @@ pub(crate) enum Command {
 
 /// What lies on the desk; clones share it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Desk(Arc<Mutex<Papers>>);
+pub(crate) struct AgentDriver(Arc<Mutex<DriverState>>);
 
 #[derive(Debug, Default)]
-struct Papers {
+struct DriverState {
     desired: Arc<Desired>,
     /// The plan of the last pass; none if it could not read the node.
     plan: Option<Plan>,
@@ -54,7 +54,7 @@ struct Papers {
     trouble: Option<String>,
 }
 
-impl Desk {
+impl AgentDriver {
     pub(crate) fn want(&self, desired: Desired) {
         self.papers().desired = Arc::new(desired);
     }
@@ -109,7 +109,7 @@ impl Desk {
         &self,
         engine: &mut Engine,
         rig: &Rig,
-        commands: &mut UnboundedReceiver<Command>,
+        commands: &mut UnboundedReceiver<DriverCommand>,
     ) -> Result<(), Fatal> {
         let first = std::mem::take(&mut self.papers().sleep_first);
         tokio::time::sleep(first).await;
@@ -118,19 +118,19 @@ impl Desk {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(Command::Pass) => self.pass(engine).await?,
-                    Some(Command::Resolve(op)) => resolve(engine, rig, op).await?,
-                    Some(Command::Deliver(number, bytes)) => {
+                    Some(DriverCommand::Pass) => self.pass(engine).await?,
+                    Some(DriverCommand::Resolve(op)) => resolve(engine, rig, op).await?,
+                    Some(DriverCommand::Deliver(number, bytes)) => {
                         let said = engine.submit_approval(bytes.as_bytes()).await?;
                         self.papers().answers.push((number, said));
                     }
-                    Some(Command::Ask(op, guest, params)) => {
+                    Some(DriverCommand::Ask(op, guest, params)) => {
                         // What is refused is not asked for again: whoever wants it looks at what waits.
                         if let Err(error) = engine.request(op, guest, params).await {
                             error.refusal()?;
                         }
                     }
-                    Some(Command::ShutDown(within)) => {
+                    Some(DriverCommand::ShutDown(within)) => {
                         engine.shut_down(within).await?;
                         return Ok(());
                     }
@@ -186,7 +186,7 @@ impl Desk {
         }
     }
 
-    fn papers(&self) -> MutexGuard<'_, Papers> {
+    fn papers(&self) -> MutexGuard<'_, DriverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
