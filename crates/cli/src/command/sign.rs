@@ -55,7 +55,7 @@ fn signatures(
     };
     let by_hand = by_hand(offer, key.as_str(), out.as_str(), arguments);
     writeln!(std::io::stderr(), "The same by hand:\n{by_hand}")?;
-    agreed(&arguments.writing, &format!("SignArgs this with {key}?"))?;
+    agreed(&arguments.writing, &format!("Sign this with {key}?"))?;
     Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
 }
 
@@ -70,7 +70,7 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
     let finish = finish(subject.as_str(), path.as_str(), "approval.json");
     writeln!(
         std::io::stderr(),
-        "SignArgs it where the key is, then seal it:\n  {sign}\n  {finish}"
+        "Sign it where the key is, then seal it:\n  {sign}\n  {finish}"
     )?;
     Ok(Exit::Ok)
 }

@@ -101,7 +101,7 @@ pub(super) const KEYS: &[Key] = &[
     cloud_init(
         "citype",
         ValueFormat::Choice(&["configdrive2", "nocloud", "opennebula"]),
-        "ValueFormat of the cloud-init drive.",
+        "Format of the cloud-init drive.",
     ),
     cloud_init("ciupgrade", ValueFormat::Bool, "Upgrade packages at first boot.")
         .absent(Absent::Bool(true))
