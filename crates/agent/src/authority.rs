@@ -24,8 +24,8 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, HostBinding, Lineage, Namespace, PLANNED_LINKS_MAX, Rotation,
-    STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
+    self, ClockChange, Envelope, HostBinding, Lineage, Namespace, Occasion, PLANNED_LINKS_MAX,
+    Rotation, STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -195,7 +195,8 @@ impl Authority {
             return Err(Refusal::new(ReasonCode::UnknownSigner, detail));
         };
         let life = limits.statement_life_max_s.min(STATEMENT_LIFE_MAX_S);
-        let (rotated, next) = lineage.rotate(&parsed, by, &self.host, reading, life)?;
+        let (rotated, next) =
+            lineage.follow(&parsed, by, &self.host, reading, (life, Occasion::HandedIn))?;
         if next.planned_links() > PLANNED_LINKS_MAX {
             let detail = format!(
                 "{PLANNED_LINKS_MAX} planned rotations follow the trust file or the last recovery; install the \

@@ -60,6 +60,27 @@ pub enum JobEvent<R> {
     Skipped(OperationId),
 }
 
+/// Why no work was taken.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum SubmitError {
+    /// The lane is at work, full or shut; nothing was changed.
+    #[error("{0:?}")]
+    Refused(LaneRefusal),
+    /// The table is in disorder.
+    #[error(transparent)]
+    Lanes(#[from] LaneError),
+}
+
+impl SubmitError {
+    /// The refusal; disorder stays an error.
+    pub fn refusal(self) -> Result<LaneRefusal, LaneError> {
+        match self {
+            Self::Refused(refusal) => Ok(refusal),
+            Self::Lanes(error) => Err(error),
+        }
+    }
+}
+
 /// An operation under way. It ends with what a panic said, if it panicked.
 struct RunningJob<R> {
     op: OperationId,
@@ -109,11 +130,7 @@ impl<R: Send + 'static> Queue<R> {
     }
 
     /// Takes one pass's actions of one guest, in order, or refuses them all.
-    pub fn submit(
-        &mut self,
-        vmid: VmId,
-        jobs: Vec<(Job, Work<R>)>,
-    ) -> Result<Result<(), LaneRefusal>, LaneError> {
+    pub fn submit(&mut self, vmid: VmId, jobs: Vec<(Job, Work<R>)>) -> Result<(), SubmitError> {
         let named = |(job, work): (Job, Work<R>)| {
             let op = job.op;
             (job, (op, work))
@@ -122,11 +139,11 @@ impl<R: Send + 'static> Queue<R> {
             jobs.into_iter().map(named).unzip();
         let effects = self.table.step(LaneEvent::Submit { vmid, jobs }, (self.now)())?;
         if let [LaneEffect::Refuse { refusal, .. }] = effects.as_slice() {
-            return Ok(Err(refusal.clone()));
+            return Err(SubmitError::Refused(refusal.clone()));
         }
         self.waiting.extend(work);
         self.carry_out(effects);
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Shuts the lanes of an operation that was in flight when the agent ended.

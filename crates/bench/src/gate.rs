@@ -138,15 +138,9 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         policy,
         judging_lock: Arc::default(),
     };
-    let context = EngineContext {
-        client: client.clone(),
-        journal: journal.expect("a journal opens in a fresh directory").handle,
-        ambient,
-        owner: owner.to_owned(),
-        frozen: Arc::new(|| false),
-        approvals: Some(approvals),
-        listener: Arc::new(|_| {}),
-    };
+    let journal = journal.expect("a journal opens in a fresh directory").handle;
+    let context = EngineContext::new(client.clone(), journal, ambient, owner.to_owned())
+        .approved_by(Some(approvals));
     Engine::start(context, LaneLimits::default()).await.expect("nothing is in flight")
 }
 

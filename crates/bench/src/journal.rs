@@ -13,7 +13,7 @@ use evenkeel_agent::journal::{
 };
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
@@ -62,20 +62,11 @@ fn object(value: Value) -> Map<String, Value> {
 }
 
 fn started(number: u64, vmid: u64) -> Record {
-    let intent = StartedIntent {
-        guest: format!("lxc/{vmid}").parse().unwrap(),
-        kind: ActionKind::SetConfig,
-        repeat: Repeat::Convergent,
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: UnixSeconds(1_700_000_000),
-        clone_source: None,
-        id_was_free: false,
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
-        identity: None,
-    };
+    let intent = StartedIntent::new(
+        format!("lxc/{vmid}").parse().unwrap(),
+        ActionKind::SetConfig,
+        UnixSeconds(1_700_000_000),
+    );
     let details = Details::new(
         object(json!({ "cores": "4", "digest": "2f0c1f9f" })),
         object(json!({ "cores": "2" })),

@@ -39,7 +39,7 @@ async fn through_lanes() {
             let work: Work<u32> = Box::new(move |_| {
                 async move { Done { outcome: LaneOutcome::Succeeded, result: batch } }.boxed()
             });
-            queue.submit(vmid, vec![(job, work)]).expect("no bug").expect("every lane is free");
+            queue.submit(vmid, vec![(job, work)]).expect("every lane is free");
         }
         while let Some(event) = queue.next().await.expect("no bug") {
             assert!(matches!(event, JobEvent::Ended { .. }), "every operation ends");

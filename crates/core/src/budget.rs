@@ -33,7 +33,7 @@ pub fn judge(ledger: &Ledger, limit: u64, now: UnixSeconds) -> Result<(), Refusa
 mod tests {
     use crate::action_registry::ActionKind;
     use crate::id::OperationId;
-    use crate::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent};
+    use crate::operation::{OpEvent, OpRecord, Repeat, StartedIntent};
 
     use super::*;
 
@@ -50,18 +50,12 @@ mod tests {
             let signed_once = Repeat::AtMostOnce { key, payload, expires_at };
             let repeat = if *signed { signed_once } else { Repeat::Convergent };
             let intent = StartedIntent {
-                guest: format!("lxc/{}", 100 + number).parse().unwrap(),
-                kind: ActionKind::Destroy,
                 repeat,
-                first: OpPhase::Act,
-                unprotects: false,
-                sent_at: UnixSeconds(*at),
-                clone_source: None,
-                id_was_free: false,
-                volumes_before: None,
-                identity_after: None,
-                task_mark: None,
-                identity: None,
+                ..StartedIntent::new(
+                    format!("lxc/{}", 100 + number).parse().unwrap(),
+                    ActionKind::Destroy,
+                    UnixSeconds(*at),
+                )
             };
             let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None };
             for event in [OpEvent::Started(Box::new(intent)), failed] {

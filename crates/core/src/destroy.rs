@@ -195,7 +195,7 @@ mod tests {
     use crate::actual::{ConfigEntry, Unreadable};
     use crate::id::OperationId;
     use crate::identity_proof::{ListedTask, TaskListMark, TaskState};
-    use crate::operation::{OpEvent, Repeat, StartedIntent, UnixSeconds};
+    use crate::operation::{OpEvent, StartedIntent, UnixSeconds};
 
     const DIGEST: &str = "1f2e3d4c5b6a798897a6b5c4d3e2f1001f2e3d4c";
 
@@ -289,18 +289,11 @@ mod tests {
         let mine = guest(&[("mp0", "a:b,mp=/x")]);
         let operation = |task_mark| {
             let intent = StartedIntent {
-                guest: mine.id,
-                kind: ActionKind::Destroy,
-                repeat: Repeat::Convergent,
                 first: OpPhase::Unprotect,
                 unprotects: true,
-                sent_at: UnixSeconds(1),
-                clone_source: None,
-                id_was_free: false,
-                volumes_before: None,
-                identity_after: None,
                 identity: identity(&mine).ok(),
                 task_mark,
+                ..StartedIntent::new(mine.id, ActionKind::Destroy, UnixSeconds(1))
             };
             Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent)))
         };

@@ -13,8 +13,7 @@ use evenkeel_core::classify::{ActIntent, ActionClass, Judgement, Target, classif
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{
-    self, IdentityHash, Ledger, OpEvent, OpPhase, OpRecord, Provenance, Repeat, Resolution,
-    UnixSeconds,
+    self, IdentityHash, Ledger, OpEvent, OpRecord, Provenance, Resolution, UnixSeconds,
 };
 use evenkeel_core::registry;
 use proptest::prelude::*;
@@ -257,18 +256,9 @@ fn promise(
     identity: Option<IdentityHash>,
 ) -> operation::StartedIntent {
     operation::StartedIntent {
-        guest,
-        kind,
-        repeat: Repeat::Convergent,
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: UnixSeconds(1000),
-        clone_source: None,
         id_was_free: kind.creates_guest(),
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
         identity,
+        ..operation::StartedIntent::new(guest, kind, UnixSeconds(1000))
     }
 }
 

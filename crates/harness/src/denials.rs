@@ -199,8 +199,7 @@ impl SeedRun {
         commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item() else {
-            self.tell(commands, DriverCommand::Pass);
+        let Some((id, item)) = self.some_item_or_pass(commands) else {
             return DriveEnd::Elapsed;
         };
         let guest = item.guest;
@@ -320,14 +319,25 @@ impl SeedRun {
         waited
     }
 
+    /// An item that waits; if there is none, a pass may raise one.
+    fn some_item_or_pass(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+    ) -> Option<(String, PendingItem)> {
+        let item = self.some_item();
+        if item.is_none() {
+            self.tell(commands, DriverCommand::Pass);
+        }
+        item
+    }
+
     /// Something happens between two requests of an act that has begun.
     pub(crate) async fn interrupt<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item() else {
-            self.tell(commands, DriverCommand::Pass);
+        let Some((id, item)) = self.some_item_or_pass(commands) else {
             return DriveEnd::Elapsed;
         };
         self.sign_item(commands, (&id, &item));
@@ -378,8 +388,7 @@ impl SeedRun {
         commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item() else {
-            self.tell(commands, DriverCommand::Pass);
+        let Some((id, item)) = self.some_item_or_pass(commands) else {
             return DriveEnd::Elapsed;
         };
         self.sign_item(commands, (&id, &item));

@@ -88,17 +88,14 @@ impl Rig {
         let clock = Arc::clone(&self.ambient);
         let writer = requests.serve(journal, move || clock.now());
         let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
-        let context = EngineContext {
-            client: Client::new(Arc::new(self.wire.clone()), self.node_name()),
-            journal: handle,
-            ambient: Arc::clone(&self.ambient) as Arc<dyn Ambient>,
-            owner: self.owner.clone(),
-            frozen: Arc::new(move || frozen.load(Ordering::Relaxed)),
-            approvals: self.approvals.clone(),
-            listener: Arc::new(move |progress| {
+        let client = Client::new(Arc::new(self.wire.clone()), self.node_name());
+        let ambient = Arc::clone(&self.ambient) as Arc<dyn Ambient>;
+        let context = EngineContext::new(client, handle, ambient, self.owner.clone())
+            .frozen_when(move || frozen.load(Ordering::Relaxed))
+            .approved_by(self.approvals.clone())
+            .telling(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
-            }),
-        };
+            });
         let agent = async move {
             let mut engine = Engine::start(context, LaneLimits::default()).await?;
             life(&mut engine).await

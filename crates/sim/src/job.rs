@@ -180,6 +180,17 @@ pub(crate) struct Site<'a> {
     pub(crate) warnings: u32,
 }
 
+impl<'a> Site<'a> {
+    pub(crate) fn new(
+        world: &'a mut World,
+        timings: &'a Timings,
+        now_ms: u64,
+        log: &'a mut Vec<String>,
+    ) -> Self {
+        Self { world, timings, now_ms, log, warnings: 0 }
+    }
+}
+
 /// A worker waits this long for the guest's file lock.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 

@@ -2,9 +2,7 @@
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{
-    OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds,
-};
+use evenkeel_core::operation::{OpEvent, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds};
 use serde_json::{Map, Value, json};
 
 use super::*;
@@ -27,22 +25,12 @@ fn open(disk: &SimulatedDisk, limits: JournalLimits) -> Journal<SimulatedDisk> {
 
 fn started(number: u64, guest: &str, decision: &Value) -> Record {
     let intent = StartedIntent {
-        guest: guest.parse().unwrap(),
-        kind: ActionKind::Destroy,
         repeat: Repeat::AtMostOnce {
             key: format!("{number:032x}").parse().unwrap(),
             payload: evenkeel_core::sign::PayloadHash::of(b"a statement"),
             expires_at: UnixSeconds(4_000),
         },
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: UnixSeconds(7),
-        clone_source: None,
-        id_was_free: false,
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
-        identity: None,
+        ..StartedIntent::new(guest.parse().unwrap(), ActionKind::Destroy, UnixSeconds(7))
     };
     let decision = decision.as_object().cloned().unwrap_or_default();
     let details = Details::new(Map::new(), Map::new(), "destroy it".to_owned(), decision);

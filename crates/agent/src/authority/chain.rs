@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    Envelope, HostBinding, Lineage, Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion,
+    Envelope, HostBinding, Lineage, Occasion, Rotation, STATEMENT_LIFE_MAX_S, TrustHash,
+    TrustVersion,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -54,7 +55,13 @@ impl Link {
         let envelope = Envelope::parse(&self.envelope.0).map_err(broken)?;
         let by = authority_of(&envelope).map_err(broken)?;
         // The longest life there is: root may have shortened it since, which voids no rotation.
-        let replayed = lineage.replay(&envelope, by, host, &reading, STATEMENT_LIFE_MAX_S);
+        let replayed = lineage.follow(
+            &envelope,
+            by,
+            host,
+            &reading,
+            (STATEMENT_LIFE_MAX_S, Occasion::AcceptedBefore),
+        );
         let (rotated, next) = replayed.map_err(broken)?;
         if rotated.trust.version() == version {
             return Ok((rotated.rotation, next));

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AgentLoop;
-use super::declared::Trouble;
+use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
 use super::pass::{LookResult, Turn};
 use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
@@ -150,7 +150,7 @@ impl AgentLoop {
                 self.take_config(config, inputs);
                 None
             }
-            Err(why) => {
+            Err(UnusableFile(why)) => {
                 tracing::error!("the configuration cannot be used, the one before holds:\n{why}");
                 let trouble = Trouble { since: self.ambient.now(), why: why.clone() };
                 self.shared_status.agent().configuration_trouble = Some(trouble);
@@ -176,7 +176,10 @@ impl AgentLoop {
     }
 
     /// Reads the configuration beside the loop; none if the agent shall end meanwhile.
-    async fn read_config(&self, inputs: &mut LoopInputs) -> Option<Result<AgentConfig, String>> {
+    async fn read_config(
+        &self,
+        inputs: &mut LoopInputs,
+    ) -> Option<Result<AgentConfig, UnusableFile>> {
         let path = self.config_path.clone();
         let reading = off_loop(move || AgentConfig::from_file(&path));
         let read = tokio::select! {
@@ -184,12 +187,9 @@ impl AgentLoop {
             () = inputs.stop() => return None,
         };
         Some(if let Ok(Ok(read)) = read {
-            read.map_err(|error| error.to_string())
+            read.map_err(|error| UnusableFile(error.to_string()))
         } else {
-            let path = self.config_path.display();
-            Err(format!(
-                "{path} was not read within {READ_DEADLINE:?}: its file system does not answer"
-            ))
+            Err(not_in_time(&self.config_path))
         })
     }
 

@@ -27,8 +27,13 @@ pub(super) struct DeclaredFiles {
     good: Option<GoodFiles>,
     trouble: Option<Trouble>,
     /// A reading that did not end in time. No second one is begun beside it.
-    late: Option<Reading<Result<Desired, String>>>,
+    late: Option<Reading<Result<Desired, UnusableFile>>>,
 }
+
+/// Files that cannot be used, in words for a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct UnusableFile(pub(super) String);
 
 /// A desired state without mistakes.
 #[derive(Debug)]
@@ -88,10 +93,12 @@ impl DeclaredFiles {
                 }
                 if same && !mended { FilesNews::Nothing } else { FilesNews::Good }
             }
-            Err(why) if self.trouble.as_ref().is_some_and(|trouble| trouble.why == why) => {
+            Err(UnusableFile(why))
+                if self.trouble.as_ref().is_some_and(|trouble| trouble.why == why) =>
+            {
                 FilesNews::Nothing
             }
-            Err(why) => {
+            Err(UnusableFile(why)) => {
                 let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
                 self.trouble = Some(Trouble { since, why });
                 FilesNews::Broken
@@ -99,7 +106,7 @@ impl DeclaredFiles {
         }
     }
 
-    async fn read_in_time(&mut self, directory: PathBuf) -> Result<Desired, String> {
+    async fn read_in_time(&mut self, directory: PathBuf) -> Result<Desired, UnusableFile> {
         let (mut reading, patience) = if let Some(late) = self.late.take() {
             (late, Duration::ZERO)
         } else {
@@ -108,13 +115,10 @@ impl DeclaredFiles {
         };
         match tokio::time::timeout(patience, &mut reading).await {
             Ok(Ok(read)) => read,
-            Ok(Err(_)) => Err(format!("{} could not be read", directory.display())),
+            Ok(Err(_)) => Err(UnusableFile(format!("{} could not be read", directory.display()))),
             Err(_) => {
                 self.late = Some(reading);
-                let directory = directory.display();
-                Err(format!(
-                    "{directory} was not read within {READ_DEADLINE:?}: its file system does not answer"
-                ))
+                Err(not_in_time(&directory))
             }
         }
     }
@@ -140,9 +144,17 @@ impl DeclaredFiles {
     }
 }
 
-fn desired_of(directory: &Path) -> Result<Desired, String> {
-    let loaded = load_believed(directory).map_err(|error| told(&error))?;
-    loaded.desired.map_err(|mistakes| places(&mistakes, &loaded.sources))
+/// A file system that hangs.
+pub(super) fn not_in_time(path: &Path) -> UnusableFile {
+    let path = path.display();
+    UnusableFile(format!(
+        "{path} was not read within {READ_DEADLINE:?}: its file system does not answer"
+    ))
+}
+
+fn desired_of(directory: &Path) -> Result<Desired, UnusableFile> {
+    let loaded = load_believed(directory).map_err(|error| UnusableFile(told(&error)))?;
+    loaded.desired.map_err(|mistakes| UnusableFile(places(&mistakes, &loaded.sources)))
 }
 
 fn told(error: &DirError) -> String {

@@ -220,19 +220,14 @@ impl AgentLoop {
             ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
-        let context = EngineContext {
-            client: client.clone(),
-            journal,
-            ambient: Arc::clone(&ambient),
-            owner,
-            frozen: Arc::new(move || frozen.is_frozen()),
-            approvals: Some(approvals),
-            listener: Arc::new(move |step| {
+        let context = EngineContext::new(client.clone(), journal, Arc::clone(&ambient), owner)
+            .frozen_when(move || frozen.is_frozen())
+            .approved_by(Some(approvals))
+            .telling(move |step| {
                 log::progress(&step);
                 // Nobody may be following, which is no error.
                 let _ = progress.send(step);
-            }),
-        };
+            });
         let engine = Engine::start(context, LaneLimits::default()).await?;
         let in_flight = engine.unknown().count();
         tracing::info!(version, node = %client.node(), in_flight, "evenkeel runs");

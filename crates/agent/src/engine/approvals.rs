@@ -81,13 +81,13 @@ impl Engine {
         }
         let (op, guest) = (self.context.new_operation(), order.item.guest);
         let (job, report) = self.job(op, Order::Approved(Box::new(order)));
-        match self.queue.submit(guest.vmid, vec![job])? {
+        match self.queue.submit(guest.vmid, vec![job]) {
             Ok(()) => {
                 self.signed.insert(nonce, (op, payload));
                 self.submitted.insert(op, (None, report));
                 Ok(Submitted::Accepted(op))
             }
-            Err(refusal) => Ok(Submitted::Refused(busy(&refusal))),
+            Err(error) => Ok(Submitted::Refused(busy(&error.refusal()?))),
         }
     }
 

@@ -24,19 +24,19 @@ use crate::pve::Client;
 #[derive(Clone)]
 pub struct EngineContext {
     /// Proxmox VE.
-    pub client: Client,
+    pub(super) client: Client,
     /// The journal.
-    pub journal: JournalHandle,
+    pub(super) journal: JournalHandle,
     /// Clock and randomness.
-    pub ambient: Arc<dyn Ambient>,
+    pub(super) ambient: Arc<dyn Ambient>,
     /// Our token as tasks show it: `user@realm!token`.
-    pub owner: String,
+    pub(super) owner: String,
     /// Whether an operator has frozen this host; asked before every act.
-    pub frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    pub(super) frozen: Arc<dyn Fn() -> bool + Send + Sync>,
     /// What judges destructive acts; without it they all wait.
-    pub approvals: Option<ApprovalContext>,
+    pub(super) approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
-    pub listener: Arc<dyn Fn(Progress) + Send + Sync>,
+    pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
 }
 
 /// What is told while it happens; what is durable is in the journal.
@@ -95,6 +95,36 @@ impl Progress {
 }
 
 impl EngineContext {
+    /// Of a host that nobody has frozen, on which nobody may sign, and that tells nobody; `owner` is our token as tasks
+    /// show it: `user@realm!token`.
+    pub fn new(
+        client: Client,
+        journal: JournalHandle,
+        ambient: Arc<dyn Ambient>,
+        owner: String,
+    ) -> Self {
+        let (frozen, listener) = (Arc::new(|| false), Arc::new(|_| {}));
+        Self { client, journal, ambient, owner, frozen, approvals: None, listener }
+    }
+
+    /// Asked before every act whether an operator has frozen the host.
+    #[must_use]
+    pub fn frozen_when(self, frozen: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { frozen: Arc::new(frozen), ..self }
+    }
+
+    /// What judges destructive acts; without it they all wait.
+    #[must_use]
+    pub fn approved_by(self, approvals: Option<ApprovalContext>) -> Self {
+        Self { approvals, ..self }
+    }
+
+    /// Who hears of progress while it happens.
+    #[must_use]
+    pub fn telling(self, listener: impl Fn(Progress) + Send + Sync + 'static) -> Self {
+        Self { listener: Arc::new(listener), ..self }
+    }
+
     /// The node's time now; ours until the node has answered once.
     pub fn node_now(&self) -> UnixSeconds {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));

@@ -177,10 +177,15 @@ impl Engine {
     fn submit_owed(&mut self, owed: BTreeMap<VmId, Vec<LaneJob>>) -> Result<(), Fatal> {
         for (vmid, owed) in owed {
             let (jobs, reports): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
-            // A lane at work is asked again by the next pass.
-            if let Ok(()) = self.queue.submit(vmid, jobs)? {
-                self.submitted
-                    .extend(reports.into_iter().map(|report| (report.op, (None, report))));
+            match self.queue.submit(vmid, jobs) {
+                Ok(()) => {
+                    let reports = reports.into_iter().map(|report| (report.op, (None, report)));
+                    self.submitted.extend(reports);
+                }
+                // A lane at work is asked again by the next pass.
+                Err(error) => {
+                    error.refusal()?;
+                }
             }
         }
         Ok(())
@@ -210,14 +215,16 @@ impl Engine {
         if jobs.is_empty() {
             return Ok(());
         }
-        match self.queue.submit(planned.guest.vmid, jobs)? {
+        match self.queue.submit(planned.guest.vmid, jobs) {
             Ok(()) => {
                 self.submitted.extend(owed.into_iter().map(|report| (report.op, (None, report))));
                 running.open += reports.len();
                 self.submitted
                     .extend(reports.into_iter().map(|(op, report)| (op, (Some(id), report))));
             }
-            Err(refusal) => running.report.hold(refused(planned, &refusal, reports.len())),
+            Err(error) => {
+                running.report.hold(refused(planned, &error.refusal()?, reports.len()));
+            }
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use evenkeel_agent::journal::{
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{
-    IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds, Upid,
+    IdentityHash, OpEvent, OpRecord, Repeat, Resolution, StartedIntent, UnixSeconds, Upid,
 };
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -79,8 +79,6 @@ pub(crate) fn identity(byte: u8) -> IdentityHash {
 
 pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> StartedIntent {
     StartedIntent {
-        guest: format!("lxc/{vmid}").parse().unwrap(),
-        kind,
         repeat: match key {
             None => Repeat::Convergent,
             Some(key) => Repeat::AtMostOnce {
@@ -89,15 +87,12 @@ pub(crate) fn intent(vmid: u32, kind: ActionKind, key: Option<&str>) -> StartedI
                 expires_at: UnixSeconds(4_000),
             },
         },
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: UnixSeconds(1_700_000_000),
-        clone_source: None,
-        id_was_free: false,
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
         identity: Some(identity(7)),
+        ..StartedIntent::new(
+            format!("lxc/{vmid}").parse().unwrap(),
+            kind,
+            UnixSeconds(1_700_000_000),
+        )
     }
 }
 

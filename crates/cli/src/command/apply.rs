@@ -25,8 +25,9 @@ use evenkeel_core::reason::ReasonCode;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::{apply_by_agent, validate};
-use crate::connect::{Connection, connect, desired_path, state_dir};
+use crate::command::apply_by_agent;
+use crate::command::validate::believed;
+use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
 use crate::signing::file;
 use crate::{render, terminal};
@@ -41,14 +42,8 @@ const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
     let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
-    let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
-    let loaded = evenkeel_agent::source::dir::load_believed(&path)?;
-    let desired = match loaded.desired {
-        Ok(desired) => desired,
-        Err(errors) => {
-            validate::tell_errors(&errors, &loaded.sources)?;
-            return Ok(Exit::Invalid);
-        }
+    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
+        return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
@@ -82,15 +77,15 @@ async fn start(
     let approvals =
         ApprovalContext::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
     let frozen = state.clone();
-    let context = EngineContext {
-        client: connection.client.clone(),
+    let context = EngineContext::new(
+        connection.client.clone(),
         journal,
         ambient,
-        owner: connection.token_id.clone(),
-        frozen: Arc::new(move || frozen.is_frozen()),
-        approvals: Some(approvals),
-        listener: Arc::new(tell),
-    };
+        connection.token_id.clone(),
+    )
+    .frozen_when(move || frozen.is_frozen())
+    .approved_by(Some(approvals))
+    .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
 }
 

@@ -7,21 +7,15 @@ use evenkeel_core::plan::{Action, Change, GuestPlan, Plan, SavedPlan};
 use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
-use crate::command::validate;
-use crate::connect::{connect, desired_path, state_dir};
+use crate::command::validate::believed;
+use crate::connect::{connect, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
 
 pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let path = desired_path(arguments.desired.as_deref(), &connection.config)?;
-    let loaded = evenkeel_agent::source::dir::load_believed(&path)?;
-    let desired = match loaded.desired {
-        Ok(desired) => desired,
-        Err(errors) => {
-            validate::tell_errors(&errors, &loaded.sources)?;
-            return Ok(Exit::Invalid);
-        }
+    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
+        return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
     let Preview { actual, plan } = preview(&connection.client, &desired, &state).await?;

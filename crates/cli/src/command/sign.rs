@@ -68,10 +68,7 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
         Origin::Pending { .. } | Origin::Statement => path,
     };
     let finish = finish(subject.as_str(), path.as_str(), "approval.json");
-    writeln!(
-        std::io::stderr(),
-        "Sign it where the key is, then seal it:\n  {sign}\n  {finish}"
-    )?;
+    writeln!(std::io::stderr(), "Sign it where the key is, then seal it:\n  {sign}\n  {finish}")?;
     Ok(Exit::Ok)
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 
+use evenkeel_agent::config::AgentConfig;
 use evenkeel_core::desired::{Desired, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
 use crate::cli::{OutputFormat, ValidateArgs};
+use crate::connect::desired_path;
 use crate::error::{Exit, Failure};
 use crate::render::counted;
 use crate::render::diagnostic::render;
@@ -28,8 +30,24 @@ pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
     Ok(if loaded.desired.is_ok() { Exit::Ok } else { Exit::Invalid })
 }
 
+/// The desired state of the flag's files, or of the configuration's, read as the agent believes them; none, with every
+/// mistake told, if there is one.
+pub(super) fn believed(
+    flag: Option<&camino::Utf8Path>,
+    config: &AgentConfig,
+) -> Result<Option<Desired>, Failure> {
+    let loaded = evenkeel_agent::source::dir::load_believed(&desired_path(flag, config)?)?;
+    match loaded.desired {
+        Ok(desired) => Ok(Some(desired)),
+        Err(errors) => {
+            tell_errors(&errors, &loaded.sources)?;
+            Ok(None)
+        }
+    }
+}
+
 /// Tells every mistake on stderr, with the lines it is in.
-pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     write!(err, "{}", render(errors, &without_secrets(sources)))?;
     writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;

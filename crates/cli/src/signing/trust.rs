@@ -8,7 +8,7 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::{self, ClockReading, WallClock};
 use evenkeel_core::sign::{
-    AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Lineage, Rotation,
+    AnyStatement, ClockChange, ENVELOPE_BYTES_MAX, Envelope, Lineage, Occasion, Rotation,
     STATEMENT_LIFE_MAX_S, TrustedSigners, trust_file,
 };
 
@@ -45,7 +45,13 @@ fn follow(lineage: &Lineage, bytes: &[u8]) -> Result<Lineage, Refusal> {
     };
     let reading = reading(&rotation, rotation.window.not_before());
     let (host, life) = (&rotation.host, STATEMENT_LIFE_MAX_S);
-    let (_, next) = lineage.replay(&envelope, rotation.authority, host, &reading, life)?;
+    let (_, next) = lineage.follow(
+        &envelope,
+        rotation.authority,
+        host,
+        &reading,
+        (life, Occasion::AcceptedBefore),
+    )?;
     Ok(next)
 }
 

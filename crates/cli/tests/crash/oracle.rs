@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use tempfile::TempDir;
 
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_sim::RequestRecord;
@@ -68,8 +69,15 @@ impl Oracle {
         self.violations.push(what);
     }
 
-    pub(crate) fn take_violations(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.violations)
+    /// Takes what was seen to be wrong. If there is anything, the directory is kept and named.
+    pub(crate) fn take_violations(&mut self, directory: &mut Option<TempDir>) -> Vec<String> {
+        let mut violations = std::mem::take(&mut self.violations);
+        if !violations.is_empty()
+            && let Some(directory) = directory.take()
+        {
+            violations.push(format!("everything is kept in {}", directory.keep().display()));
+        }
+        violations
     }
 
     /// How many requests that ask for a change were seen to leave.

@@ -150,13 +150,7 @@ impl Scene {
 
     /// Takes what was seen to be wrong. If there is anything, the directory is kept and named.
     pub(crate) fn violations(&mut self) -> Vec<String> {
-        let mut violations = self.oracle.take_violations();
-        if !violations.is_empty()
-            && let Some(directory) = self.directory.take()
-        {
-            violations.push(format!("everything is kept in {}", directory.keep().display()));
-        }
-        violations
+        self.oracle.take_violations(&mut self.directory)
     }
 
     fn root(&self) -> &Path {

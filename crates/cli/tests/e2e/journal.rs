@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use evenkeel_agent::journal::{Details, Journal, JournalLimits, RealDisk, Record, Stamp, verify};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, Repeat, StartedIntent, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpPhase, OpRecord, StartedIntent, UnixSeconds};
 use serde_json::{Map, Value};
 
 use crate::support::{Desk, Run};
@@ -117,18 +117,12 @@ fn started(number: u64, vmid: u32, reason: &str) -> Record {
 
 fn started_with(number: u64, vmid: u32, reason: &str, first: OpPhase) -> Record {
     let intent = StartedIntent {
-        guest: format!("lxc/{vmid}").parse().unwrap(),
-        kind: ActionKind::SetConfig,
-        repeat: Repeat::Convergent,
         first,
-        unprotects: false,
-        sent_at: UnixSeconds(1_700_000_000),
-        clone_source: None,
-        id_was_free: false,
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
-        identity: None,
+        ..StartedIntent::new(
+            format!("lxc/{vmid}").parse().unwrap(),
+            ActionKind::SetConfig,
+            UnixSeconds(1_700_000_000),
+        )
     };
     let details = Details::new(Map::new(), Map::new(), reason.to_owned(), Map::new());
     let event = OpEvent::Started(Box::new(intent));

@@ -356,33 +356,17 @@ fn scalar(format: &ValueFormat) -> &ValueFormat {
 }
 
 fn takes_number(format: &ValueFormat) -> bool {
-    match scalar(format) {
+    matches!(
+        scalar(format),
         ValueFormat::Integer { .. }
-        | ValueFormat::Weight { .. }
-        | ValueFormat::Mebibytes { .. }
-        | ValueFormat::Number { .. } => true,
-        ValueFormat::Bool
-        | ValueFormat::Choice(_)
-        | ValueFormat::GeneratedUuid
-        | ValueFormat::Hotplug => true,
-        ValueFormat::Text(_)
-        | ValueFormat::Description(_)
-        | ValueFormat::List { .. }
-        | ValueFormat::Words { .. }
-        | ValueFormat::Tags
-        | ValueFormat::Boot
-        | ValueFormat::Environment
-        | ValueFormat::SshKeys
-        | ValueFormat::Secret
-        | ValueFormat::Volume
-        | ValueFormat::Size
-        | ValueFormat::Mac
-        | ValueFormat::Cidr4
-        | ValueFormat::Cidr6
-        | ValueFormat::Ip4
-        | ValueFormat::Ip6
-        | ValueFormat::Property(_) => false,
-    }
+            | ValueFormat::Weight { .. }
+            | ValueFormat::Mebibytes { .. }
+            | ValueFormat::Number { .. }
+            | ValueFormat::Bool
+            | ValueFormat::Choice(_)
+            | ValueFormat::GeneratedUuid
+            | ValueFormat::Hotplug
+    )
 }
 
 fn takes_bool(format: &ValueFormat) -> bool {

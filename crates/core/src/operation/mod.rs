@@ -143,6 +143,24 @@ pub struct StartedIntent {
 }
 
 impl StartedIntent {
+    /// One request that may be sent again and prepares nothing; whoever means more says so.
+    pub fn new(guest: GuestId, kind: ActionKind, sent_at: UnixSeconds) -> Self {
+        Self {
+            guest,
+            kind,
+            repeat: Repeat::Convergent,
+            first: OpPhase::Act,
+            unprotects: false,
+            sent_at,
+            clone_source: None,
+            id_was_free: false,
+            volumes_before: None,
+            identity: None,
+            identity_after: None,
+            task_mark: None,
+        }
+    }
+
     /// Whether this identity is another guest's than the one it acts on. What cannot be told is not another.
     pub fn is_another(&self, live: Option<IdentityHash>) -> bool {
         match (self.identity, live) {

@@ -22,18 +22,8 @@ fn hash(byte: u8) -> IdentityHash {
 
 fn intent(kind: ActionKind) -> StartedIntent {
     StartedIntent {
-        guest: guest(),
-        kind,
-        repeat: Repeat::Convergent,
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: UnixSeconds(1000),
-        clone_source: None,
         id_was_free: kind.creates_guest(),
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
-        identity: None,
+        ..StartedIntent::new(guest(), kind, UnixSeconds(1000))
     }
 }
 

@@ -55,18 +55,9 @@ fn task_of(operation: &Operation) -> Upid {
 
 fn operation(kind: ActionKind, guest: GuestKind) -> Operation {
     let intent = StartedIntent {
-        guest: GuestId::new(guest, VmId::try_from(101).unwrap()),
-        kind,
-        repeat: Repeat::Convergent,
-        first: OpPhase::Act,
-        unprotects: false,
-        sent_at: SENT,
         clone_source: (kind == ActionKind::Clone).then(|| VmId::try_from(9000).unwrap()),
         id_was_free: kind.creates_guest(),
-        volumes_before: None,
-        identity_after: None,
-        task_mark: None,
-        identity: None,
+        ..StartedIntent::new(GuestId::new(guest, VmId::try_from(101).unwrap()), kind, SENT)
     };
     Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent))).unwrap()
 }

@@ -53,32 +53,10 @@ impl Lineage {
         self.earlier.len()
     }
 
-    /// Judges a rotation that is handed in now; gives the lists that follow with it.
-    pub fn rotate(
-        &self,
-        envelope: &Envelope,
-        authority: Authority,
-        host: &HostBinding,
-        clock: &ClockReading,
-        life_max_s: u64,
-    ) -> Result<(Rotated, Self), Refusal> {
-        self.follow(envelope, authority, host, clock, (life_max_s, Occasion::HandedIn))
-    }
-
-    /// Judges a rotation again that was accepted at this reading of the clock. What it did to the mark of time
-    /// was judged then, by the rules and by the clock there were.
-    pub fn replay(
-        &self,
-        envelope: &Envelope,
-        authority: Authority,
-        host: &HostBinding,
-        clock: &ClockReading,
-        life_max_s: u64,
-    ) -> Result<(Rotated, Self), Refusal> {
-        self.follow(envelope, authority, host, clock, (life_max_s, Occasion::AcceptedBefore))
-    }
-
-    fn follow(
+    /// Judges a rotation, handed in now or accepted before at this reading of the clock; gives the lists that follow with
+    /// it. What one that was accepted before did to the mark of time was judged then, by the rules and by the clock there
+    /// were.
+    pub fn follow(
         &self,
         envelope: &Envelope,
         authority: Authority,

@@ -125,12 +125,14 @@ pub fn rotate(
     life_max_s: u64,
 ) -> Result<Rotated, Refusal> {
     let lineage = Lineage::new(trust.clone());
-    lineage.rotate(envelope, authority, host, clock, life_max_s).map(|(rotated, _)| rotated)
+    lineage
+        .follow(envelope, authority, host, clock, (life_max_s, Occasion::HandedIn))
+        .map(|(rotated, _)| rotated)
 }
 
 /// When a rotation is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Occasion {
+pub enum Occasion {
     /// For the first time.
     HandedIn,
     /// Again, out of the journal or a file.

@@ -5,8 +5,8 @@ use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{ClockDoubt, ClockReading};
 use evenkeel_core::sign::{
-    Authority, ClockChange, Envelope, Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,
-    Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners, Window,
+    Authority, ClockChange, Envelope, Lineage, Occasion, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX,
+    Role, Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners, Window,
 };
 
 use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
@@ -25,7 +25,9 @@ fn signed(rotation: &Rotation, keys: &[&Key]) -> Envelope {
 fn next(lineage: &Lineage, rotation: &Rotation, keys: &[&Key]) -> Result<Lineage, Refusal> {
     let envelope = signed(rotation, keys);
     let life = STATEMENT_LIFE_MAX_S;
-    lineage.rotate(&envelope, rotation.authority, &host(), &clock(), life).map(|(_, next)| next)
+    lineage
+        .follow(&envelope, rotation.authority, &host(), &clock(), (life, Occasion::HandedIn))
+        .map(|(_, next)| next)
 }
 
 fn to_mallory(trust: &TrustedSigners) -> Rotation {
@@ -124,7 +126,13 @@ fn x05_only_a_recovery_key_sets_the_mark_of_time() {
         // What was accepted when it was allowed is not judged by it again.
         let envelope = signed(&change, &[&alice()]);
         let life = STATEMENT_LIFE_MAX_S;
-        let replayed = lineage.replay(&envelope, Authority::Planned, &host(), &clock(), life);
+        let replayed = lineage.follow(
+            &envelope,
+            Authority::Planned,
+            &host(),
+            &clock(),
+            (life, Occasion::AcceptedBefore),
+        );
         assert_eq!(replayed.unwrap().0.mark, Some(to));
     }
     assert!(next(&lineage, &setting(Authority::Recovery, NOW.plus(1)), &[&vault()]).is_ok());
@@ -145,7 +153,13 @@ fn x05_the_mark_is_set_to_about_what_the_host_s_clock_says() {
             let change = Rotation { window, ..setting(Authority::Recovery, to) };
             let envelope = signed(&change, &[&vault()]);
             let life = STATEMENT_LIFE_MAX_S;
-            let rotated = lineage.rotate(&envelope, Authority::Recovery, &host(), &reading, life);
+            let rotated = lineage.follow(
+                &envelope,
+                Authority::Recovery,
+                &host(),
+                &reading,
+                (life, Occasion::HandedIn),
+            );
             rotated.map(|(rotated, _)| rotated.mark).map_err(|refusal| refusal.reason)
         };
         for to in [wall.minus(DAY), wall, wall.plus(600)] {

@@ -9,6 +9,16 @@ use evenkeel_harness::Rig;
 
 use crate::support::*;
 
+/// Hands an approval in and crashes after so many polls; whether it was done before.
+async fn crashed_during(rig: Rig, approval: &str, polls: usize) -> (bool, Rig) {
+    let life = rig.live(async |engine| {
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        Ok(ended(engine, accepted).await)
+    });
+    let done = crash_after(polls, life).await.is_some();
+    (done, Rig { disk: rig.disk.after_crash(0, 0), ..rig })
+}
+
 /// A crash at every await point of a signed destroy with both preparations: the act is sent at most once, and a guest
 /// that is still there is protected again.
 #[tokio::test(start_paused = true)]
@@ -20,20 +30,12 @@ async fn t04_a_signed_destroy_survives_a_crash_at_every_step() {
         let guest: GuestId = "lxc/102".parse().unwrap();
         let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
         rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
-        let approval = rig
-            .live(async |engine| {
-                pass(engine, &absent).await?;
-                Ok(anna().approve(&item(engine).await, 7, now(&rig)))
-            })
-            .await
-            .unwrap()
-            .unwrap();
-        let life = rig.live(async |engine| {
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            Ok(ended(engine, accepted).await)
-        });
-        let done = crash_after(polls, life).await.is_some();
-        let rig = Rig { disk: rig.disk.after_crash(0, 0), ..rig };
+        let approval = live(&rig, async |engine| {
+            pass(engine, &absent).await?;
+            Ok(anna().approve(&item(engine).await, 7, now(&rig)))
+        })
+        .await;
+        let (done, rig) = crashed_during(rig, &approval, polls).await;
         afterwards(&rig, &desired("")).await;
         let sent = writes(&rig, "lxc/102");
         for once in ["DELETE 102", "POST stop"] {
@@ -67,41 +69,30 @@ async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after
     loop {
         let rig = rig().await;
         foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
-        let approval = rig
-            .live(async |engine| {
-                let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
-                engine.request(ActionKind::Rollback, guest, given).await.unwrap();
-                Ok(anna().approve(&item(engine).await, 7, now(&rig)))
-            })
-            .await
-            .unwrap()
-            .unwrap();
-        let life = rig.live(async |engine| {
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            Ok(ended(engine, accepted).await)
-        });
-        let done = crash_after(polls, life).await.is_some();
-        let rig = Rig { disk: rig.disk.after_crash(0, 0), ..rig };
+        let approval = live(&rig, async |engine| {
+            let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
+            engine.request(ActionKind::Rollback, guest, given).await.unwrap();
+            Ok(anna().approve(&item(engine).await, 7, now(&rig)))
+        })
+        .await;
+        let (done, rig) = crashed_during(rig, &approval, polls).await;
         let first = count(&rig, "lxc/102", "POST rollback");
         afterwards(&rig, &desired("")).await;
         assert_eq!(count(&rig, "lxc/102", "POST rollback"), first, "a restart sends none");
-        let open = rig
-            .live(async |engine| {
-                let submitted = engine.submit_approval(approval.as_bytes()).await?;
-                match submitted {
-                    accepted @ Submitted::Accepted(_) => {
-                        before += 1;
-                        assert_eq!(first, 0, "after {polls} polls it was sent and is taken again");
-                        ended(engine, accepted).await;
-                    }
-                    Submitted::Replay { .. } => adopted += 1,
-                    other @ (Submitted::Rotated(_) | Submitted::Refused(_)) => panic!("{other:?}"),
+        let open = live(&rig, async |engine| {
+            let submitted = engine.submit_approval(approval.as_bytes()).await?;
+            match submitted {
+                accepted @ Submitted::Accepted(_) => {
+                    before += 1;
+                    assert_eq!(first, 0, "after {polls} polls it was sent and is taken again");
+                    ended(engine, accepted).await;
                 }
-                Ok(engine.unknown().count())
-            })
-            .await
-            .unwrap()
-            .unwrap();
+                Submitted::Replay { .. } => adopted += 1,
+                other @ (Submitted::Rotated(_) | Submitted::Refused(_)) => panic!("{other:?}"),
+            }
+            Ok(engine.unknown().count())
+        })
+        .await;
         let sent = count(&rig, "lxc/102", "POST rollback");
         assert!(sent <= 1, "after {polls} polls it was sent {sent} times");
         assert!(sent == 1 || open <= 1, "not sent, and closed or unknown");

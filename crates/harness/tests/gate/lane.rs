@@ -13,27 +13,22 @@ use crate::support::*;
 /// Raises a destroy of lxc/100, signs it, lets something happen, submits it: the reason it is held for.
 async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
     let absent = desired(ABSENT);
-    let reason = rig
-        .live(async |engine| {
-            pass(engine, &absent).await?;
-            let approval = anna().approve(&item(engine).await, 7, now(rig));
-            happens(rig).await;
-            Ok(match engine.submit_approval(approval.as_bytes()).await? {
-                Submitted::Refused(refusal) => refusal.reason,
-                Submitted::Replay { .. } => ReasonCode::Replay,
-                Submitted::Rotated(_) => panic!("an act is no rotation"),
-                accepted @ Submitted::Accepted(_) => {
-                    let end = ended(engine, accepted).await.end;
-                    let OpEnd::Held { reason, .. } = end else {
-                        panic!("it was not held: {end:?}")
-                    };
-                    reason
-                }
-            })
+    let reason = live(rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(rig));
+        happens(rig).await;
+        Ok(match engine.submit_approval(approval.as_bytes()).await? {
+            Submitted::Refused(refusal) => refusal.reason,
+            Submitted::Replay { .. } => ReasonCode::Replay,
+            Submitted::Rotated(_) => panic!("an act is no rotation"),
+            accepted @ Submitted::Accepted(_) => {
+                let end = ended(engine, accepted).await.end;
+                let OpEnd::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };
+                reason
+            }
         })
-        .await
-        .unwrap()
-        .unwrap();
+    })
+    .await;
     assert_eq!(writes(rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
     reason
 }
@@ -74,25 +69,20 @@ async fn p15_an_approval_is_not_for_an_item_that_was_raised_after_it() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     rig.node.with(|sim| sim.happen(Event::Power { guest: guest(), running: false }));
-    let reason = rig
-        .live(async |engine| {
-            pass(engine, &absent).await?;
-            let approval = anna().approve(&item(engine).await, 7, now(&rig));
-            let copy = rig.node.with(|sim| sim.world.guest(guest()).unwrap().clone());
-            foreign(&rig, "DELETE", "lxc/100", &[]).await;
-            pass(engine, &absent).await?;
-            assert!(engine.pending().await?.is_empty(), "nobody is there to be destroyed");
-            rig.node.with(|sim| sim.world.put_guest(guest(), copy.config, copy.power));
-            rig.node.with(evenkeel_sim::Simulator::clear_records);
-            pass(engine, &absent).await?;
-            assert_eq!(engine.pending().await?.len(), 1, "the new one waits");
-            let submitted = engine.submit_approval(approval.as_bytes()).await?;
-            let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
-            Ok(refusal.reason)
-        })
-        .await
-        .unwrap()
-        .unwrap();
+    let reason = live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let copy = rig.node.with(|sim| sim.world.guest(guest()).unwrap().clone());
+        foreign(&rig, "DELETE", "lxc/100", &[]).await;
+        pass(engine, &absent).await?;
+        assert!(engine.pending().await?.is_empty(), "nobody is there to be destroyed");
+        rig.node.with(|sim| sim.world.put_guest(guest(), copy.config, copy.power));
+        rig.node.with(evenkeel_sim::Simulator::clear_records);
+        pass(engine, &absent).await?;
+        assert_eq!(engine.pending().await?.len(), 1, "the new one waits");
+        Ok(reason_of_refusal(engine, &approval).await)
+    })
+    .await;
     assert_eq!(reason, ReasonCode::Stale);
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }
@@ -193,19 +183,14 @@ async fn g23_the_budget_holds_for_acts_that_are_judged_side_by_side() {
 async fn g26_an_item_that_ended_is_not_executed_later() {
     let rig = rig().await;
     let absent = desired(ABSENT);
-    let reason = rig
-        .live(async |engine| {
-            pass(engine, &absent).await?;
-            let approval = anna().approve(&item(engine).await, 7, now(&rig));
-            pass(engine, &desired("")).await?;
-            assert!(engine.pending().await?.is_empty(), "nobody wants it any more");
-            let submitted = engine.submit_approval(approval.as_bytes()).await?;
-            let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
-            Ok(refusal.reason)
-        })
-        .await
-        .unwrap()
-        .unwrap();
+    let reason = live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        pass(engine, &desired("")).await?;
+        assert!(engine.pending().await?.is_empty(), "nobody wants it any more");
+        Ok(reason_of_refusal(engine, &approval).await)
+    })
+    .await;
     assert_eq!(reason, ReasonCode::NotPending);
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
 }

@@ -6,9 +6,7 @@ use std::sync::{Arc, Mutex};
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{Engine, Submitted};
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{
-    self, ClockChange, Envelope, Role, Rotation, Signer, TrustVersion, Window, trust_file,
-};
+use evenkeel_core::sign::{self, Role, Signer, TrustVersion, trust_file};
 use evenkeel_harness::{Operator, Rig, statement};
 use tempfile::NamedTempFile;
 use tokio::sync::RwLock;
@@ -68,21 +66,7 @@ async fn rotation(
 ) -> String {
     let current = rig.approvals.as_ref().unwrap().authority.read().await.clone();
     let trust = current.trust().unwrap();
-    let statement = Rotation {
-        authority,
-        host: current.host().clone(),
-        version: trust.version().next().unwrap(),
-        previous: trust.head(),
-        signers,
-        clock: ClockChange::Keep,
-        window: Window::new(now(rig), now(rig).plus(3_600)).unwrap(),
-        reason: "bob takes over".to_owned(),
-    };
-    let payload = statement.to_bytes().unwrap();
-    let armours: Vec<String> =
-        by.iter().map(|by| by.armour(authority.namespace(), &payload)).collect();
-    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
-    Envelope::seal(&payload, &armours).unwrap()
+    envelope(&following(rig, trust, authority, signers), by)
 }
 
 async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
@@ -107,31 +91,28 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
         [(sign::Authority::Planned, anna()), (sign::Authority::Recovery, vault())]
     {
         let rig = rig().await;
-        let (old, id) = rig
-            .live(async |engine| {
-                pass(engine, &absent).await?;
-                let old_item = item(engine).await;
-                let old = anna().approve(&old_item, 7, now(&rig));
-                let id = engine.pending().await?.into_keys().next().unwrap();
-                let envelope = to_bob(&rig, authority, &by).await;
-                let rotated = engine.submit_approval(envelope.as_bytes()).await?;
-                assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
-                // A rotation is taken once: bob, who is known now, has not the role to recover.
-                let again = match authority {
-                    sign::Authority::Planned => ReasonCode::TrustVersion,
-                    sign::Authority::Recovery => ReasonCode::RoleDenied,
-                };
-                assert_eq!(refused(engine, &envelope).await, again);
-                // Whoever signs the old item afterwards signs for signers that are gone.
-                assert_eq!(
-                    refused(engine, &bob().approve(&old_item, 8, now(&rig))).await,
-                    ReasonCode::TrustVersion
-                );
-                Ok((old, id))
-            })
-            .await
-            .unwrap()
-            .unwrap();
+        let (old, id) = live(&rig, async |engine| {
+            pass(engine, &absent).await?;
+            let old_item = item(engine).await;
+            let old = anna().approve(&old_item, 7, now(&rig));
+            let id = engine.pending().await?.into_keys().next().unwrap();
+            let envelope = to_bob(&rig, authority, &by).await;
+            let rotated = engine.submit_approval(envelope.as_bytes()).await?;
+            assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
+            // A rotation is taken once: bob, who is known now, has not the role to recover.
+            let again = match authority {
+                sign::Authority::Planned => ReasonCode::TrustVersion,
+                sign::Authority::Recovery => ReasonCode::RoleDenied,
+            };
+            assert_eq!(refused(engine, &envelope).await, again);
+            // Whoever signs the old item afterwards signs for signers that are gone.
+            assert_eq!(
+                refused(engine, &bob().approve(&old_item, 8, now(&rig))).await,
+                ReasonCode::TrustVersion
+            );
+            Ok((old, id))
+        })
+        .await;
         let rig = restarted(rig).await;
         assert_eq!(version(&rig).await, TrustVersion(2), "{authority:?}");
         live(&rig, async |engine| {

@@ -10,8 +10,8 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, PLANNED_LINKS_MAX, PendingItem, Role, Rotation, Signer,
-    TrustVersion, TrustedSigners, Validity, Window,
+    self, ClockChange, PLANNED_LINKS_MAX, PendingItem, Role, Rotation, Signer, TrustVersion,
+    TrustedSigners, Validity,
 };
 use evenkeel_harness::{Operator, Rig};
 use tokio::sync::RwLock;
@@ -74,32 +74,6 @@ async fn host() -> (Rig, TrustedSigners, Signer) {
 
 async fn current(rig: &Rig) -> TrustedSigners {
     rig.approvals.as_ref().unwrap().authority.read().await.trust().unwrap().clone()
-}
-
-fn envelope(rotation: &Rotation, by: &[&Operator]) -> String {
-    let payload = rotation.to_bytes().unwrap();
-    let namespace = rotation.authority.namespace();
-    let armours: Vec<String> = by.iter().map(|by| by.armour(namespace, &payload)).collect();
-    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
-    Envelope::seal(&payload, &armours).unwrap()
-}
-
-fn following(
-    rig: &Rig,
-    trust: &TrustedSigners,
-    by: sign::Authority,
-    signers: Vec<Signer>,
-) -> Rotation {
-    Rotation {
-        authority: by,
-        host: Rig::host(),
-        version: trust.version().next().unwrap(),
-        previous: trust.head(),
-        signers,
-        clock: ClockChange::Keep,
-        window: Window::new(now(rig), now(rig).plus(3_600)).unwrap(),
-        reason: "because".to_owned(),
-    }
 }
 
 /// Carol beside anna, made for this list, with room for every rotation a thief can make.

@@ -6,7 +6,9 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{PendingItem, Role};
+use evenkeel_core::sign::{
+    ClockChange, Envelope, PendingItem, Role, Rotation, Signer, TrustedSigners, Window,
+};
 use evenkeel_harness::{Operator, Rig};
 use evenkeel_sim::{Scenario, Simulator};
 
@@ -182,4 +184,42 @@ pub(crate) fn restrict(rig: &Rig, grants: &[(&str, &str)]) {
             access.grant(path, token, role);
         }
     });
+}
+
+/// Why an approval is refused at once.
+pub(crate) async fn reason_of_refusal(
+    engine: &mut Engine,
+    approval: &str,
+) -> evenkeel_core::reason::ReasonCode {
+    let submitted = engine.submit_approval(approval.as_bytes()).await.unwrap();
+    let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
+    refusal.reason
+}
+
+/// A rotation as it is handed in.
+pub(crate) fn envelope(rotation: &Rotation, by: &[&Operator]) -> String {
+    let payload = rotation.to_bytes().unwrap();
+    let namespace = rotation.authority.namespace();
+    let armours: Vec<String> = by.iter().map(|by| by.armour(namespace, &payload)).collect();
+    let armours: Vec<&str> = armours.iter().map(String::as_str).collect();
+    Envelope::seal(&payload, &armours).unwrap()
+}
+
+/// The rotation that follows these signers.
+pub(crate) fn following(
+    rig: &Rig,
+    trust: &TrustedSigners,
+    by: evenkeel_core::sign::Authority,
+    signers: Vec<Signer>,
+) -> Rotation {
+    Rotation {
+        authority: by,
+        host: Rig::host(),
+        version: trust.version().next().unwrap(),
+        previous: trust.head(),
+        signers,
+        clock: ClockChange::Keep,
+        window: Window::new(now(rig), now(rig).plus(3_600)).unwrap(),
+        reason: "because".to_owned(),
+    }
 }

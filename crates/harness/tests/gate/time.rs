@@ -138,23 +138,20 @@ async fn t01_a_nonce_on_another_statement_is_a_conflict_in_its_lane_after_it_and
         let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
         assert_eq!(refusal.reason, ReasonCode::NonceConflict, "{refusal}");
     };
-    let other = rig
-        .live(async |engine| {
-            pass(engine, &both).await?;
-            let items: Vec<PendingItem> =
-                engine.pending().await?.into_values().map(|(item, _)| item).collect();
-            let of = |guest: &str| items.iter().find(|item| item.guest.to_string() == guest);
-            let first = anna().approve(of("lxc/100").unwrap(), 7, now(&rig));
-            let other = anna().approve(of("lxc/102").unwrap(), 7, now(&rig));
-            let accepted = engine.submit_approval(first.as_bytes()).await?;
-            conflict(&engine.submit_approval(other.as_bytes()).await?);
-            assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
-            conflict(&engine.submit_approval(other.as_bytes()).await?);
-            Ok(other)
-        })
-        .await
-        .unwrap()
-        .unwrap();
+    let other = live(&rig, async |engine| {
+        pass(engine, &both).await?;
+        let items: Vec<PendingItem> =
+            engine.pending().await?.into_values().map(|(item, _)| item).collect();
+        let of = |guest: &str| items.iter().find(|item| item.guest.to_string() == guest);
+        let first = anna().approve(of("lxc/100").unwrap(), 7, now(&rig));
+        let other = anna().approve(of("lxc/102").unwrap(), 7, now(&rig));
+        let accepted = engine.submit_approval(first.as_bytes()).await?;
+        conflict(&engine.submit_approval(other.as_bytes()).await?);
+        assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
+        conflict(&engine.submit_approval(other.as_bytes()).await?);
+        Ok(other)
+    })
+    .await;
     let after = rig.live(async |engine| engine.submit_approval(other.as_bytes()).await);
     conflict(&after.await.unwrap().unwrap());
     assert!(exists(&rig, "lxc/102") && count(&rig, "lxc/102", "DELETE 102") == 0);
@@ -169,20 +166,15 @@ async fn t02_t04_a_replay_after_a_restart_or_by_another_key_is_answered_with_the
     let rig = rig.judged_by(signers.collect());
     let item = raised(&rig).await;
     let signed = statement(&item, 7, now(&rig));
-    let op = rig
-        .live(async |engine| {
-            let accepted = engine.submit_approval(anna().sign(&signed).as_bytes()).await?;
-            Ok(ended(engine, accepted).await.op)
-        })
-        .await
-        .unwrap()
-        .unwrap();
+    let op = live(&rig, async |engine| {
+        let accepted = engine.submit_approval(anna().sign(&signed).as_bytes()).await?;
+        Ok(ended(engine, accepted).await.op)
+    })
+    .await;
     for by in [anna(), bob] {
-        let again = rig
-            .live(async |engine| engine.submit_approval(by.sign(&signed).as_bytes()).await)
-            .await
-            .unwrap()
-            .unwrap();
+        let again =
+            live(&rig, async |engine| engine.submit_approval(by.sign(&signed).as_bytes()).await)
+                .await;
         assert_eq!(again, Submitted::Replay { op, result: OpResult::Succeeded });
     }
     assert_eq!(count(&rig, "lxc/100", "DELETE 100"), 1);

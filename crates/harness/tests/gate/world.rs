@@ -150,27 +150,24 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
     for rolled_back in [false, true] {
         let rig = rig().await;
         foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
-        let reason = rig
-            .live(async |engine| {
-                let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
-                let id: GuestId = "lxc/102".parse().unwrap();
-                engine.request(ActionKind::Rollback, id, given).await.unwrap();
-                let approval = anna().approve(&item(engine).await, 7, now(&rig));
-                if rolled_back {
-                    foreign(&rig, "POST", "lxc/102/snapshot/before/rollback", &[]).await;
-                } else {
-                    foreign(&rig, "DELETE", "lxc/102/snapshot/before", &[]).await;
-                    foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
-                }
-                rig.node.with(evenkeel_sim::Simulator::clear_records);
-                let accepted = engine.submit_approval(approval.as_bytes()).await?;
-                let end = ended(engine, accepted).await.end;
-                let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
-                Ok(reason)
-            })
-            .await
-            .unwrap()
-            .unwrap();
+        let reason = live(&rig, async |engine| {
+            let given = BTreeMap::from([("snapname".to_owned(), "before".to_owned())]);
+            let id: GuestId = "lxc/102".parse().unwrap();
+            engine.request(ActionKind::Rollback, id, given).await.unwrap();
+            let approval = anna().approve(&item(engine).await, 7, now(&rig));
+            if rolled_back {
+                foreign(&rig, "POST", "lxc/102/snapshot/before/rollback", &[]).await;
+            } else {
+                foreign(&rig, "DELETE", "lxc/102/snapshot/before", &[]).await;
+                foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
+            }
+            rig.node.with(evenkeel_sim::Simulator::clear_records);
+            let accepted = engine.submit_approval(approval.as_bytes()).await?;
+            let end = ended(engine, accepted).await.end;
+            let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
+            Ok(reason)
+        })
+        .await;
         let expected = if rolled_back { ReasonCode::IdentityUnproven } else { ReasonCode::Stale };
         assert_eq!(reason, expected);
         assert_eq!(writes(&rig, "lxc/102"), Vec::<String>::new());

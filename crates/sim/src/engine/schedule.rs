@@ -120,13 +120,7 @@ impl Simulator {
         let job = self.tasks.all[at].job.clone();
         let mut log = std::mem::take(&mut self.tasks.all[at].log);
         let begun = if self.world.quorate {
-            let site = &mut Site {
-                world: &mut self.world,
-                timings: &self.timings,
-                now_ms: self.now_ms,
-                log: &mut log,
-                warnings: 0,
-            };
+            let site = &mut Site::new(&mut self.world, &self.timings, self.now_ms, &mut log);
             job::begin(site, &job)
         } else {
             Err("cluster not ready - no quorum?".to_owned())
@@ -154,13 +148,7 @@ impl Simulator {
         }
         let job = self.tasks.all[at].job.clone();
         let mut log = std::mem::take(&mut self.tasks.all[at].log);
-        let site = &mut Site {
-            world: &mut self.world,
-            timings: &self.timings,
-            now_ms: self.now_ms,
-            log: &mut log,
-            warnings: 0,
-        };
+        let site = &mut Site::new(&mut self.world, &self.timings, self.now_ms, &mut log);
         let done = job::finish(site, &job).map(|()| site.warnings);
         self.tasks.all[at].log = log;
         match done {
