@@ -82,6 +82,18 @@ async fn a_destroy_that_nothing_comes_between_is_carried_out() {
     assert_eq!(count(&rig, RUNNING, "DELETE 102"), 1);
 }
 
+/// The stop has ended, and the first look after it fails: the guest has its time to show that it is down.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_cannot_be_read_once_after_its_stop_is_looked_at_again() {
+    let (rig, end) = once_sent(STOP, async |rig| {
+        let garbage = Effect::Garbage { body: "<html>".to_owned() }.on("/lxc/102/status/current");
+        rig.node.with(|sim| sim.inject(Fault { times: Some(1), ..garbage }));
+    })
+    .await;
+    assert!(matches!(end, OpEnd::Succeeded { .. }), "{end:?}");
+    assert_eq!(count(&rig, RUNNING, "DELETE 102"), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn p18_what_is_changed_between_two_requests_of_a_destroy_stops_it() {
     let card = "name=eth0,bridge=vmbr0,hwaddr=BC:24:11:99:99:99,type=veth";
