@@ -22,7 +22,7 @@ pub trait Ambient: Send + Sync {
 }
 
 /// A fresh name for an operation.
-pub fn new_operation(ambient: &dyn Ambient) -> OperationId {
+pub(crate) fn new_operation(ambient: &dyn Ambient) -> OperationId {
     let at_ms = u64::try_from(ambient.now().as_millisecond()).unwrap_or(0);
     OperationId::from_parts(at_ms, ambient.random())
 }

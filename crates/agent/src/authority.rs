@@ -162,7 +162,7 @@ impl Authority {
     /// Takes back a mark of time that an operational key set ahead of the host's clock, when that was still
     /// allowed: a stolen key could lock a recovery key out by it whose validity ends. The rotation itself stays,
     /// so what was signed before it stays void. None if there is no such mark. To be made durable at the start.
-    pub fn undone_mark(&self, reading: &ClockReading) -> Option<Record> {
+    pub(crate) fn undone_mark(&self, reading: &ClockReading) -> Option<Record> {
         let Overstated { version, from, to } = self.overstated?;
         let is_ahead =
             matches!(reading.doubt, Some(ClockDoubt::Behind { .. })) && reading.mark >= to;

@@ -122,10 +122,10 @@ fn interval_default_s() -> u64 {
 }
 
 /// The shortest interval: a pass over a large node takes about that long.
-pub const INTERVAL_MIN_S: u64 = 5;
+pub(crate) const INTERVAL_MIN_S: u64 = 5;
 
 /// The longest interval: beyond a day drift is not kept but audited.
-pub const INTERVAL_MAX_S: u64 = 86_400;
+pub(crate) const INTERVAL_MAX_S: u64 = 86_400;
 
 fn interval_s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     let seconds = u64::deserialize(deserializer)?;

@@ -146,7 +146,7 @@ pub fn frozen_by(state: &StateDir) -> Option<Frozen> {
 
 /// What the journal does not know yet of freezes and thaws. Whoever owns the journal appends these at its start
 /// and with each pass; when nothing has changed there are none.
-pub fn records_due(state_dir: &StateDir, state: &JournalState) -> Vec<Record> {
+pub(crate) fn records_due(state_dir: &StateDir, state: &JournalState) -> Vec<Record> {
     let mut due = Vec::new();
     let unreadable = || Frozen {
         at: "unknown".to_owned(),

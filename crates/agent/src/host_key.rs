@@ -91,7 +91,7 @@ impl HostKey {
 
     /// The same key, for as long as it lives claimed by this process: a second agent on this machine, started with a copy
     /// of the state directory, is refused. Both would take the same approval, and each would believe it spent it.
-    pub fn claimed(self) -> Result<Self, HostKeyError> {
+    pub(crate) fn claimed(self) -> Result<Self, HostKeyError> {
         let claim = Claim::take(&self.public.fingerprint())?;
         Ok(Self { _claim: Some(claim), ..self })
     }

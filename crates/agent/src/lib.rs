@@ -20,7 +20,7 @@ pub mod host_key;
 pub mod journal;
 mod lock_owners;
 pub mod observe;
-pub mod path_trust;
+pub(crate) mod path_trust;
 pub mod plain_file;
 pub mod policy;
 pub mod preview;

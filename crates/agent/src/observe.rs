@@ -130,7 +130,7 @@ async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Gues
 }
 
 /// One guest, read anew: what a lane looks at directly before it acts.
-pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
+pub(crate) async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
     let status = client.guest_status(id).await?;
     let entries = client.pending(id).await?;
     let config = GuestConfig::from_pending(id.kind, entries.into_iter().map(to_entry));
@@ -140,7 +140,10 @@ pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error>
 }
 
 /// A guest's snapshots, and the present among them.
-pub async fn observe_snapshots(client: &Client, id: GuestId) -> Result<Vec<SnapshotPoint>, Error> {
+pub(crate) async fn observe_snapshots(
+    client: &Client,
+    id: GuestId,
+) -> Result<Vec<SnapshotPoint>, Error> {
     let listed = client.snapshots(id).await?;
     let point = |entry: SnapshotEntry| SnapshotPoint {
         name: entry.name,

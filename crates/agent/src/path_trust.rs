@@ -60,7 +60,7 @@ impl LoosePath {
 const LINKS_MAX: usize = 40;
 
 /// Checks a path and everything on the way to it. What is not there is not loose: whoever reads it will say so.
-pub fn check_path(path: &Path) -> Result<(), LoosePath> {
+pub(crate) fn check_path(path: &Path) -> Result<(), LoosePath> {
     match walk(path) {
         Ok(found) => found,
         Err(_) => Ok(()),
@@ -68,7 +68,7 @@ pub fn check_path(path: &Path) -> Result<(), LoosePath> {
 }
 
 /// Checks the metadata of a file that is open already, in a directory that was checked.
-pub fn check_entry(path: &Path, found: &Metadata) -> Result<(), LoosePath> {
+pub(crate) fn check_entry(path: &Path, found: &Metadata) -> Result<(), LoosePath> {
     check_owner(path, found)?;
     check_mode(path, found)
 }

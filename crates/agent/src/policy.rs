@@ -65,7 +65,7 @@ impl Policy {
     }
 
     /// How long an item waits, in seconds.
-    pub fn pending_life_s(&self) -> u64 {
+    pub(crate) fn pending_life_s(&self) -> u64 {
         self.pending_days * DAY_S
     }
 }

@@ -22,7 +22,7 @@ use crate::journal::{
 };
 
 /// Where it is if nobody says and we are root.
-pub const DEFAULT_DIR: &str = "/var/lib/evenkeel";
+pub(crate) const DEFAULT_DIR: &str = "/var/lib/evenkeel";
 
 /// Which machine this is, by the file systemd keeps.
 const MACHINE_ID: &str = "/etc/machine-id";

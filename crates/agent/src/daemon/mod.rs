@@ -69,7 +69,7 @@ use crate::state_dir::{StateDir, StateError};
 
 /// How long operations under way may go on after SIGTERM. It ends well before systemd's patience (90 s, 45 s in our
 /// unit); what is not done then is in the journal, and the next start takes it up.
-pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(20);
 
 /// Commands that wait for the loop; more make their clients wait.
 const COMMANDS_MAX: usize = 16;

@@ -30,13 +30,13 @@ use super::status::HostStatus;
 use crate::engine::{OpReport, Progress, RaisedBy, Report};
 
 /// The version of everything here.
-pub const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 1;
 
 /// The longest request. A plan of 10,000 actions is about 3 MB.
-pub const REQUEST_BYTES_MAX: usize = 8 << 20;
+pub(crate) const REQUEST_BYTES_MAX: usize = 8 << 20;
 
 /// The longest answer a client takes: a status that lists every guest of a large node is about 3 MB.
-pub const ANSWER_BYTES_MAX: usize = 64 << 20;
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 /// What can be asked of a running agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,25 +184,8 @@ impl Refused {
     }
 }
 
-impl SocketAnswer {
-    /// Whether nothing follows it.
-    pub fn is_last(&self) -> bool {
-        match self {
-            Self::Progress { .. } => false,
-            Self::Status { .. }
-            | Self::Report { .. }
-            | Self::Pending { .. }
-            | Self::Raised { .. }
-            | Self::Op { .. }
-            | Self::Replay { .. }
-            | Self::Done { .. }
-            | Self::Refused(_) => true,
-        }
-    }
-}
-
 /// A request or an answer as a line.
-pub fn to_line(said: &impl Serialize) -> Vec<u8> {
+pub(crate) fn to_line(said: &impl Serialize) -> Vec<u8> {
     let Ok(Value::Object(mut fields)) = serde_json::to_value(said) else {
         unreachable!("requests and answers are objects of plain values");
     };
@@ -213,7 +196,7 @@ pub fn to_line(said: &impl Serialize) -> Vec<u8> {
 }
 
 /// The request on a line, or why it is refused.
-pub fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
+pub(crate) fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
     let malformed = |error: serde_json::Error| {
         let message = format!("the request cannot be read: {error}");
         Refused::new(RefusedCode::Malformed, message, "one JSON object on one line, with `v`")

@@ -43,7 +43,7 @@ impl Systemd {
     }
 
     /// How often the manager wants to hear that the loop turns: twice in the time it waits.
-    pub fn watchdog_period(&self) -> Option<Duration> {
+    pub(crate) fn watchdog_period(&self) -> Option<Duration> {
         self.watchdog.map(|timeout| timeout / 2)
     }
 
@@ -53,14 +53,14 @@ impl Systemd {
     }
 
     /// The configuration is read again; `ready` follows.
-    pub fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         let micros = i128::from(now.tv_sec) * 1_000_000 + i128::from(now.tv_nsec) / 1_000;
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
     }
 
     /// The agent goes down.
-    pub fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=stopping\n");
     }
 

@@ -126,7 +126,7 @@ impl EngineContext {
     }
 
     /// The node's time now; ours until the node has answered once.
-    pub fn node_now(&self) -> UnixSeconds {
+    pub(crate) fn node_now(&self) -> UnixSeconds {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
         let now = reading.unwrap_or_else(|| self.ambient.now());
         UnixSeconds(u64::try_from(now.as_second()).unwrap_or(0))
@@ -138,7 +138,7 @@ impl EngineContext {
     }
 
     /// A fresh name.
-    pub fn new_operation(&self) -> OperationId {
+    pub(crate) fn new_operation(&self) -> OperationId {
         new_operation(self.ambient.as_ref())
     }
 

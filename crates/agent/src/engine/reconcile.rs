@@ -149,7 +149,7 @@ impl Engine {
 
     /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
     /// for which nothing is declared makes no passes, and asks for it.
-    pub async fn restore_protection(&mut self) -> Result<(), Fatal> {
+    pub(crate) async fn restore_protection(&mut self) -> Result<(), Fatal> {
         let owed = self.owed_jobs().await?;
         self.submit_owed(owed)
     }

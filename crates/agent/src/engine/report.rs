@@ -133,7 +133,7 @@ impl Report {
     }
 
     /// Whether the guests are as declared, but for what waits.
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.failed == 0 && self.errors.is_empty() && self.skipped == 0
     }
 }

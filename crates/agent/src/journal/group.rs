@@ -116,7 +116,7 @@ pub fn spawn<D: Disk + Send + 'static, W: Into<WallTime>>(
 
 impl Requests {
     /// Serves until the last handle is gone or the journal fails. It blocks its thread.
-    pub fn serve_blocking<D: Disk, W: Into<WallTime>>(
+    pub(crate) fn serve_blocking<D: Disk, W: Into<WallTime>>(
         mut self,
         mut journal: Journal<D>,
         mut now: impl FnMut() -> W,

@@ -54,7 +54,7 @@ pub struct Sum([u8; SUM_DIGITS]);
 
 impl Sum {
     /// What the first line of all names as its predecessor.
-    pub const NONE: Self = Self([b'0'; SUM_DIGITS]);
+    pub(crate) const NONE: Self = Self([b'0'; SUM_DIGITS]);
 
     /// The sum of these bytes.
     pub fn of(bytes: &[u8]) -> Self {

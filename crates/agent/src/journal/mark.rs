@@ -26,7 +26,7 @@ impl From<Timestamp> for WallTime {
 
 impl WallTime {
     /// The same in the whole seconds core reckons with.
-    pub fn in_seconds(self) -> clock::WallClock {
+    pub(crate) fn in_seconds(self) -> clock::WallClock {
         clock::WallClock { at: seconds(self.at), synchronised: self.synchronised }
     }
 }

@@ -185,7 +185,7 @@ impl<D: Disk> Journal<D> {
     }
 
     /// How many bytes wait for [`Self::commit`].
-    pub fn staged_bytes(&self) -> usize {
+    pub(crate) fn staged_bytes(&self) -> usize {
         self.staged.len()
     }
 

@@ -10,7 +10,7 @@ use super::record::{Note, Record};
 use super::state::JournalState;
 
 /// The `what` of the note.
-pub const RESOLVED: &str = "resolved";
+pub(crate) const RESOLVED: &str = "resolved";
 
 /// Why an operation cannot be closed by hand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -227,7 +227,7 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// True if the same request may succeed later without anyone doing anything.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         matches!(self, Self::Locked { .. } | Self::LockTimeout | Self::NoQuorum)
     }
 
@@ -284,7 +284,7 @@ impl Error {
 
     /// True if asking again later can help without anyone doing anything. Says nothing about
     /// whether a *write* may be repeated: that depends on the kind of error alone.
-    pub fn is_transient(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             Self::Refused(refusal) => refusal.class.is_transient(),
             Self::Unknown { .. } => true,

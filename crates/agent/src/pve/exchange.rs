@@ -91,18 +91,18 @@ pub struct HttpRequest {
 }
 
 /// The largest answer to a call about one thing: PVE itself takes no config above 512 KiB.
-pub const ANSWER_MAX_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const ANSWER_MAX_BYTES: usize = 2 * 1024 * 1024;
 
 /// The largest answer that lists things: 10,000 guests are about 6 MB, and a storage may hold
 /// several volumes for each.
-pub const LIST_ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
+pub(crate) const LIST_ANSWER_MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// PVE's own limit on a request body from 8.4 on (64 KiB before). Sending more risks a reset in
 /// the middle, which would be an unknown outcome.
-pub const BODY_MAX_BYTES: usize = 512 * 1024;
+pub(crate) const BODY_MAX_BYTES: usize = 512 * 1024;
 
 /// PVE reads at most 8 KiB of headers; the target must leave room for the token and the rest.
-pub const TARGET_MAX_BYTES: usize = 6 * 1024;
+pub(crate) const TARGET_MAX_BYTES: usize = 6 * 1024;
 
 impl HttpRequest {
     /// A read.
@@ -165,7 +165,7 @@ impl HttpRequest {
     }
 
     /// An answer above this size is not read further.
-    pub fn answer_max_bytes(&self) -> usize {
+    pub(crate) fn answer_max_bytes(&self) -> usize {
         self.answer_max_bytes
     }
 

@@ -54,20 +54,20 @@ impl Form {
 
     /// Adds a parameter whose value must never be shown, also not when PVE quotes it in an error.
     #[must_use]
-    pub fn with_secret(mut self, name: &str, value: SecretString) -> Self {
+    pub(crate) fn with_secret(mut self, name: &str, value: SecretString) -> Self {
         self.fields.push((name.to_owned(), FormValue::Secret(value)));
         self
     }
 
     /// Adds a boolean as PVE's forms take it on every release: `0` or `1`.
     #[must_use]
-    pub fn with_flag(self, name: &str, value: bool) -> Self {
+    pub(crate) fn with_flag(self, name: &str, value: bool) -> Self {
         self.with(name, if value { "1" } else { "0" })
     }
 
     /// Adds a parameter if there is one.
     #[must_use]
-    pub fn with_some(self, name: &str, value: Option<impl Into<String>>) -> Self {
+    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<String>>) -> Self {
         match value {
             Some(value) => self.with(name, value),
             None => self,
@@ -76,7 +76,7 @@ impl Form {
 
     /// Adds all parameters of another form.
     #[must_use]
-    pub fn with_all(mut self, other: Self) -> Self {
+    pub(crate) fn with_all(mut self, other: Self) -> Self {
         self.fields.extend(other.fields);
         self
     }
@@ -92,7 +92,7 @@ impl Form {
     }
 
     /// `name=value&name=value`, strictly encoded.
-    pub fn encoded(&self) -> String {
+    pub(crate) fn encoded(&self) -> String {
         let pairs: Vec<String> = self
             .fields
             .iter()
@@ -140,13 +140,13 @@ impl Query {
 
     /// Adds a boolean as `0` or `1`.
     #[must_use]
-    pub fn with_flag(self, name: &str, value: bool) -> Self {
+    pub(crate) fn with_flag(self, name: &str, value: bool) -> Self {
         Self(self.0.with_flag(name, value))
     }
 
     /// Adds a parameter if there is one.
     #[must_use]
-    pub fn with_some(self, name: &str, value: Option<impl Into<String>>) -> Self {
+    pub(crate) fn with_some(self, name: &str, value: Option<impl Into<String>>) -> Self {
         Self(self.0.with_some(name, value))
     }
 

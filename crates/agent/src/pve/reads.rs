@@ -166,12 +166,12 @@ impl Client {
     }
 
     /// Whether a task runs or how it ended.
-    pub async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
+    pub(crate) async fn task_status(&self, upid: &Upid) -> Result<TaskStatus, Error> {
         self.call(HttpRequest::get(task_path(upid, "status"), Query::new())).await
     }
 
     /// Lines of a task's log, from line `start` (0 is the first).
-    pub async fn task_log(
+    pub(crate) async fn task_log(
         &self,
         upid: &Upid,
         start: u32,
@@ -184,12 +184,12 @@ impl Client {
     }
 
     /// Guests of the whole cluster. The node is certain, the status is not.
-    pub async fn cluster_guests(&self) -> Result<Vec<Resource>, Error> {
+    pub(crate) async fn cluster_guests(&self) -> Result<Vec<Resource>, Error> {
         self.cluster_resources("vm").await
     }
 
     /// Nodes of the cluster, with what their kernels do.
-    pub async fn cluster_nodes(&self) -> Result<Vec<Resource>, Error> {
+    pub(crate) async fn cluster_nodes(&self) -> Result<Vec<Resource>, Error> {
         self.cluster_resources("node").await
     }
 
@@ -223,7 +223,7 @@ impl Client {
     }
 
     /// The datacenter's options; nested values are JSON.
-    pub async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
+    pub(crate) async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
         let request = HttpRequest::get(ApiPath::new(["cluster", "options"]), Query::new());
         let Options(options) = self.call(request).await?;
         Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())

@@ -79,7 +79,7 @@ const CA_BYTES_MAX: usize = 1 << 20;
 
 impl TlsTrust {
     /// Trusts the authorities in a PEM file that nobody but root and we could have written.
-    pub fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
+    pub(crate) fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
         let file = plain_file::read(path, CA_BYTES_MAX).map_err(TrustError::Unreadable)?;
         check_path(path).map_err(TrustError::Loose)?;
         let pem = file.bytes;

@@ -164,7 +164,7 @@ pub struct TaskEntry {
 
 impl TaskEntry {
     /// How it ended; none while it runs.
-    pub fn exit_status(&self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
         match self.status.as_deref() {
             None if self.end_unix_s.is_none() => None,
             Some("RUNNING") => None,
