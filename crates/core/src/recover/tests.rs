@@ -19,27 +19,7 @@ fn upid(task_type: &str, id: &str, after: u64, user: &str) -> Upid {
 
 /// The task PVE would name for the act of this kind.
 fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
-    let (lxc, qemu) = match kind {
-        ActionKind::Start => ("vzstart", "qmstart"),
-        ActionKind::Shutdown => ("vzshutdown", "qmshutdown"),
-        ActionKind::Stop => ("vzstop", "qmstop"),
-        ActionKind::Resize => ("resize", "resize"),
-        ActionKind::Create => ("vzcreate", "qmcreate"),
-        ActionKind::Clone => ("vzclone", "qmclone"),
-        ActionKind::Restore => ("vzrestore", "qmrestore"),
-        ActionKind::Snapshot => ("vzsnapshot", "qmsnapshot"),
-        ActionKind::Destroy => ("vzdestroy", "qmdestroy"),
-        ActionKind::Rollback => ("vzrollback", "qmrollback"),
-        ActionKind::DeleteSnapshot => ("vzdelsnapshot", "qmdelsnapshot"),
-        ActionKind::MoveVolume => ("move_volume", "qmmove"),
-        ActionKind::Migrate => ("vzmigrate", "qmigrate"),
-        ActionKind::Template => ("vztemplate", "qmtemplate"),
-        ActionKind::SetConfig
-        | ActionKind::DeleteVolume
-        | ActionKind::WipeStorage
-        | ActionKind::Decommission => ("none", "qmconfig"),
-    };
-    let task_type = if guest == GuestKind::Lxc { lxc } else { qemu };
+    let task_type = kind.task_types(guest).first().copied().unwrap_or("none");
     upid(task_type, if kind == ActionKind::Clone { "9000" } else { "101" }, 1, OWNER)
 }
 
