@@ -26,6 +26,14 @@ pub struct NodeSite {
     pub conventions: Conventions,
 }
 
+impl NodeSite {
+    /// The node that was read.
+    pub fn of(actual: &Snapshot) -> Self {
+        let (node, release) = (actual.node.clone(), actual.release);
+        Self { node, release, conventions: actual.conventions }
+    }
+}
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateVerdict {

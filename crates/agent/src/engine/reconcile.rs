@@ -1,7 +1,9 @@
 //! The spine: one pass, the stages in order.
 //!
 //! ```text
-//!   observe the node ─> plan ─> explain what is locked ─> submit each guest's actions to its lane
+//!   look      look again at what is unknown ─> observe the node ─> plan ─> name the tasks behind locks
+//!   submit    keep what was decided ─> raise what needs a signature ─> each guest's actions into its lane
+//!   lane.rs   what happens inside a lane
 //! ```
 //!
 //! A pass never waits for lanes: a guest whose lane is at work is reported busy and left alone. What becomes of the
@@ -52,7 +54,7 @@ impl fmt::Display for PassId {
 /// A pass whose actions are in their lanes.
 #[derive(Debug)]
 pub struct BegunPass {
-    /// Its number; `Event::Pass` carries it when all is done.
+    /// Its number; `EngineEvent::Pass` carries it when all is done.
     pub id: PassId,
     /// What was planned.
     pub plan: Plan,
@@ -67,12 +69,16 @@ impl Engine {
 
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
+        // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
+        // Read the node.
         let client = self.context.client.clone();
         let reading = async { observe_declared(&client, desired).await.map_err(PassError::Actual) };
         let actual = self.drive_lanes_until(reading).await?;
+        // Plan, knowing what is frozen, busy and remembered.
         let memories = backups::memories(&self.context).await?;
         let mut plan = plan(desired, &actual, &self.plan_context(desired, memories));
+        // Name the task behind each lock, for people.
         let naming = async {
             name_lock_owners(&client, &mut plan).await;
             Ok::<(), Fatal>(())
@@ -103,18 +109,18 @@ impl Engine {
         preview: Preview,
     ) -> Result<BegunPass, Fatal> {
         let Preview { actual, plan } = preview;
+        // Forget what no longer needs to be remembered of backups.
         backups::forget(&self.context, desired, &actual).await?;
+        // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan).await?;
+        // Put what needs a signature before those who may give one.
         self.raise_pending(&plan, &actual).await?;
+        // Hand every guest what is owed to it and then its own actions.
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
-        let site = NodeSite {
-            node: actual.node.clone(),
-            release: actual.release,
-            conventions: actual.conventions,
-        };
         let mut running = RunningPass { report: early_report(&plan, &self.not_raised), open: 0 };
         let mut owed = self.owed_jobs().await?;
+        let site = NodeSite::of(&actual);
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
                 continue;
@@ -123,6 +129,7 @@ impl Engine {
             self.submit_guest(id, guest, declared, &site, owed, &mut running)?;
         }
         self.submit_owed(owed)?;
+        // What becomes of it is told by `work`; a pass without actions has ended.
         self.passes.insert(id, running);
         self.close_pass(id);
         Ok(BegunPass { id, plan })
