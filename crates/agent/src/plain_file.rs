@@ -8,7 +8,7 @@
 //! hang whoever opens it, a device may act when it is opened, and a file of `/proc` may have no end. Links are
 //! followed, because a desired directory is often a checkout made of them. What is not a plain file, larger than the
 //! caller can use, or written to meanwhile is refused with the reason. Where even a plain file can hang (a file system
-//! over a network), [`off_loop`] keeps it from hanging the agent.
+//! over a network), `off_loop` keeps it from hanging the agent.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read as _};

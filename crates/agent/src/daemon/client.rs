@@ -46,7 +46,7 @@ impl Conversation {
         Ok(Self { answers: BufReader::new(read.take(ANSWER_BYTES_MAX as u64)) })
     }
 
-    /// The next answer; see [`SocketAnswer::is_last`].
+    /// The next answer. After anything but progress nothing follows.
     pub async fn next(&mut self) -> Result<SocketAnswer, AskError> {
         let mut line = Vec::new();
         self.answers.read_until(b'\n', &mut line).await.map_err(AskError::Io)?;
