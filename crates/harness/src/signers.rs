@@ -264,7 +264,7 @@ impl SignerGroup {
             expires_s: statement.window.expires_at().0,
             trust_version: statement.trust_version.0,
             is_for_this_host: statement.host == self.host,
-            by: by.key.fingerprint().to_string(),
+            by: [by.key.fingerprint().to_string()].into(),
             item: item.to_owned(),
         }
     }

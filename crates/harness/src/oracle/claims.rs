@@ -49,8 +49,8 @@ pub(crate) struct SignedClaim {
     pub(crate) expires_s: u64,
     pub(crate) trust_version: u64,
     pub(crate) is_for_this_host: bool,
-    /// The fingerprint of the key.
-    pub(crate) by: String,
+    /// The keys of all who signed these very bytes.
+    pub(crate) by: BTreeSet<String>,
     /// The item it was made from.
     pub(crate) item: String,
 }
@@ -128,12 +128,16 @@ impl Oracle {
     }
 
     /// Somebody signs; the bytes are the statement. What they have before them is the item as it waits now.
-    pub(crate) fn signed(&self, statement: &[u8], claim: SignedClaim) {
+    pub(crate) fn signed(&self, statement: &[u8], mut claim: SignedClaim) {
         let mut inner = self.inner();
         inner.read_disk();
         let claims = &mut inner.claims;
         let meant = claims.items.get(&claim.item).and_then(|(_, births)| *births);
-        claims.signed.insert(PayloadHash::of(statement).to_string(), (claim, meant));
+        let payload = PayloadHash::of(statement).to_string();
+        claim
+            .by
+            .extend(claims.signed.get(&payload).into_iter().flat_map(|(same, _)| same.by.clone()));
+        claims.signed.insert(payload, (claim, meant));
     }
 
     /// Somebody with the right to do so signs a list of signers.
@@ -478,7 +482,7 @@ impl OracleState {
         if in_force.is_none_or(|(version, _)| claim.trust_version != *version) {
             return Err("(3) a rotation had voided it".to_owned());
         }
-        if !in_force.is_some_and(|(_, keys)| keys.contains(&claim.by)) {
+        if in_force.is_none_or(|(_, keys)| keys.is_disjoint(&claim.by)) {
             return Err("(3) its key was not enrolled as operational".to_owned());
         }
         let recent = |other: &&HistoryOp| {
