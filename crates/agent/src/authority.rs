@@ -30,7 +30,7 @@ use evenkeel_core::sign::{
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject};
+use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject, moment};
 use chain::{Base, Chain, Link};
 pub use error::AuthorityError;
 
@@ -166,7 +166,7 @@ impl Authority {
         let Overstated { version, from, to } = self.overstated?;
         let is_ahead =
             matches!(reading.doubt, Some(ClockDoubt::Behind { .. })) && reading.mark >= to;
-        let mark = moment(from).ok().filter(|_| is_ahead)?;
+        let mark = moment(from).filter(|_| is_ahead)?;
         let why = format!(
             "the rotation to version {version} was signed by an operational key and set the mark of time to {}; \
              it is back at {}, because only a recovery key sets it",
@@ -218,7 +218,7 @@ impl Authority {
         };
         let record = match mark {
             None => record,
-            Some(mark) => record.setting_mark(moment(mark)?),
+            Some(mark) => record.setting_mark(new_mark(mark)?),
         };
         let standing = Some(Standing { base: *base, lineage: next });
         let host = self.host.clone();
@@ -272,9 +272,7 @@ fn new_base(
     Ok(owed)
 }
 
-fn moment(mark: UnixSeconds) -> Result<Timestamp, Refusal> {
-    let second = i64::try_from(mark.0).ok();
-    second.and_then(|second| Timestamp::from_second(second).ok()).ok_or_else(|| {
-        Refusal::new(ReasonCode::Payload, "the mark of time would be after the year 9999")
-    })
+fn new_mark(mark: UnixSeconds) -> Result<Timestamp, Refusal> {
+    let too_late = "the mark of time would be after the year 9999";
+    moment(mark).ok_or_else(|| Refusal::new(ReasonCode::Payload, too_late))
 }

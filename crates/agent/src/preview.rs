@@ -10,13 +10,12 @@ use std::path::Path;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
-use evenkeel_core::operation::{OpState, Operation, UnixSeconds};
+use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
-use jiff::Timestamp;
 
 use crate::engine::memories_in;
 use crate::journal::verify::newest;
-use crate::journal::{JournalState, ReadOnlyDirectory};
+use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
 use crate::observe::{CONCURRENCY, observe};
 use crate::pve::Client;
@@ -71,16 +70,12 @@ fn journal_state(directory: &Path) -> Option<JournalState> {
 
 /// What a guest is busy with, by the journal.
 fn busy_with(operation: &Operation) -> GuestBusy {
-    let (sent_at, unknown) = match &operation.state {
-        OpState::Unknown { sent_at, reason, .. } => (*sent_at, Some(reason.clone())),
-        OpState::Started { sent_at, .. } | OpState::TaskRunning { sent_at, .. } => (*sent_at, None),
-        OpState::Succeeded { .. } | OpState::Failed { .. } => (operation.intent.sent_at, None),
-    };
+    let (sent_at, doubt) = operation.sent_and_doubt();
+    let unknown = doubt.map(str::to_owned);
     GuestBusy { op: operation.id, since: shown(sent_at), unknown }
 }
 
 /// A moment as people read it.
 pub(crate) fn shown(at: UnixSeconds) -> String {
-    let at = i64::try_from(at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
-    at.map_or_else(String::new, |at| at.to_string())
+    moment(at).map_or_else(String::new, |at| at.to_string())
 }

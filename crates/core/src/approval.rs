@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::action_registry::{ActionKind, Execution};
+use crate::action_registry::{ActionKind, FilledFrom};
 use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
 use crate::classify::{self, ActionClass, Target, classify, never_written};
 use crate::destroy::Destroy;
 use crate::id::GuestId;
-use crate::identity::identity;
+use crate::identity_proof::identity_and_digest;
 use crate::operation::{Provenance, UnixSeconds};
 use crate::plan::{Held, Plan};
 use crate::pve_call::detached_volume;
@@ -52,11 +52,7 @@ impl WantedItem {
         if let Some(why) = op.not_signable() {
             return Err(Refusal::new(ReasonCode::NotExecutable, why));
         }
-        let unproven = |why: String| Refusal::new(ReasonCode::IdentityUnproven, why);
-        let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
-        let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
-        let no_digest = |_| unproven("Proxmox gave no digest of its configuration".to_owned());
-        let digest = config.digest.parse().map_err(no_digest)?;
+        let (identity, digest) = identity_and_digest(guest)?;
         Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
     }
 
@@ -163,7 +159,7 @@ pub fn approved_item<T>(
 }
 
 /// The item for an act that somebody asks for, with every parameter spelled out: an operator signs no default.
-/// `snapshots` are the guest's, where [the act needs them](crate::action_registry::Proof::needs_snapshots).
+/// `snapshots` are the guest's, where the act is [filled from them](FilledFrom::Snapshot).
 pub fn requested_item(
     op: ActionKind,
     guest: &Guest,
@@ -197,35 +193,31 @@ fn requested_params(
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
     let row = op.row();
-    let default = |text: &str| text.to_owned();
-    let mut params: BTreeMap<String, String> = match row.execution {
-        // A destroy spells out what this guest takes.
-        Execution::Signed => Destroy::of(guest).params(),
-        Execution::Planned
-        | Execution::PlannedOrSigned
-        | Execution::SignedRequest
-        | Execution::NotYet
-        | Execution::Never => {
-            let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
-            of_guest
-                .filter_map(|param| Some((default(param.name), default(param.default?))))
-                .collect()
-        }
-    };
+    let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
+    let defaults =
+        of_guest.filter_map(|param| Some((param.name.to_owned(), param.default?.to_owned())));
+    let mut params: BTreeMap<String, String> = defaults.collect();
+    if row.filled_from == FilledFrom::GuestToDestroy {
+        params.extend(Destroy::of(guest).params());
+    }
     params.extend(given);
     let payload = |why: String| Refusal::new(ReasonCode::Payload, why);
-    if row.proof.needs_snapshots() {
-        let name = params.get("snapname").cloned().unwrap_or_default();
-        let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
-        let at = point.and_then(|point| point.taken_at);
-        let at = at.ok_or_else(|| payload(format!("there is no snapshot `{name}`")))?;
-        params.insert("snaptime".to_owned(), at.0.to_string());
-    }
-    if op == ActionKind::DeleteVolume {
-        let slot = params.get("slot").cloned().unwrap_or_default();
-        let volume = detached_volume(guest, &slot);
-        let volume = volume.ok_or_else(|| payload(format!("`{slot}` holds no detached volume")))?;
-        params.insert("volume".to_owned(), volume);
+    let named = |name: &str| params.get(name).cloned().unwrap_or_default();
+    // What is read wins over what somebody gave in its place.
+    match row.filled_from {
+        FilledFrom::Defaults | FilledFrom::GuestToDestroy => {}
+        FilledFrom::Snapshot => {
+            let name = named("snapname");
+            let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
+            let at = point.and_then(|point| point.taken_at);
+            let at = at.ok_or_else(|| payload(format!("there is no snapshot `{name}`")))?;
+            params.insert("snaptime".to_owned(), at.0.to_string());
+        }
+        FilledFrom::DetachedVolume => {
+            let slot = named("slot");
+            let none = || payload(format!("`{slot}` holds no detached volume"));
+            params.insert("volume".to_owned(), detached_volume(guest, &slot).ok_or_else(none)?);
+        }
     }
     Ok(params)
 }

@@ -12,9 +12,9 @@ use crate::action_registry::{ActionKind, Replacement};
 use crate::actual::Guest;
 use crate::id::{GuestKind, VmId};
 use crate::identity::identity;
-use crate::operation::{UnixSeconds, Upid};
+use crate::operation::{IdentityHash, UnixSeconds, Upid};
 use crate::reason::{ReasonCode, Refusal};
-use crate::sign::FoundGuest;
+use crate::sign::{ConfigDigest, FoundGuest};
 
 /// The node's task list as it was read just now: running and ended tasks of all guests.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,8 +82,7 @@ impl TaskListMark {
             reading.tasks.iter().filter(|task| replaces(Replacement::OtherData, &task.upid, vmid))
         {
             if !task.has_ended() {
-                let (user, kind) = (task.upid.user(), task.upid.task_type());
-                return Err(unproven(format!("{user} runs {kind} on it")));
+                return Err(somebody_at_it(&task.upid));
             }
             replaced.insert(task.upid.clone());
         }
@@ -134,8 +133,7 @@ impl TaskListMark {
             return Ok(true);
         }
         if let Some(task) = tasks.find(|task| !task.has_ended()) {
-            let (user, kind) = (task.upid.user(), task.upid.task_type());
-            return Err(unproven(format!("{user} runs {kind} on it")));
+            return Err(somebody_at_it(&task.upid));
         }
         reading.filtered.as_ref().map_or(Ok(false), |why| Err(unproven(why)))
     }
@@ -162,14 +160,23 @@ pub fn prove(
     ours: &BTreeSet<Upid>,
 ) -> FoundGuest {
     let found = || {
-        let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
-        let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
-        let no_digest = |_| unproven("Proxmox gave no digest of its configuration");
-        let digest = config.digest.parse().map_err(no_digest)?;
+        let (identity, digest) = identity_and_digest(guest)?;
         mark.holds(reading, guest.id.vmid, ours)?;
         Ok(FoundGuest::Guest { identity, digest })
     };
     found().unwrap_or_else(FoundGuest::Unproven)
+}
+
+/// What an act on a guest is bound to; refused if either cannot be told.
+pub fn identity_and_digest(guest: &Guest) -> Result<(IdentityHash, ConfigDigest), Refusal> {
+    let identity = identity(guest).map_err(|error| unproven(error.to_string()))?;
+    let config = guest.config.as_ref().map_err(|error| unproven(error.to_string()))?;
+    let no_digest = |_| unproven("Proxmox gave no digest of its configuration");
+    Ok((identity, config.digest.parse().map_err(no_digest)?))
+}
+
+fn somebody_at_it(task: &Upid) -> Refusal {
+    unproven(format!("{} runs {} on it", task.user(), task.task_type()))
 }
 
 fn unproven(why: impl Into<String>) -> Refusal {
@@ -179,11 +186,15 @@ fn unproven(why: impl Into<String>) -> Refusal {
 /// Whether a task replaces at least so much of a guest. Tasks of both kinds count: a container's number may be taken by
 /// a machine.
 fn replaces(least: Replacement, task: &Upid, vmid: VmId) -> bool {
+    // First, because a list has thousands of tasks of other guests.
+    if task.task_id().parse() != Ok(vmid) {
+        return false;
+    }
     let is_of = |kind: &ActionKind| {
         GuestKind::ALL.iter().any(|guest| kind.task_types(*guest).contains(&task.task_type()))
     };
     let mut kinds = ActionKind::ALL.into_iter().filter(|kind| kind.row().replaces >= least);
-    kinds.any(|kind| is_of(&kind)) && task.task_id().parse() == Ok(vmid)
+    kinds.any(|kind| is_of(&kind))
 }
 
 #[cfg(test)]

@@ -109,8 +109,6 @@ impl fmt::Debug for Settings {
 impl PveCall {
     /// The call of a planned step. A destroy needs a signature, whatever was planned.
     pub fn planned(step: &Step) -> Result<Self, Refusal> {
-        let not_yet =
-            || Refusal::new(ReasonCode::NotExecutable, "creating guests is not available yet");
         Ok(match step {
             Step::SetConfig(write) => Self::SetConfig(ConfigChange::planned(write)?),
             Step::Resize { disk, to, digest, from: _ } => {
@@ -119,7 +117,10 @@ impl PveCall {
             Step::Start => Self::Start,
             Step::Shutdown { timeout_s } => Self::Shutdown { timeout_s: *timeout_s },
             Step::Stop => Self::Stop,
-            Step::Create => return Err(not_yet()),
+            Step::Create => {
+                let why = step.kind().no_executor().unwrap_or("it has no call");
+                return Err(Refusal::new(ReasonCode::NotExecutable, why));
+            }
             Step::Destroy(_) => {
                 let why = crate::plan::Held::PendingSignature.to_string();
                 return Err(Refusal::new(ReasonCode::PendingSignature, why));

@@ -1,4 +1,4 @@
-//! The agent's daemon in a run: takes commands, drives the engine, and puts what it is told on a desk for the run
+//! The agent's daemon in a run: takes commands, drives the engine, and keeps what it is told for the run
 //! to see.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +33,7 @@ pub(crate) enum DriverCommand {
     ShutDown(Duration),
 }
 
-/// What lies on the desk; clones share it.
+/// What the run and the agent share; so do clones.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AgentDriver(Arc<Mutex<DriverState>>);
 

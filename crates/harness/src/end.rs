@@ -77,7 +77,7 @@ impl SeedRun {
         self.rest(commands, agent).await
     }
 
-    /// In calm weather every item is signed once: it is done, or the journal tells why not.
+    /// Without faults every item is signed once: it is done, or the journal tells why not.
     async fn sign_all<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,

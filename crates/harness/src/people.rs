@@ -29,7 +29,7 @@ const WRONG_BY_S: [i64; 10] =
     [5, -5, 500, -700, 3_000, -7_200, 80_000, 100_000, -90_000, 600_000_000];
 
 impl SeedRun {
-    /// Gives the host signers and a policy of its own, and opens their office.
+    /// Gives the host signers and a policy of its own.
     pub(crate) fn appoint(&mut self) {
         let host = Rig::host();
         let life_s = *self.dice.pick(&[3_600, 86_400]);

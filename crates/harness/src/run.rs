@@ -1,8 +1,8 @@
-//! One run: a seed makes a node, wishes, weather, faults of the disk and deaths of the agent, and an oracle
+//! One run: a seed makes a node, wishes, faults of wire and disk and deaths of the agent, and an oracle
 //! watches. At the end everything is healed, and the node must come to what is wanted and then to rest.
 //!
 //! ```text
-//!   life ── steps: time · pass · wish · weather · people · disk ── crash, fatal end or shutdown ──> disk after it ──> life …
+//!   life ── steps: time · pass · wish · faults · people · disk ── crash, fatal end or shutdown ──> disk after it ──> life …
 //!                                                                                    └──> (steps over) end.rs
 //! ```
 

@@ -1,4 +1,4 @@
-//! The operators' office of a run: who holds which key, and every paper that ever left it.
+//! The signers of a run: who holds which key, and every statement that was ever signed.
 //!
 //! What is signed here is real: the oracle is told of each statement before anybody can hand it in. A paper that is
 //! [`SignedPaper::hopeless`] must be refused whenever and however often it comes.
@@ -105,7 +105,7 @@ impl SigningMistake {
 }
 
 impl SignerGroup {
-    /// An office for a host that begins with two operators and one recovery key.
+    /// The signers of a host that begins with two operators and one recovery key.
     pub(crate) fn new(host: HostBinding, life_max_s: u64) -> Self {
         let operational = NAMES.into_iter().zip(10..).map(|(name, seed)| Operator::new(name, seed));
         let operational: Vec<Operator> = operational.collect();

@@ -54,7 +54,7 @@ impl AgentLoop {
                 let _ = answer.send(self.request(op, guest, params).await?);
                 return Ok(ControlFlow::Continue(()));
             }
-            // The socket answers it from the board, so that it never waits for a pass.
+            // The socket answers it from the shared status, so that it never waits for a pass.
             SocketRequest::Status {} => {
                 let message = "status is answered by the socket itself";
                 Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))

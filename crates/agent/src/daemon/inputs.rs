@@ -28,7 +28,7 @@ pub(super) enum LoopInput {
     Command(SocketCommand),
 }
 
-/// The ears of the loop.
+/// Everything the loop waits for.
 pub(super) struct LoopInputs {
     terminate: Signal,
     interrupt: Signal,

@@ -171,7 +171,7 @@ impl Metrics {
         self.ops.get_or_create(&labels).inc();
     }
 
-    /// The guests as the board has them, and how many operations are in doubt.
+    /// The guests as the shared status has them, and how many operations are in doubt.
     pub(super) fn guests(
         &self,
         declared: impl Iterator<Item = GuestId>,

@@ -4,13 +4,13 @@
 //!                 ┌────────────── lanes: what became of operations
 //!   interval ─────┤
 //!   files change ─┤
-//!   SIGHUP ───────┼──> the loop ──> pass: desired, look, submit ──> board, metrics, log
+//!   SIGHUP ───────┼──> the loop ──> pass: desired, look, submit ──> status, metrics, log
 //!   SIGTERM ──────┤        │
 //!   socket ───────┘        └── journal broken: the process ends at once, nothing more is sent
 //! ```
 //!
 //! `evenkeel run` calls [`run`]. One task owns the engine and everything it decides by; clients of the socket and
-//! scrapers of the metrics have tasks of their own that end with it and can only read the board or ask the loop. A
+//! scrapers of the metrics have tasks of their own that end with it and can only read the shared status or ask the loop. A
 //! pass never waits for lanes, and nothing waits for a client.
 
 mod approvals;
@@ -315,7 +315,7 @@ impl AgentLoop {
         Ok(())
     }
 
-    /// Puts what changes with every turn onto the board.
+    /// Puts what changes with every turn into the shared status.
     fn show(&self) {
         let wait = self.schedule.due().saturating_duration_since(Instant::now());
         let wait = jiff::SignedDuration::try_from(wait).unwrap_or_default();

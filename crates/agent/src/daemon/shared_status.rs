@@ -1,4 +1,4 @@
-//! The board: what the loop knows, where everybody who asks can read it while the loop is at work.
+//! What the loop knows, where everybody who asks can read it while the loop is at work.
 //!
 //! The loop writes it; the socket and the metrics read it. Nothing decides by it.
 

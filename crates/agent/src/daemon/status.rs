@@ -5,13 +5,13 @@
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId};
-use evenkeel_core::operation::{OpState, Operation, Upid};
+use evenkeel_core::operation::{Operation, Upid};
 use evenkeel_core::reason::ReasonCode;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::declared::Trouble;
-use crate::journal::{Head, JournalState};
+use crate::journal::{Head, JournalState, moment};
 
 /// The version of this shape.
 pub const FORMAT_VERSION: u32 = 1;
@@ -160,23 +160,16 @@ pub struct OperationStatus {
 
 impl OperationStatus {
     fn of(operation: &Operation, reason: &str) -> Self {
-        let (sent_at, unknown) = match &operation.state {
-            OpState::Started { sent_at, .. } | OpState::TaskRunning { sent_at, .. } => {
-                (*sent_at, None)
-            }
-            OpState::Unknown { sent_at, reason, .. } => (*sent_at, Some(reason.clone())),
-            OpState::Succeeded { .. } | OpState::Failed { .. } => (operation.intent.sent_at, None),
-        };
-        let since = i64::try_from(sent_at.0).ok().and_then(|at| Timestamp::from_second(at).ok());
+        let (sent_at, doubt) = operation.sent_and_doubt();
         Self {
             op: operation.id,
             guest: operation.intent.guest,
             kind: operation.intent.kind,
             state: operation.state.as_str().to_owned(),
-            since,
+            since: moment(sent_at),
             upid: operation.task.clone(),
             reason: reason.to_owned(),
-            unknown,
+            unknown: doubt.map(str::to_owned),
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::action_registry::{ActionKind, FilledFrom};
 use evenkeel_core::approval::{RaisedBy, approved_item, requested_item};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
@@ -240,7 +240,7 @@ async fn request(
 ) -> Result<PendingId, EngineError> {
     let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
-    let snapshots = if op.row().proof.needs_snapshots() {
+    let snapshots = if op.row().filled_from == FilledFrom::Snapshot {
         observe_snapshots(&context.client, id).await.map_err(unproven)?
     } else {
         Vec::new()

@@ -17,7 +17,7 @@ use super::error::{EngineError, Fatal};
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
 use crate::effective_clock;
-use crate::journal::{JournalHandle, Record};
+use crate::journal::{JournalHandle, Record, seconds};
 use crate::pve::Client;
 
 /// The shared handles of every operation.
@@ -129,7 +129,7 @@ impl EngineContext {
     pub(crate) fn node_now(&self) -> UnixSeconds {
         let reading = self.client.node_clock().map(|clock| clock.at(Instant::now()));
         let now = reading.unwrap_or_else(|| self.ambient.now());
-        UnixSeconds(u64::try_from(now.as_second()).unwrap_or(0))
+        seconds(now)
     }
 
     /// The time to judge by.

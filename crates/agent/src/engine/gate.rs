@@ -27,7 +27,7 @@ use evenkeel_core::plan::{Action, Held, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
-use super::error::{EngineError, Fatal};
+use super::error::Fatal;
 use super::volumes::volumes_before;
 use super::{EngineContext, backups};
 use crate::observe::observe_guest;
@@ -106,15 +106,6 @@ pub(super) enum NotCleared {
 impl From<Fatal> for NotCleared {
     fn from(fatal: Fatal) -> Self {
         Self::Fatal(fatal)
-    }
-}
-
-impl From<EngineError> for NotCleared {
-    fn from(error: EngineError) -> Self {
-        match error {
-            EngineError::Refused(refusal) => Self::Held(refusal),
-            EngineError::Fatal(fatal) => Self::Fatal(fatal),
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::OperationId;
 use evenkeel_core::lane::LaneOutcome;
-use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
+use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Upid};
 use evenkeel_core::pve_call::PveCall;
 
 use super::answer::{Answered, follow};
@@ -95,10 +95,7 @@ async fn run_order(
 }
 
 /// The operation of a failed act that took a protection off.
-async fn debt_of(
-    context: &EngineContext,
-    report: &OpReport,
-) -> Result<Option<evenkeel_core::operation::Operation>, Fatal> {
+async fn debt_of(context: &EngineContext, report: &OpReport) -> Result<Option<Operation>, Fatal> {
     if report.started == 0 || report.end.outcome() != LaneOutcome::Failed {
         return Ok(None);
     }

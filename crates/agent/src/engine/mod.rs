@@ -34,7 +34,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{CloneSource, Job, LaneBusy, LaneLimits, LaneTable, Sharing};
-use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution, UnixSeconds};
+use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{Nonce, PayloadHash};
 use futures_util::future::{BoxFuture, FutureExt as _};
@@ -54,7 +54,7 @@ pub use reconcile::{BegunPass, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
-use crate::journal::{JournalState, Note, Record};
+use crate::journal::{JournalState, Note, Record, seconds};
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
 use lane::OpResult;
@@ -127,7 +127,7 @@ impl Engine {
     /// operator ends them. Waits for nothing, so a node that is down delays nobody.
     pub async fn start(context: EngineContext, limits: LaneLimits) -> Result<Self, Fatal> {
         let ambient = context.ambient.clone();
-        let now = move || UnixSeconds(u64::try_from(ambient.now().as_second()).unwrap_or(0));
+        let now = move || seconds(ambient.now());
         let queue = Queue::new(LaneTable::new(limits), std::sync::Arc::new(now));
         let in_flight = context
             .journal

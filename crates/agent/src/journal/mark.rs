@@ -36,6 +36,11 @@ pub fn seconds(at: Timestamp) -> UnixSeconds {
     UnixSeconds(u64::try_from(at.as_second()).unwrap_or(0))
 }
 
+/// The other way round; none if no date is so far away.
+pub fn moment(at: UnixSeconds) -> Option<Timestamp> {
+    i64::try_from(at.0).ok().and_then(|second| Timestamp::from_second(second).ok())
+}
+
 /// The mark after a look at the clock, in whole milliseconds, as lines hold it.
 pub(super) fn raised(mark: Timestamp, wall: WallTime) -> Timestamp {
     let believed = clock::read(Some(seconds(mark)), wall.in_seconds()).mark;

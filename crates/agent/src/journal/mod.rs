@@ -44,7 +44,7 @@ pub use error::{AppendError, Damage, DiskFailure, JournalError, LineProblem};
 pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
-pub use mark::{WallTime, seconds};
+pub use mark::{WallTime, moment, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::details::Details;
+use super::mark::moment;
 use super::op_line::{OpLine, WrittenOp};
 use super::redact;
 use super::state::JournalState;
@@ -51,10 +52,7 @@ impl Record {
     /// The mark of time it sets, if it does.
     pub(super) fn sets_mark(&self) -> Option<Timestamp> {
         match self {
-            Self::Kept(kept) => {
-                let second = i64::try_from(kept.mark?.0).ok()?;
-                Timestamp::from_second(second).ok()
-            }
+            Self::Kept(kept) => moment(kept.mark?),
             Self::Op(_) | Self::Note(_) => None,
         }
     }

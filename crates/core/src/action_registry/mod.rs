@@ -39,6 +39,8 @@ pub struct ActionRow {
     pub takes_keys: bool,
     /// Whether a statement may name the listed parameters alone.
     pub only_listed: bool,
+    /// Where a request's parameters come from that nobody gave.
+    pub filled_from: FilledFrom,
     /// The requests that may have to be sent before it.
     pub prepared_by: &'static [OpPhase],
     /// The PVE call, as method and path under the node.
@@ -74,10 +76,23 @@ pub enum Execution {
     Signed,
     /// Signed alone, and asked for by hand: it cannot be declared.
     SignedRequest,
-    /// It has no executor yet.
-    NotYet,
+    /// It has no executor yet, said so.
+    NotYet(&'static str),
     /// It is known so that it can be refused by name.
     Never,
+}
+
+/// Where the parameters of a request come from that nobody gave: an operator signs no default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FilledFrom {
+    /// The defaults of the rows.
+    Defaults,
+    /// What destroying this guest takes.
+    GuestToDestroy,
+    /// The defaults, and the time of the snapshot that is named.
+    Snapshot,
+    /// The defaults, and the volume in the slot that is named.
+    DetachedVolume,
 }
 
 /// What an action costs, its parameters aside.
@@ -244,12 +259,24 @@ impl ActionKind {
         }
     }
 
+    /// Why nobody can have it done at all; none if somebody can.
+    pub fn no_executor(self) -> Option<&'static str> {
+        match self.row().execution {
+            Execution::Planned
+            | Execution::PlannedOrSigned
+            | Execution::Signed
+            | Execution::SignedRequest => None,
+            Execution::NotYet(why) => Some(why),
+            Execution::Never => Some("evenkeel never does it"),
+        }
+    }
+
     /// Why nobody can have it done with a signature; none if that is possible.
     pub fn not_signable(self) -> Option<String> {
         match self.row().execution {
             Execution::PlannedOrSigned | Execution::Signed | Execution::SignedRequest => None,
             Execution::Planned => Some(format!("a signed {self} has no executor: declare it")),
-            Execution::NotYet => Some(format!("{self} has no executor yet")),
+            Execution::NotYet(why) => Some(format!("{self}: {why}")),
             Execution::Never => Some(format!("evenkeel never does a {self}")),
         }
     }
@@ -258,10 +285,10 @@ impl ActionKind {
     pub fn not_requestable(self) -> Option<String> {
         match self.row().execution {
             Execution::PlannedOrSigned | Execution::Signed | Execution::SignedRequest => None,
-            Execution::Planned | Execution::NotYet => {
+            Execution::Planned => {
                 Some(format!("{self} is not requested by hand: declare it in the desired files"))
             }
-            Execution::Never => Some(format!("evenkeel never does a {self}")),
+            Execution::NotYet(_) | Execution::Never => self.not_signable(),
         }
     }
 

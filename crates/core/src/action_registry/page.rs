@@ -91,7 +91,7 @@ fn runs(execution: Execution) -> &'static str {
         Execution::PlannedOrSigned => "when declared, or signed",
         Execution::Signed => "signed, when declared or asked for",
         Execution::SignedRequest => "signed, when asked for",
-        Execution::NotYet => "not yet",
+        Execution::NotYet(_) => "not yet",
         Execution::Never => "never",
     }
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::param::{flag, param, text};
 use super::{
-    ActionCost, ActionRow, AppliesWaiting, Execution, LaneUse, LossRule, OriginEffect, ParamForm,
-    Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
+    ActionCost, ActionRow, AppliesWaiting, Execution, FilledFrom, LaneUse, LossRule, OriginEffect,
+    ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
 };
 use crate::actual::Power;
 use crate::classify::ActionClass;
@@ -48,11 +48,12 @@ macro_rules! actions {
 const PLAIN: ActionRow = ActionRow {
     name: "",
     summary: "",
-    execution: Execution::NotYet,
+    execution: Execution::NotYet("it is not available yet"),
     cost: ActionCost::Always(ActionClass::Benign, ""),
     params: &[],
     takes_keys: false,
     only_listed: false,
+    filled_from: FilledFrom::Defaults,
     prepared_by: &[],
     call: "",
     tasks: TaskTypes { lxc: &[], qemu: &[], subject: TaskSubject::Guest },
@@ -131,6 +132,7 @@ actions! {
         rights: &[("/vms", "VM.Config.Disk"), ("/storage", "Datastore.AllocateSpace")],
     }
     Create "create" "Make a new guest." {
+        execution: Execution::NotYet("creating guests is not available yet"),
         cost: ActionCost::ByFreeNumber,
         params: &[
             text("bwlimit"),
@@ -219,6 +221,7 @@ actions! {
             flag("unprotect").destroys_if_on("takes off a protection somebody set").spelled_out(),
         ],
         only_listed: true,
+        filled_from: FilledFrom::GuestToDestroy,
         prepared_by: &[OpPhase::Stop, OpPhase::Unprotect],
         call: "DELETE",
         tasks: tasks(&["vzdestroy"], &["qmdestroy"]),
@@ -238,6 +241,7 @@ actions! {
             flag("start").spelled_out().default("0"),
         ],
         only_listed: true,
+        filled_from: FilledFrom::Snapshot,
         call: "POST snapshot/NAME/rollback",
         tasks: tasks(&["vzrollback"], &["qmrollback"]),
         proof: Proof::SnapshotParent,
@@ -254,6 +258,7 @@ actions! {
             param("snaptime", ParamForm::Count).spelled_out(),
         ],
         only_listed: true,
+        filled_from: FilledFrom::Snapshot,
         call: "DELETE snapshot/NAME",
         tasks: tasks(&["vzdelsnapshot"], &["qmdelsnapshot"]),
         proof: Proof::SnapshotGone,
@@ -270,6 +275,7 @@ actions! {
             param("volume", ParamForm::Volume).spelled_out(),
         ],
         only_listed: true,
+        filled_from: FilledFrom::DetachedVolume,
         call: "PUT config",
         tasks: tasks(&[], &["qmconfig"]),
         refusal: RefusalMeaning::PerhapsInPart,

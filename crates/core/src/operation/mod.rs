@@ -69,6 +69,18 @@ impl Operation {
         }
     }
 
+    /// When its last request left, by the node's clock, and why nobody knows its outcome, if that is so.
+    pub fn sent_and_doubt(&self) -> (UnixSeconds, Option<&str>) {
+        let doubt = match &self.state {
+            OpState::Unknown { reason, .. } => Some(reason.as_str()),
+            OpState::Started { .. }
+            | OpState::TaskRunning { .. }
+            | OpState::Succeeded { .. }
+            | OpState::Failed { .. } => None,
+        };
+        (self.sent().map_or(self.intent.sent_at, |(_, sent_at)| sent_at), doubt)
+    }
+
     /// Whether it failed after it may have taken the protection off: the guest must get it back.
     pub fn owes_protection(&self) -> bool {
         let failed = matches!(self.state, OpState::Failed { .. });

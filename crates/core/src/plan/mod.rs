@@ -275,12 +275,14 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanCo
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());
-        action.held = match (&action.step, lock) {
-            (Step::Create, _) => Some(Held::NotExecutable("creating guests is not available yet")),
-            (_, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
-            (_, None) if action.class == ActionClass::Destructive => Some(Held::PendingSignature),
-            (_, None) if context.frozen => Some(Held::Frozen),
-            (_, None) => None,
+        action.held = match (kind.no_executor(), lock) {
+            (Some(why), _) => Some(Held::NotExecutable(why)),
+            (None, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
+            (None, None) if action.class == ActionClass::Destructive => {
+                Some(Held::PendingSignature)
+            }
+            (None, None) if context.frozen => Some(Held::Frozen),
+            (None, None) => None,
         };
     }
 }

@@ -59,11 +59,11 @@ pub(super) async fn clear<'o>(
 ) -> Result<Clearance<'o>, NotCleared> {
     match judge(context, order).await {
         Ok(clearance) => Ok(clearance),
-        Err(EngineError::Refused(refusal)) => {
+        Err(error) => {
+            let refusal = error.refusal()?;
             note_refusal(context, order.envelope.payload(), &refusal).await?;
             Err(NotCleared::Held(refusal))
         }
-        Err(EngineError::Fatal(fatal)) => Err(NotCleared::Fatal(fatal)),
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
     let mut stop = StopSignal::listen()?;
     let mut sandbox = Sandbox::set(headless).await?;
     tokio::select! {
-        // Dropped in the middle, the stage still ends its agent and removes its directory.
+        // Dropped in the middle, the sandbox still ends its agent and removes its directory.
         told = story(&mut sandbox) => told.map_err(|failure| sandbox.explain(failure))?,
         () = stop.came() => {
             return Err(Failure::new(Exit::Failed, "the demo was interrupted")

@@ -28,7 +28,7 @@ const LOG_LINES_TOLD: usize = 20;
 /// What the agents say, one after the other.
 pub(super) const LOG: &str = "agent.log";
 
-/// The stage.
+/// A node, an agent and their files, all in a directory of their own.
 pub(super) struct Sandbox {
     pub(super) narration: Narration,
     pub(super) http: Http,
@@ -62,7 +62,7 @@ pub(super) struct CommandRun {
 }
 
 impl Sandbox {
-    /// Sets the stage: the node runs, the files of an agent are there, nothing is declared yet.
+    /// Makes one: the node runs, the files of an agent are there, nothing is declared yet.
     pub(super) async fn set(headless: bool) -> Result<Self, Failure> {
         let http = Http::start(Simulator::new(guests::world()), HttpOptions::default()).await;
         let http = http.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
