@@ -22,9 +22,6 @@ const PENDING_DAYS_BOUND: u64 = 365;
 /// the source.
 const DESTRUCTIVE_BOUND: u64 = 1_000;
 
-/// More interruptions an hour than seconds between two passes allow.
-const DISRUPTIVE_BOUND: u64 = 720;
-
 /// The host's limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -41,9 +38,6 @@ pub struct Policy {
     /// How many signed operations may start in 24 hours: what a stolen key can do before somebody looks.
     #[serde(deserialize_with = "within::<0, DESTRUCTIVE_BOUND, _>")]
     pub destructive_per_day: u64,
-    /// How many disruptive operations an hour may come from a hub; local files have no such limit.
-    #[serde(deserialize_with = "within::<0, DISRUPTIVE_BOUND, _>")]
-    pub disruptive_per_hour: u64,
 }
 
 impl Default for Policy {
@@ -53,7 +47,6 @@ impl Default for Policy {
             pending_items: 256,
             pending_days: 30,
             destructive_per_day: 10,
-            disruptive_per_hour: 20,
         }
     }
 }
@@ -91,7 +84,7 @@ mod tests {
         assert_eq!(policy, Policy { destructive_per_day: 0, ..Policy::default() });
         assert_eq!(policy.limits().statement_life_max_s, 86_400);
         assert_eq!(policy.pending_life_s(), 30 * 86_400);
-        assert_eq!((policy.pending_items, policy.disruptive_per_hour), (256, 20));
+        assert_eq!(policy.pending_items, 256);
     }
 
     #[test]
@@ -105,7 +98,6 @@ mod tests {
             ("pending_days = 366", "1 to 365"),
             ("destructive_per_day = 1001", "0 to 1000"),
             ("destructive_per_day = -1", "invalid"),
-            ("disruptive_per_hour = 721", "0 to 720"),
             ("destructive_per_week = 1", "unknown field"),
             ("destructive_per_day = \"10\"", "invalid type"),
         ];

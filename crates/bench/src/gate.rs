@@ -19,7 +19,7 @@ use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::gate::{GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::UnixSeconds;
@@ -64,7 +64,13 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let verdict = judge(black_box(&action), &declared, fresh, &site, BackupMemory::none());
+            let verdict = judge(
+                black_box(&action),
+                &declared,
+                FreshGuest::Here(fresh),
+                &site,
+                BackupMemory::none(),
+            );
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

@@ -34,6 +34,25 @@ impl NodeSite {
     }
 }
 
+/// The guest as it is directly before anything is sent.
+#[derive(Debug, Clone, Copy)]
+pub enum FreshGuest<'g> {
+    /// It was read.
+    Here(&'g Guest),
+    /// The node has no such guest. For an act that makes one, that is not enough: its number must be proved free.
+    NotThere,
+}
+
+impl<'g> FreshGuest<'g> {
+    /// The guest, if there is one.
+    pub fn guest(self) -> Option<&'g Guest> {
+        match self {
+            Self::Here(guest) => Some(guest),
+            Self::NotThere => None,
+        }
+    }
+}
+
 /// The answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GateVerdict {
@@ -53,18 +72,21 @@ pub enum GateVerdict {
 pub fn judge(
     planned: &Action,
     desired: &desired::DeclaredGuest,
-    fresh: &Guest,
+    fresh: FreshGuest<'_>,
     site: &NodeSite,
     memory: BackupMemory,
 ) -> GateVerdict {
     let NodeSite { node, release, conventions } = site.clone();
     let vmid = desired.id.vmid;
+    if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
+        return GateVerdict::Stale("the guest is no longer on this node".to_owned());
+    }
     let desired = Desired { guests: [(vmid, desired.clone())].into() };
     let actual = Snapshot {
         node,
         release,
         conventions,
-        guests: [(vmid, fresh.clone())].into(),
+        guests: fresh.guest().map(|guest| (vmid, guest.clone())).into_iter().collect(),
         elsewhere: BTreeMap::new(),
         hidden: BTreeSet::new(),
         coverage: Coverage::Whole,

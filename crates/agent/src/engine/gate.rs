@@ -19,7 +19,7 @@ use std::sync::Arc;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::desired;
-use evenkeel_core::gate::{GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{Operation, Repeat};
@@ -131,18 +131,17 @@ async fn clear_planned(
         return Err(NotCleared::Held(Refusal::new(ReasonCode::Frozen, why)));
     }
     let guest = order.action.guest;
-    let fresh = match observe_guest(&context.client, guest).await {
-        Ok(fresh) => fresh,
-        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
-            return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
-        }
+    let found = match observe_guest(&context.client, guest).await {
+        Ok(found) => Some(found),
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => None,
         Err(error) => {
             return Err(NotCleared::Failed(format!("the guest could not be read: {error}")));
         }
     };
+    let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
-    let action = match judge(&order.action, &order.desired, &fresh, &order.site, memory) {
+    let action = match judge(&order.action, &order.desired, fresh, &order.site, memory) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -152,6 +151,9 @@ async fn clear_planned(
         GateVerdict::Refused(problem) => return Err(NotCleared::Failed(problem.to_string())),
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
+    let Some(fresh) = found else {
+        return Err(NotCleared::Failed("no act that makes a guest is carried out yet".to_owned()));
+    };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
             backups::remember(context, &fresh, write).await?;

@@ -1,0 +1,43 @@
+//! The gate on a guest that is there, and on one that is not.
+
+mod support;
+
+use evenkeel_core::classify::BackupMemory;
+use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::plan::{Held, plan};
+
+const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n";
+
+/// Plans what is declared on one node, and judges its first action on the guest of another moment.
+fn judged(planned_on: &str, found: &str) -> GateVerdict {
+    let desired = support::desired(DECLARED);
+    let (before, context) = support::actual(planned_on);
+    let planned = plan(&desired, &before, &context);
+    let action = planned.actions().next();
+    let action = action.unwrap_or_else(|| panic!("it plans:\n{}", support::shown(&planned)));
+    let (now, _) = support::actual(found);
+    let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
+    let declared = desired.guests.values().next().expect("a guest is declared");
+    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none().clone())
+}
+
+const NOBODY: &str = "";
+const STOPPED: &str = "lxc/101 stopped\n";
+const RUNNING: &str = "lxc/101 running\n";
+
+#[test]
+fn an_act_on_a_guest_that_is_gone_is_stale() {
+    let GateVerdict::Stale(why) = judged(STOPPED, NOBODY) else { panic!("not stale") };
+    assert!(why.contains("no longer on this node"), "{why}");
+}
+
+#[test]
+fn an_act_that_makes_a_guest_is_judged_where_there_is_none() {
+    let verdict = judged(NOBODY, NOBODY);
+    assert!(matches!(verdict, GateVerdict::Held(Held::NotExecutable(_))), "{verdict:?}");
+}
+
+#[test]
+fn an_act_that_makes_a_guest_is_not_needed_once_it_is_there() {
+    assert_eq!(judged(NOBODY, RUNNING), GateVerdict::Unneeded);
+}
