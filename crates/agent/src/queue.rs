@@ -16,6 +16,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{
@@ -24,7 +25,7 @@ use evenkeel_core::lane::{
 use evenkeel_core::operation::UnixSeconds;
 use futures_util::future::{BoxFuture, CatchUnwind, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// What an operation does once it is its turn. Making the future must not do anything yet: only running it is
 /// guarded against panics.
@@ -109,6 +110,7 @@ pub struct Queue<R> {
     asked: mpsc::UnboundedReceiver<Ask>,
     asking: mpsc::UnboundedSender<Ask>,
     granting: BTreeMap<OperationId, oneshot::Sender<()>>,
+    stopping: watch::Sender<bool>,
     told: VecDeque<JobEvent<R>>,
 }
 
@@ -125,6 +127,7 @@ impl<R: Send + 'static> Queue<R> {
             asked,
             asking,
             granting: BTreeMap::new(),
+            stopping: watch::Sender::new(false),
             told: VecDeque::new(),
         }
     }
@@ -156,8 +159,9 @@ impl<R: Send + 'static> Queue<R> {
         self.step(LaneEvent::Release(op))
     }
 
-    /// Takes no more work and starts nothing that waits; what runs is still awaited.
+    /// Takes no more work, starts nothing that waits and lets nothing more be sent; what was sent is still awaited.
     pub fn shut_down(&mut self) -> Result<(), LaneError> {
+        self.stopping.send_replace(true);
         self.step(LaneEvent::Shutdown)
     }
 
@@ -230,6 +234,8 @@ impl<R: Send + 'static> Queue<R> {
                         let _ = granted.send(());
                     }
                 }
+                // Whoever waits for the turn sees that nobody can give it any more.
+                LaneEffect::Deny(op) => drop(self.granting.remove(&op)),
                 LaneEffect::Skip(op) => {
                     self.waiting.remove(&op);
                     self.told.push_back(JobEvent::Skipped(op));
@@ -242,7 +248,7 @@ impl<R: Send + 'static> Queue<R> {
 
     fn start(&mut self, op: OperationId) {
         let work = self.waiting.remove(&op).expect("the table starts only what was submitted");
-        let turn = Turn { op, asking: self.asking.clone() };
+        let turn = Turn { op, asking: self.asking.clone(), stopping: self.stopping.subscribe() };
         let future = AssertUnwindSafe(work(turn)).catch_unwind();
         self.running.push(RunningJob { op, future });
     }
@@ -264,16 +270,27 @@ enum Ask {
 pub struct Turn {
     op: OperationId,
     asking: mpsc::UnboundedSender<Ask>,
+    stopping: watch::Receiver<bool>,
 }
 
 impl Turn {
-    /// Waits for the turn; it lasts until the permit is dropped. None when the queue is gone: then the operation
-    /// is being dropped too, and must send nothing.
+    /// Waits for the turn; it lasts until the permit is dropped. None when the queue shuts down or is gone: then the
+    /// operation must send nothing.
     pub async fn take(&mut self) -> Option<Permit<'_>> {
         let (grant, granted) = oneshot::channel();
         self.asking.send(Ask::Want(self.op, grant)).ok()?;
         granted.await.ok()?;
         Some(Permit { turn: self })
+    }
+
+    /// Lets time pass, but not beyond a shutdown.
+    pub(crate) async fn pause(&mut self, duration: Duration) {
+        // Gone or shutting down is the same: there is nothing to wait for.
+        let stopping = async { drop(self.stopping.wait_for(|stopping| *stopping).await) };
+        tokio::select! {
+            () = stopping => {}
+            () = tokio::time::sleep(duration) => {}
+        }
     }
 }
 
@@ -281,6 +298,13 @@ impl Turn {
 #[derive(Debug)]
 pub struct Permit<'a> {
     turn: &'a Turn,
+}
+
+impl Permit<'_> {
+    /// Whether a shutdown came since the turn was given: what has not been sent by then must not be.
+    pub(crate) fn is_stopping(&self) -> bool {
+        *self.turn.stopping.borrow()
+    }
 }
 
 impl Drop for Permit<'_> {

@@ -28,6 +28,8 @@ pub(crate) enum Exit {
     Transient = 7,
     /// The command line makes no sense.
     Usage = 64,
+    /// It was told to stop before it began anything: what a shell says of Ctrl-C.
+    Interrupted = 130,
 }
 
 /// An error as a person reads it: what failed, why, and what to do next.

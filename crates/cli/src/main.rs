@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod interrupt;
 mod logging;
 mod render;
 mod signing;

@@ -39,6 +39,7 @@ use std::time::Duration;
 
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
+use evenkeel_core::operation::Upid;
 use evenkeel_core::plan::SealKey;
 use tokio::net::TcpListener;
 use tokio::sync::{broadcast, mpsc, oneshot};
@@ -295,7 +296,7 @@ impl AgentLoop {
         }
     }
 
-    /// Takes no more work, awaits what runs until the deadline; a second signal ends it at once.
+    /// Begins nothing more, awaits what was sent until the deadline; a second signal ends it at once.
     async fn stop(&mut self, inputs: &mut LoopInputs) -> Result<(), Fatal> {
         inputs.systemd.stopping();
         let under_way = self.engine.queue_depth();
@@ -308,9 +309,10 @@ impl AgentLoop {
             }
             () = inputs.stop() => tracing::warn!("stopped at once"),
         }
-        let left = self.engine.queue_depth();
-        if left > 0 {
-            tracing::warn!(left, "operations are still under way; the next start takes them up");
+        for operation in self.engine.in_flight().await? {
+            let (op, guest, kind) = (operation.id, operation.intent.guest, operation.intent.kind);
+            let task = operation.task.as_ref().map(Upid::as_str);
+            tracing::warn!(%op, %guest, %kind, task, "still in flight; the next start takes it up");
         }
         Ok(())
     }

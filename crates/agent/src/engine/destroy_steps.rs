@@ -138,7 +138,7 @@ impl<'a> DestroySteps<'a> {
     {
         let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
         let Some(permit) = turn.take().await else {
-            return no("the agent goes down");
+            return no(GOING_DOWN);
         };
         let fresh = match observe_guest(&self.context.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
@@ -158,6 +158,9 @@ impl<'a> DestroySteps<'a> {
         let reading = self.context.reading().await?;
         if let Err(refusal) = self.still_allowed(&signers, &reading) {
             return no(&format!("its approval no longer holds: {refusal}"));
+        }
+        if permit.is_stopping() {
+            return no(GOING_DOWN);
         }
         if self.context.is_frozen() {
             return no("this host was frozen meanwhile");
@@ -262,5 +265,7 @@ impl<'a> DestroySteps<'a> {
         })
     }
 }
+
+const GOING_DOWN: &str = "evenkeel was told to stop";
 
 const ANOTHER: &str = "another guest has the number now";

@@ -109,6 +109,11 @@ impl From<Fatal> for NotCleared {
     }
 }
 
+/// The answer to everybody while the host is frozen.
+pub(super) fn frozen() -> NotCleared {
+    NotCleared::Held(Refusal::new(ReasonCode::Frozen, Held::Frozen.to_string()))
+}
+
 /// Judges an order now.
 pub(super) async fn clear<'o>(
     context: &EngineContext,
@@ -127,8 +132,7 @@ async fn clear_planned(
     order: &PlannedOrder,
 ) -> Result<Cleared, NotCleared> {
     if context.is_frozen() {
-        let why = Held::Frozen.to_string();
-        return Err(NotCleared::Held(Refusal::new(ReasonCode::Frozen, why)));
+        return Err(frozen());
     }
     let guest = order.action.guest;
     let found = match observe_guest(&context.client, guest).await {

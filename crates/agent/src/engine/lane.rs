@@ -23,7 +23,7 @@ use super::error::Fatal;
 use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
 use super::gate::owed::{note_given_back, owed};
-use super::gate::{self, Clearance, NotCleared, Order};
+use super::gate::{self, Clearance, NotCleared, Order, frozen};
 use super::report::{OpEnd, OpReport};
 use super::settle::load;
 use super::{EngineContext, Progress, pending};
@@ -51,7 +51,8 @@ pub(super) async fn run(
 ) -> Done<OpResult> {
     match run_order(&context, first, &order, &mut turn).await {
         Ok((outcome, reports)) => {
-            for report in &reports {
+            // What was not even begun is in the report of the pass; a line for each would bury the others.
+            for report in reports.iter().filter(|report| report.end != OpEnd::Skipped) {
                 context.tell(Progress::Ended(Box::new(report.clone())));
             }
             Done { outcome, result: Ok(reports) }
@@ -125,7 +126,7 @@ async fn carry_out(
         }
         let why = "a lock file is taken; trying again".to_owned();
         context.tell(Progress::Waiting { op, guest: order.guest(), why });
-        tokio::time::sleep(jittered(context, pause)).await;
+        turn.pause(jittered(context, pause)).await;
         pause *= 2;
         op = context.new_operation();
     }
@@ -160,6 +161,13 @@ async fn try_once(
         Ok(clearance) => clearance,
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
+    // Reading took its time: a stop or a freeze that came meanwhile still keeps this from beginning (invariant 19).
+    if permit.is_stopping() {
+        return Ok(not_started(OpEnd::Skipped));
+    }
+    if context.is_frozen() {
+        return Ok(not_started(end_of(frozen())?));
+    }
     if let Err(error) = context.append(started(context, op, &cleared)).await {
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));

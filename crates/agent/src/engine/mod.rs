@@ -129,10 +129,7 @@ impl Engine {
         let ambient = context.ambient.clone();
         let now = move || seconds(ambient.now());
         let queue = Queue::new(LaneTable::new(limits), std::sync::Arc::new(now));
-        let in_flight = context
-            .journal
-            .read(|state, _| state.ledger().in_flight().cloned().collect::<Vec<Operation>>());
-        let in_flight = in_flight.await.map_err(Fatal::Journal)?;
+        let in_flight = in_flight(&context).await?;
         let mut engine = Self {
             context,
             queue,
@@ -197,7 +194,12 @@ impl Engine {
         self.unknown.iter().map(|(op, unsettled)| (*op, unsettled.vmid))
     }
 
-    /// Takes no more work and awaits what runs until the deadline; what is then still in flight is in the journal,
+    /// What the journal says is in flight: sent, and its end not known.
+    pub async fn in_flight(&self) -> Result<Vec<Operation>, Fatal> {
+        in_flight(&self.context).await
+    }
+
+    /// Begins nothing more and awaits what was sent until the deadline; what is then still in flight is in the journal,
     /// and the next start takes it up.
     pub async fn shut_down(&mut self, within: Duration) -> Result<Vec<EngineEvent>, Fatal> {
         self.queue.shut_down()?;
@@ -386,6 +388,11 @@ impl Engine {
         }
         Ok(())
     }
+}
+
+async fn in_flight(context: &EngineContext) -> Result<Vec<Operation>, Fatal> {
+    let read = context.journal.read(|state, _| state.ledger().in_flight().cloned().collect());
+    read.await.map_err(Fatal::Journal)
 }
 
 /// Settles what holds a lane. An operation that was tried again and then panicked is known by the name of its

@@ -30,8 +30,10 @@ fn writes(log: &Log, number: u64, ms: u64, outcome: LaneOutcome) -> Work<u64> {
     let log = Arc::clone(log);
     Box::new(move |mut turn| {
         async move {
-            let permit = turn.take().await;
-            assert!(permit.is_some());
+            let Some(permit) = turn.take().await else {
+                log.lock().unwrap().push(format!("no {number}"));
+                return Done { outcome: LaneOutcome::Failed, result: number };
+            };
             log.lock().unwrap().push(format!("+{number}"));
             sleep(Duration::from_millis(ms)).await;
             log.lock().unwrap().push(format!("-{number}"));
@@ -124,15 +126,42 @@ async fn a_panic_ends_one_operation_and_holds_one_lane() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn going_down_skips_what_waits_and_awaits_what_runs() {
+async fn going_down_awaits_what_was_sent_and_lets_nothing_else_begin() {
     let (mut queue, log) = (queue(), Log::default());
-    let jobs = [1, 2, 3].map(|n| (job(n, 100), writes(&log, n, 10, LaneOutcome::Succeeded)));
-    queue.submit(vmid(100), jobs.into()).unwrap();
+    for (number, guest) in [(1, 100), (4, 101), (5, 102)] {
+        let jobs = [number, 2 * number]
+            .map(|n| (job(n, guest), writes(&log, n, 10, LaneOutcome::Succeeded)));
+        queue.submit(vmid(guest), jobs.into()).unwrap();
+    }
+    // Two have their turn, the third waits for one.
+    assert!(tokio::time::timeout(Duration::from_millis(5), queue.next()).await.is_err());
     queue.shut_down().unwrap();
-    assert_eq!(drain(&mut queue).await, ["skipped 2", "skipped 3", "1 Succeeded"]);
-    let late = (job(4, 101), writes(&log, 4, 10, LaneOutcome::Succeeded));
-    let refused = queue.submit(vmid(101), vec![late]).unwrap_err().refusal();
+    let told = drain(&mut queue).await;
+    assert_eq!(told.iter().filter(|told| told.starts_with("skipped")).count(), 3, "{told:?}");
+    assert_eq!(*log.lock().unwrap(), ["+1", "+4", "no 5", "-1", "-4"]);
+    let late = (job(7, 103), writes(&log, 7, 10, LaneOutcome::Succeeded));
+    let refused = queue.submit(vmid(103), vec![late]).unwrap_err().refusal();
     assert_eq!(refused, Ok(LaneRefusal::ShuttingDown));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_with_a_shutdown_and_no_turn_comes_after_it() {
+    let mut queue = queue();
+    let work: Work<u64> = Box::new(|mut turn| {
+        async move {
+            let began = tokio::time::Instant::now();
+            turn.pause(Duration::from_mins(1)).await;
+            let result = began.elapsed().as_secs();
+            let denied = turn.take().await.is_none();
+            let outcome = if denied { LaneOutcome::Failed } else { LaneOutcome::Succeeded };
+            Done { outcome, result }
+        }
+        .boxed()
+    });
+    queue.submit(vmid(100), vec![(job(1, 100), work)]).unwrap();
+    assert!(tokio::time::timeout(Duration::from_secs(2), queue.next()).await.is_err());
+    queue.shut_down().unwrap();
+    assert_eq!(drain(&mut queue).await, ["2 Failed"]);
 }
 
 #[tokio::test(start_paused = true)]

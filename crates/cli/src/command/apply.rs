@@ -29,6 +29,7 @@ use crate::command::apply_by_agent;
 use crate::command::validate::believed;
 use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
+use crate::interrupt::{Interrupts, before_anything};
 use crate::signing::file;
 use crate::{render, terminal};
 
@@ -36,7 +37,7 @@ use crate::{render, terminal};
 /// a minute after it was sent, and this leaves time to look.
 const RECOVERY_PATIENCE: Duration = Duration::from_secs(90);
 
-/// How long what is under way may go on after Ctrl-C. What is not done then is taken up by the next start.
+/// How long what was sent is awaited after Ctrl-C. What has not ended then is taken up by the next start.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
@@ -56,14 +57,13 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
+    let mut interrupts = Interrupts::listen()?;
     let mut engine = start(&connection, &state, journal, ambient).await?;
-    let interrupted = tokio::signal::ctrl_c();
-    tokio::pin!(interrupted);
-    let applied = tokio::select! {
+    tokio::select! {
         applied = apply(&mut engine, &desired, saved.as_ref(), &connection, arguments) => return applied,
-        _ = &mut interrupted => engine,
-    };
-    stop(applied).await
+        () = interrupts.next() => {}
+    }
+    stop(engine, &mut interrupts, arguments).await
 }
 
 /// Takes up what a crash left in flight.
@@ -102,7 +102,7 @@ async fn apply(
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
-    if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments)? {
+    if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments).await? {
         return Ok(Exit::Ok);
     }
     let report = work(engine, desired, preview).await?;
@@ -110,7 +110,7 @@ async fn apply(
 }
 
 /// Shows a plan and asks, unless it was agreed to before.
-pub(super) fn agreed(
+pub(super) async fn agreed(
     plan: &Plan,
     actual: &Snapshot,
     now: &SavedPlan,
@@ -127,7 +127,12 @@ pub(super) fn agreed(
         return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
             .hint("give -y to go on without being asked"));
     }
-    terminal::agrees(&format!("Apply {}?", render::counted(now.actions.len(), "action")))
+    let question = format!("Apply {}?", render::counted(now.actions.len(), "action"));
+    let agreed = terminal::agrees_in_time(&question).await?;
+    if !agreed {
+        writeln!(anstream::stderr(), "Nothing was changed.")?;
+    }
+    Ok(agreed)
 }
 
 /// Tells what came of it, and what to end with.
@@ -165,20 +170,36 @@ async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Resul
     }
 }
 
-/// Ctrl-C: nothing new begins, what is under way may end, the rest is in the journal.
-async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
-    let mut err = anstream::stderr();
-    writeln!(err, "\nstopping: what is under way may finish; once more ends at once")?;
-    tokio::select! {
-        ended = engine.shut_down(SHUTDOWN_PATIENCE) => drop(ended?),
-        _ = tokio::signal::ctrl_c() => {}
+/// Ctrl-C or SIGTERM: nothing new begins, what was sent is awaited, and what has not ended is told by the journal.
+async fn stop(
+    mut engine: Engine,
+    interrupts: &mut Interrupts,
+    arguments: &cli::ApplyArgs,
+) -> Result<Exit, Failure> {
+    if engine.queue_depth() == 0 {
+        return Err(before_anything());
     }
-    let left = engine.queue_depth();
-    let hint = if left == 0 {
+    let mut err = anstream::stderr();
+    writeln!(
+        err,
+        "\nStopping: nothing new begins; what was sent is awaited. Once more ends at once."
+    )?;
+    tokio::select! {
+        events = engine.shut_down(SHUTDOWN_PATIENCE) => {
+            for event in events? {
+                if let EngineEvent::Pass { report, .. } = event {
+                    tell_report(&report, arguments)?;
+                }
+            }
+        }
+        () = interrupts.next() => {}
+    }
+    let in_flight = engine.in_flight().await?;
+    let hint = if in_flight.is_empty() {
         "everything that was begun has ended; `evenkeel apply` goes on".to_owned()
     } else {
-        let left = render::counted(left, "operation");
-        format!("{left} may still be under way at Proxmox; the next start takes that up by itself")
+        write!(err, "{}", render::journal::in_flight(&in_flight))?;
+        "the next start takes up by itself what is in flight".to_owned()
     };
     Err(Failure::new(Exit::Transient, "interrupted").hint(hint))
 }

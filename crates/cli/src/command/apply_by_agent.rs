@@ -15,6 +15,7 @@ use super::apply::{agreed, stale_plan, tell, tell_report};
 use crate::cli;
 use crate::connect::Connection;
 use crate::error::{Exit, Failure};
+use crate::interrupt::{Interrupts, before_anything};
 
 /// Asks the running agent; none if whoever has the journal does not listen.
 pub(super) async fn run(
@@ -25,15 +26,34 @@ pub(super) async fn run(
     arguments: &cli::ApplyArgs,
 ) -> Option<Result<Exit, Failure>> {
     state.socket().exists().then_some(())?;
-    match shown(connection, state, desired, saved, arguments).await {
-        Err(failure) => Some(Err(failure)),
-        Ok(None) => Some(Ok(Exit::Ok)),
-        Ok(Some(plan)) => match follow(state, plan, arguments).await {
-            Err(Asked::NobodyThere) => None,
-            Err(Asked::Failed(failure)) => Some(Err(failure)),
-            Ok(exit) => Some(Ok(exit)),
-        },
+    let mut interrupts = match Interrupts::listen() {
+        Ok(interrupts) => interrupts,
+        Err(failure) => return Some(Err(failure)),
+    };
+    let shown = tokio::select! {
+        shown = shown(connection, state, desired, saved, arguments) => shown,
+        () = interrupts.next() => Err(before_anything()),
+    };
+    let plan = match shown {
+        Err(failure) => return Some(Err(failure)),
+        Ok(None) => return Some(Ok(Exit::Ok)),
+        Ok(Some(plan)) => plan,
+    };
+    let followed = tokio::select! {
+        followed = follow(state, plan, arguments) => followed,
+        () = interrupts.next() => Err(Asked::Failed(left_alone())),
+    };
+    match followed {
+        Err(Asked::NobodyThere) => None,
+        Err(Asked::Failed(failure)) => Some(Err(failure)),
+        Ok(exit) => Some(Ok(exit)),
     }
+}
+
+/// Only the one who looked on ends: the agent makes passes of its own.
+fn left_alone() -> Failure {
+    Failure::new(Exit::Transient, "interrupted; the running agent goes on with what it began")
+        .hint("`evenkeel status` shows how it stands, `evenkeel freeze` lets nothing new begin")
 }
 
 /// What a person agreed to; none if to nothing.
@@ -49,7 +69,7 @@ async fn shown(
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
-    let agreed = agreed(&plan, &actual, &now, saved.is_some(), arguments)?;
+    let agreed = agreed(&plan, &actual, &now, saved.is_some(), arguments).await?;
     Ok(agreed.then(|| saved.unwrap_or(now)))
 }
 

@@ -6,11 +6,11 @@
 
 use anstyle::Style;
 use evenkeel_agent::journal::history::OpSummary;
-use evenkeel_core::operation::{Closer, OpState, Upid};
+use evenkeel_core::operation::{Closer, OpState, Operation, Upid};
 use serde_json::{Value, json};
 
 use super::style::{ADD, ALARM, FAINT, GUEST, WAITS, styled};
-use super::tamed;
+use super::{counted, tamed};
 
 /// What is read at a glance; the whole text is in the JSON and in the journal itself.
 const REASON_WIDTH_MAX: usize = 100;
@@ -45,6 +45,20 @@ pub(crate) fn table(operations: &[OpSummary]) -> String {
         }
         text.truncate(text.trim_end().len());
         text.push('\n');
+    }
+    text
+}
+
+/// What was sent and has not ended, as the journal tells it: a heading, and two lines an operation.
+pub(crate) fn in_flight(operations: &[Operation]) -> String {
+    let mut text =
+        format!("In flight, by the journal: {}\n", counted(operations.len(), "operation"));
+    for operation in operations {
+        let (guest, kind) = (operation.intent.guest, operation.intent.kind);
+        let named = format!("{}  {kind}  {}", styled(GUEST, guest), operation.state.as_str());
+        let task = operation.task.as_ref().map_or("no task is known yet", Upid::as_str);
+        let told = format!("{}  {}", operation.id, tamed(task, TEXT_LENGTH_MAX));
+        text.push_str(&format!("  {named}\n    {}\n", styled(FAINT, told)));
     }
     text
 }

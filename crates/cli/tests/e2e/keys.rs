@@ -131,12 +131,7 @@ impl Operator {
 
     /// Runs the binary on a terminal.
     pub(crate) fn on_a_terminal(&self, command_line: &str) -> Terminal {
-        let mut command = Command::new("script");
-        command.args(["-q", "-e", "-c", &format!("evenkeel {command_line}"), "/dev/null"]);
-        command.env_clear().env("PATH", path_with_evenkeel()).env("SHELL", "/bin/sh");
-        command.env("HOME", self.desk.work.path()).current_dir(self.desk.work.path());
-        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        Terminal { child, seen: String::new() }
+        Terminal::run(&self.desk, command_line)
     }
 }
 
@@ -175,6 +170,15 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
+    pub(crate) fn run(desk: &Desk, command_line: &str) -> Self {
+        let mut command = Command::new("script");
+        command.args(["-q", "-e", "-c", &format!("evenkeel {command_line}"), "/dev/null"]);
+        command.env_clear().env("PATH", path_with_evenkeel()).env("SHELL", "/bin/sh");
+        command.env("HOME", desk.work.path()).current_dir(desk.work.path());
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        Self { child, seen: String::new() }
+    }
+
     /// Waits until something is shown. A run that ends before that fails the test.
     #[track_caller]
     pub(crate) fn shows(mut self, text: &str) -> Self {
@@ -190,6 +194,12 @@ impl Terminal {
 
     pub(crate) fn types(mut self, line: &str) -> Self {
         writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+        self
+    }
+
+    /// Presses Ctrl-C.
+    pub(crate) fn interrupts(mut self) -> Self {
+        self.child.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
         self
     }
 

@@ -29,6 +29,7 @@ mod signers;
 mod signing;
 mod signing_prompts;
 mod simulator;
+mod stopping;
 mod streams;
 mod support;
 mod verifying;

@@ -11,6 +11,9 @@
 //!              └ a failure, an unknown outcome or shutdown before it: Skip
 //! ```
 //!
+//! A running operation asks for its turn before each request. After a shutdown no turn is given: what has not sent
+//! anything ends without having begun, what has sent something is awaited.
+//!
 //! A clone also uses its source's lane. It takes both lanes at once or none, and waits in the order
 //! of submission, so two clones can never wait for each other.
 
@@ -117,7 +120,7 @@ pub enum LaneEvent {
     },
     /// A held operation ended, by evidence or by an operator.
     Release(OperationId),
-    /// No more work is taken, and nothing that waits is started.
+    /// No more work is taken, nothing that waits is started, and no further request is sent (invariant 19).
     Shutdown,
 }
 
@@ -139,6 +142,8 @@ pub enum LaneEffect {
     Start(OperationId),
     /// It is its turn to send its request.
     Write(OperationId),
+    /// Its turn never comes: it sends nothing more, and ends.
+    Deny(OperationId),
     /// It will not run; report it as skipped.
     Skip(OperationId),
     /// The submitted actions were not taken.

@@ -200,6 +200,9 @@ impl LaneTable {
     }
 
     fn grant_writes(&mut self, effects: &mut Vec<LaneEffect>) {
+        if self.shut_down {
+            effects.extend(self.write_queue.drain(..).map(LaneEffect::Deny));
+        }
         while self.writing.len() < self.limits.sync_writes
             && let Some(op) = self.write_queue.pop_front()
         {

@@ -47,6 +47,7 @@ enum Turn {
     Waiting,
     Writing,
     Had,
+    Denied,
 }
 
 /// One pass's actions per guest, and what recovery holds, to be played in every order.
@@ -99,7 +100,7 @@ impl Moment {
                 match turn {
                     Turn::NotAsked => events.push(LaneEvent::WantWrite(op)),
                     Turn::Writing => events.push(LaneEvent::Wrote(op)),
-                    Turn::Waiting | Turn::Had => {}
+                    Turn::Waiting | Turn::Had | Turn::Denied => {}
                 }
             }
             if *known == Known::Held {
@@ -146,6 +147,10 @@ impl Moment {
                 LaneEffect::Write(op) => {
                     (op, Known::Running(Turn::Waiting), Known::Running(Turn::Writing))
                 }
+                LaneEffect::Deny(op) => {
+                    assert!(next.shut_down, "no turn is denied while work is taken: {effect:?}");
+                    (op, Known::Running(Turn::Waiting), Known::Running(Turn::Denied))
+                }
                 LaneEffect::Skip(op) => (op, Known::Queued, Known::Skipped),
                 LaneEffect::Refuse { .. } => continue,
             };
@@ -185,9 +190,12 @@ impl Moment {
         }
         let mut table = self.table.clone();
         for event in events {
-            // An operation that had its turn may ask for another one: it has several requests.
-            let again = matches!(event, LaneEvent::WantWrite(op)
-                if self.known.get(&op) == Some(&Known::Running(Turn::Had)));
+            // An operation that had its turn may ask for another one: it has several requests. One that was denied
+            // is denied again.
+            let again = matches!(event, LaneEvent::WantWrite(op) if matches!(
+                self.known.get(&op),
+                Some(Known::Running(Turn::Had | Turn::Denied))
+            ));
             if !again && !possible.contains(&event) {
                 assert!(table.step(event.clone(), NOW).is_err(), "{event:?} at {self:#?}");
             }
@@ -217,6 +225,7 @@ impl Moment {
         assert!(writing <= TIGHT.sync_writes, "{}", here());
         let waits = self.known.values().any(|known| *known == Known::Running(Turn::Waiting));
         assert!(!waits || writing == TIGHT.sync_writes, "a free turn is not given {}", here());
+        assert!(!waits || !self.shut_down, "it waits for a turn that never comes {}", here());
         let allocating = scenario.jobs().filter(|job| job.storage.is_some() && running(&job.op));
         let full = allocating.count() >= TIGHT.allocating_per_storage;
         let allocating = scenario.jobs().filter(|job| job.storage.is_some() && running(&job.op));

@@ -11,10 +11,9 @@ use evenkeel_core::destroy::Owed;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
-use evenkeel_core::reason::{ReasonCode, Refusal};
 
-use super::NotCleared;
 use super::cleared::{Cleared, allowed};
+use super::{NotCleared, frozen};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::identity_proof::{our_tasks, read_tasks};
@@ -56,7 +55,7 @@ pub(super) async fn clear(
     };
     // A frozen host is not changed, not even for the better: a pass after the thaw gives it back.
     if context.is_frozen() {
-        return Err(NotCleared::Held(Refusal::new(ReasonCode::Frozen, "this host is frozen")));
+        return Err(frozen());
     }
     let fresh = observe_guest(&context.client, operation.intent.guest).await;
     let fresh = fresh.map_err(|error| NotCleared::Failed(error.to_string()))?;

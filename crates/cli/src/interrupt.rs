@@ -1,0 +1,40 @@
+//! Ctrl-C and SIGTERM, as something to wait for.
+//!
+//! Once made, neither signal ends the process by itself: whoever makes it must end in an orderly way.
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::error::{Exit, Failure};
+
+/// The wish of a person or of the system that it ends.
+pub(crate) struct Interrupts {
+    ctrl_c: Signal,
+    terminate: Signal,
+}
+
+impl Interrupts {
+    /// Listens from now on.
+    pub(crate) fn listen() -> Result<Self, Failure> {
+        let listen = |kind| {
+            let listening = signal(kind);
+            listening.map_err(|error| {
+                Failure::new(Exit::Failed, "cannot listen for signals").because(error)
+            })
+        };
+        let (ctrl_c, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
+        Ok(Self { ctrl_c: listen(ctrl_c)?, terminate: listen(terminate)? })
+    }
+
+    /// The next one. Dropping it loses none.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.ctrl_c.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+/// The end of a verb that was told to stop before it began anything.
+pub(crate) fn before_anything() -> Failure {
+    Failure::new(Exit::Interrupted, "interrupted; nothing was changed")
+}
