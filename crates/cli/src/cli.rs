@@ -67,6 +67,8 @@ pub(crate) enum Verb {
     Audit(Audit),
     /// Show what was done and what came of it; check the journal; close an operation by hand
     Journal(JournalArgs),
+    /// Try at once what failed on a guest and waits for its next try
+    Retry(RetryArgs),
     /// Check desired files, and tell every mistake with its place
     Validate(ValidateArgs),
     /// Print the JSON Schema of desired files, for editors
@@ -372,6 +374,15 @@ pub(crate) enum OutcomeArg {
     Succeeded,
     /// It did not happen
     Failed,
+}
+
+/// Arguments of `retry`.
+#[derive(Debug, Args)]
+pub(crate) struct RetryArgs {
+    /// The guest, such as lxc/101
+    pub(crate) guest: GuestId,
+    #[command(flatten)]
+    pub(crate) place: Place,
 }
 
 /// Arguments of `validate`.

@@ -43,6 +43,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
         Verb::Audit(arguments) => command::audit::run(&arguments),
         Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
+        Verb::Retry(arguments) => waiting(command::retry::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),

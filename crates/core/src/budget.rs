@@ -57,7 +57,7 @@ mod tests {
                     UnixSeconds(*at),
                 )
             };
-            let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None };
+            let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None, tried: None };
             for event in [OpEvent::Started(Box::new(intent)), failed] {
                 ledger.apply(&OpRecord { op, event }).unwrap();
             }

@@ -195,6 +195,11 @@ impl OperationId {
     pub fn from_parts(at_ms: u64, random: u128) -> Self {
         Self(ulid::Ulid::from_parts(at_ms, random))
     }
+
+    /// A part of its randomness: the same for everybody who asks.
+    pub(crate) fn random_byte(self) -> u8 {
+        (self.0.random() & 0xff).try_into().unwrap_or(0)
+    }
 }
 
 impl fmt::Display for OperationId {

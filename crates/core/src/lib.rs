@@ -15,6 +15,7 @@ pub mod action_registry;
 pub mod actual;
 pub mod allocation;
 pub mod approval;
+pub mod back_off;
 pub mod budget;
 pub mod classify;
 pub mod desired;

@@ -102,6 +102,8 @@ reason_codes! {
     NotPending = "not_pending",
     /// The journal cannot be written.
     Storage = "storage",
+    /// It failed, and its pause is not over.
+    FailedBefore = "failed_before",
     /// An operation on the guest ended in a way nobody knows; its lane is shut.
     UnknownOutcome = "unknown_outcome",
     /// The token lacks a right that judging or proving the act takes.
@@ -171,7 +173,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            unknown_outcome rights";
+            failed_before unknown_outcome rights";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

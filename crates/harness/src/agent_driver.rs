@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, OpReport, PassError, Submitted};
+use evenkeel_agent::engine::{
+    Engine, EngineEvent, Fatal, OpReport, PassCause, PassError, Submitted,
+};
 use evenkeel_agent::journal::Record;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
@@ -16,6 +18,7 @@ use evenkeel_core::plan::Plan;
 use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::oracle::Oracle;
 use crate::rig::Rig;
 
 /// What the daemon is told to do.
@@ -23,6 +26,10 @@ use crate::rig::Rig;
 pub(crate) enum DriverCommand {
     /// A pass is due.
     Pass,
+    /// A person wants a pass, and wants everything to be tried.
+    AskedPass,
+    /// A person wants what failed on a guest to be tried at once.
+    Retry(GuestId),
     /// An operator closes an operation of unknown outcome.
     Resolve(OperationId),
     /// Somebody hands in an envelope; the number is the run's.
@@ -39,6 +46,8 @@ pub(crate) struct AgentDriver(Arc<Mutex<DriverState>>);
 
 #[derive(Debug, Default)]
 struct DriverState {
+    /// Who must hear of what people ask.
+    oracle: Oracle,
     desired: Arc<Desired>,
     /// The plan of the last pass; none if it could not read the node.
     plan: Option<Plan>,
@@ -55,6 +64,14 @@ struct DriverState {
 }
 
 impl AgentDriver {
+    pub(crate) fn watched_by(oracle: Oracle) -> Self {
+        Self(Arc::new(Mutex::new(DriverState { oracle, ..DriverState::default() })))
+    }
+
+    fn oracle(&self) -> Oracle {
+        self.papers().oracle.clone()
+    }
+
     pub(crate) fn want(&self, desired: Desired) {
         self.papers().desired = Arc::new(desired);
     }
@@ -118,7 +135,18 @@ impl AgentDriver {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(DriverCommand::Pass) => self.pass(engine).await?,
+                    Some(DriverCommand::Pass) => self.pass(engine, PassCause::Schedule).await?,
+                    Some(DriverCommand::AskedPass) => {
+                        self.pass(engine, PassCause::Person).await?;
+                        // Its actions are in their lanes now; what failed while it looked does not hold them.
+                        self.oracle().asked_to_try(None);
+                    }
+                    Some(DriverCommand::Retry(guest)) => {
+                        self.oracle().asked_to_try(Some(guest));
+                        if let Err(error) = engine.retry(guest, "somebody".to_owned()).await {
+                            error.refusal()?;
+                        }
+                    }
                     Some(DriverCommand::Resolve(op)) => resolve(engine, rig, op).await?,
                     Some(DriverCommand::Deliver(number, bytes)) => {
                         let said = engine.submit_approval(bytes.as_bytes()).await?;
@@ -131,6 +159,7 @@ impl AgentDriver {
                         }
                     }
                     Some(DriverCommand::ShutDown(within)) => {
+                        self.oracle().stopped(rig.node.with(|sim| sim.now_ms()));
                         engine.shut_down(within).await?;
                         return Ok(());
                     }
@@ -168,9 +197,12 @@ impl AgentDriver {
         Ok(())
     }
 
-    async fn pass(&self, engine: &mut Engine) -> Result<(), Fatal> {
+    async fn pass(&self, engine: &mut Engine, cause: PassCause) -> Result<(), Fatal> {
         let desired = Arc::clone(&self.papers().desired);
-        let passed = engine.pass(&desired).await;
+        let passed = match engine.look(&desired, cause).await {
+            Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
+            Err(error) => Err(error),
+        };
         self.papers().plan = match passed {
             Ok(pass) => Some(pass.plan),
             Err(PassError::Fatal(fatal)) => return Err(fatal),

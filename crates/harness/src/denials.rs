@@ -163,6 +163,7 @@ impl SeedRun {
         self.node_off_s = off_s;
         self.note(|| format!("the node's clock is set off by {off_s} s"));
         self.rig.node.with(|sim| sim.happen(Event::Clock { step_s }));
+        self.oracle.asked_to_try(None);
     }
 
     /// Somebody puts another guest, or other data, behind a number, or moves the guest.

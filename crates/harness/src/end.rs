@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use evenkeel_agent::journal::Files;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::plan::{Action, Plan};
+use evenkeel_core::plan::{Action, Held, Plan};
 use evenkeel_sim::SimGuest;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -24,6 +24,9 @@ const PASSES_MAX: u32 = 90;
 /// The pause between them.
 const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 
+/// The same while something waits because it failed: the longest pause, and a little, is over after twelve of them.
+const BETWEEN_TRIES: Duration = Duration::from_mins(6);
+
 /// Every so many passes somebody closes by hand what evidence could not close.
 const OPERATOR_COMES: u32 = 25;
 
@@ -39,12 +42,14 @@ impl SeedRun {
         mut agent: Pin<&mut F>,
     ) -> DriveEnd {
         self.heal();
-        let mut found = None;
+        let mut found: Option<Plan> = None;
         for pass in 0..PASSES_MAX {
+            let pause =
+                if found.as_ref().is_some_and(has_failed) { BETWEEN_TRIES } else { BETWEEN_PASSES };
             // A command that cannot be heard shows as the end of the agent below.
             let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
             let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
+            match wait(agent.as_mut(), pause, &mut None).await {
                 DriveEnd::Elapsed => {}
                 ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
             }
@@ -159,11 +164,13 @@ impl SeedRun {
     /// Nothing left that could run, but for a new disk beside one that hangs on nothing on its storage, and what
     /// comes after it.
     fn is_settled(&self, plan: &Plan) -> bool {
-        plan.guests.iter().all(|guest| {
-            let loose = self.rig.node.with(|sim| loose(&sim.world, guest.guest));
-            let mut runnable = guest.actions.iter().filter(|action| action.held.is_none());
-            guest.busy.is_none() && runnable.next().is_none_or(|first| is_refused(first, &loose))
-        })
+        !has_failed(plan)
+            && plan.guests.iter().all(|guest| {
+                let loose = self.rig.node.with(|sim| loose(&sim.world, guest.guest));
+                let mut runnable = guest.actions.iter().filter(|action| action.held.is_none());
+                guest.busy.is_none()
+                    && runnable.next().is_none_or(|first| is_refused(first, &loose))
+            })
     }
 
     /// Somebody closes what is unknown; what is not unknown by now has been forgotten by the engine.
@@ -304,4 +311,9 @@ fn differs(wish: &Wish, found: &SimGuest) -> impl Iterator<Item = &'static str> 
     .into_iter()
     .filter(|(_, right)| !right)
     .map(|(key, _)| key)
+}
+
+/// Whether something waits because it failed before.
+fn has_failed(plan: &Plan) -> bool {
+    plan.actions().any(|action| matches!(action.held, Some(Held::FailedBefore(_))))
 }

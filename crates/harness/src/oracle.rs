@@ -6,6 +6,7 @@
 //! agent, nor change anything.
 
 mod claims;
+mod pauses;
 mod promise;
 mod readings;
 
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
+use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
 use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
@@ -48,6 +50,10 @@ struct OracleState {
     /// What the living agent was told.
     readings: GuestReadings,
     frozen_since_ms: Option<u64>,
+    /// When the living agent was told to stop.
+    stopped_ms: Option<u64>,
+    /// What it tried, and what came of it.
+    tried: TriedRequests,
     /// Keys that were ever declared, by guest.
     declared: BTreeMap<GuestId, BTreeSet<String>>,
     /// The call of the disk that goes wrong.
@@ -135,6 +141,22 @@ impl Oracle {
         inner.readings.forget();
         inner.awaited.clear();
         inner.failed_ms = None;
+        inner.stopped_ms = None;
+        inner.tried.forget_all();
+    }
+
+    /// The agent was told to stop: nothing new may begin.
+    pub(crate) fn stopped(&self, now_ms: u64) {
+        self.inner().stopped_ms.get_or_insert(now_ms);
+    }
+
+    /// Somebody wants what failed to be tried at once: on one guest, or on all.
+    pub(crate) fn asked_to_try(&self, guest: Option<GuestId>) {
+        let mut inner = self.inner();
+        match guest {
+            Some(guest) => inner.tried.forget(guest),
+            None => inner.tried.forget_all(),
+        }
     }
 
     /// The call of the disk that goes wrong.
@@ -147,7 +169,9 @@ impl Oracle {
     }
 
     pub(crate) fn declare(&self, guest: GuestId, keys: impl IntoIterator<Item = String>) {
-        self.inner().declared.entry(guest).or_default().extend(keys);
+        let mut inner = self.inner();
+        inner.tried.forget(guest);
+        inner.declared.entry(guest).or_default().extend(keys);
     }
 
     /// Everything that is synced now, to be compared with what a crash leaves.
@@ -214,7 +238,7 @@ impl Oracle {
             read_call(&target)
         } else {
             inner.writes += 1;
-            inner.judge(node, now_ms, request);
+            inner.judge(node, now_ms, number, request);
             if let Some(guest) = guest_of(&target) {
                 inner.under_way.push(OpenOperation { guest, record });
             }
@@ -244,6 +268,7 @@ impl Oracle {
         };
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
         inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
+        inner.tried.refused(node, ticket.number, now_ms, answer.status, &answer.reason);
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let OracleState { readings, claims, .. } = &mut *inner;
         if let Some((guest, told)) = readings.take(node, ticket, (answer.status, &body)) {
@@ -302,7 +327,7 @@ impl OracleState {
     }
 
     /// Everything that must be true when a request that changes something leaves.
-    fn judge(&mut self, node: &InProcess, now_ms: u64, request: &HttpRequest) {
+    fn judge(&mut self, node: &InProcess, now_ms: u64, ticket: u64, request: &HttpRequest) {
         let Some(write) = write_of(request) else {
             self.broken.push(format!("(3) {} is nothing this engine may send", request.call()));
             return;
@@ -315,9 +340,13 @@ impl OracleState {
             self.is_declared(now_ms, &write),
             self.allocates_once(&write),
             has_a_digest(&write),
+            self.is_patient(node, now_ms, ticket, &write),
         ];
         let place = format!("{} at {now_ms} ms", request.call());
         self.broken.extend(found.into_iter().flatten().map(|what| format!("{what}: {place}")));
+        if self.stopped_ms.is_some_and(|stopped_ms| stopped_ms < now_ms) {
+            self.broken.push(format!("(19) sent after a stop: {place}"));
+        }
         // What was synced before may leave in the same moment; then the agent must have ended.
         if self.failed_ms.is_some_and(|failed_ms| failed_ms < now_ms) {
             self.broken.push(format!("(5) sent after the disk failed: {place}"));
@@ -400,6 +429,20 @@ impl OracleState {
         let was_frozen = |asked_ms| self.frozen_since_ms.is_some_and(|since| since < asked_ms);
         let was_frozen = readings.iter().all(|(status, _)| was_frozen(status.asked_ms));
         was_frozen.then(|| "(2) the host was frozen".to_owned())
+    }
+
+    /// Invariant 20: what failed is not tried again before its pause is over.
+    fn is_patient(
+        &mut self,
+        node: &InProcess,
+        now_ms: u64,
+        ticket: u64,
+        write: &WriteRequest,
+    ) -> Option<String> {
+        let told = self.readings.directly_before(now_ms, write.guest);
+        let told: BTreeSet<&str> = told.iter().map(|(_, told)| told.digest.as_str()).collect();
+        let told = format!("{told:?}");
+        self.tried.sent(node, now_ms, ticket, write, &told)
     }
 
     /// Nothing is allocated beside a volume that may be what an earlier write left.

@@ -142,8 +142,8 @@ impl SeedRun {
         let mut run = Self {
             dice,
             rig,
+            driver: AgentDriver::watched_by(oracle.clone()),
             oracle,
-            driver: AgentDriver::default(),
             wishes: Wishes::default(),
             guests: first_files.iter().map(|(guest, _)| *guest).collect(),
             faults: FaultMaker::of(first_files),
@@ -240,7 +240,12 @@ impl SeedRun {
             };
         }
         match self.dice.below(100) {
-            0..=21 => self.tell(commands, DriverCommand::Pass),
+            0..=17 => self.tell(commands, DriverCommand::Pass),
+            18..=20 => self.tell(commands, DriverCommand::AskedPass),
+            21 => {
+                let guest = *self.dice.pick(&self.guests);
+                self.tell(commands, DriverCommand::Retry(guest));
+            }
             22..=35 => {
                 let fault = FaultMaker::fault(&mut self.dice, &self.guests);
                 self.note(|| format!("{fault:?}"));

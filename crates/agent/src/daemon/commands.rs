@@ -6,7 +6,7 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use evenkeel_core::id::OperationId;
+use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
 use tokio::sync::oneshot;
@@ -19,7 +19,7 @@ use super::pass::{LookResult, Turn};
 use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use super::socket::SocketCommand;
 use crate::config::AgentConfig;
-use crate::engine::Fatal;
+use crate::engine::{Fatal, PassCause};
 use crate::plain_file::{READ_DEADLINE, off_loop};
 
 impl AgentLoop {
@@ -36,6 +36,10 @@ impl AgentLoop {
             }
             SocketRequest::Resolve { op, outcome, note } => {
                 let _ = answer.send(self.resolve(op, outcome, note).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
+            SocketRequest::Retry { guest, by } => {
+                let _ = answer.send(self.retry(guest, by).await?);
                 return Ok(ControlFlow::Continue(()));
             }
             SocketRequest::Reload {} => match self.reload(inputs).await {
@@ -91,7 +95,7 @@ impl AgentLoop {
             )));
             return Ok(ControlFlow::Continue(()));
         };
-        let refused = match self.look(&desired, inputs).await? {
+        let refused = match self.look(&desired, PassCause::Person, inputs).await? {
             LookResult::Stopped => return Ok(ControlFlow::Break(())),
             LookResult::Not(why) => {
                 let hint = "the running agent goes on trying";
@@ -134,6 +138,25 @@ impl AgentLoop {
         self.schedule.soon(Instant::now());
         tracing::warn!(%op, ?outcome, "an operator closed an operation of unknown outcome");
         Ok(SocketAnswer::Done { message: format!("{op} is closed; its guest is looked at again") })
+    }
+
+    /// Lets what failed be tried at once.
+    async fn retry(&mut self, guest: GuestId, by: String) -> Result<SocketAnswer, Fatal> {
+        let waited = match self.engine.retry(guest, by).await {
+            Ok(waited) => waited,
+            Err(error) => {
+                let hint = "make room on the disk of the state directory";
+                let message = error.refusal()?.detail;
+                return Ok(SocketAnswer::Refused(Refused::new(RefusedCode::Failed, message, hint)));
+            }
+        };
+        self.schedule.at_once(Instant::now());
+        let message = if waited {
+            format!("what failed on {guest} is tried at once")
+        } else {
+            format!("nothing on {guest} waits because it failed; it is looked at now")
+        };
+        Ok(SocketAnswer::Done { message })
     }
 
     /// Reads configuration and desired files again. What is broken changes nothing, and is said. None if the agent shall

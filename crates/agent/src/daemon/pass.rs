@@ -18,7 +18,7 @@ use super::log;
 use super::metrics::Reconciled;
 use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
-use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassError, PassId};
+use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassCause, PassError, PassId};
 use crate::freeze;
 use crate::preview::Preview;
 
@@ -50,7 +50,7 @@ impl AgentLoop {
         let Some(desired) = self.declared.desired() else {
             return self.rest(inputs).await;
         };
-        match self.look(&desired, inputs).await? {
+        match self.look(&desired, PassCause::Schedule, inputs).await? {
             LookResult::Stopped => return Ok(Turn::Break(())),
             LookResult::Not(why) => self.could_not_look(&why),
             LookResult::Seen(preview, took) => {
@@ -96,12 +96,13 @@ impl AgentLoop {
     pub(super) async fn look(
         &mut self,
         desired: &Desired,
+        cause: PassCause,
         inputs: &mut LoopInputs,
     ) -> Result<LookResult, Fatal> {
         let began = Instant::now();
         let looked = tokio::select! {
             // Looking only reads: dropped in the middle it leaves nothing behind.
-            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired)) => looked,
+            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired, cause)) => looked,
             () = inputs.stop() => return Ok(LookResult::Stopped),
         };
         match looked {

@@ -59,6 +59,13 @@ pub enum SocketRequest {
         /// Who says so and why, for the journal.
         note: String,
     },
+    /// What failed on a guest is tried at once.
+    Retry {
+        /// Which guest.
+        guest: GuestId,
+        /// Who says so, for the journal.
+        by: String,
+    },
     /// Configuration and desired files are read again.
     Reload {},
     /// What waits for a signature.
@@ -208,7 +215,7 @@ pub(crate) fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
         let hint = "use the `evenkeel` of the same version as the running agent";
         return Err(Refused::new(RefusedCode::Unknown, message, hint));
     }
-    let known = ["status", "apply", "resolve", "reload", "pending", "request", "submit"];
+    let known = ["status", "apply", "resolve", "retry", "reload", "pending", "request", "submit"];
     match fields.get("request").and_then(Value::as_str) {
         Some(word) if known.contains(&word) => {}
         Some(_) | None => {
@@ -234,6 +241,7 @@ mod tests {
             SocketRequest::Apply { plan: None },
             SocketRequest::Apply { plan: Some(plan) },
             SocketRequest::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
+            SocketRequest::Retry { guest: "lxc/101".parse().unwrap(), by: "uid 0".to_owned() },
             SocketRequest::Reload {},
             SocketRequest::Pending {},
             SocketRequest::Request {

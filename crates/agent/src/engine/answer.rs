@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
 use super::report::OpEnd;
-use super::settle::{Settled, load, settle, why};
+use super::settle::{Settled, Settler, load, settle, why};
 use super::{EngineContext, Progress};
 use crate::pve::error::{Error, ErrorClass, PveRefusal};
 use crate::pve::writes::Taken;
@@ -55,13 +55,19 @@ pub(super) async fn follow(
             if let Some((operation, _)) = load(context, op).await? {
                 context.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle(context, op, Instant::now()).await?))
+            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
         }
         Ok(Taken::Done) => read_back(context, op).await,
-        Err(Error::Unknown { .. }) => Ok(settled(settle(context, op, Instant::now()).await?)),
+        Err(Error::Unknown { .. }) => {
+            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+        }
         Err(error @ Error::NotSent { .. }) => {
             let why = error.to_string();
-            let failed = OpEvent::Failed { reason: why.clone(), left_volume: None };
+            let Some((operation, _)) = load(context, op).await? else {
+                return Ok(settled(None));
+            };
+            let tried = context.failed_now(&operation, false);
+            let failed = OpEvent::Failed { reason: why.clone(), left_volume: None, tried };
             context.record(op, failed).await?;
             Ok(Answered::ended(OpEnd::Failed { why }))
         }
@@ -102,7 +108,7 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
             AnswerVerdict::LookAgain => tokio::time::sleep(READ_BACK_PAUSE).await,
             AnswerVerdict::Failed => {
                 let why = "Proxmox took the write, but the guest does not show it";
-                return close_failed(context, op, &mut reader, why, false).await;
+                return close_failed(context, op, &mut reader, why, Prospect::Later).await;
             }
             AnswerVerdict::AskNumber | AnswerVerdict::Unknown => {
                 let why = "the write was taken, but the guest could not be read back";
@@ -125,21 +131,65 @@ async fn close_refused(
     let why = refusal.to_string();
     let found = reader.postcondition(context, &operation, &details).await;
     match judge_answer(operation.intent.kind, AnswerKind::Refused, found) {
-        AnswerVerdict::AskNumber => Ok(settled(settle(context, op, Instant::now()).await?)),
+        AnswerVerdict::AskNumber => {
+            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+        }
         AnswerVerdict::Done => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));
             succeed(context, op, &reader, warning).await
         }
         AnswerVerdict::Failed => {
-            // Somebody was faster, or has the lock file: the guest is read anew and judged again.
-            let may_pass =
-                matches!(refusal.class, ErrorClass::LockTimeout | ErrorClass::DigestMismatch);
-            close_failed(context, op, &mut reader, &why, may_pass).await
+            close_failed(context, op, &mut reader, &why, Prospect::after(&refusal.class)).await
         }
         AnswerVerdict::LookAgain | AnswerVerdict::Unknown => {
             let why = format!("{why}; and the guest could not be read after it");
             close_unknown(context, op, &why).await
+        }
+    }
+}
+
+/// When the same may succeed without anybody doing anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Prospect {
+    /// In a moment: somebody was faster, or has the lock file. The guest is read anew and judged again.
+    Soon,
+    /// Later, perhaps.
+    Later,
+    /// Not by waiting: the node refuses a parameter, or the token lacks a right.
+    Never,
+}
+
+impl Prospect {
+    fn after(class: &ErrorClass) -> Self {
+        match class {
+            ErrorClass::LockTimeout | ErrorClass::DigestMismatch => Self::Soon,
+            ErrorClass::ParameterRefused
+            | ErrorClass::Authentication
+            | ErrorClass::Permission
+            | ErrorClass::RootOnly
+            | ErrorClass::NotImplemented
+            | ErrorClass::BodyTooLarge
+            | ErrorClass::Shrink
+            | ErrorClass::IsTemplate
+            | ErrorClass::TooManyUnused => Self::Never,
+            ErrorClass::GuestNotFound
+            | ErrorClass::NotFound
+            | ErrorClass::UnknownNode
+            | ErrorClass::NoSuchTask
+            | ErrorClass::Locked { .. }
+            | ErrorClass::NoQuorum
+            | ErrorClass::AlreadyExists
+            | ErrorClass::AlreadyRunning
+            | ErrorClass::NotRunning
+            | ErrorClass::GuestRunning
+            | ErrorClass::DidNotStop
+            | ErrorClass::AlreadyAtSize
+            | ErrorClass::Protected
+            | ErrorClass::UsedInHa
+            | ErrorClass::NothingToDo
+            | ErrorClass::Redirected
+            | ErrorClass::Other => Self::Later,
         }
     }
 }
@@ -172,7 +222,7 @@ async fn close_failed(
     op: OperationId,
     reader: &mut EvidenceReader,
     why: &str,
-    may_pass: bool,
+    prospect: Prospect,
 ) -> Result<Answered, Fatal> {
     let Some((operation, details)) = load(context, op).await? else {
         return Ok(settled(None));
@@ -183,8 +233,9 @@ async fn close_failed(
         Ok(left) => left,
         Err(unknown) => return close_unknown(context, op, &format!("{why}; and {unknown}")).await,
     };
-    let may_pass = may_pass && left_volume.is_none();
-    context.record(op, OpEvent::Failed { reason: why.to_owned(), left_volume }).await?;
+    let may_pass = prospect == Prospect::Soon && left_volume.is_none();
+    let tried = context.failed_now(&operation, prospect == Prospect::Never);
+    context.record(op, OpEvent::Failed { reason: why.to_owned(), left_volume, tried }).await?;
     Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass })
 }
 

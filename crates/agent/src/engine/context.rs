@@ -5,8 +5,9 @@
 use std::fmt;
 use std::sync::Arc;
 
+use evenkeel_core::back_off::{FailureMemory, TryFailure};
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds, Upid};
+use evenkeel_core::operation::{OpEvent, OpRecord, Operation, UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
 use serde::{Deserialize, Serialize};
@@ -140,6 +141,17 @@ impl EngineContext {
     /// A fresh name.
     pub(crate) fn new_operation(&self) -> OperationId {
         new_operation(self.ambient.as_ref())
+    }
+
+    /// What failed and waits for its next try.
+    pub(super) async fn failures(&self) -> Result<FailureMemory, Fatal> {
+        let read = self.journal.read(|state, _| state.ledger().failures().clone());
+        read.await.map_err(Fatal::Journal)
+    }
+
+    /// That a try failed now; none of what is never tried again.
+    pub(super) fn failed_now(&self, operation: &Operation, lasting: bool) -> Option<TryFailure> {
+        operation.intent.attempt.map(|_| TryFailure { at: self.node_now(), lasting })
     }
 
     /// Writes what happened to an operation that is under way. It was started, so nothing but a broken

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::plan::{Action, Plan};
+use evenkeel_core::plan::{Action, Held, Plan};
 use evenkeel_core::sign::PayloadHash;
 use serde_json::{Value, json};
 
@@ -47,6 +47,10 @@ pub(super) async fn follow_plan(context: &EngineContext, plan: &Plan) -> Result<
 /// A held action: its key, and what is said of it.
 fn held(action: &Action) -> Option<(String, Value)> {
     let held = action.held.as_ref()?;
+    // That it failed is in the record of the operation that did; each try would write a decision besides.
+    if let Held::FailedBefore(_) = held {
+        return None;
+    }
     let (guest, op) = (action.guest, action.step.kind());
     // A hash of a secret could be guessed from, and the same answer to two secrets is the same answer.
     let mut params = action.step.shown_params();

@@ -29,7 +29,7 @@ use super::gate::cleared::Cleared;
 use super::identity_proof::prove_identity;
 use super::lane::send;
 use super::report::OpEnd;
-use super::settle::{settle, why};
+use super::settle::{Settler, settle, why};
 use crate::authority::Authority;
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
@@ -248,13 +248,13 @@ impl<'a> DestroySteps<'a> {
     /// Ends it before the act: nothing of the guest's data was touched.
     async fn abandon(&self, why: &str) -> Result<OpEnd, Fatal> {
         let reason = format!("the act was not sent: {why}");
-        let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None };
+        let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None, tried: None };
         self.context.record(self.op, failed).await?;
         Ok(OpEnd::Failed { why: reason })
     }
 
     async fn by_evidence(&self) -> Result<OpEnd, Fatal> {
-        let settled = settle(self.context, self.op, Instant::now()).await?;
+        let settled = settle(self.context, self.op, Instant::now(), Settler::Lane).await?;
         let reason = settled.map(|settled| {
             (settled.operation.is_in_flight(), why(&settled.operation.state).to_owned())
         });

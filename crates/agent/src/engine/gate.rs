@@ -4,9 +4,9 @@
 //! parts can make one: a benign action takes the same way as all others.
 //!
 //! ```text
-//!   planned    frozen? ─> read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
-//!   owed       frozen? ─> read the guest ─> is it the one whose protection we took off? (owed.rs) ──> Cleared
+//!   owed       read the guest ─> is it the one whose protection we took off? (owed.rs) ──> Cleared
 //! ```
 
 pub(super) mod approved;
@@ -18,14 +18,15 @@ use std::sync::Arc;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
+use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::desired;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{Operation, Repeat};
-use evenkeel_core::plan::{Action, Held, Step};
+use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::reason::Refusal;
 
 use super::error::Fatal;
 use super::volumes::volumes_before;
@@ -109,11 +110,6 @@ impl From<Fatal> for NotCleared {
     }
 }
 
-/// The answer to everybody while the host is frozen.
-pub(super) fn frozen() -> NotCleared {
-    NotCleared::Held(Refusal::new(ReasonCode::Frozen, Held::Frozen.to_string()))
-}
-
 /// Judges an order now.
 pub(super) async fn clear<'o>(
     context: &EngineContext,
@@ -131,9 +127,6 @@ async fn clear_planned(
     context: &EngineContext,
     order: &PlannedOrder,
 ) -> Result<Cleared, NotCleared> {
-    if context.is_frozen() {
-        return Err(frozen());
-    }
     let guest = order.action.guest;
     let found = match observe_guest(&context.client, guest).await {
         Ok(found) => Some(found),
@@ -180,6 +173,7 @@ async fn clear_planned(
         repeat: Repeat::Convergent,
         identity_after: call.identity_after(&fresh),
         task_mark: None,
+        attempt: Some(AttemptHash::of(&action.step, &order.desired, Some(&fresh))),
         call,
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),

@@ -1,10 +1,10 @@
 //! What happens inside a guest's lane: one order, from its turn to its report.
 //!
 //! ```text
-//!   turn ─> gate: a fresh look, judged ─> started (on disk) ─> request, or the steps of a destroy ─> answer.rs
-//!     ▲                                                                                                  │
-//!     └── a lock file was taken: again, as a new operation (planned orders only) <───────────────────────┤
-//!                                                                report, and what a failed destroy owes <┘
+//!   turn ─> gate: a fresh look, judged ─> stop or freeze? ─> started (on disk) ─> request, or a destroy's steps ─> answer.rs
+//!     ▲                                                                                                           │
+//!     └── a lock file was taken: again, as a new operation (planned orders only) <────────────────────────────────┤
+//!                                                                         report, and what a failed destroy owes <┘
 //! ```
 //!
 //! Nothing else in evenkeel sends a request that changes something. It must never send before `started` is on disk, nor
@@ -15,7 +15,9 @@ use std::time::Duration;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Upid};
+use evenkeel_core::plan::Held;
 use evenkeel_core::pve_call::PveCall;
+use evenkeel_core::reason::ReasonCode;
 
 use super::answer::{Answered, follow};
 use super::destroy_steps::DestroySteps;
@@ -23,7 +25,7 @@ use super::error::Fatal;
 use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
 use super::gate::owed::{note_given_back, owed};
-use super::gate::{self, Clearance, NotCleared, Order, frozen};
+use super::gate::{self, Clearance, NotCleared, Order};
 use super::report::{OpEnd, OpReport};
 use super::settle::load;
 use super::{EngineContext, Progress, pending};
@@ -119,7 +121,9 @@ async fn carry_out(
         let tried = try_once(context, op, order, turn).await?;
         tries_left -= 1;
         started += usize::from(tried.started);
-        if !tried.may_pass || tries_left == 0 {
+        // What fails for the second time in its pauses is not tried four times in each.
+        let over = !tried.may_pass || tries_left == 0;
+        if over || context.failures().await?.stands(order.guest().vmid) {
             let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
             let Tried { end, upid, .. } = tried;
             return Ok(OpReport { op, guest, kind, reasons, end, upid, started });
@@ -161,12 +165,14 @@ async fn try_once(
         Ok(clearance) => clearance,
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
-    // Reading took its time: a stop or a freeze that came meanwhile still keeps this from beginning (invariant 19).
+    // Asked last, because reading took its time: after a stop or a freeze nothing begins (invariant 19), not even for
+    // the better.
     if permit.is_stopping() {
         return Ok(not_started(OpEnd::Skipped));
     }
     if context.is_frozen() {
-        return Ok(not_started(end_of(frozen())?));
+        let why = Held::Frozen.to_string();
+        return Ok(not_started(OpEnd::Held { reason: ReasonCode::Frozen, why }));
     }
     if let Err(error) = context.append(started(context, op, &cleared)).await {
         let why = format!("{}; nothing was sent", error.refusal()?.detail);

@@ -32,7 +32,7 @@ mod volumes;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use evenkeel_core::id::{OperationId, VmId};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::lane::{CloneSource, Job, LaneBusy, LaneLimits, LaneTable, Sharing};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -50,16 +50,16 @@ pub use gate::cleared::Cleared;
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::KeptItem;
-pub use reconcile::{BegunPass, PassId};
+pub use reconcile::{BegunPass, PassCause, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
 
 use crate::journal::resolve::RESOLVED;
-use crate::journal::{JournalState, Note, Record, seconds};
+use crate::journal::{JournalState, Note, Record, Retry, seconds};
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
 use lane::OpResult;
 use pending::NotRaised;
-use settle::{Settled, settle, why};
+use settle::{Settled, Settler, settle, why};
 
 /// The lanes at work.
 pub struct Engine {
@@ -237,6 +237,15 @@ impl Engine {
         Ok(self.release(op)?)
     }
 
+    /// A person wants a guest to be tried at once, whatever failed before. Tells whether anything waited.
+    pub async fn retry(&mut self, guest: GuestId, by: String) -> Result<bool, EngineError> {
+        let waited = self.context.failures().await?.knows(guest.vmid);
+        if waited {
+            self.context.append(Record::Retry(Retry { guest, by })).await?;
+        }
+        Ok(waited)
+    }
+
     /// An operator closed an operation by hand: its lane opens.
     pub fn release(&mut self, op: OperationId) -> Result<(), Fatal> {
         if let Some(unsettled) = self.unknown.remove(&op) {
@@ -408,7 +417,7 @@ async fn settle_lane(
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(context, open.unwrap_or(op), since).await
+    settle(context, open.unwrap_or(op), since, Settler::Recovery).await
 }
 
 /// The next event of a queue; never if nothing runs.

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::classify::BackupMemory;
+use evenkeel_core::back_off::{AttemptHash, FailureMemory};
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
@@ -51,6 +51,15 @@ impl fmt::Display for PassId {
     }
 }
 
+/// Who wants a pass.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PassCause {
+    /// The agent's own schedule: what failed a while ago waits.
+    Schedule,
+    /// A person, who sees what comes of it: everything is tried.
+    Person,
+}
+
 /// A pass whose actions are in their lanes.
 #[derive(Debug)]
 pub struct BegunPass {
@@ -61,23 +70,26 @@ pub struct BegunPass {
 }
 
 impl Engine {
-    /// One pass: reads the node, plans, submits.
+    /// One pass of the agent's own: reads the node, plans, submits.
     pub async fn pass(&mut self, desired: &Desired) -> Result<BegunPass, PassError> {
-        let preview = self.look(desired).await?;
+        let preview = self.look(desired, PassCause::Schedule).await?;
         Ok(self.submit(desired, preview).await?)
     }
 
     /// The first half: reads the node and plans. Nothing is sent.
-    pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
+    pub async fn look(
+        &mut self,
+        desired: &Desired,
+        cause: PassCause,
+    ) -> Result<Preview, PassError> {
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
         // Read the node.
         let client = self.context.client.clone();
         let reading = async { observe_declared(&client, desired).await.map_err(PassError::Actual) };
         let actual = self.drive_lanes_until(reading).await?;
-        // Plan, knowing what is frozen, busy and remembered.
-        let memories = backups::memories(&self.context).await?;
-        let mut plan = plan(desired, &actual, &self.plan_context(desired, memories));
+        // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
+        let mut plan = plan(desired, &actual, &self.plan_context(desired, cause).await?);
         // Name the task behind each lock, for people.
         let naming = async {
             name_lock_owners(&client, &mut plan).await;
@@ -87,11 +99,16 @@ impl Engine {
         Ok(Preview { actual, plan })
     }
 
-    fn plan_context(
+    async fn plan_context(
         &self,
         desired: &Desired,
-        memories: BTreeMap<VmId, BackupMemory>,
-    ) -> PlanContext {
+        cause: PassCause,
+    ) -> Result<PlanContext, Fatal> {
+        let memories = backups::memories(&self.context).await?;
+        let failures = match cause {
+            PassCause::Schedule => self.context.failures().await?,
+            PassCause::Person => FailureMemory::default(),
+        };
         let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
         let busy = busy.map(|(vmid, busy)| {
             let unknown = self.unknown_on(vmid);
@@ -99,7 +116,8 @@ impl Engine {
             let unknown = unknown.map(|(_, why)| why.to_owned());
             (vmid, GuestBusy { op, since: shown(busy.since), unknown })
         });
-        PlanContext { frozen: self.context.is_frozen(), busy: busy.collect(), memories }
+        let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
+        Ok(PlanContext { frozen, busy: busy.collect(), memories, failures, now })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
@@ -164,8 +182,12 @@ impl Engine {
     /// A job for every protection that is owed, by the guest's number.
     async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let (failures, now) = (self.context.failures().await?, self.context.node_now());
         for owed in owed(&self.context).await? {
             let (op, guest) = (self.context.new_operation(), owed.intent.guest);
+            if failures.pausing(guest.vmid, AttemptHash::owed(owed.id), now).is_some() {
+                continue;
+            }
             jobs.entry(guest.vmid).or_default().push(self.job(op, Order::Owed(Box::new(owed))));
         }
         Ok(jobs)

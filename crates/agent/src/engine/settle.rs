@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use evenkeel_core::back_off::TryFailure;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
@@ -40,11 +41,21 @@ pub(super) struct Settled {
     pub(super) warning: Option<String>,
 }
 
+/// Who settles: it tells whether a failure without a task counts as one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Settler {
+    /// The lane that sent the request: that it came to nothing is a failure.
+    Lane,
+    /// Whoever found it in flight: perhaps it was never sent, and nothing speaks against trying it now.
+    Recovery,
+}
+
 /// Follows an operation until it is closed or nothing more can be learned now. Its request had left by `since`.
 pub(super) async fn settle(
     context: &EngineContext,
     op: OperationId,
     since: Instant,
+    settler: Settler,
 ) -> Result<Option<Settled>, Fatal> {
     let Some((operation, _)) = load(context, op).await? else {
         return Ok(None);
@@ -76,7 +87,10 @@ pub(super) async fn settle(
             | RecoveryDecision::Closed => {
                 let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
                 let event = decision.event(&operation.state, identity);
-                let event = event.map(|event| with_words(event, reader.exit.as_ref()));
+                let was_sent = matches!(operation.state, OpState::Unknown { .. });
+                let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
+                let tried = counts.then(|| context.failed_now(&operation, false)).flatten();
+                let event = event.map(|event| with_words(event, reader.exit.as_ref(), tried));
                 let Some(after) = journalled(context, operation, event).await? else {
                     reader.evidence = Evidence::default();
                     continue;
@@ -128,11 +142,15 @@ pub(super) async fn load(
     found.await.map_err(Fatal::Journal)
 }
 
-/// A failed task's exit status belongs into the reason: it is what a person looks for.
-fn with_words(event: OpEvent, exit: Option<&ExitStatus>) -> OpEvent {
+/// A failed task's exit status belongs into the reason: it is what a person looks for. And a failure says whether it
+/// counts.
+fn with_words(event: OpEvent, exit: Option<&ExitStatus>, tried: Option<TryFailure>) -> OpEvent {
     match (event, exit) {
-        (OpEvent::Failed { reason, left_volume }, Some(exit @ ExitStatus::Failed(_))) => {
-            OpEvent::Failed { reason: format!("{reason}: {exit}"), left_volume }
+        (OpEvent::Failed { reason, left_volume, .. }, Some(exit @ ExitStatus::Failed(_))) => {
+            OpEvent::Failed { reason: format!("{reason}: {exit}"), left_volume, tried }
+        }
+        (OpEvent::Failed { reason, left_volume, .. }, _) => {
+            OpEvent::Failed { reason, left_volume, tried }
         }
         (event, _) => event,
     }

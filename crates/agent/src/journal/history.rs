@@ -57,7 +57,7 @@ pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, VerifiedJournal
     let verified = verify::each_line(files, |_, line, body| match body {
         Body::Snapshot(state) => told.snapshot(state, line.at),
         Body::Record(Record::Op(entry)) => told.event(entry, line.at),
-        Body::Record(Record::Kept(_) | Record::Note(_)) => {}
+        Body::Record(Record::Kept(_) | Record::Retry(_) | Record::Note(_)) => {}
     })?;
     let mut operations: Vec<(u64, OpSummary)> = told.operations.into_values().collect();
     operations.sort_by_key(|(place, _)| *place);

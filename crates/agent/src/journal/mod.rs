@@ -47,7 +47,7 @@ pub use line::{Head, Seq, Sum};
 pub use mark::{WallTime, moment, seconds};
 pub(crate) use real_disk::sync_parent;
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
-pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Subject, Versioned};
+pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Retry, Subject, Versioned};
 pub use simulated_disk::{DiskFault, SimulatedDisk};
 pub(crate) use space::is_full;
 pub use state::JournalState;

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::back_off::{AttemptHash, TryFailure};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
@@ -82,12 +83,16 @@ optional_fields! {
     identity_after: IdentityHash,
     /// Of acts that take a protection off.
     task_mark: TaskListMark,
+    /// Of what is tried again if it fails.
+    attempt: AttemptHash,
     upid: Upid,
     /// Left out when the answer named the task.
     found: bool,
     by: Closer,
     warning: String,
     left_volume: VolumeId,
+    /// Of a failure that counts: it is tried again after a pause.
+    tried: TryFailure,
     reason: String,
     params: Object,
     before: Object,
@@ -120,9 +125,10 @@ impl Serialize for WrittenOp<'_> {
                 line.put_some("identity", identity.as_ref())?;
                 line.put_some("warning", warning.as_ref())?;
             }
-            OpEvent::Failed { reason, left_volume } => {
+            OpEvent::Failed { reason, left_volume, tried } => {
                 line.put("reason", reason)?;
                 line.put_some("left_volume", left_volume.as_ref())?;
+                line.put_some("tried", tried.as_ref())?;
             }
             OpEvent::Unknown { reason } => line.put("reason", reason)?,
             OpEvent::Resolved { outcome: _ } => line.put("by", &Closer::Operator)?,
@@ -162,6 +168,7 @@ fn put_intent<M: SerializeMap>(
         identity,
         identity_after,
         task_mark,
+        attempt,
     } = intent;
     line.put("guest", guest)?;
     line.put("kind", kind)?;
@@ -187,7 +194,8 @@ fn put_intent<M: SerializeMap>(
     line.put_some("volumes_before", volumes_before.as_ref())?;
     line.put_some("identity", identity.as_ref())?;
     line.put_some("identity_after", identity_after.as_ref())?;
-    line.put_some("task_mark", task_mark.as_ref())
+    line.put_some("task_mark", task_mark.as_ref())?;
+    line.put_some("attempt", attempt.as_ref())
 }
 
 /// What is empty is left out.
@@ -259,6 +267,7 @@ impl OpLine {
                 None => OpEvent::Failed {
                     reason: self.reason.take().ok_or("`reason` is missing")?,
                     left_volume: self.left_volume.take(),
+                    tried: self.tried.take(),
                 },
             },
             StateName::Unknown => {
@@ -292,6 +301,7 @@ impl OpLine {
             identity: self.identity.take(),
             identity_after: self.identity_after.take(),
             task_mark: self.task_mark.take(),
+            attempt: self.attempt.take(),
         })
     }
 

@@ -3,6 +3,7 @@
 //! Engine, gate and recovery build these; the journal writes them and folds them into its state.
 //! Everything that could hold a secret is redacted at construction, here or in [`Details`].
 
+use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,8 @@ pub enum Record {
     Op(OpEntry),
     /// A value under a key took the place of the one before it.
     Kept(Kept),
+    /// A person wants a guest to be tried at once.
+    Retry(Retry),
     /// A remark for a person; nothing is derived from it.
     Note(Note),
 }
@@ -53,7 +56,7 @@ impl Record {
     pub(super) fn sets_mark(&self) -> Option<Timestamp> {
         match self {
             Self::Kept(kept) => moment(kept.mark?),
-            Self::Op(_) | Self::Note(_) => None,
+            Self::Op(_) | Self::Retry(_) | Self::Note(_) => None,
         }
     }
 
@@ -69,6 +72,7 @@ impl Record {
                 | OpEvent::Resolved { .. } => false,
             },
             Self::Kept(kept) => !kept.from_reserve,
+            Self::Retry(_) => true,
             Self::Note(_) => false,
         }
     }
@@ -79,7 +83,7 @@ impl Record {
     pub(super) fn is_from_reserve(&self) -> bool {
         match self {
             Self::Kept(kept) => kept.from_reserve,
-            Self::Op(_) | Self::Note(_) => false,
+            Self::Op(_) | Self::Retry(_) | Self::Note(_) => false,
         }
     }
 }
@@ -192,6 +196,16 @@ pub struct Versioned {
     pub value: Value,
 }
 
+/// A person wants a guest to be tried at once, whatever failed before.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// Which.
+    pub guest: GuestId,
+    /// Who says so.
+    pub by: String,
+}
+
 /// A remark for a person.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -268,6 +282,7 @@ fn encode(record: &Record, out: &mut Vec<u8>) -> &'static str {
             let line = KeptLine { key: key.clone(), v, value, mark: *mark };
             to_json(out, &line, subject.as_str())
         }
+        Record::Retry(retry) => to_json(out, retry, "retry"),
         Record::Note(note) => to_json(out, note, "note"),
     }
 }
@@ -289,6 +304,7 @@ pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
     }
     let record = match kind {
         "op" => Record::Op(json::<OpLine>(fields)?.try_into()?),
+        "retry" => Record::Retry(json(fields)?),
         "note" => Record::Note(json(fields)?),
         "snapshot" => return Ok(Body::Snapshot(json(fields)?)),
         other => {

@@ -42,6 +42,7 @@ impl JournalState {
                     values.remove(&key);
                 }
             }
+            Record::Retry(retry) => self.ledger.retry(retry.guest.vmid),
             Record::Note(_) => {}
         }
         Ok(())

@@ -39,6 +39,7 @@ fn load() {
         let event = evenkeel_core::operation::OpEvent::Failed {
             reason: "killed".to_owned(),
             left_volume: None,
+            tried: None,
         };
         let record = evenkeel_core::operation::OpRecord { op, event };
         journal.append(evenkeel_agent::journal::Record::op(record), now()).unwrap();

@@ -129,7 +129,10 @@ pub(crate) fn succeeded(number: u64) -> Record {
 }
 
 pub(crate) fn failed(number: u64) -> Record {
-    event(number, OpEvent::Failed { reason: "no \"space\"\nleft".to_owned(), left_volume: None })
+    event(
+        number,
+        OpEvent::Failed { reason: "no \"space\"\nleft".to_owned(), left_volume: None, tried: None },
+    )
 }
 
 pub(crate) fn unknown(number: u64) -> Record {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
     ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, OpEnd,
-    PassError, Progress, Report,
+    PassCause, PassError, Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
@@ -97,7 +97,7 @@ async fn apply(
     arguments: &cli::ApplyArgs,
 ) -> Result<Exit, Failure> {
     recover(engine).await?;
-    let preview = engine.look(desired).await?;
+    let preview = engine.look(desired, PassCause::Person).await?;
     let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));

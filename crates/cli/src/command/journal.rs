@@ -14,7 +14,7 @@ use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::resolve::{self, ResolveError};
 use evenkeel_agent::journal::verify::{self, VerifiedJournal};
 use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
-use evenkeel_agent::state_dir::StateError;
+use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::operation::Resolution;
 use serde_json::json;
 
@@ -130,9 +130,7 @@ const REASON_LENGTH_MAX: usize = 1_000;
 
 async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
-    // Opening would make a journal where there is none.
-    let names = reading(&state.journal())?.list().map_err(unreadable)?;
-    if !names.iter().any(|name| name.starts_with("journal-")) {
+    if !has_journal(&state)? {
         return Err(ResolveError::NotOpen(arguments.op).into());
     }
     let (outcome, word) = match arguments.outcome {
@@ -163,10 +161,20 @@ async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-async fn ask_agent(place: &cli::Place, request: SocketRequest) -> Result<(), Failure> {
+/// Whether there is a journal: opening would make one where there is none.
+pub(super) fn has_journal(state: &StateDir) -> Result<bool, Failure> {
+    let names = reading(&state.journal())?.list().map_err(unreadable)?;
+    Ok(names.iter().any(|name| name.starts_with("journal-")))
+}
+
+/// Asks whoever has the journal, and tells what it says.
+pub(super) async fn ask_agent(
+    place: &cli::Place,
+    request: SocketRequest,
+) -> Result<String, Failure> {
     let state = place.state_dir()?;
     match client::ask(&state.socket(), &request).await {
-        Ok(SocketAnswer::Done { .. }) => Ok(()),
+        Ok(SocketAnswer::Done { message }) => Ok(message),
         Ok(other) => Err(unexpected(other)),
         Err(AskError::NobodyThere) => {
             let path = state.path().display();
@@ -187,7 +195,7 @@ fn why(reason: &str) -> String {
 }
 
 /// Who runs this, and through whom: root's own word for the audit, not a proof.
-fn who() -> String {
+pub(super) fn who() -> String {
     let uid = rustix::process::getuid().as_raw();
     match std::env::var("SUDO_USER") {
         Ok(user) => format!("uid {uid} (sudo by {})", tamed(&user, 64)),

@@ -11,6 +11,7 @@ pub(crate) mod import;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod reference;
+pub(crate) mod retry;
 pub(crate) mod run;
 pub(crate) mod schema;
 pub(crate) mod sign;

@@ -58,7 +58,7 @@ pub(crate) fn in_flight(operations: &[Operation]) -> String {
         let named = format!("{}  {kind}  {}", styled(GUEST, guest), operation.state.as_str());
         let task = operation.task.as_ref().map_or("no task is known yet", Upid::as_str);
         let told = format!("{}  {}", operation.id, tamed(task, TEXT_LENGTH_MAX));
-        text.push_str(&format!("  {named}\n    {}\n", styled(FAINT, told)));
+        text.extend([format!("  {named}\n"), format!("    {}\n", styled(FAINT, told))]);
     }
     text
 }

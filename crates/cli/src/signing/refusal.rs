@@ -53,6 +53,7 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::Busy
         | ReasonCode::NotPending
         | ReasonCode::UnknownOutcome
+        | ReasonCode::FailedBefore
         | ReasonCode::Storage => Exit::Transient,
     }
 }
@@ -115,5 +116,6 @@ fn next_step(reason: ReasonCode) -> &'static str {
             "look at the guest, then close the operation with `evenkeel journal resolve`"
         }
         ReasonCode::NotPending => "sign the item that waits now",
+        ReasonCode::FailedBefore => "mend the cause, then `evenkeel retry` tries it at once",
     }
 }

@@ -50,6 +50,7 @@ impl State {
                 OpEvent::Failed {
                     reason: "no\u{1b}[2J space\nTASK OK".to_owned(),
                     left_volume: None,
+                    tried: None,
                 },
             ),
             started(3, 101, "hostname a -> b"),

@@ -15,6 +15,7 @@ mod daemon_crash;
 mod daemon_looks;
 mod demo;
 mod drift;
+mod failing;
 mod freezing;
 mod gate;
 mod importing;

@@ -14,6 +14,7 @@ use super::{
     Repeat, StartedIntent, Upid,
 };
 use crate::action_registry::OriginEffect;
+use crate::back_off::FailureMemory;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
@@ -36,6 +37,9 @@ pub struct Ledger {
     open: Open,
     keys: Keys,
     origins: Origins,
+    /// What failed and waits for its next try.
+    #[serde(default)]
+    failures: FailureMemory,
 }
 
 type Open = BTreeMap<VmId, OperationId>;
@@ -107,10 +111,21 @@ impl Ledger {
             }
         };
         trace_origin(&mut self.origins, operation, &record.event);
+        trace_failures(&mut self.failures, operation, &record.event);
         if !operation.is_in_flight() {
             self.open.remove(&operation.intent.guest.vmid);
         }
         Ok(operation)
+    }
+
+    /// What failed and waits for its next try.
+    pub fn failures(&self) -> &FailureMemory {
+        &self.failures
+    }
+
+    /// A person wants a guest to be tried at once.
+    pub fn retry(&mut self, vmid: VmId) {
+        self.failures.retry(vmid);
     }
 
     /// The operation of that name.
@@ -191,6 +206,25 @@ fn check_room(
     match open.get(&vmid) {
         Some(open) => Err(ReplayError::LaneBusy { op, vmid, open: *open }),
         None => Ok(()),
+    }
+}
+
+/// Keeps in mind what failed, until it is done.
+fn trace_failures(failures: &mut FailureMemory, operation: &Operation, event: &OpEvent) {
+    let Some(attempt) = operation.intent.attempt else {
+        return;
+    };
+    let vmid = operation.intent.guest.vmid;
+    match event {
+        OpEvent::Failed { tried: Some(failure), reason, .. } => {
+            failures.failed(vmid, attempt, *failure, operation.id, reason);
+        }
+        OpEvent::Succeeded { .. } | OpEvent::Resolved { .. } => failures.succeeded(vmid, attempt),
+        OpEvent::Started(_)
+        | OpEvent::RequestStarted { .. }
+        | OpEvent::TaskRunning { .. }
+        | OpEvent::Failed { tried: None, .. }
+        | OpEvent::Unknown { .. } => {}
     }
 }
 

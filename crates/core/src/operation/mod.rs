@@ -29,6 +29,7 @@ pub use provenance::{GuestOrigin, IdentityHash, NotAnIdentityHash, Provenance};
 pub use upid::{UnixSeconds, Upid};
 
 use crate::action_registry::ActionKind;
+use crate::back_off::{AttemptHash, TryFailure};
 use crate::id::{GuestId, OperationId, VmId};
 use crate::identity_proof::TaskListMark;
 use crate::sign::PayloadHash;
@@ -152,6 +153,9 @@ pub struct StartedIntent {
     /// guest that is there is still the one the protection is owed to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_mark: Option<TaskListMark>,
+    /// What it tries, to be known again if it fails; none of what is never tried again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<AttemptHash>,
 }
 
 impl StartedIntent {
@@ -170,6 +174,7 @@ impl StartedIntent {
             identity: None,
             identity_after: None,
             task_mark: None,
+            attempt: None,
         }
     }
 
@@ -249,6 +254,8 @@ pub enum OpEvent {
         reason: String,
         /// A volume it allocated and did not attach, to be used instead of a further one.
         left_volume: Option<VolumeId>,
+        /// That the same would likely fail again; none if a crash or a lost connection is all that is known.
+        tried: Option<TryFailure>,
     },
     /// What happened cannot be told.
     Unknown {
@@ -430,7 +437,7 @@ fn from_open(
         OpEvent::RequestStarted { .. } => Err("a request is sent at most once, and in order"),
         OpEvent::TaskRunning { .. } => Err("a request has one task"),
         OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
-        OpEvent::Failed { reason, left_volume } => {
+        OpEvent::Failed { reason, left_volume, tried: _ } => {
             Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
         }
         OpEvent::Unknown { reason } => Ok(OpState::Unknown {
@@ -447,7 +454,7 @@ fn from_open(
 fn from_unknown(open: OpPhase, event: &OpEvent) -> Result<OpState, &'static str> {
     match event {
         OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
-        OpEvent::Failed { reason, left_volume } => {
+        OpEvent::Failed { reason, left_volume, tried: _ } => {
             Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
         }
         OpEvent::Resolved { outcome: Resolution::Succeeded } => {

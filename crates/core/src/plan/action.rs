@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::action_registry::ActionKind;
+use crate::back_off::FailedBefore;
 use crate::classify::ActionClass;
 use crate::destroy::Destroy;
 use crate::effect::When;
@@ -279,6 +280,8 @@ pub enum Held {
     },
     /// The host is frozen.
     Frozen,
+    /// It, or an action before it, failed and waits for its next try.
+    FailedBefore(Box<FailedBefore>),
     /// No executor for it exists.
     NotExecutable(&'static str),
 }
@@ -290,6 +293,7 @@ impl Held {
             Self::PendingSignature => ReasonCode::PendingSignature,
             Self::Locked { .. } => ReasonCode::Locked,
             Self::Frozen => ReasonCode::Frozen,
+            Self::FailedBefore(_) => ReasonCode::FailedBefore,
             Self::NotExecutable(_) => ReasonCode::NotExecutable,
         }
     }
@@ -302,6 +306,7 @@ impl fmt::Display for Held {
             Self::Locked { lock, by: None } => write!(f, "the guest is locked ({lock})"),
             Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),
             Self::Frozen => f.write_str("this host is frozen"),
+            Self::FailedBefore(failed) => failed.fmt(f),
             Self::NotExecutable(why) => f.write_str(why),
         }
     }

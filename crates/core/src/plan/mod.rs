@@ -27,11 +27,12 @@ pub use problem::PlanProblem;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
+use crate::back_off::{AttemptHash, FailureMemory};
 use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
 use crate::desired::{self, Desired, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
-use crate::operation::Provenance;
+use crate::operation::{Provenance, UnixSeconds};
 use crate::reason::ReasonCode;
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
@@ -46,6 +47,10 @@ pub struct PlanContext {
     pub busy: BTreeMap<VmId, GuestBusy>,
     /// What the journal remembers of the volumes of guests.
     pub memories: BTreeMap<VmId, BackupMemory>,
+    /// What failed and waits for its next try. Empty where a person asks: then everything is tried.
+    pub failures: FailureMemory,
+    /// The node's time, to tell whose pause is over.
+    pub now: UnixSeconds,
 }
 
 impl PlanContext {
@@ -185,6 +190,7 @@ fn plan_guest(
     }
     if !planned.actions.is_empty() {
         judge(&mut planned, here, context);
+        hold_failed(&mut planned, guest, here, context);
     }
     planned
 }
@@ -284,5 +290,26 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanCo
             (None, None) if context.frozen => Some(Held::Frozen),
             (None, None) => None,
         };
+    }
+}
+
+/// Holds what failed before until its pause is over, and what comes after it: a failure keeps a guest's later actions
+/// from being tried, so its pause does too.
+fn hold_failed(
+    planned: &mut GuestPlan,
+    guest: &desired::DeclaredGuest,
+    here: Option<&actual::Guest>,
+    context: &PlanContext,
+) {
+    let vmid = guest.id.vmid;
+    if !context.failures.knows(vmid) {
+        return;
+    }
+    let mut before = None;
+    for action in planned.actions.iter_mut().filter(|action| action.held.is_none()) {
+        let attempt = AttemptHash::of(&action.step, guest, here);
+        let failed = context.failures.pausing(vmid, attempt, context.now);
+        before = before.or_else(|| failed.cloned());
+        action.held = before.clone().map(|failed| Held::FailedBefore(Box::new(failed)));
     }
 }

@@ -52,6 +52,7 @@ impl RecoveryDecision {
                 warning: warning.map(|warning| warning.to_string()),
             }),
             Self::Fail { reason, left_volume } => Some(OpEvent::Failed {
+                tried: None,
                 reason: reason.to_string(),
                 left_volume: left_volume.clone(),
             }),

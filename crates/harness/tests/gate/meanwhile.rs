@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::OpEnd;
+use evenkeel_agent::engine::{OpEnd, PassCause};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners, Window};
 use evenkeel_harness::{Operator, Rig, statement};
@@ -291,7 +291,10 @@ async fn x10_a_protection_whose_return_is_not_known_keeps_its_lane_shut_until_it
         }
         assert_eq!(count(&rig, RUNNING, UNPROTECT), 2, "it was given back");
         assert_eq!(engine.unknown().count(), 1, "nobody knows whether it was");
-        let busy = engine.look(&declared).await.unwrap().plan.guests[0].busy.clone().unwrap();
+        let busy = engine.look(&declared, PassCause::Schedule).await.unwrap().plan.guests[0]
+            .busy
+            .clone()
+            .unwrap();
         assert_eq!(busy.reason(), evenkeel_core::reason::ReasonCode::UnknownOutcome);
         assert!(busy.to_string().contains("evenkeel journal resolve op_"), "{busy}");
         rig.node.with(evenkeel_sim::Simulator::clear_faults);

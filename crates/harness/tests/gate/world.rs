@@ -1,5 +1,7 @@
 //! What the node does not say for certain is no reason to act, and what cannot be recorded is not done.
 
+use std::time::Duration;
+
 use std::collections::BTreeMap;
 
 use evenkeel_agent::engine::OpEnd;
@@ -71,6 +73,8 @@ async fn n08_without_quorum_a_write_fails_and_is_made_when_there_is_one_again() 
         let tried = writes(&rig, "lxc/100").len();
         assert!(tried <= 1, "it is not hammered: {tried}");
         rig.node.with(|sim| sim.happen(Event::Quorum { quorate: true }));
+        // What failed waits its minute.
+        tokio::time::sleep(Duration::from_secs(70)).await;
         pass(engine, &declared).await?;
         pass(engine, &declared).await?;
         assert_eq!(writes(&rig, "lxc/100").len(), tried + 1);

@@ -152,6 +152,7 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
             expires_at: *expires_at,
         },
         task_mark: call.unprotects().then(|| order.mark.clone()),
+        attempt: None,
         call,
         identity: identity(fresh).ok(),
         identity_after: None,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId};
@@ -50,6 +51,8 @@ pub struct Cleared {
     pub(super) identity: Option<IdentityHash>,
     pub(super) identity_after: Option<IdentityHash>,
     pub(super) task_mark: Option<TaskListMark>,
+    /// What it tries, if it is tried again after a failure.
+    pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
     pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
 }
@@ -87,6 +90,7 @@ impl Cleared {
             identity: self.identity,
             identity_after: self.identity_after,
             task_mark: self.task_mark.clone(),
+            attempt: self.attempt,
         }
     }
 
@@ -112,6 +116,7 @@ impl Cleared {
             identity: None,
             identity_after: None,
             task_mark: None,
+            attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,
         }

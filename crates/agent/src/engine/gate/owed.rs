@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
+use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::destroy::Owed;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
 
+use super::NotCleared;
 use super::cleared::{Cleared, allowed};
-use super::{NotCleared, frozen};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::identity_proof::{our_tasks, read_tasks};
@@ -53,10 +54,6 @@ pub(super) async fn clear(
     let Some(operation) = owed(context).await?.into_iter().find(|owed| owed.id == owing) else {
         return Err(NotCleared::Unneeded);
     };
-    // A frozen host is not changed, not even for the better: a pass after the thaw gives it back.
-    if context.is_frozen() {
-        return Err(frozen());
-    }
     let fresh = observe_guest(&context.client, operation.intent.guest).await;
     let fresh = fresh.map_err(|error| NotCleared::Failed(error.to_string()))?;
     let tasks = read_tasks(context).await.map_err(NotCleared::Held)?;
@@ -85,6 +82,7 @@ fn cleared(operation: &Operation, fresh: &Guest) -> Result<Cleared, NotCleared> 
         identity: operation.intent.identity,
         identity_after: None,
         task_mark: None,
+        attempt: Some(AttemptHash::owed(operation.id)),
         before: BTreeMap::new(),
         volumes_before: None,
     })

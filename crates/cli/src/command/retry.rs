@@ -1,0 +1,47 @@
+//! `evenkeel retry GUEST`: what failed on a guest is tried at once instead of after its pause.
+//!
+//! It only strikes the failure out of the journal's memory; the next pass plans and judges as always.
+
+use std::io::Write as _;
+
+use evenkeel_agent::ambient::Machine;
+use evenkeel_agent::daemon::protocol::SocketRequest;
+use evenkeel_agent::effective_clock::wall;
+use evenkeel_agent::journal::{AppendError, Record, Retry};
+use evenkeel_agent::state_dir::StateError;
+
+use super::journal::{ask_agent, has_journal, who};
+use crate::cli::RetryArgs;
+use crate::error::{Exit, Failure};
+
+pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
+    let state = arguments.place.state_dir()?;
+    let guest = arguments.guest;
+    let nothing = format!("nothing on {guest} waits because it failed");
+    if !has_journal(&state)? {
+        return Err(Failure::new(Exit::NotFound, nothing));
+    }
+    let mut journal = match state.lock_journal(&Machine) {
+        Ok(journal) => journal,
+        // Whoever has the journal writes it.
+        Err(StateError::Busy(_)) => {
+            let told =
+                ask_agent(&arguments.place, SocketRequest::Retry { guest, by: who() }).await?;
+            writeln!(std::io::stdout(), "{told}")?;
+            return Ok(Exit::Ok);
+        }
+        Err(
+            error @ (StateError::Directory { .. }
+            | StateError::NoMachine(_)
+            | StateError::Journal(_)),
+        ) => return Err(error.into()),
+    };
+    if !journal.state().ledger().failures().knows(guest.vmid) {
+        return Err(Failure::new(Exit::NotFound, nothing)
+            .hint("`evenkeel status` shows what is held, and why"));
+    }
+    journal.stage(Record::Retry(Retry { guest, by: who() }), wall(&Machine))?;
+    journal.commit().map_err(AppendError::Failed)?;
+    writeln!(std::io::stdout(), "what failed on {guest} is tried by the next pass")?;
+    Ok(Exit::Ok)
+}
