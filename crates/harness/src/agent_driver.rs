@@ -20,6 +20,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::oracle::Oracle;
 use crate::rig::Rig;
+use crate::scene::GuestModes;
 
 /// What the daemon is told to do.
 #[derive(Debug)]
@@ -49,6 +50,7 @@ struct DriverState {
     /// Who must hear of what people ask.
     oracle: Oracle,
     desired: Arc<Desired>,
+    modes: GuestModes,
     /// The plan of the last pass; none if it could not read the node.
     plan: Option<Plan>,
     idle: bool,
@@ -72,8 +74,9 @@ impl AgentDriver {
         self.papers().oracle.clone()
     }
 
-    pub(crate) fn want(&self, desired: Desired) {
-        self.papers().desired = Arc::new(desired);
+    pub(crate) fn want(&self, desired: Desired, modes: GuestModes) {
+        let mut papers = self.papers();
+        (papers.desired, papers.modes) = (Arc::new(desired), modes);
     }
 
     pub(crate) fn born(&self) {
@@ -135,9 +138,9 @@ impl AgentDriver {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(DriverCommand::Pass) => self.pass(engine, PassCause::Schedule).await?,
+                    Some(DriverCommand::Pass) => self.pass(engine, rig, PassCause::Schedule).await?,
                     Some(DriverCommand::AskedPass) => {
-                        self.pass(engine, PassCause::Person).await?;
+                        self.pass(engine, rig, PassCause::Person).await?;
                         // Its actions are in their lanes now; what failed while it looked does not hold them.
                         self.oracle().asked_to_try(None);
                     }
@@ -197,8 +200,11 @@ impl AgentDriver {
         Ok(())
     }
 
-    async fn pass(&self, engine: &mut Engine, cause: PassCause) -> Result<(), Fatal> {
+    async fn pass(&self, engine: &mut Engine, rig: &Rig, cause: PassCause) -> Result<(), Fatal> {
         let desired = Arc::clone(&self.papers().desired);
+        let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
+        // From here on the agent knows them.
+        self.oracle().modes(now_ms, modes);
         let passed = match engine.look(&desired, cause).await {
             Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
             Err(error) => Err(error),

@@ -28,6 +28,7 @@ use readings::{GuestReadings, birth_of};
 
 use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
 use crate::history::{CLOSED_UNREAD, JournalHistory, fold};
+use crate::scene::GuestModes;
 
 /// More requests than these in one second are no work any more.
 const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
@@ -52,6 +53,8 @@ struct OracleState {
     frozen_since_ms: Option<u64>,
     /// When the living agent was told to stop.
     stopped_ms: Option<u64>,
+    /// What it must leave alone although it is declared, and since when it knows.
+    modes: (u64, GuestModes),
     /// What it tried, and what came of it.
     tried: TriedRequests,
     /// Keys that were ever declared, by guest.
@@ -143,6 +146,12 @@ impl Oracle {
         inner.failed_ms = None;
         inner.stopped_ms = None;
         inner.tried.forget_all();
+        inner.modes = Default::default();
+    }
+
+    /// What the agent must leave alone from now on.
+    pub(crate) fn modes(&self, now_ms: u64, modes: GuestModes) {
+        self.inner().modes = (now_ms, modes);
     }
 
     /// The agent was told to stop: nothing new may begin.
@@ -341,6 +350,7 @@ impl OracleState {
             self.allocates_once(&write),
             has_a_digest(&write),
             self.is_patient(node, now_ms, ticket, &write),
+            self.is_let_be(now_ms, &write),
         ];
         let place = format!("{} at {now_ms} ms", request.call());
         self.broken.extend(found.into_iter().flatten().map(|what| format!("{what}: {place}")));
@@ -429,6 +439,26 @@ impl OracleState {
         let was_frozen = |asked_ms| self.frozen_since_ms.is_some_and(|since| since < asked_ms);
         let was_frozen = readings.iter().all(|(status, _)| was_frozen(status.asked_ms));
         was_frozen.then(|| "(2) the host was frozen".to_owned())
+    }
+
+    /// A guest that is only observed is not written to, and a key that is ignored is not written.
+    fn is_let_be(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
+        let (since_ms, modes) = &self.modes;
+        if *since_ms >= now_ms || self.is_undeclared_by_right(now_ms, write) {
+            return None;
+        }
+        let observed = modes.observed.contains(&write.guest);
+        let ignores = modes.ignores_cores.contains(&write.guest);
+        let deletes = write
+            .params
+            .get("delete")
+            .is_some_and(|list| list.split(',').any(|key| key == "cores"));
+        let ignored = ignores && (write.params.contains_key("cores") || deletes);
+        match (observed, ignored) {
+            (true, _) => Some("(8) the guest is only observed".to_owned()),
+            (false, true) => Some("(8) `cores` is ignored".to_owned()),
+            (false, false) => None,
+        }
     }
 
     /// Invariant 20: what failed is not tried again before its pause is over.

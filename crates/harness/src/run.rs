@@ -139,12 +139,13 @@ impl SeedRun {
             sim.world.guests.values().map(|guest| (guest.id, guest.config.clone())).collect()
         });
         let (has_signers, denied) = (dice.percent(85), DeniedFacts::of(&mut dice));
+        let layered = dice.percent(50);
         let mut run = Self {
             dice,
             rig,
             driver: AgentDriver::watched_by(oracle.clone()),
             oracle,
-            wishes: Wishes::default(),
+            wishes: Wishes { layered, ..Wishes::default() },
             guests: first_files.iter().map(|(guest, _)| *guest).collect(),
             faults: FaultMaker::of(first_files),
             signers: None,
@@ -348,7 +349,7 @@ impl SeedRun {
             return self.tell(commands, DriverCommand::Pass);
         }
         let guest = *self.dice.pick(&self.guests);
-        let wanted = self.wishes.0.get(&guest).and_then(|wish| wish.run);
+        let wanted = self.wishes.guests.get(&guest).and_then(|wish| wish.run);
         let told = self.faults.twin(&mut self.dice, &self.rig.node, guest, wanted);
         self.note(|| told);
         self.tell(commands, DriverCommand::Pass);
@@ -357,11 +358,11 @@ impl SeedRun {
     fn change_wishes(&mut self) {
         let (dice, wishes, guests) = (&mut self.dice, &mut self.wishes, &self.guests);
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
-        self.note(|| format!("wishes {:?}", self.wishes.0));
+        self.note(|| format!("wishes {:?}", self.wishes.guests));
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);
         }
-        self.driver.want(self.wishes.desired());
+        self.driver.want(self.wishes.desired(), self.wishes.modes());
     }
 
     pub(crate) fn freeze(&mut self, frozen: bool) {

@@ -40,9 +40,21 @@ pub(crate) fn node(dice: &mut Dice) -> Simulator {
 
 /// What is wanted of each declared guest.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Wishes(pub(crate) BTreeMap<GuestId, Wish>);
+pub(crate) struct Wishes {
+    pub(crate) guests: BTreeMap<GuestId, Wish>,
+    /// Whether they are written as profiles that override each other, and not guest by guest.
+    pub(crate) layered: bool,
+}
+
+/// What must be left alone although it is declared.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GuestModes {
+    pub(crate) observed: BTreeSet<GuestId>,
+    pub(crate) ignores_cores: BTreeSet<GuestId>,
+}
 
 /// What is wanted of one guest; nothing is said about what is none.
+#[expect(clippy::struct_excessive_bools, reason = "each is a word of a desired file")]
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Wish {
     pub(crate) absent: bool,
@@ -59,6 +71,10 @@ pub(crate) struct Wish {
     /// A second one, to be allocated.
     pub(crate) second_disk: Option<(String, u64)>,
     undescribed: bool,
+    /// It is only looked at.
+    pub(crate) observed: bool,
+    /// Its cores are not compared.
+    pub(crate) ignores_cores: bool,
 }
 
 impl Wishes {
@@ -66,10 +82,10 @@ impl Wishes {
     pub(crate) fn change(&mut self, dice: &mut Dice, guests: &[GuestId], world: &World) {
         let guest = *dice.pick(guests);
         if dice.percent(8) {
-            self.0.remove(&guest);
+            self.guests.remove(&guest);
             return;
         }
-        let wish = self.0.entry(guest).or_default();
+        let wish = self.guests.entry(guest).or_default();
         for _ in 0..dice.between(1, 4) {
             wish.change(dice, guest, world.guest(guest));
         }
@@ -77,14 +93,29 @@ impl Wishes {
 
     /// The declared keys of each guest, as the node names them.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (GuestId, Vec<String>)> {
-        self.0.iter().map(|(guest, wish)| (*guest, wish.keys(guest.kind)))
+        self.guests.iter().map(|(guest, wish)| (*guest, wish.keys(guest.kind)))
+    }
+
+    /// Which guests are only looked at, and whose cores are not compared.
+    pub(crate) fn modes(&self) -> GuestModes {
+        let those = |is: fn(&Wish) -> bool| {
+            let those = self.guests.iter().filter(move |(_, wish)| !wish.absent && is(wish));
+            those.map(|(guest, _)| *guest).collect()
+        };
+        GuestModes {
+            observed: those(|wish| wish.observed),
+            ignores_cores: those(|wish| wish.ignores_cores),
+        }
     }
 
     /// As a desired file would say it.
     pub(crate) fn desired(&self) -> Desired {
         let mut text = String::new();
-        for (guest, wish) in &self.0 {
-            wish.print(*guest, &mut text);
+        for (guest, wish) in &self.guests {
+            wish.print(*guest, self.layered, &mut text);
+        }
+        if self.layered {
+            text.push_str("[profile.nobody]\nkind = \"lxc\"\ncores = 8\nrun = \"stopped\"\n");
         }
         let mut sources = Sources::default();
         sources.add("wishes.toml", text.clone());
@@ -95,7 +126,7 @@ impl Wishes {
 impl Wish {
     fn change(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&SimGuest>) {
         let storages = ["local-lvm", "tank"];
-        match dice.below(13) {
+        match dice.below(14) {
             0 | 1 => self.cores = Some(dice.between(1, 4)),
             2 => self.memory_mib = Some(*dice.pick(&[256, 384, 768, 1024])),
             3 => self.onboot = Some(dice.percent(50)),
@@ -115,6 +146,10 @@ impl Wish {
             11 => {
                 let storage = (*dice.pick(&storages)).to_owned();
                 self.second_disk.get_or_insert((storage, dice.between(1, 2)));
+            }
+            12 => {
+                self.observed = dice.percent(40);
+                self.ignores_cores = dice.percent(40);
             }
             _ => {
                 self.absent = dice.percent(15);
@@ -136,7 +171,7 @@ impl Wish {
     fn keys(&self, kind: GuestKind) -> Vec<String> {
         let mut keys = Vec::new();
         let mut key = |wanted: bool, name: &str| keys.extend(wanted.then(|| name.to_owned()));
-        key(self.cores.is_some(), "cores");
+        key(self.cores.is_some() && !self.ignores_cores, "cores");
         key(self.memory_mib.is_some(), "memory");
         key(self.onboot.is_some(), "onboot");
         key(self.description.is_some() || self.undescribed, "description");
@@ -146,8 +181,25 @@ impl Wish {
         keys
     }
 
-    fn print(&self, guest: GuestId, out: &mut String) {
+    /// The nearer of two profiles says what is wanted, the farther one something else.
+    fn print_profiles(&self, guest: GuestId, out: &mut String) {
         let GuestId { kind, vmid, .. } = guest;
+        for (name, more) in [("far", 1), ("near", 0)] {
+            let cores = self.cores.map(|cores| format!("cores = {}\n", cores + more));
+            let memory = self.memory_mib.map(|memory| format!("memory = {}\n", memory + more * 16));
+            let onboot = self.onboot.map(|onboot| format!("onboot = {}\n", onboot ^ (more == 1)));
+            let undescribed = self.undescribed.then(|| "description = \"unwanted\"\n".to_owned());
+            let words = [cores, memory, onboot, undescribed].into_iter().flatten();
+            out.extend([format!("[profile.{name}{vmid}]\nkind = \"{kind}\"\n")]);
+            out.extend(words);
+        }
+    }
+
+    fn print(&self, guest: GuestId, layered: bool, out: &mut String) {
+        let GuestId { kind, vmid, .. } = guest;
+        if layered && !self.absent {
+            self.print_profiles(guest, out);
+        }
         let mut line = |text: String| writeln!(out, "{text}").expect("a string takes every line");
         line(format!("[guest.{vmid}]\nkind = \"{kind}\""));
         if self.absent {
@@ -158,9 +210,19 @@ impl Wish {
         if self.force {
             line("stop = \"force\"".to_owned());
         }
-        self.cores.into_iter().for_each(|cores| line(format!("cores = {cores}")));
-        self.memory_mib.into_iter().for_each(|memory| line(format!("memory = {memory}")));
-        self.onboot.into_iter().for_each(|onboot| line(format!("onboot = {onboot}")));
+        if self.observed {
+            line("mode = \"observe\"".to_owned());
+        }
+        if self.ignores_cores {
+            line("ignore = [\"cores\"]".to_owned());
+        }
+        if layered {
+            line(format!("use = [\"far{vmid}\", \"near{vmid}\"]"));
+        } else {
+            self.cores.into_iter().for_each(|cores| line(format!("cores = {cores}")));
+            self.memory_mib.into_iter().for_each(|memory| line(format!("memory = {memory}")));
+            self.onboot.into_iter().for_each(|onboot| line(format!("onboot = {onboot}")));
+        }
         self.description.iter().for_each(|text| line(format!("description = {text:?}")));
         self.nameserver.iter().for_each(|text| line(format!("nameserver = {text:?}")));
         if self.undescribed {
