@@ -31,12 +31,63 @@ fn draw(diagnostics: &[Diagnostic], sources: &Sources, renderer: &Renderer) -> S
 }
 
 fn group(diagnostic: &Diagnostic, sources: &Sources) -> Group<'static> {
-    let title = Level::ERROR.primary_title(shown(&diagnostic.message)).id(diagnostic.code.as_str());
+    let title = wrapped(&shown(&diagnostic.message), TITLE_INDENT);
+    let title = Level::ERROR.primary_title(title).id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
     for excerpt in excerpts(diagnostic, sources) {
         group = excerpt.draw(group);
     }
-    group.elements(diagnostic.hints.iter().map(|hint| Level::HELP.message(shown(hint))))
+    let help = |hint: &String| Level::HELP.message(wrapped(&shown(hint), HELP_INDENT));
+    group.elements(diagnostic.hints.iter().map(help))
+}
+
+/// What people's terminals have at least.
+const WIDTH: usize = 80;
+
+/// What stands before a message: `error[E0203]: `.
+const TITLE_INDENT: usize = 14;
+
+/// What stands before a next step: `  = help: `, and as many more columns as line numbers of three digits take.
+const HELP_INDENT: usize = 12;
+
+/// A text in lines of what a terminal has left of an indentation; what belongs together stays so.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut column = indent;
+    for piece in pieces(text, WIDTH - indent) {
+        let length = piece.chars().count();
+        if out.is_empty() {
+            column += length;
+        } else if column + 1 + length > WIDTH {
+            out.push('\n');
+            column = indent + length;
+        } else {
+            out.push(' ');
+            column += 1 + length;
+        }
+        out.push_str(&piece);
+    }
+    out
+}
+
+/// The words of a text, but `key = value` and what is between braces as one, if it fits in a line.
+fn pieces(text: &str, line: usize) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let joins = |last: &String| {
+            let depth = last.matches('{').count().saturating_sub(last.matches('}').count());
+            let assigns = word == "=" || last.ends_with(" =");
+            (depth > 0 || assigns) && last.chars().count() + 1 + word.chars().count() <= line
+        };
+        match pieces.last_mut() {
+            Some(last) if joins(last) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
 }
 
 /// How much of a file is drawn at once. Drawing costs in proportion, and a line longer than this

@@ -13,22 +13,14 @@ use super::{
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::registry::{self, Absent, Declarable, KeyRef};
+use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
 
 /// What PVE shows beside a guest's keys and nobody sets.
-const KEPT_BY_PVE: &[&str] = &[
-    "digest",
-    "parent",
-    "runningcpu",
-    "runningmachine",
-    "snapstate",
-    "snaptime",
-    "vmid",
-    "vmstate",
-];
+const KEPT_BY_PVE: &[&str] =
+    &["digest", "parent", "runningcpu", "runningmachine", "snapstate", "snaptime", "vmstate"];
 
 pub(super) struct DesiredChecker<'a> {
     pub(super) errors: Vec<Diagnostic>,
@@ -199,9 +191,9 @@ impl<'a> DesiredChecker<'a> {
         };
         if let Declarable::No(why) = key.key().declared {
             let message = format!("`{name}` cannot be declared: {why}");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file");
+            self.errors.push(diagnostic.hints(alias::key(kind, name)));
             return None;
         }
         Some(key)
@@ -211,16 +203,17 @@ impl<'a> DesiredChecker<'a> {
         let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
         if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
             let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind");
+            let advice = alias::key(kind, name).unwrap_or("leave it out, or correct `kind`");
+            self.errors.push(diagnostic.hint(advice));
             return;
         }
         if KEPT_BY_PVE.contains(&name) {
             let message = format!("`{name}` cannot be declared: Proxmox VE keeps it for itself");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file");
+            self.errors.push(diagnostic.hint("leave it out"));
             return;
         }
         let mut diagnostic = Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`"))
@@ -228,6 +221,10 @@ impl<'a> DesiredChecker<'a> {
         if let Some((family, last)) = family_of(kind, name) {
             diagnostic = diagnostic.hint(format!("its slots go from {family}0 to {family}{last}"));
             self.errors.push(diagnostic);
+            return;
+        }
+        if let Some(advice) = alias::key(kind, name) {
+            self.errors.push(diagnostic.hint(advice));
             return;
         }
         let names = key_names(kind, name);
@@ -359,22 +356,29 @@ impl<'a> DesiredChecker<'a> {
     fn word<T: Clone>(&mut self, entry: &TreeEntry, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let Tree::Text(text) = &entry.value.value else {
-            self.wrong_type(
-                &entry.value,
-                &format!("`{}` must be {}", entry.key, names.join(" or ")),
-            );
+            let message = format!("`{}` must be {}", entry.key, choice_of(&names));
+            let advice = match &entry.value.value {
+                Tree::Bool(on) => alias::word(&entry.key, if *on { "true" } else { "false" }),
+                Tree::Null
+                | Tree::Integer(_)
+                | Tree::Float(_)
+                | Tree::Text(_)
+                | Tree::List(_)
+                | Tree::Table(_) => None,
+            };
+            self.errors.push(field::wrong_type(&entry.value, &message).hints(advice));
             return None;
         };
         if let Some((_, value)) = words.iter().find(|(name, _)| name == text) {
             return Some(value.clone());
         }
-        let message = format!("`{}` must be {}", entry.key, names.join(" or "));
-        let mut diagnostic =
+        let message = format!("`{}` must be {}", entry.key, choice_of(&names));
+        let diagnostic =
             Diagnostic::new(Code::BadValue, message).at(entry.value.span, "not one of these");
-        if let Some(near) = did_you_mean(text, names.into_iter()) {
-            diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
-        }
-        self.errors.push(diagnostic);
+        let near = did_you_mean(text, names.into_iter());
+        let near = near.map(|near| format!("did you mean \"{near}\"?"));
+        let advice = alias::word(&entry.key, text).map(str::to_owned);
+        self.errors.push(diagnostic.hints(advice.or(near)));
         None
     }
 
@@ -407,9 +411,12 @@ impl<'a> DesiredChecker<'a> {
         let mut diagnostic =
             Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
         let all: Vec<&str> = words.clone().collect();
-        diagnostic = match did_you_mean(&entry.key, words) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint(format!("{place} has {}", all.join(", "))),
+        let advice =
+            if place == "`source`" { alias::source(&entry.key) } else { alias::block(&entry.key) };
+        diagnostic = match (advice, did_you_mean(&entry.key, words)) {
+            (Some(advice), _) => diagnostic.hint(advice),
+            (None, Some(near)) => diagnostic.hint(format!("did you mean `{near}`?")),
+            (None, None) => diagnostic.hint(format!("{place} has {}", all.join(", "))),
         };
         self.errors.push(diagnostic);
     }
@@ -417,6 +424,12 @@ impl<'a> DesiredChecker<'a> {
 
 fn is_absent(guest: &Node) -> bool {
     guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
+}
+
+/// `"lxc" or "qemu"`.
+fn choice_of(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    quoted.join(" or ")
 }
 
 /// The names a misspelt key may have meant: families with the number that was written.

@@ -8,8 +8,10 @@
 //!   lxc.rs, qemu.rs   the rows
 //!   parts.rs          the property strings the rows refer to
 //!   format.rs         the words the rows are written in
+//!   alias.rs          what people call these keys elsewhere
 //! ```
 
+pub(crate) mod alias;
 mod drive;
 pub mod format;
 mod lxc;

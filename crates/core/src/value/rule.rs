@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::diagnostic::did_you_mean;
+use crate::quantity::QuantityError;
 use crate::registry::Rule;
 
 /// Why a declared value does not fit its format, and what would.
@@ -18,12 +19,14 @@ pub struct Misfit {
     pub hint: Option<String>,
     /// The piece of the text that is wrong, if it is not the whole.
     pub piece: Option<String>,
+    /// The part of a property string it is about, if its name was written.
+    pub part: Option<&'static str>,
 }
 
 impl Misfit {
     /// A misfit with a reason only.
     pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), hint: None, piece: None }
+        Self { why: why.into(), hint: None, piece: None, part: None }
     }
 
     /// Adds a hint.
@@ -47,6 +50,12 @@ impl Misfit {
     pub fn piece(mut self, piece: impl Into<String>) -> Self {
         self.piece = Some(piece.into());
         self
+    }
+}
+
+impl From<QuantityError> for Misfit {
+    fn from(error: QuantityError) -> Self {
+        Self { hint: error.hint(), ..Self::new(error.to_string()) }
     }
 }
 
@@ -275,7 +284,8 @@ pub(super) fn cidr4(text: &str) -> Result<String, Misfit> {
         Some(address.parse::<Ipv4Addr>().ok()?.to_string())
     })
     .ok_or_else(|| {
-        Misfit::new("it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24")
+        let why = "it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24";
+        Misfit { hint: prefix_left_out(text, "24"), ..Misfit::new(why) }
     })
 }
 
@@ -285,8 +295,15 @@ pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
         Some(address.parse::<Ipv6Addr>().ok()?.to_string())
     })
     .ok_or_else(|| {
-        Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64")
+        let why = "it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64";
+        Misfit { hint: prefix_left_out(text, "64"), ..Misfit::new(why) }
     })
+}
+
+/// What to write for an address without a prefix.
+fn prefix_left_out(text: &str, usual: &str) -> Option<String> {
+    let plain = text.parse::<std::net::IpAddr>().is_ok();
+    plain.then(|| format!("write {text}/{usual}, or the prefix that your network has"))
 }
 
 /// The shortest prefix length PVE takes for a guest's address.

@@ -4,8 +4,9 @@
 //! It must never panic on what PVE stores, however odd.
 
 use super::{Side, volume};
+use crate::diagnostic::did_you_mean;
 use crate::quantity::Bytes;
-use crate::registry::{FormatPart, Shape, ValueFormat};
+use crate::registry::{FormatPart, Shape, ValueFormat, alias};
 use crate::value::{Misfit, Property, Value, VolumeRef};
 
 pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
@@ -17,10 +18,19 @@ pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Mi
                 return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
             }
             Some((name, value)) => {
+                let part = shape.part(name).map(|part| part.name);
                 named_part(shape, (&mut property, &mut given), name, value, side)
+                    .map_err(|misfit| Misfit { part, ..misfit })
             }
             None => match shape.bare {
-                Some(name) => named_part(shape, (&mut property, &mut given), name, piece, side),
+                Some(name) => {
+                    // Of a few words it helps to say what they are: a model, a CPU type.
+                    let part = shape.part(name);
+                    let part = part.filter(|part| matches!(part.format, ValueFormat::Choice(_)));
+                    let part = part.map(|part| part.name);
+                    named_part(shape, (&mut property, &mut given), name, piece, side)
+                        .map_err(|misfit| Misfit { part, ..misfit })
+                }
                 None => Err(nameless(shape, piece)),
             },
         }
@@ -79,10 +89,22 @@ fn model_part(shape: &Shape, name: &str) -> Option<&'static FormatPart> {
 
 /// The refusal of a part nobody knows.
 pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
+    Misfit::new(format!("it has no part `{name}`")).piece(name).hint(part_advice(shape, name))
+}
+
+/// What to write instead of a part that a shape does not have.
+pub(crate) fn part_advice(shape: &Shape, name: &str) -> String {
     let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    let misfit = Misfit::new(format!("it has no part `{name}`")).piece(name).meant(name, &names);
-    let parts = format!("its parts are {}", names.join(", "));
-    Misfit { hint: misfit.hint.or(Some(parts)), ..misfit }
+    if let Some(meant) = alias::part(shape, name) {
+        return format!("write `{meant}`");
+    }
+    if let Some(elsewhere) = alias::part_elsewhere(shape, name) {
+        return elsewhere.to_owned();
+    }
+    match did_you_mean(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("its parts are {}", names.join(", ")),
+    }
 }
 
 /// The parts a text has named so far.
@@ -93,7 +115,7 @@ impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
     fn once(&mut self, part: &'static FormatPart, side: Side) -> Result<(), Misfit> {
         if side != Side::Stored && self.0.contains(&part.name) {
-            return Err(Misfit::new(format!("`{}` is given twice", part.name)));
+            return Err(Misfit::new("it is given twice"));
         }
         self.0.push(part.name);
         Ok(())
@@ -106,11 +128,8 @@ fn set_part(
     text: &str,
     side: Side,
 ) -> Result<(), Misfit> {
-    let in_part = |misfit: Misfit| Misfit {
-        why: format!("`{}`: {}", part.name, misfit.why),
-        piece: misfit.piece.or_else(|| Some(text.to_owned())),
-        hint: misfit.hint,
-    };
+    let in_part =
+        |misfit: Misfit| Misfit { piece: misfit.piece.or_else(|| Some(text.to_owned())), ..misfit };
     if side == Side::Declared {
         declarable(part)?;
     }
