@@ -27,7 +27,7 @@ pub enum QuantityError {
         meant: String,
     },
     /// More than we can count.
-    #[error("`{0}` is larger than any disk Proxmox can hold")]
+    #[error("`{0}` is more than Proxmox VE can count")]
     TooLarge(String),
     /// Not a plain decimal number.
     #[error("`{0}` is not a decimal number")]
@@ -43,7 +43,8 @@ impl QuantityError {
             }
             Self::NoUnit(text) => Some(format!("write {text}GiB or {text}MiB")),
             Self::OtherUnit { meant, .. } => Some(format!("write {meant}")),
-            Self::TooLarge(_) | Self::NotADecimal(_) => None,
+            Self::TooLarge(_) => Some("write a smaller one, such as 16GiB".to_owned()),
+            Self::NotADecimal(_) => None,
         }
     }
 }

@@ -51,7 +51,7 @@ const TITLE_INDENT: usize = 14;
 const HELP_INDENT: usize = 12;
 
 /// A text in lines of what a terminal has left of an indentation; what belongs together stays so.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut out = String::with_capacity(text.len());
     let mut column = indent;
     for piece in pieces(text, WIDTH - indent) {
@@ -258,6 +258,16 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_wrapped_and_what_belongs_together_stays_so() {
+        let text = "write rootfs = { storage = \"x\", size = \"8GiB\" } for the root volume";
+        let lines = "write\nrootfs = { storage = \"x\", size = \"8GiB\" } for\nthe root volume";
+        assert_eq!(wrapped(text, WIDTH - 46), lines);
+        let whole = "a".repeat(200);
+        assert_eq!(wrapped(&whole, 20), whole, "a word is never cut");
+        assert_eq!(wrapped("", 20), "");
+    }
+
+    #[test]
     fn places_in_two_files_are_both_drawn() {
         let mut sources = Sources::default();
         let a = sources.add("a.yaml", "guest:\n  101:\n    kind: lxc\n");
@@ -293,6 +303,8 @@ mod tests {
           |
         2 | b = ]
           |     ^
+          |
+          = help: a list begins with [ and ends with ]
 
         error[E0301]: the key `a` stands twice
          --> a.toml:7:1
@@ -302,6 +314,8 @@ mod tests {
         ...
         7 | a = 2020-01-01
           | ^ declared again here
+          |
+          = help: keep one of the two
 
         error[E0301]: the key `a` stands twice
          --> a.toml:8:1
@@ -311,6 +325,8 @@ mod tests {
         ...
         8 | a = 2
           | ^ declared again here
+          |
+          = help: keep one of the two
         "#);
         insta::assert_snapshot!(mistakes("a.yaml", "a: [1,\nb: 2\n"), @r#"
         error[E0101]: unclosed bracket '['
@@ -318,6 +334,8 @@ mod tests {
           |
         1 | a: [1,
           |    ^
+          |
+          = help: close the bracket
         "#);
         insta::assert_snapshot!(mistakes("a.json", "{\"größe\": 1, \"größe\": 2}"), @r#"
         error[E0301]: the key `größe` stands twice
@@ -327,6 +345,8 @@ mod tests {
           |  -------     ^^^^^^^ declared again here
           |  |
           |  first declared here
+          |
+          = help: keep one of the two
         "#);
         insta::assert_snapshot!(mistakes("a.json", "{\"a\": 1"), @r#"
         error[E0101]: unterminated object
@@ -334,6 +354,8 @@ mod tests {
           |
         1 | {"a": 1
           | ^^^^^^^
+          |
+          = help: close every quote, bracket and brace
         "#);
     }
 
@@ -395,6 +417,7 @@ mod tests {
          = note: declared again here
         ::: a.json:1:2
          = note: first declared here
+         = help: keep one of the two
         "#);
     }
 
@@ -412,6 +435,8 @@ mod tests {
               |
             1 | a = 1
               | - first declared here
+              |
+              = help: keep one of the two
         "#);
     }
 

@@ -27,8 +27,8 @@ const fn both(words: &'static [&'static str], advice: &'static str) -> KeyAlias 
 }
 
 const LXC_NETWORK: &str = "write net0 = { name = \"eth0\", bridge = \"vmbr0\", ip = \"dhcp\" }";
-const LXC_ADDRESS: &str = "it is a part of the network card: net0 = { name = \"eth0\", bridge = \"vmbr0\", \
-                           ip = \"10.0.0.5/24\", gw = \"10.0.0.1\" }";
+const LXC_ADDRESS: &str =
+    "it is a part of the network card: net0 = { …, ip = \"10.0.0.5/24\", gw = \"10.0.0.1\" }";
 const LXC_DISK: &str = "write rootfs = { storage = \"local-lvm\", size = \"8GiB\" } for the root volume, and \
                         mp0 = { storage = \"local-lvm\", size = \"8GiB\", mp = \"/data\" } for a further one";
 const QEMU_DISK: &str = "write scsi0 = { storage = \"local-lvm\", size = \"32GiB\" }; virtio0, sata0 and ide0 are the other buses";
@@ -115,7 +115,7 @@ const KEYS: &[KeyAlias] = &[
     ),
     alias(
         &["ostemplate", "template", "template_file_id", "vztmpl", "image"],
-        "write source = { template = \"local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst\" }",
+        "write source = { template = \"local:vztmpl/debian-12.tar.zst\" }",
         "write source = { clone = 9000 }, with the number of the template",
     ),
     both(
@@ -461,6 +461,35 @@ pub(crate) fn word(key: &str, written: &str) -> Option<&'static str> {
     })
 }
 
+/// Words for one of a few that Proxmox VE takes, and the word that may be meant.
+const CHOICES: &[(&[&str], &str)] = &[
+    (&["rocky", "rockylinux", "alma", "almalinux", "rhel", "redhat", "oracle", "amazon"], "centos"),
+    (&["suse", "sles", "leap", "tumbleweed"], "opensuse"),
+    (&["arch", "manjaro"], "archlinux"),
+    (&["mint", "pop"], "ubuntu"),
+    (&["raspbian", "kali"], "debian"),
+    (&["linux", "debian", "ubuntu", "centos", "fedora"], "l26"),
+    (&["windows", "windows11", "win2022", "w2k22", "win2025"], "win11"),
+    (&["windows10", "win2019", "w2k19", "win2016"], "win10"),
+    (&["uefi", "efi", "edk2"], "ovmf"),
+    (&["legacy", "bios"], "seabios"),
+    (&["virtio_scsi", "virtio"], "virtio-scsi-single"),
+    (&["virtio_net", "virtio_pci"], "virtio"),
+    (&["intel", "e1000_82545"], "e1000"),
+    (&["x86_64", "x64", "x86"], "amd64"),
+    (&["aarch64", "arm"], "arm64"),
+    (&["write_back"], "writeback"),
+    (&["qcow"], "qcow2"),
+    (&["default", "vnc", "standard"], "std"),
+];
+
+/// The word out of a few that was likely meant by another.
+pub(crate) fn choice(words: &[&'static str], written: &str) -> Option<&'static str> {
+    let word = folded(written);
+    let mut found = CHOICES.iter().filter(|(others, _)| is_one_of(&word, others));
+    found.find_map(|(_, meant)| words.iter().find(|ours| *ours == meant)).copied()
+}
+
 /// What to write instead of a block or key at the top of a desired file.
 pub(crate) fn block(written: &str) -> Option<&'static str> {
     Some(match folded(written).as_str() {
@@ -480,7 +509,14 @@ pub(crate) fn block(written: &str) -> Option<&'static str> {
             "this belongs into agent.toml"
         }
         "version" | "apiversion" | "format" => "leave it out",
-        _ => return None,
+        _ => {
+            let of_a_guest = GuestKind::ALL
+                .into_iter()
+                .any(|kind| super::find(kind, written).is_some() || key(kind, written).is_some());
+            let word = matches!(written, "kind" | "run" | "state" | "stop" | "source" | "unset");
+            return (of_a_guest || word)
+                .then_some("a guest's keys stand below its heading: [guest.101]");
+        }
     })
 }
 

@@ -13,7 +13,7 @@ pub(crate) use property::{
 
 use super::{Misfit, Value, VolumeRef, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat};
+use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat, alias};
 
 /// Reads a declared text.
 pub fn declared(format: &ValueFormat, text: &str) -> Result<Value, Misfit> {
@@ -141,12 +141,15 @@ fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
     }
 }
 
-fn choice(text: &str, words: &[&str], side: Side) -> Result<Value, Misfit> {
+fn choice(text: &str, words: &[&'static str], side: Side) -> Result<Value, Misfit> {
     if side == Side::Stored || words.contains(&text) {
         Ok(Value::text(text))
     } else {
         let misfit = Misfit::new(format!("it must be one of {}", words.join(", ")));
-        Err(misfit.meant(text, words))
+        Err(match alias::choice(words, text) {
+            Some(meant) => misfit.hint(format!("write \"{meant}\"")),
+            None => misfit.meant(text, words),
+        })
     }
 }
 
@@ -176,7 +179,8 @@ fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misf
         Trailing::WhiteSpace => text.trim_end(),
     };
     if side != Side::Stored && kept == "0" {
-        return Err(Misfit::new("Proxmox VE cannot store a description that is just 0"));
+        return Err(Misfit::new("Proxmox VE cannot store a description that is just 0")
+            .hint("write a word more"));
     }
     if side != Side::Stored && text.chars().count() > DESCRIPTION_MAX {
         return Err(Misfit::new(format!("it has over {DESCRIPTION_MAX} characters")));
@@ -269,7 +273,10 @@ fn ssh_keys(text: &str) -> Result<Value, Misfit> {
     // A key has blanks between its parts, and encoded text has none.
     let several_words = text.trim_ascii().contains(|c: char| c.is_ascii_whitespace());
     let decoded = if several_words { Some(text.to_owned()) } else { percent_decode(text) };
-    let decoded = decoded.ok_or_else(|| Misfit::new("the percent encoding is broken"))?;
+    let decoded = decoded.ok_or_else(|| {
+        Misfit::new("the percent encoding is broken")
+            .hint("write keys as they stand in an id_ed25519.pub, one a line or in a list")
+    })?;
     let lines = decoded.split('\n').map(str::trim_ascii).filter(|line| !line.is_empty());
     Ok(Value::List(lines.map(Into::into).collect()))
 }

@@ -15,7 +15,9 @@ pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Mi
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         match piece.split_once('=') {
             Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
-                return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
+                return Err(Misfit::new(format!("`{name}` has no value"))
+                    .piece(piece)
+                    .hint(format!("write {name}=… with its value, or leave it out")));
             }
             Some((name, value)) => {
                 let part = shape.part(name).map(|part| part.name);
@@ -115,7 +117,7 @@ impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
     fn once(&mut self, part: &'static FormatPart, side: Side) -> Result<(), Misfit> {
         if side != Side::Stored && self.0.contains(&part.name) {
-            return Err(Misfit::new("it is given twice"));
+            return Err(Misfit::new("it is given twice").hint("keep one of the two"));
         }
         self.0.push(part.name);
         Ok(())
@@ -234,17 +236,22 @@ fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misf
 pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> {
     for part in shape.parts {
         if part.required && property.get(part.name).is_none() {
-            return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
+            let example = crate::registry::example(part.name, &part.format);
+            return Err(Misfit::new(format!("it needs a `{}` part", part.name))
+                .hint(format!("add {} = {example}", part.name)));
         }
     }
     if shape.part("media").is_none() && property.volume().is_some_and(is_cdrom) {
-        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init"));
+        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init")
+            .hint("name a storage and a size for a new volume, or a volume that exists"));
     }
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));
         if property.get(gateway).is_some() && shape.part(address).is_some() && !fixed {
+            let example = crate::registry::example(address, &ValueFormat::Cidr4);
             return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`"))
-                .piece(format!("{gateway}=")));
+                .piece(format!("{gateway}="))
+                .hint(format!("write {address} = {example}, or leave `{gateway}` out")));
         }
     }
     Ok(())
