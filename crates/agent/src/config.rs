@@ -3,13 +3,15 @@
 //! Root's file: nothing in it ever comes from a hub. Unknown keys are refused, because a misspelt limit is
 //! a limit that does not hold.
 
+mod mistakes;
+
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
-use evenkeel_core::secret::{MASK, masked_text};
 use serde::Deserialize;
 
+use crate::daemon::places;
 use crate::path_trust::{LoosePath, check_path};
 use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
@@ -17,6 +19,8 @@ use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{CertFingerprint, FingerprintError, TlsTrust, TrustError};
 use crate::pve::token::{Token, TokenError};
 use crate::state_dir::StateDir;
+
+pub use mistakes::ConfigMistakes;
 
 /// Where it is looked for if nobody says.
 pub const DEFAULT_PATH: &str = "/etc/evenkeel/agent.toml";
@@ -128,13 +132,43 @@ pub(crate) const INTERVAL_MIN_S: u64 = 5;
 pub(crate) const INTERVAL_MAX_S: u64 = 86_400;
 
 fn interval_s<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    let seconds = u64::deserialize(deserializer)?;
+    let seconds = match IntervalWire::deserialize(deserializer)? {
+        IntervalWire::Seconds(seconds) => Some(seconds),
+        IntervalWire::Text(text) => seconds_of(&text),
+    };
+    let Some(seconds) = seconds else {
+        let why = "it must be a number of seconds, or a time such as \"60s\", \"5m\" or \"1h\"";
+        return Err(serde::de::Error::custom(why));
+    };
     if (INTERVAL_MIN_S..=INTERVAL_MAX_S).contains(&seconds) {
         Ok(seconds)
     } else {
-        let range = format!("{INTERVAL_MIN_S} to {INTERVAL_MAX_S} seconds");
-        Err(serde::de::Error::custom(format_args!("`interval` is {range}")))
+        let range = format!("it must lie between {INTERVAL_MIN_S} s and {INTERVAL_MAX_S} s");
+        Err(serde::de::Error::custom(format_args!("{range}, which is a day")))
     }
+}
+
+/// Seconds, or a number with its unit.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "invalid value: neither seconds nor a time")]
+enum IntervalWire {
+    Seconds(u64),
+    Text(String),
+}
+
+/// `60s`, `5m`, `1h`, `1d`, or seconds without a unit.
+fn seconds_of(text: &str) -> Option<u64> {
+    let text = text.trim();
+    let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number: u64 = text[..text.len() - unit.len()].parse().ok()?;
+    let factor = match unit.trim_start() {
+        "" | "s" | "sec" | "second" | "seconds" => 1,
+        "m" | "min" | "minute" | "minutes" => 60,
+        "h" | "hour" | "hours" => 60 * 60,
+        "d" | "day" | "days" => 24 * 60 * 60,
+        _ => return None,
+    };
+    number.checked_mul(factor)
 }
 
 /// `[pve]`: which node, and how to reach and trust it.
@@ -192,13 +226,15 @@ pub enum ConfigError {
     /// Somebody else could have written it.
     #[error("the configuration is not believed: {0}")]
     Loose(LoosePath),
-    /// The file makes no sense; the message shows the place.
-    #[error("{path} is not a valid configuration:\n{message}")]
+    /// The file makes no sense.
+    #[error(
+        "{} is not a valid configuration:\n{}", path.display(), places(&mistakes.errors, &mistakes.sources)
+    )]
     Malformed {
         /// The file.
         path: PathBuf,
-        /// The place and the reason.
-        message: String,
+        /// Everything that is wrong with it.
+        mistakes: Box<ConfigMistakes>,
     },
     /// Nothing says where Proxmox VE is.
     #[error("nothing says where Proxmox VE is")]
@@ -253,21 +289,15 @@ impl AgentConfig {
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
         let file = plain_file::read(path, CONFIG_BYTES_MAX).map_err(ConfigError::Unreadable)?;
         check_path(path).map_err(ConfigError::Loose)?;
-        let malformed = |message: String| ConfigError::Malformed { path: path.to_owned(), message };
-        let text = String::from_utf8(file.bytes).map_err(|error| malformed(error.to_string()))?;
-        toml::from_str(&text).map_err(|error| malformed(without_tokens(&error.to_string())))
+        let malformed = |mistakes| ConfigError::Malformed {
+            path: path.to_owned(),
+            mistakes: Box::new(mistakes),
+        };
+        let name = path.display().to_string();
+        let text =
+            String::from_utf8(file.bytes).map_err(|_| malformed(mistakes::not_text(&name)))?;
+        toml::from_str(&text).map_err(|error| malformed(mistakes::all_of(&name, &text, &error)))
     }
-}
-
-/// The parser shows the line it stumbles over, and somebody may have written the token itself there.
-fn without_tokens(message: &str) -> String {
-    let shown = |line: &str| match line.split_once('=') {
-        Some((name, value)) if value.contains(['!', '=']) && value.contains('@') => {
-            format!("{name}= {MASK}")
-        }
-        Some(_) | None => masked_text(line).into_owned(),
-    };
-    message.trim_end().lines().map(shown).collect::<Vec<_>>().join("\n")
 }
 
 impl StateConfig {
@@ -313,11 +343,67 @@ mod tests {
         AgentConfig::from_file(file.path())
     }
 
+    /// Every mistake with its place, a line each.
+    fn told(error: &ConfigError) -> String {
+        let ConfigError::Malformed { mistakes, .. } = error else { panic!("{error}") };
+        places(&mistakes.errors, &mistakes.sources)
+    }
+
+    #[test]
+    fn an_interval_is_written_as_people_write_times() {
+        for (text, seconds) in [
+            ("60", 60),
+            ("\"60s\"", 60),
+            ("\"60\"", 60),
+            ("\"5m\"", 300),
+            ("\"5 min\"", 300),
+            ("\"1h\"", 3600),
+            ("\"1d\"", 86_400),
+        ] {
+            assert_eq!(read(&format!("interval = {text}\n")).unwrap().interval, seconds, "{text}");
+        }
+        for text in [
+            "\"\"",
+            "\"s\"",
+            "\"1w\"",
+            "\"1.5h\"",
+            "4",
+            "\"2d\"",
+            "true",
+            "\"99999999999999999999h\"",
+        ] {
+            let error = read(&format!("interval = {text}\n")).unwrap_err();
+            let told = told(&error);
+            assert!(told.contains(":1:12: ") && told.contains("write interval ="), "{told}");
+        }
+    }
+
+    #[test]
+    fn all_mistakes_are_told_at_once_each_with_its_place() {
+        let text = "intervall = 5\nurl = \"x\"\n[pve]\nnode = 7\ntoken = \"x\"\n[policy]\npending_items = 0\n[metrcs]\n";
+        let error = read(text).unwrap_err();
+        let told = told(&error);
+        let lines: Vec<&str> = told.lines().collect();
+        assert_eq!(lines.len(), 6, "{told}");
+        let parts = [
+            (":1:1: ", "did you mean `interval`?"),
+            (":2:1: ", "belongs under [pve]"),
+            (":4:8: ", "the name of a node"),
+            (":5:1: ", "token_file"),
+            (":7:17: ", "1 to 1000"),
+            (":8:2: ", "did you mean `metrics`?"),
+        ];
+        for (line, (place, words)) in lines.iter().zip(parts) {
+            assert!(line.contains(place) && line.contains(words), "{line}");
+        }
+    }
+
     #[test]
     fn a_misspelt_key_is_refused_with_its_place() {
         let error = read("host_id = \"a\"\n[pve]\nurll = \"https://x\"\n").unwrap_err();
-        let told = error.to_string();
-        assert!(told.contains("urll") && told.contains('3'), "{told}");
+        let told = told(&error);
+        assert!(told.contains("urll") && told.contains(":3:1: "), "{told}");
+        assert!(told.contains("did you mean `url`?"), "{told}");
         assert!(!error.hint().is_empty());
     }
 
@@ -332,7 +418,10 @@ mod tests {
             let error = read(&format!("[pve]\n{line}\n")).unwrap_err();
             let told = format!("{error} {error:?} {}", error.hint());
             assert!(!told.contains("marked"), "{told}");
-            assert!(told.contains("line"), "the place is told: {told}");
+            assert!(
+                self::told(&error).contains(":2:") || self::told(&error).contains(":3:"),
+                "{told}"
+            );
         }
         let config = read("[pve]\ntoken_file = \"agent@pve!keel=marked\"\n").unwrap();
         let error = config.pve.token().unwrap_err();
@@ -342,10 +431,10 @@ mod tests {
 
     #[test]
     fn g27_a_limit_that_cannot_hold_is_refused_with_its_place() {
-        let told =
+        let error =
             read("[policy]\ndestructive_per_day = 5\nstatement_life_s = 90000\n").unwrap_err();
-        let told = told.to_string();
-        assert!(told.contains("60 to 86400") && told.contains("line 3"), "{told}");
+        let told = told(&error);
+        assert!(told.contains("60 to 86400") && told.contains(":3:20: "), "{told}");
         let config = read("[trust]\nfile = \"/t.toml\"\n[policy]\npending_items = 7\n").unwrap();
         assert_eq!((config.trust.path(), config.policy.pending_items), ("/t.toml".into(), 7));
     }

@@ -15,7 +15,7 @@ mod error;
 mod openssh;
 
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -183,6 +183,10 @@ fn prepare_directory(state: &Path) -> Result<(), HostKeyError> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
         Err(source) => return Err(HostKeyError::Directory { path: state.to_owned(), source }),
     }
+    if let Some(mode) = tighten(state)? {
+        let directory = state.display();
+        tracing::warn!(%directory, "the state directory had mode {mode:04o}; it is for its owner alone and has 0700 now");
+    }
     check(state, &fs::symlink_metadata(state)?, Kind::Directory)?;
     if !state.join(PRIVATE).exists() {
         // Nothing is taken away while a key may be in the making.
@@ -200,6 +204,24 @@ fn prepare_directory(state: &Path) -> Result<(), HostKeyError> {
         }
     }
     Ok(())
+}
+
+/// Takes from others what they may see of a directory of ours that holds no key yet: `mkdir` makes them so, and nothing
+/// in it is a secret. One that others may write to, or that holds a key, is refused by who checks it next.
+///
+/// The mode it had is given back if it was changed.
+pub fn tighten(state: &Path) -> Result<Option<u32>, std::io::Error> {
+    let found = fs::symlink_metadata(state)?;
+    let mode = found.mode() & 0o7777;
+    let ours = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    let empty_of_keys = matches!(state.join(PRIVATE).symlink_metadata(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound);
+    let loose = mode & 0o077 != 0 && mode & 0o022 == 0;
+    if !(ours && empty_of_keys && loose) {
+        return Ok(None);
+    }
+    fs::set_permissions(state, std::fs::Permissions::from_mode(0o700))?;
+    Ok(Some(mode))
 }
 
 fn parent(path: &Path) -> &Path {

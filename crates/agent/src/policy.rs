@@ -70,7 +70,7 @@ fn within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
     if (MIN..=MAX).contains(&number) {
         Ok(number)
     } else {
-        Err(serde::de::Error::custom(format_args!("this limit is a number from {MIN} to {MAX}")))
+        Err(serde::de::Error::custom(format_args!("it must be a number from {MIN} to {MAX}")))
     }
 }
 

@@ -71,6 +71,8 @@ pub(crate) enum Verb {
     Retry(RetryArgs),
     /// Check desired files, and tell every mistake with its place
     Validate(ValidateArgs),
+    /// Tell what is known of a key: format, default, effect, class, rights, an example
+    Explain(ExplainArgs),
     /// Print the JSON Schema of desired files, for editors
     Schema,
     /// Approve with your SSH key what waits for a signature; shows exactly what is signed
@@ -383,6 +385,16 @@ pub(crate) struct RetryArgs {
     pub(crate) guest: GuestId,
     #[command(flatten)]
     pub(crate) place: Place,
+}
+
+/// Arguments of `explain`.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The key: `cores`, `net0.rate`, `qemu/scsi0`, or a word such as `run`; left out: a list of all
+    #[arg(value_name = "KEY")]
+    pub(crate) key: Option<String>,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Arguments of `validate`.

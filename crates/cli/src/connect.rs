@@ -20,6 +20,8 @@ use secrecy::SecretString;
 
 use crate::cli::{ConnectArgs, Place};
 use crate::error::{Exit, Failure};
+use crate::render::counted;
+use crate::render::diagnostic::render;
 
 /// The variable that may hold the token itself.
 const TOKEN_VARIABLE: &str = "PROXMOX_VE_API_TOKEN";
@@ -194,6 +196,12 @@ impl From<Error> for Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
+        if let ConfigError::Malformed { path, mistakes } = &error {
+            let count = counted(mistakes.errors.len(), "error");
+            let message = format!("{} is not a valid configuration: {count}", path.display());
+            let details = render(&mistakes.errors, &mistakes.sources);
+            return Self::new(Exit::Invalid, message).details(details).hint(hint);
+        }
         let exit = match &error {
             ConfigError::Unreadable(error) if error.is_not_found() => Exit::NotFound,
             ConfigError::Unreadable(_)
@@ -218,8 +226,11 @@ impl From<DirError> for Failure {
             DirError::NotFound(_) => Exit::NotFound,
             DirError::Unreadable(_) => Exit::Failed,
             DirError::Name(_)
-            | DirError::Empty(_)
+            | DirError::Empty(..)
             | DirError::TooMany(_)
+            | DirError::TooMuch(_)
+            | DirError::TooDeep(_)
+            | DirError::LeadsOut { .. }
             | DirError::File(_)
             | DirError::Loose(_) => Exit::Invalid,
         };

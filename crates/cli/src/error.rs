@@ -40,6 +40,8 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// The code to end with.
     pub(crate) exit: Exit,
+    /// What is shown before it, in lines of their own: the places of mistakes in a file.
+    pub(crate) details: Option<String>,
     /// What to do next.
     pub(crate) hint: Option<String>,
     /// What it came from.
@@ -50,7 +52,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure that ends with a code.
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
-        Self { message: message.into(), exit, hint: None, source: None }
+        Self { message: message.into(), exit, details: None, hint: None, source: None }
     }
 
     /// A failure that is another error, with its causes.
@@ -67,6 +69,12 @@ impl Failure {
     /// Adds the next step.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds what is shown before it.
+    pub(crate) fn details(mut self, details: String) -> Self {
+        self.details = Some(details);
         self
     }
 
@@ -87,7 +95,8 @@ impl Failure {
 
     /// The whole message, causes and hint included.
     fn told(&self) -> String {
-        let mut text = format!("error: {}", self.message);
+        let details = self.details.as_ref().map(|details| format!("{details}\n"));
+        let mut text = format!("{}error: {}", details.unwrap_or_default(), self.message);
         let mut cause = std::error::Error::source(self);
         while let Some(error) = cause {
             write!(text, ": {error}").expect("writing to a string cannot fail");
@@ -114,7 +123,7 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
         Err(failure) if is_broken_pipe(&failure) => Exit::Ok,
         Err(failure) => {
             // There is nobody left to tell if stderr is gone too.
-            let _ = writeln!(std::io::stderr(), "{}", failure.told());
+            let _ = writeln!(anstream::stderr(), "{}", failure.told());
             failure.exit
         }
     };

@@ -45,6 +45,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Retry(arguments) => waiting(command::retry::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
+        Verb::Explain(arguments) => command::explain::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),
         Verb::Verify(arguments) => command::verify::run(&arguments),

@@ -56,6 +56,13 @@ impl Diagnostic {
         self.hints.push(text.into());
         self
     }
+
+    /// Adds next steps, if there are any.
+    #[must_use]
+    pub fn hints(mut self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.hints.extend(texts.into_iter().map(Into::into));
+        self
+    }
 }
 
 /// Puts diagnostics in the order of the files and of the text; those without a place come first.

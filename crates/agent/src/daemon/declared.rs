@@ -5,7 +5,7 @@
 //! that does not answer is one more way to be broken.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::DesiredConfig;
 use crate::plain_file::{READ_DEADLINE, Reading, off_loop};
 use crate::source::dir::{DirError, load_believed};
+use crate::source::tree::PassedOver;
 
 /// How many mistakes are told; whoever mends them sees the others with `evenkeel validate`.
 const MISTAKES_TOLD_MAX: usize = 20;
@@ -28,6 +29,8 @@ pub(super) struct DeclaredFiles {
     trouble: Option<Trouble>,
     /// A reading that did not end in time. No second one is begun beside it.
     late: Option<Reading<Result<Desired, UnusableFile>>>,
+    /// The files that were passed over when it was last told.
+    passed_over: Arc<Mutex<Vec<PassedOver>>>,
 }
 
 /// Files that cannot be used, in words for a person.
@@ -110,8 +113,8 @@ impl DeclaredFiles {
         let (mut reading, patience) = if let Some(late) = self.late.take() {
             (late, Duration::ZERO)
         } else {
-            let directory = directory.clone();
-            (off_loop(move || desired_of(&directory)), READ_DEADLINE)
+            let (directory, told) = (directory.clone(), Arc::clone(&self.passed_over));
+            (off_loop(move || desired_of(&directory, &told)), READ_DEADLINE)
         };
         match tokio::time::timeout(patience, &mut reading).await {
             Ok(Ok(read)) => read,
@@ -152,8 +155,17 @@ pub(super) fn not_in_time(path: &Path) -> UnusableFile {
     ))
 }
 
-fn desired_of(directory: &Path) -> Result<Desired, UnusableFile> {
+fn desired_of(
+    directory: &Path,
+    passed_over: &Mutex<Vec<PassedOver>>,
+) -> Result<Desired, UnusableFile> {
     let loaded = load_believed(directory).map_err(|error| UnusableFile(told(&error)))?;
+    let mut before = passed_over.lock().unwrap_or_else(PoisonError::into_inner);
+    for file in loaded.passed_over.iter().filter(|file| !before.contains(file)) {
+        tracing::warn!(hint = PassedOver::HINT, "{file}");
+    }
+    *before = loaded.passed_over;
+    drop(before);
     loaded.desired.map_err(|mistakes| UnusableFile(places(&mistakes, &loaded.sources)))
 }
 
@@ -163,7 +175,7 @@ fn told(error: &DirError) -> String {
 }
 
 /// One line a mistake: `web.toml:7:25: message (hint)`.
-fn places(mistakes: &[Diagnostic], sources: &Sources) -> String {
+pub(crate) fn places(mistakes: &[Diagnostic], sources: &Sources) -> String {
     let line = |mistake: &Diagnostic| {
         let place = mistake.at.and_then(|span| {
             let (line, column) = sources.line_column(span)?;

@@ -30,6 +30,7 @@ pub mod status;
 pub mod systemd;
 mod watch;
 
+pub(crate) use declared::places;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;

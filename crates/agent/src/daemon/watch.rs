@@ -1,7 +1,8 @@
 //! Wakes the agent when desired files change.
 //!
 //! Events are a hint and nothing more: each pass reads the files whether or not one came, so a missed event costs one
-//! interval. A directory that cannot be watched is said once and read at each interval all the same.
+//! interval. A directory that cannot be watched is said once and read at each interval all the same. Directories below it
+//! are watched too, also such as are made later; what Git does in its own has no word to say about guests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -41,12 +42,21 @@ fn watch(directory: &Path, changed: Arc<Notify>) -> notify::Result<RecommendedWa
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         // Our own reading is an event too, and must not wake us to read again. Trouble of the watcher may hide a
         // change.
-        if event.map_or(true, |event| !matches!(event.kind, EventKind::Access(_))) {
+        let quiet =
+            |event: &notify::Event| matches!(event.kind, EventKind::Access(_)) || is_git(event);
+        if event.map_or(true, |event| !quiet(&event)) {
             changed.notify_one();
         }
     })?;
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    watcher.watch(directory, RecursiveMode::Recursive)?;
     Ok(watcher)
+}
+
+/// Whether it happened inside of a `.git`: a fetch writes there many times before a file changes, if one does.
+fn is_git(event: &notify::Event) -> bool {
+    let within =
+        |path: &std::path::PathBuf| path.components().any(|part| part.as_os_str() == ".git");
+    !event.paths.is_empty() && event.paths.iter().all(within)
 }
 
 #[cfg(test)]
@@ -65,6 +75,31 @@ mod tests {
         assert!(quiet.is_err(), "reading is no change");
         fs_err::write(&file, "b").unwrap();
         tokio::time::timeout(Duration::from_secs(10), watch.changed()).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn directories_below_are_watched_also_those_made_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let (below, git) = (directory.path().join("below"), directory.path().join(".git"));
+        fs_err::create_dir(&below).unwrap();
+        fs_err::create_dir(&git).unwrap();
+        let watch = Watch::begin(Some(directory.path()));
+        let woken = async || tokio::time::timeout(Duration::from_secs(10), watch.changed()).await;
+        fs_err::write(git.join("index"), "a").unwrap();
+        let quiet = tokio::time::timeout(Duration::from_millis(200), watch.changed()).await;
+        assert!(quiet.is_err(), "what Git does is no change");
+        fs_err::write(below.join("web.toml"), "a").unwrap();
+        woken().await.unwrap();
+        let later = below.join("later");
+        fs_err::create_dir(&later).unwrap();
+        woken().await.unwrap();
+        // The watch on a new directory follows its making by a moment.
+        let mut content = 0;
+        while tokio::time::timeout(Duration::from_millis(100), watch.changed()).await.is_err() {
+            content += 1;
+            assert!(content < 100, "no event from a directory that was made later");
+            fs_err::write(later.join("db.toml"), content.to_string()).unwrap();
+        }
     }
 
     #[tokio::test(start_paused = true)]

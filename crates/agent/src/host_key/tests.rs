@@ -164,6 +164,28 @@ fn a_key_or_a_directory_others_can_reach_is_refused_by_its_mode() {
 }
 
 #[test]
+fn a_directory_that_others_can_only_see_and_that_holds_no_key_is_tightened() {
+    for bits in [0o755, 0o750, 0o711] {
+        let (_dir, state) = state();
+        std::fs::create_dir(&state).unwrap();
+        chmod(&state, bits);
+        HostKey::load_or_create(&state).unwrap();
+        assert_eq!(mode(&state), 0o700, "{bits:o}");
+        chmod(&state, bits);
+        let error = HostKey::load_or_create(&state).unwrap_err();
+        assert!(matches!(error, HostKeyError::Exposed { .. }), "it holds a key: {error}");
+        assert_eq!(mode(&state), bits, "what is refused is not changed");
+    }
+    for bits in [0o777, 0o770, 0o722, 0o1777] {
+        let (_dir, state) = state();
+        std::fs::create_dir(&state).unwrap();
+        chmod(&state, bits);
+        let error = HostKey::load_or_create(&state).unwrap_err();
+        assert!(matches!(error, HostKeyError::Exposed { .. }), "others may have written: {error}");
+    }
+}
+
+#[test]
 fn a_key_or_a_directory_of_another_user_is_refused_by_its_owner() {
     if !rustix::process::geteuid().is_root() {
         // Only root can give a file away; the check itself is what the next line of defence needs.

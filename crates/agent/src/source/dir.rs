@@ -1,5 +1,9 @@
 //! Reads a directory of desired files into memory, in an order that does not depend on the machine.
 //!
+//! ```text
+//!   directory ──tree.rs──> the desired files below it, and what was passed over ──> text ──core──> Desired, or mistakes
+//! ```
+//!
 //! Only reads. Whether what the files say makes sense is core's to decide.
 
 use std::path::{Path, PathBuf};
@@ -7,14 +11,12 @@ use std::path::{Path, PathBuf};
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
 
+use super::tree::{self, PassedOver};
 use crate::path_trust::{LoosePath, check_entry, check_path};
-use crate::plain_file::{self, FileError, PlainFile};
+use crate::plain_file::{self, FileError};
 
 /// How many files a directory may hold: one for each of the guests that may be declared.
-const FILES_MAX: usize = desired::GUESTS_MAX;
-
-/// The endings of desired files.
-const ENDINGS: &[&str] = &["json", "toml", "yaml", "yml"];
+pub(super) const FILES_MAX: usize = desired::GUESTS_MAX;
 
 /// Why files could not be read at all.
 #[derive(Debug, thiserror::Error)]
@@ -36,10 +38,24 @@ pub enum DirError {
     Name(PathBuf),
     /// The directory holds no desired file.
     #[error("{} holds no desired files", .0.display())]
-    Empty(PathBuf),
+    Empty(PathBuf, Vec<PassedOver>),
     /// The directory holds too many.
     #[error("{} holds more than {FILES_MAX} desired files", .0.display())]
     TooMany(PathBuf),
+    /// The directory holds so much else that it is not one of desired files.
+    #[error("{} holds more than {} files", .0.display(), tree::ENTRIES_MAX)]
+    TooMuch(PathBuf),
+    /// Directories in directories, without end in sight.
+    #[error("{} lies more than {} directories deep", .0.display(), tree::DEPTH_MAX)]
+    TooDeep(PathBuf),
+    /// A link leads to what was not put into this directory.
+    #[error("{} leads out of the desired directory, to {}", link.display(), target.display())]
+    LeadsOut {
+        /// The link.
+        link: PathBuf,
+        /// Where it leads.
+        target: PathBuf,
+    },
 }
 
 impl DirError {
@@ -48,12 +64,21 @@ impl DirError {
         match self {
             Self::Loose(loose) => return loose.hint(),
             Self::File(error) => error.hint(),
-            Self::NotFound(_) | Self::Empty(_) => {
+            Self::Empty(_, passed_over) if !passed_over.is_empty() => {
+                let name = passed_over[0].path.display();
+                return format!("rename {name} to end in .toml, .yaml, .yml or .json");
+            }
+            Self::NotFound(_) | Self::Empty(..) => {
                 "desired files end in .toml, .yaml, .yml or .json; `evenkeel import` writes them"
             }
             Self::Unreadable(_) => "check the permissions of the directory and its files",
             Self::Name(_) => "rename it",
             Self::TooMany(_) => "join some of them",
+            Self::TooMuch(_) => "name the directory that holds the desired files and little else",
+            Self::TooDeep(_) => "move the files up; two or three directories are plenty",
+            Self::LeadsOut { .. } => {
+                "put the file itself there; a link may lead only within the directory"
+            }
         }
         .to_owned()
     }
@@ -66,36 +91,47 @@ pub struct Loaded {
     pub sources: Sources,
     /// Desired state, or every mistake.
     pub desired: Result<Desired, Vec<Diagnostic>>,
+    /// What looks as if somebody meant it to be read, and was not.
+    pub passed_over: Vec<PassedOver>,
 }
 
-/// Reads a file, or every desired file of a directory (not of those below it), sorted by name. For looking at files
-/// only: whoever acts by them calls [`load_believed`].
+/// Reads a file, or every desired file of a directory and of those below it, sorted by path. For looking at files only:
+/// whoever acts by them calls [`load_believed`].
 pub fn load(path: &Path) -> Result<Loaded, DirError> {
-    read_all(path, |_, _| Ok(()))
+    read_all(path, Belief::Any)
 }
 
 /// The same, refused if anybody but root and we could have written them.
 pub fn load_believed(path: &Path) -> Result<Loaded, DirError> {
-    let loaded = read_all(path, check_file)?;
+    let loaded = read_all(path, Belief::OursOnly)?;
     check_path(path).map_err(DirError::Loose)?;
     Ok(loaded)
 }
 
-fn read_all(
-    path: &Path,
-    check: impl Fn(&Path, &PlainFile) -> Result<(), LoosePath>,
-) -> Result<Loaded, DirError> {
+/// Whose files are taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Belief {
+    /// Anybody's.
+    Any,
+    /// Only what nobody but root and we could have written.
+    OursOnly,
+}
+
+fn read_all(path: &Path, belief: Belief) -> Result<Loaded, DirError> {
     let listed = path.is_dir();
-    let paths = if listed { list(path)? } else { vec![path.to_owned()] };
+    let found = if listed { tree::walk(path)? } else { tree::single(path) };
     let mut sources = Sources::default();
     let mut errors = Vec::new();
-    for path in paths {
+    for directory in &found.directories {
+        check(directory, &fs_err::metadata(directory).map_err(DirError::Unreadable)?, belief)?;
+    }
+    for path in &found.files {
         let name = path.to_str().ok_or_else(|| DirError::Name(path.clone()))?;
-        let file = plain_file::read(&path, FILE_BYTES_MAX).map_err(|error| {
+        let file = plain_file::read(path, FILE_BYTES_MAX).map_err(|error| {
             let missing = !listed && error.is_not_found();
             if missing { DirError::NotFound(error) } else { DirError::File(error) }
         })?;
-        check(&path, &file).map_err(DirError::Loose)?;
+        check(path, &file.metadata, belief)?;
         errors.extend(sources.add_bytes(name, file.bytes).err());
     }
     let desired = match desired::load(&sources) {
@@ -107,33 +143,18 @@ fn read_all(
             Err(errors)
         }
     };
-    Ok(Loaded { sources, desired })
+    Ok(Loaded { sources, desired, passed_over: found.passed_over })
 }
 
-fn list(directory: &Path) -> Result<Vec<PathBuf>, DirError> {
-    let mut paths = Vec::new();
-    for entry in fs_err::read_dir(directory).map_err(DirError::Unreadable)? {
-        let path = entry.map_err(DirError::Unreadable)?.path();
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let ending = path.extension().and_then(|ending| ending.to_str());
-        if !hidden && ending.is_some_and(|ending| ENDINGS.contains(&ending)) {
-            paths.push(path);
-        }
+/// Everything above the desired directory is checked at the end, and each directory in it here: a file that is no link
+/// stands for itself.
+fn check(path: &Path, found: &std::fs::Metadata, belief: Belief) -> Result<(), DirError> {
+    if belief == Belief::Any {
+        return Ok(());
     }
-    if paths.len() > FILES_MAX {
-        return Err(DirError::TooMany(directory.to_owned()));
-    }
-    if paths.is_empty() {
-        return Err(DirError::Empty(directory.to_owned()));
-    }
-    paths.sort();
-    Ok(paths)
-}
-
-/// The directory and everything above it were checked, so that a file that is no link stands for itself.
-fn check_file(path: &Path, file: &PlainFile) -> Result<(), LoosePath> {
     let is_link = path.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    if is_link { check_path(path) } else { check_entry(path, &file.metadata) }
+    let checked = if is_link { check_path(path) } else { check_entry(path, found) };
+    checked.map_err(DirError::Loose)
 }
 
 #[cfg(test)]
@@ -160,6 +181,8 @@ mod tests {
         fs_err::create_dir(directory.path().join("below.toml.d")).unwrap();
         let loaded = load(directory.path()).unwrap();
         assert_eq!(loaded.desired.unwrap().guests.len(), 3);
+        let passed: Vec<String> = loaded.passed_over.iter().map(ToString::to_string).collect();
+        assert!(matches!(passed.as_slice(), [one] if one.contains("notes.txt")), "{passed:?}");
         let names: Vec<&str> =
             loaded.sources.iter().filter_map(|file| file.path.rsplit('/').next()).collect();
         assert_eq!(names, ["a.toml", "b.yaml", "c.json"]);
@@ -179,7 +202,7 @@ mod tests {
     #[test]
     fn n12_what_is_not_there_is_an_error_and_not_an_empty_desired_state() {
         let empty = directory(&[("notes.txt", b"")]);
-        assert!(matches!(load(empty.path()), Err(DirError::Empty(_))));
+        assert!(matches!(load(empty.path()), Err(DirError::Empty(..))));
         assert!(matches!(load(&empty.path().join("nope")), Err(DirError::NotFound(_))));
     }
 
@@ -211,13 +234,16 @@ mod tests {
             }
             chmod(path, good);
         }
-        let elsewhere = tempfile::tempdir().unwrap();
-        let target = elsewhere.path().join("db.toml");
+        let below = directory.join("below");
+        fs_err::create_dir(&below).unwrap();
+        let target = below.join("db.toml");
         std::fs::write(&target, "[guest.102]\nkind = \"lxc\"\n").unwrap();
         chmod(&target, 0o644);
-        std::os::unix::fs::symlink(&target, directory.join("db.toml")).unwrap();
         assert_eq!(load_believed(directory).unwrap().desired.unwrap().guests.len(), 2);
-        chmod(elsewhere.path(), 0o777);
-        assert!(matches!(load_believed(directory), Err(DirError::Loose(_))));
+        chmod(&below, 0o777);
+        assert!(matches!(load_believed(directory), Err(DirError::Loose(_))), "a directory below");
+        chmod(&below, 0o755);
+        std::os::unix::fs::symlink(&below, directory.join("also-below")).unwrap();
+        assert_eq!(load_believed(directory).unwrap().desired.unwrap().guests.len(), 2, "each once");
     }
 }

@@ -47,6 +47,7 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
+    tell_tightened(&state);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = match state.open_journal(&ambient) {
         Ok(journal) => journal.handle,
@@ -64,6 +65,18 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
         () = interrupts.next() => {}
     }
     stop(engine, &mut interrupts, arguments).await
+}
+
+/// A state directory that `mkdir` made for everybody to see becomes its owner's alone. Trouble with it is told by who
+/// opens it.
+fn tell_tightened(state: &StateDir) {
+    if let Ok(Some(mode)) = evenkeel_agent::host_key::tighten(state.path()) {
+        let path = state.path().display();
+        let _ = writeln!(
+            anstream::stderr(),
+            "the state directory {path} had mode {mode:04o} and has 0700 now"
+        );
+    }
 }
 
 /// Takes up what a crash left in flight.

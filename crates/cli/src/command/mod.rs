@@ -6,6 +6,7 @@ pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod explain;
 pub(crate) mod freeze;
 pub(crate) mod import;
 pub(crate) mod journal;

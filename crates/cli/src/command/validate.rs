@@ -3,6 +3,8 @@
 use std::io::Write as _;
 
 use evenkeel_agent::config::AgentConfig;
+use evenkeel_agent::source::dir::Loaded;
+use evenkeel_agent::source::tree::PassedOver;
 use evenkeel_core::desired::{Desired, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
@@ -10,16 +12,17 @@ use serde_json::json;
 use crate::cli::{OutputFormat, ValidateArgs};
 use crate::connect::desired_path;
 use crate::error::{Exit, Failure};
-use crate::render::counted;
 use crate::render::diagnostic::render;
+use crate::render::{counted, tamed};
 
 pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
     let loaded = evenkeel_agent::source::dir::load(arguments.path.as_std_path())?;
+    if arguments.output.output == OutputFormat::Table {
+        tell_passed_over(&loaded)?;
+    }
     match (arguments.output.output, &loaded.desired) {
-        (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded.sources)?,
-        (OutputFormat::Json, Err(errors)) => {
-            tell_json(&Desired::default(), errors, &loaded.sources)?;
-        }
+        (OutputFormat::Json, Ok(desired)) => tell_json(desired, &[], &loaded)?,
+        (OutputFormat::Json, Err(errors)) => tell_json(&Desired::default(), errors, &loaded)?,
         (OutputFormat::Table, Ok(desired)) => {
             let (guests, files) = (desired.guests.len(), loaded.sources.iter().count());
             let out = &mut std::io::stdout();
@@ -37,6 +40,7 @@ pub(super) fn believed(
     config: &AgentConfig,
 ) -> Result<Option<Desired>, Failure> {
     let loaded = evenkeel_agent::source::dir::load_believed(&desired_path(flag, config)?)?;
+    tell_passed_over(&loaded)?;
     match loaded.desired {
         Ok(desired) => Ok(Some(desired)),
         Err(errors) => {
@@ -54,7 +58,26 @@ fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> 
     Ok(())
 }
 
-fn tell_json(desired: &Desired, errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+/// How many files that were passed over are named one by one.
+const PASSED_OVER_TOLD_MAX: usize = 5;
+
+/// Tells on stderr what was not read, because somebody may have meant it to be.
+fn tell_passed_over(loaded: &Loaded) -> Result<(), Failure> {
+    let mut err = anstream::stderr();
+    for file in loaded.passed_over.iter().take(PASSED_OVER_TOLD_MAX) {
+        writeln!(err, "warning: {}", tamed(&file.to_string(), usize::MAX))?;
+    }
+    if let Some(more @ 1..) = loaded.passed_over.len().checked_sub(PASSED_OVER_TOLD_MAX) {
+        writeln!(err, "warning: {} more {} not read", more, if more == 1 { "is" } else { "are" })?;
+    }
+    if !loaded.passed_over.is_empty() {
+        writeln!(err, "  hint: {}", PassedOver::HINT)?;
+    }
+    Ok(())
+}
+
+fn tell_json(desired: &Desired, errors: &[Diagnostic], loaded: &Loaded) -> Result<(), Failure> {
+    let sources = &loaded.sources;
     let place = |error: &Diagnostic| {
         let span = error.at?;
         let (line, column) = sources.line_column(span)?;
@@ -71,11 +94,20 @@ fn tell_json(desired: &Desired, errors: &[Diagnostic], sources: &Sources) -> Res
             })
         })
         .collect();
+    let warnings: Vec<serde_json::Value> = loaded
+        .passed_over
+        .iter()
+        .map(|file| {
+            let path = file.path.display().to_string();
+            json!({ "file": path, "message": file.to_string(), "hints": [PassedOver::HINT] })
+        })
+        .collect();
     let answer = json!({
         "format_version": 1,
         "valid": errors.is_empty(),
         "guests": desired.guests.len(),
         "errors": errors,
+        "warnings": warnings,
     });
     writeln!(std::io::stdout(), "{answer}")?;
     Ok(())

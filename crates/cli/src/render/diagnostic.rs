@@ -31,12 +31,63 @@ fn draw(diagnostics: &[Diagnostic], sources: &Sources, renderer: &Renderer) -> S
 }
 
 fn group(diagnostic: &Diagnostic, sources: &Sources) -> Group<'static> {
-    let title = Level::ERROR.primary_title(shown(&diagnostic.message)).id(diagnostic.code.as_str());
+    let title = wrapped(&shown(&diagnostic.message), TITLE_INDENT);
+    let title = Level::ERROR.primary_title(title).id(diagnostic.code.as_str());
     let mut group = Group::with_title(title);
     for excerpt in excerpts(diagnostic, sources) {
         group = excerpt.draw(group);
     }
-    group.elements(diagnostic.hints.iter().map(|hint| Level::HELP.message(shown(hint))))
+    let help = |hint: &String| Level::HELP.message(wrapped(&shown(hint), HELP_INDENT));
+    group.elements(diagnostic.hints.iter().map(help))
+}
+
+/// What people's terminals have at least.
+const WIDTH: usize = 80;
+
+/// What stands before a message: `error[E0203]: `.
+const TITLE_INDENT: usize = 14;
+
+/// What stands before a next step: `  = help: `, and as many more columns as line numbers of three digits take.
+const HELP_INDENT: usize = 12;
+
+/// A text in lines of what a terminal has left of an indentation; what belongs together stays so.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut column = indent;
+    for piece in pieces(text, WIDTH - indent) {
+        let length = piece.chars().count();
+        if out.is_empty() {
+            column += length;
+        } else if column + 1 + length > WIDTH {
+            out.push('\n');
+            column = indent + length;
+        } else {
+            out.push(' ');
+            column += 1 + length;
+        }
+        out.push_str(&piece);
+    }
+    out
+}
+
+/// The words of a text, but `key = value` and what is between braces as one, if it fits in a line.
+fn pieces(text: &str, line: usize) -> Vec<String> {
+    let mut pieces: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        let joins = |last: &String| {
+            let depth = last.matches('{').count().saturating_sub(last.matches('}').count());
+            let assigns = word == "=" || last.ends_with(" =");
+            (depth > 0 || assigns) && last.chars().count() + 1 + word.chars().count() <= line
+        };
+        match pieces.last_mut() {
+            Some(last) if joins(last) => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => pieces.push(word.to_owned()),
+        }
+    }
+    pieces
 }
 
 /// How much of a file is drawn at once. Drawing costs in proportion, and a line longer than this
@@ -207,6 +258,16 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_wrapped_and_what_belongs_together_stays_so() {
+        let text = "write rootfs = { storage = \"x\", size = \"8GiB\" } for the root volume";
+        let lines = "write\nrootfs = { storage = \"x\", size = \"8GiB\" } for\nthe root volume";
+        assert_eq!(wrapped(text, WIDTH - 46), lines);
+        let whole = "a".repeat(200);
+        assert_eq!(wrapped(&whole, 20), whole, "a word is never cut");
+        assert_eq!(wrapped("", 20), "");
+    }
+
+    #[test]
     fn places_in_two_files_are_both_drawn() {
         let mut sources = Sources::default();
         let a = sources.add("a.yaml", "guest:\n  101:\n    kind: lxc\n");
@@ -242,6 +303,8 @@ mod tests {
           |
         2 | b = ]
           |     ^
+          |
+          = help: a list begins with [ and ends with ]
 
         error[E0301]: the key `a` stands twice
          --> a.toml:7:1
@@ -251,6 +314,8 @@ mod tests {
         ...
         7 | a = 2020-01-01
           | ^ declared again here
+          |
+          = help: keep one of the two
 
         error[E0301]: the key `a` stands twice
          --> a.toml:8:1
@@ -260,6 +325,8 @@ mod tests {
         ...
         8 | a = 2
           | ^ declared again here
+          |
+          = help: keep one of the two
         "#);
         insta::assert_snapshot!(mistakes("a.yaml", "a: [1,\nb: 2\n"), @r#"
         error[E0101]: unclosed bracket '['
@@ -267,6 +334,8 @@ mod tests {
           |
         1 | a: [1,
           |    ^
+          |
+          = help: close the bracket
         "#);
         insta::assert_snapshot!(mistakes("a.json", "{\"größe\": 1, \"größe\": 2}"), @r#"
         error[E0301]: the key `größe` stands twice
@@ -276,6 +345,8 @@ mod tests {
           |  -------     ^^^^^^^ declared again here
           |  |
           |  first declared here
+          |
+          = help: keep one of the two
         "#);
         insta::assert_snapshot!(mistakes("a.json", "{\"a\": 1"), @r#"
         error[E0101]: unterminated object
@@ -283,6 +354,8 @@ mod tests {
           |
         1 | {"a": 1
           | ^^^^^^^
+          |
+          = help: close every quote, bracket and brace
         "#);
     }
 
@@ -344,6 +417,7 @@ mod tests {
          = note: declared again here
         ::: a.json:1:2
          = note: first declared here
+         = help: keep one of the two
         "#);
     }
 
@@ -361,6 +435,8 @@ mod tests {
               |
             1 | a = 1
               | - first declared here
+              |
+              = help: keep one of the two
         "#);
     }
 

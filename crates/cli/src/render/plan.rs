@@ -122,7 +122,7 @@ fn action_rows(action: &Action) -> Vec<PlanRow> {
                 action,
                 ("~", CHANGE),
                 disk.to_string(),
-                format!("{from} -> {to}"),
+                format!("{} -> {}", from.shown(), to.shown()),
                 "grows, live".to_owned(),
             )]
         }

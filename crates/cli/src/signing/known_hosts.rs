@@ -104,7 +104,7 @@ impl KnownHosts {
         }
         let text = pin::add(&self.text, host, key)
             .map_err(|error| Failure::new(Exit::Denied, error.to_string()))?;
-        if let Some(parent) = self.path.parent() {
+        if let Some(parent) = self.path.parent().filter(|parent| !parent.as_str().is_empty()) {
             fs_err::create_dir_all(parent.as_std_path())?;
         }
         file::write(&self.path, text.as_bytes(), true)?;
@@ -116,11 +116,12 @@ impl KnownHosts {
         let message =
             format!("the host {host} is not known here; it signed with {}", key.fingerprint());
         let path = &self.path;
-        let parent = path.parent().unwrap_or(Utf8Path::new("."));
+        let parent = path.parent().filter(|parent| !parent.as_str().is_empty());
+        let make = parent.map(|parent| format!("mkdir -p {} && ", quoted(parent.as_str())));
         let hint = format!(
             "compare with `ssh-keygen -l -f host_key.pub` in evenkeel's state directory on the host; if it is \
-             the same: mkdir -p {} && echo '{host} {key}' >> {}",
-            quoted(parent.as_str()),
+             the same: {}echo '{host} {key}' >> {}",
+            make.unwrap_or_default(),
             quoted(path.as_str())
         );
         Failure::new(Exit::Denied, message).hint(hint)

@@ -166,10 +166,12 @@ fn the_example_configuration_is_valid_and_complete() {
         told.stderr
     );
     let told = with_config(&desk, "[pve]\nx = 1\n").stderr + &with_config(&desk, "x = 1\n").stderr;
-    let known =
-        told.lines().filter_map(|line| line.split_once("expected one of")).map(|line| line.1);
+    let known = told
+        .split("\n\n")
+        .filter_map(|block| block.split_once("= help: ")?.1.split_once(" has "))
+        .map(|told| told.1);
     let keys: Vec<String> =
-        known.flat_map(|keys| keys.split(',')).map(|key| key.trim().replace('`', "")).collect();
+        known.flat_map(|keys| keys.split(',')).map(|key| key.trim().to_owned()).collect();
     assert!(keys.len() >= 8, "{told}");
     for key in keys {
         let named = |line: &str| {

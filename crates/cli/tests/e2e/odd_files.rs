@@ -113,13 +113,18 @@ fn x09_no_verb_waits_for_a_pipe_or_reads_without_end() {
 }
 
 #[test]
-fn x09_links_to_plain_files_are_followed() {
+fn x09_links_to_plain_files_are_followed_within_the_tree_and_not_out_of_it() {
     let desk = Desk::new();
-    desk.write("checkout/web.toml", "[guest.100]\nkind = \"lxc\"\n");
-    std::fs::create_dir(desk.work.path().join("desired")).unwrap();
-    std::os::unix::fs::symlink("../checkout/web.toml", desk.work.path().join("desired/web.toml"))
-        .unwrap();
+    desk.write("desired/.checkout/web.toml", "[guest.100]\nkind = \"lxc\"\n");
+    let link = desk.work.path().join("desired/web.toml");
+    std::os::unix::fs::symlink(".checkout/web.toml", &link).unwrap();
     desk.run("validate", &["desired"]).ends_with(0);
+    desk.write("elsewhere/web.toml", "[guest.100]\nkind = \"lxc\"\n");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("../elsewhere/web.toml", &link).unwrap();
+    let run = desk.run("validate", &["desired"]).ends_with(3);
+    assert!(run.stderr.contains("desired/web.toml leads out of"), "{}", run.stderr);
+    std::fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("loop.toml", desk.work.path().join("desired/loop.toml")).unwrap();
     let run = desk.run("validate", &["desired"]);
     assert!(run.code != 0 && run.stderr.contains("loop.toml"), "{}", run.stderr);

@@ -192,6 +192,20 @@ fn an_item_signed_by_another_key_than_the_pinned_one_is_refused_whatever_is_said
 }
 
 #[test]
+fn a_pin_in_the_working_directory_needs_no_directory_to_be_made() {
+    let operator = Operator::without_pin();
+    operator.trust("ed25519");
+    let sign = ["sign", "item.json", "--key", "alice", "--out", "approval.json", "-y"];
+    let pins = ["--reason", "test box", "--known-hosts", "known_hosts"];
+    let told = operator.run(&[&sign[..], &pins[..]].concat()).ends_with(4);
+    assert!(
+        !told.stderr.contains("mkdir") && told.stderr.contains("echo 'pve1"),
+        "{}",
+        told.stderr
+    );
+}
+
+#[test]
 fn an_unknown_host_is_refused_without_a_terminal_and_the_message_says_how_to_pin_it() {
     let operator = Operator::without_pin();
     operator.trust("ed25519");

@@ -5,7 +5,8 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 24] = [
+    "retry",
     "demo",
     "sim",
     "plan",
@@ -22,6 +23,7 @@ const VERBS: [&str; 22] = [
     "audit",
     "journal",
     "validate",
+    "explain",
     "schema",
     "sign",
     "verify",

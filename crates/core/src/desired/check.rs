@@ -13,22 +13,14 @@ use super::{
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::registry::{self, Absent, Declarable, KeyRef};
+use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
 
 /// What PVE shows beside a guest's keys and nobody sets.
-const KEPT_BY_PVE: &[&str] = &[
-    "digest",
-    "parent",
-    "runningcpu",
-    "runningmachine",
-    "snapstate",
-    "snaptime",
-    "vmid",
-    "vmstate",
-];
+const KEPT_BY_PVE: &[&str] =
+    &["digest", "parent", "runningcpu", "runningmachine", "snapstate", "snaptime", "vmstate"];
 
 pub(super) struct DesiredChecker<'a> {
     pub(super) errors: Vec<Diagnostic>,
@@ -69,7 +61,9 @@ impl<'a> DesiredChecker<'a> {
             Ok(vmid) => vmid,
             Err(error) => {
                 let diagnostic = Diagnostic::new(Code::BadValue, error.to_string());
-                self.errors.push(diagnostic.at(entry.key_span, "this number"));
+                let hint = "write the number that Proxmox VE has for it, as in [guest.101]; \
+                            its name is `hostname` (lxc) or `name` (qemu)";
+                self.errors.push(diagnostic.at(entry.key_span, "this number").hint(hint));
                 return;
             }
         };
@@ -89,7 +83,8 @@ impl<'a> DesiredChecker<'a> {
             let diagnostic =
                 Diagnostic::new(Code::Duplicate, format!("guest {vmid} is declared twice"));
             let diagnostic = diagnostic.at(entry.key_span, "declared again here");
-            self.errors.push(diagnostic.related(*first, "first declared here"));
+            let diagnostic = diagnostic.related(*first, "first declared here");
+            self.errors.push(diagnostic.hint("keep one of the two"));
             return;
         }
         if self.guests.len() == GUESTS_MAX {
@@ -199,9 +194,11 @@ impl<'a> DesiredChecker<'a> {
         };
         if let Declarable::No(why) = key.key().declared {
             let message = format!("`{name}` cannot be declared: {why}");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file");
+            let advice = alias::key(kind, name).unwrap_or("leave it out");
+            let says = why.starts_with("write ");
+            self.errors.push(diagnostic.hints((!says).then_some(advice)));
             return None;
         }
         Some(key)
@@ -211,16 +208,23 @@ impl<'a> DesiredChecker<'a> {
         let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
         if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
             let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind");
+            let advice = alias::key(kind, name).unwrap_or("leave it out, or correct `kind`");
+            self.errors.push(diagnostic.hint(advice));
+            return;
+        }
+        if GUEST_WORDS.contains(&name) {
+            let message = format!("`{name}` is a word of the file and no key of Proxmox VE's");
+            let diagnostic = Diagnostic::new(Code::UnknownKey, message).at(span, "cannot be unset");
+            self.errors.push(diagnostic.hint("leave it out; what is not declared is left alone"));
             return;
         }
         if KEPT_BY_PVE.contains(&name) {
             let message = format!("`{name}` cannot be declared: Proxmox VE keeps it for itself");
-            self.errors.push(
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file"),
-            );
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file");
+            self.errors.push(diagnostic.hint("leave it out"));
             return;
         }
         let mut diagnostic = Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`"))
@@ -230,12 +234,16 @@ impl<'a> DesiredChecker<'a> {
             self.errors.push(diagnostic);
             return;
         }
+        if let Some(advice) = alias::key(kind, name) {
+            self.errors.push(diagnostic.hint(advice));
+            return;
+        }
         let names = key_names(kind, name);
         let near =
             did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
         diagnostic = match near {
             Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint(format!("`evenkeel schema` lists every key of {kind} guests")),
+            None => diagnostic.hint("`evenkeel explain` lists every key"),
         };
         self.errors.push(diagnostic);
     }
@@ -249,7 +257,8 @@ impl<'a> DesiredChecker<'a> {
         fields: &mut Vec<DeclaredField>,
     ) {
         let Tree::List(items) = &entry.value.value else {
-            self.wrong_type(&entry.value, "`unset` must be a list of keys");
+            let error = field::wrong_type(&entry.value, "`unset` must be a list of keys");
+            self.errors.push(error.hint("write unset = [\"nameserver\"]"));
             return;
         };
         for item in items {
@@ -264,15 +273,17 @@ impl<'a> DesiredChecker<'a> {
                 let diagnostic =
                     Diagnostic::new(Code::Contradiction, format!("`{name}` is both set and unset"));
                 let diagnostic = diagnostic.at(item.span, "unset here");
-                self.errors.push(diagnostic.related(set.key_span, "set here"));
+                let diagnostic = diagnostic.related(set.key_span, "set here");
+                self.errors.push(diagnostic.hint("keep one of the two"));
             } else if let Some(why) = cannot_unset(key) {
                 let diagnostic =
                     Diagnostic::new(Code::BadValue, format!("`{name}` cannot be unset: {why}"));
-                self.errors.push(diagnostic.at(item.span, "leave it out"));
+                self.errors.push(diagnostic.at(item.span, "").hint("leave it out of `unset`"));
             } else if fields.iter().any(|field| field.key == key) {
                 let diagnostic =
                     Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
-                self.errors.push(diagnostic.at(item.span, "again here"));
+                self.errors
+                    .push(diagnostic.at(item.span, "again here").hint("keep one of the two"));
             } else {
                 fields.push(DeclaredField { key, want: None });
             }
@@ -323,11 +334,17 @@ impl<'a> DesiredChecker<'a> {
                 }
             },
             ("template" | "backup", _) => {
-                self.wrong_type(&source.value, "it must be a volume id in quotes");
+                let message = format!("`source.{}` must be a volume id in quotes", source.key);
+                let error = field::wrong_type(&source.value, &message);
+                self.errors.push(error.hint(VOLUME_HINT));
                 None
             }
             ("clone", _) => {
-                self.wrong_type(&source.value, "it must be the number of a guest");
+                let error = field::wrong_type(
+                    &source.value,
+                    "`source.clone` must be the number of a guest",
+                );
+                self.errors.push(error.hint("write clone = 9000, without quotes"));
                 None
             }
             (_, _) => {
@@ -359,22 +376,29 @@ impl<'a> DesiredChecker<'a> {
     fn word<T: Clone>(&mut self, entry: &TreeEntry, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
         let Tree::Text(text) = &entry.value.value else {
-            self.wrong_type(
-                &entry.value,
-                &format!("`{}` must be {}", entry.key, names.join(" or ")),
-            );
+            let message = format!("`{}` must be {}", entry.key, choice_of(&names));
+            let advice = match &entry.value.value {
+                Tree::Bool(on) => alias::word(&entry.key, if *on { "true" } else { "false" }),
+                Tree::Null
+                | Tree::Integer(_)
+                | Tree::Float(_)
+                | Tree::Text(_)
+                | Tree::List(_)
+                | Tree::Table(_) => None,
+            };
+            self.errors.push(field::wrong_type(&entry.value, &message).hints(advice));
             return None;
         };
         if let Some((_, value)) = words.iter().find(|(name, _)| name == text) {
             return Some(value.clone());
         }
-        let message = format!("`{}` must be {}", entry.key, names.join(" or "));
-        let mut diagnostic =
+        let message = format!("`{}` must be {}", entry.key, choice_of(&names));
+        let diagnostic =
             Diagnostic::new(Code::BadValue, message).at(entry.value.span, "not one of these");
-        if let Some(near) = did_you_mean(text, names.into_iter()) {
-            diagnostic = diagnostic.hint(format!("did you mean `{near}`?"));
-        }
-        self.errors.push(diagnostic);
+        let near = did_you_mean(text, names.into_iter());
+        let near = near.map(|near| format!("did you mean \"{near}\"?"));
+        let advice = alias::word(&entry.key, text).map(str::to_owned);
+        self.errors.push(diagnostic.hints(advice.or(near)));
         None
     }
 
@@ -387,7 +411,18 @@ impl<'a> DesiredChecker<'a> {
             | Tree::Float(_)
             | Tree::Text(_)
             | Tree::List(_) => {
-                self.wrong_type(node, &format!("{what} must be a table"));
+                let message = format!("{what} must be a table");
+                let found = format!("this is {}", field::article(node.value.kind_name()));
+                let diagnostic = Diagnostic::new(Code::WrongType, message).at(node.span, found);
+                let hint = match what {
+                    "`source`" => {
+                        "write source = { template = \"local:vztmpl/…\" }, { clone = 9000 } or { backup = \"…\" }"
+                    }
+                    "`guest`" => "each guest has a block under its number, as in [guest.101]",
+                    "a guest" => "write its keys below it, `kind` at least",
+                    _ => "write [guest.101], and the guest's keys below it",
+                };
+                self.errors.push(diagnostic.hint(hint));
                 None
             }
         }
@@ -407,16 +442,29 @@ impl<'a> DesiredChecker<'a> {
         let mut diagnostic =
             Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
         let all: Vec<&str> = words.clone().collect();
-        diagnostic = match did_you_mean(&entry.key, words) {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint(format!("{place} has {}", all.join(", "))),
+        let advice =
+            if place == "`source`" { alias::source(&entry.key) } else { alias::block(&entry.key) };
+        diagnostic = match (advice, did_you_mean(&entry.key, words)) {
+            (Some(advice), _) => diagnostic.hint(advice),
+            (None, Some(near)) => diagnostic.hint(format!("did you mean `{near}`?")),
+            (None, None) => diagnostic.hint(format!("{place} has {}", all.join(", "))),
         };
         self.errors.push(diagnostic);
     }
 }
 
+/// How a volume is written.
+const VOLUME_HINT: &str =
+    "write it as Proxmox VE lists it, such as \"local:vztmpl/debian-12.tar.zst\"";
+
 fn is_absent(guest: &Node) -> bool {
     guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
+}
+
+/// `"lxc" or "qemu"`.
+fn choice_of(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
+    quoted.join(" or ")
 }
 
 /// The names a misspelt key may have meant: families with the number that was written.
@@ -456,7 +504,7 @@ fn clone_number(value: &Tree) -> String {
 }
 
 /// Why a key cannot be absent.
-pub(super) fn cannot_unset(key: KeyRef) -> Option<&'static str> {
+pub(crate) fn cannot_unset(key: KeyRef) -> Option<&'static str> {
     match (key.key().absent, key.key().declared) {
         (_, Declarable::AtCreation) => Some("it is fixed when the guest is created"),
         (Absent::ServerFilled, _) => Some("Proxmox VE fills it in by itself"),

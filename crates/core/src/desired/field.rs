@@ -5,7 +5,7 @@
 //! value means the same however it is written.
 
 use super::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
+use crate::diagnostic::{Code, Diagnostic, Sources, Span};
 use crate::registry::{FormatPart, KeyRef, Shape, ValueFormat};
 use crate::value::{Misfit, Property, Value, VolumeRef, read};
 
@@ -261,6 +261,10 @@ impl FieldReader<'_> {
     fn misfit(&self, name: &str, misfit: &Misfit, span: Span) -> Diagnostic {
         let place =
             misfit.piece.as_deref().and_then(|piece| self.narrow(span, piece)).unwrap_or(span);
+        let name = match misfit.part {
+            Some(part) => format!("{name}.{part}"),
+            None => name.to_owned(),
+        };
         let diagnostic =
             Diagnostic::new(Code::BadValue, format!("`{name}`: {}", misfit.why)).at(place, "");
         match &misfit.hint {
@@ -312,11 +316,7 @@ fn unknown_part(name: &str, shape: &Shape, entry: &TreeEntry) -> Diagnostic {
     let message = format!("`{name}` has no part `{}`", entry.key);
     let diagnostic =
         Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not a part of it");
-    let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    match did_you_mean(&entry.key, names.iter().copied()) {
-        Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-        None => diagnostic.hint(format!("its parts are {}", names.join(", "))),
-    }
+    diagnostic.hint(read::part_advice(shape, &entry.key))
 }
 
 fn volume_part(shape: &Shape) -> Option<&'static FormatPart> {

@@ -16,6 +16,7 @@ pub mod tree;
 
 use std::collections::BTreeMap;
 
+pub(crate) use check::cannot_unset;
 pub use hide::without_secrets;
 pub use schema::schema;
 

@@ -332,7 +332,9 @@ impl Action {
     pub fn reasons(&self) -> Vec<String> {
         match &self.step {
             Step::SetConfig(_) => self.changes.iter().map(ToString::to_string).collect(),
-            Step::Resize { disk, from, to, .. } => vec![format!("{disk} {from} -> {to}")],
+            Step::Resize { disk, from, to, .. } => {
+                vec![format!("{disk} {} -> {}", from.shown(), to.shown())]
+            }
             Step::Start => vec!["run stopped -> running".to_owned()],
             Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
             Step::Create => vec!["state absent -> present".to_owned()],

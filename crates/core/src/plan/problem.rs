@@ -98,6 +98,7 @@ impl fmt::Display for PlanProblem {
             Self::Unreadable(why) => write!(f, "its configuration cannot be read: {why}"),
             Self::NoDigest => f.write_str("Proxmox VE gave no digest of its configuration"),
             Self::Shrink { disk, want, have } => {
+                let (have, want) = (have.shown(), want.shown());
                 write!(f, "{disk} is {have} and {want} is declared: a volume cannot shrink")
             }
             Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not say how large {disk} is"),
@@ -149,7 +150,7 @@ impl PlanProblem {
                 "run `evenkeel doctor` to see what the token may read".to_owned()
             }
             Self::Shrink { disk, have, .. } => {
-                format!("declare {disk} with size {have}, or leave its size out")
+                format!("declare {disk} with size = \"{}\", or leave its size out", have.shown())
             }
             Self::SizeUnknown(_) => "run `pct rescan` or `qm rescan` on the node".to_owned(),
             Self::OtherStorage { have, .. } => {

@@ -8,9 +8,13 @@
 //!   lxc.rs, qemu.rs   the rows
 //!   parts.rs          the property strings the rows refer to
 //!   format.rs         the words the rows are written in
+//!   explain.rs        what is known of one key, in words
+//!   alias.rs          what people call these keys elsewhere
 //! ```
 
+pub(crate) mod alias;
 mod drive;
+mod explain;
 pub mod format;
 mod lxc;
 mod parts;
@@ -21,6 +25,8 @@ use std::fmt;
 
 pub use format::{Absent, Compared, FormatPart, Rule, Shape, Trailing, UNBOUNDED, ValueFormat};
 
+pub(crate) use explain::example;
+pub use explain::{Explanation, UnknownKey, every_key, explain};
 pub use reference::reference;
 
 use crate::id::GuestKind;

@@ -88,7 +88,7 @@ fn told(part: &FormatPart, bare: Option<&str>) -> String {
     text
 }
 
-fn value(format: &ValueFormat) -> String {
+pub(super) fn value(format: &ValueFormat) -> String {
     match format {
         ValueFormat::Bool => "boolean".to_owned(),
         ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
@@ -127,7 +127,7 @@ fn bounds(noun: &str, min: i64, max: i64) -> String {
     }
 }
 
-fn absent(absent: Absent) -> String {
+pub(super) fn absent(absent: Absent) -> String {
     match absent {
         Absent::Nothing => String::new(),
         Absent::Bool(on) => on.to_string(),
@@ -139,7 +139,7 @@ fn absent(absent: Absent) -> String {
     }
 }
 
-fn applies(applies: Applies) -> &'static str {
+pub(super) fn applies(applies: Applies) -> &'static str {
     match applies {
         Applies::Live => "live",
         Applies::AtNextStart | Applies::AfterRestart => "after restart",

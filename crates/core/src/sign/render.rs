@@ -88,7 +88,7 @@ pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
     let mut text = format!("{op} {guest} \"{}\"\n", visible(guest_name));
     put_host(&mut text, host);
     for Loss { what, size_bytes } in losses {
-        let size = size_bytes.map_or("size unknown".to_owned(), |size| Bytes(size).to_string());
+        let size = size_bytes.map_or("size unknown".to_owned(), |size| Bytes(size).shown());
         put(&mut text, "lost", &format!("{}, {size}", visible(what)));
     }
     let backup = item.last_backup.map_or_else(|| "none known".to_owned(), time::print);

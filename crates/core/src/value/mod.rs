@@ -20,7 +20,7 @@ mod volume;
 
 use std::collections::BTreeSet;
 
-pub(crate) use rule::MOUNT_OPTIONS;
+pub(crate) use rule::{MOUNT_OPTIONS, expected};
 pub use rule::{Misfit, is_root_device, percent_decode, percent_encode};
 
 pub use volume::VolumeRef;

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 
 use super::{Property, Value, VolumeRef, percent_encode};
+use crate::quantity::Bytes;
 use crate::registry::{Shape, ValueFormat};
 
 /// The text of a value as PVE takes it.
@@ -28,9 +29,19 @@ pub fn pve(format: &ValueFormat, value: &Value) -> String {
     }
 }
 
-/// What a value is shown as to a person: the same text, but on one line and not too long.
+/// What a value is shown as to a person: the same text, but with its unit, on one line and not too long.
 pub fn shown(format: &ValueFormat, value: &Value) -> String {
     let text = match value {
+        Value::Integer(mebibytes) if matches!(format, ValueFormat::Mebibytes { .. }) => {
+            shown_mebibytes(*mebibytes)
+        }
+        Value::Size(size) => size.shown(),
+        // QEMU's memory: a property string of one part, shown as that.
+        Value::Property(property) if property.parts().len() == 1 && is_single_part(format) => {
+            let (name, part) = &property.parts()[0];
+            let shape = format.shape().expect("a property value belongs to a property format");
+            return shown(&shape.named(name).format, part);
+        }
         Value::List(items) if matches!(format, ValueFormat::SshKeys | ValueFormat::Environment) => {
             items.join(" ")
         }
@@ -41,7 +52,6 @@ pub fn shown(format: &ValueFormat, value: &Value) -> String {
         | Value::Odd(_)
         | Value::List(_)
         | Value::Set(_)
-        | Value::Size(_)
         | Value::Volume(_)
         | Value::Property(_)
         | Value::Secret
@@ -50,6 +60,20 @@ pub fn shown(format: &ValueFormat, value: &Value) -> String {
     let quoted =
         matches!(format, ValueFormat::Description(_)) || text.chars().any(char::is_control);
     cut(if quoted { format!("{text:?}") } else { text })
+}
+
+fn is_single_part(format: &ValueFormat) -> bool {
+    format.shape().is_some_and(|shape| shape.parts.len() == 1)
+}
+
+/// Memory with its unit; a number that no memory can have stands as it is.
+fn shown_mebibytes(number: i64) -> String {
+    let bytes = u64::try_from(number).ok().and_then(|number| number.checked_mul(Bytes::MIB));
+    match bytes {
+        Some(0) => "0 MiB".to_owned(),
+        Some(bytes) => Bytes(bytes).shown(),
+        None => format!("{number} MiB"),
+    }
 }
 
 /// A text, cut to what a plan shows.
@@ -88,7 +112,7 @@ fn list(format: &ValueFormat, items: &[Box<str>]) -> String {
     }
 }
 
-fn volume(volume: &VolumeRef, size: Option<crate::quantity::Bytes>) -> String {
+fn volume(volume: &VolumeRef, size: Option<Bytes>) -> String {
     match volume {
         VolumeRef::Fresh { storage } => match size {
             Some(size) => format!("{storage}:{}", size.gib_decimal()),

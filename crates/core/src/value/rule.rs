@@ -6,6 +6,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::diagnostic::did_you_mean;
+use crate::quantity::QuantityError;
 use crate::registry::Rule;
 
 /// Why a declared value does not fit its format, and what would.
@@ -18,12 +19,14 @@ pub struct Misfit {
     pub hint: Option<String>,
     /// The piece of the text that is wrong, if it is not the whole.
     pub piece: Option<String>,
+    /// The part of a property string it is about, if its name was written.
+    pub part: Option<&'static str>,
 }
 
 impl Misfit {
     /// A misfit with a reason only.
     pub fn new(why: impl Into<String>) -> Self {
-        Self { why: why.into(), hint: None, piece: None }
+        Self { why: why.into(), hint: None, piece: None, part: None }
     }
 
     /// Adds a hint.
@@ -50,9 +53,24 @@ impl Misfit {
     }
 }
 
+impl From<QuantityError> for Misfit {
+    fn from(error: QuantityError) -> Self {
+        Self { hint: error.hint(), ..Self::new(error.to_string()) }
+    }
+}
+
 /// Checks a declared text against its rule.
 pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
-    let fits = match rule {
+    if fits(rule, text) {
+        Ok(())
+    } else {
+        Err(Misfit { hint: mended(rule, text), ..Misfit::new(expected(rule)) })
+    }
+}
+
+/// Whether a text fits its rule.
+fn fits(rule: Rule, text: &str) -> bool {
+    match rule {
         Rule::Line => !text.chars().any(char::is_control),
         Rule::DnsName => is_dns_name(text),
         Rule::Address => is_address(text),
@@ -89,9 +107,7 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::MountOption => MOUNT_OPTIONS.contains(&text),
         Rule::SerialPort => {
             text == "socket"
-                || text.len() > "/dev/".len()
-                    && text.starts_with("/dev/")
-                    && check(Rule::Path, text).is_ok()
+                || text.len() > "/dev/".len() && text.starts_with("/dev/") && fits(Rule::Path, text)
         }
         Rule::ParallelPort => ["/dev/parport", "/dev/usb/lp"]
             .iter()
@@ -101,8 +117,41 @@ pub(super) fn check(rule: Rule, text: &str) -> Result<(), Misfit> {
         Rule::UsbHost => is_usb_host(text),
         Rule::ScsiVendor => is_scsi_label(text, 8),
         Rule::ScsiProduct => is_scsi_label(text, 16),
+    }
+}
+
+/// What to write for a text that misses its rule by little.
+fn mended(rule: Rule, text: &str) -> Option<String> {
+    let dashed = |text: &str| -> String {
+        let letter = |c: char| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' };
+        text.trim().chars().map(letter).collect()
     };
-    if fits { Ok(()) } else { Err(Misfit::new(expected(rule))) }
+    let mended = match rule {
+        Rule::DnsName | Rule::Tag => dashed(text),
+        Rule::Path => format!("/{text}"),
+        Rule::FileMode => format!("0{text}"),
+        Rule::Line
+        | Rule::Address
+        | Rule::ConfigId
+        | Rule::Interface
+        | Rule::VolumeId
+        | Rule::Range
+        | Rule::TimeZone
+        | Rule::Machine
+        | Rule::Word
+        | Rule::UrlEncoded
+        | Rule::Device
+        | Rule::Number
+        | Rule::MountOption
+        | Rule::SerialPort
+        | Rule::ParallelPort
+        | Rule::StartDate
+        | Rule::WorldWideName
+        | Rule::UsbHost
+        | Rule::ScsiVendor
+        | Rule::ScsiProduct => return None,
+    };
+    (!text.is_empty() && fits(rule, &mended)).then(|| format!("write \"{mended}\""))
 }
 
 /// What a rule asks for, as the end of "it must be".
@@ -113,7 +162,7 @@ pub(crate) fn expected(rule: Rule) -> &'static str {
             "it must be a DNS name: letters, digits and inner hyphens, parts joined by dots"
         }
         Rule::Address => "it must be an IP address",
-        Rule::Tag => "a tag starts with a letter, digit or _ and goes on with those or - + .",
+        Rule::Tag => "a tag must start with a letter, digit or _ and go on with those or - + .",
         Rule::ConfigId => "it must be an id: a letter, then letters, digits, - _ or .",
         Rule::Interface => "it must be an interface name: letters, digits, - _ or .",
         Rule::VolumeId => "it must be a volume id: a storage, a colon, and a name on that storage",
@@ -213,9 +262,7 @@ fn is_dns_name(text: &str) -> bool {
 
 fn is_address(text: &str) -> bool {
     match text.split_once('%') {
-        Some((address, zone)) => {
-            address.parse::<Ipv6Addr>().is_ok() && check(Rule::Interface, zone).is_ok()
-        }
+        Some((address, zone)) => address.parse::<Ipv6Addr>().is_ok() && fits(Rule::Interface, zone),
         None => text.parse::<std::net::IpAddr>().is_ok(),
     }
 }
@@ -260,7 +307,13 @@ pub(super) fn mac(text: &str) -> Result<String, Misfit> {
     let groups: Vec<&str> = text.split(':').collect();
     let hex = |group: &&str| group.len() == 2 && group.bytes().all(|b| b.is_ascii_hexdigit());
     if groups.len() != 6 || !groups.iter().all(hex) {
-        return Err(Misfit::new("it must be a MAC address such as BC:24:11:00:00:01"));
+        let colons = text.replace('-', ":");
+        let misfit = Misfit::new("it must be a MAC address such as BC:24:11:00:00:01");
+        return Err(if colons != text && mac(&colons).is_ok() {
+            misfit.hint(format!("write {colons}"))
+        } else {
+            misfit
+        });
     }
     let first = u8::from_str_radix(groups[0], 16).expect("two hex digits fit a byte");
     if first & 1 == 1 {
@@ -275,7 +328,8 @@ pub(super) fn cidr4(text: &str) -> Result<String, Misfit> {
         Some(address.parse::<Ipv4Addr>().ok()?.to_string())
     })
     .ok_or_else(|| {
-        Misfit::new("it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24")
+        let why = "it must be dhcp, manual, or an address with a prefix such as 10.0.0.5/24";
+        Misfit { hint: prefix_left_out(text, "24"), ..Misfit::new(why) }
     })
 }
 
@@ -285,8 +339,21 @@ pub(super) fn cidr6(text: &str) -> Result<String, Misfit> {
         Some(address.parse::<Ipv6Addr>().ok()?.to_string())
     })
     .ok_or_else(|| {
-        Misfit::new("it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64")
+        let why = "it must be auto, dhcp, manual, or an address with a prefix such as fd00::5/64";
+        Misfit { hint: prefix_left_out(text, "64"), ..Misfit::new(why) }
     })
+}
+
+/// What to write for an address without a prefix.
+fn prefix_left_out(text: &str, usual: &str) -> Option<String> {
+    let plain = text.parse::<std::net::IpAddr>().is_ok();
+    plain.then(|| format!("write {text}/{usual}, or the prefix that your network has"))
+}
+
+/// What to write for an address with a prefix where none belongs.
+fn prefix_too_many(text: &str) -> Option<String> {
+    let (address, _) = text.split_once('/')?;
+    address.parse::<std::net::IpAddr>().ok().map(|_| format!("write {address}, without the prefix"))
 }
 
 /// The shortest prefix length PVE takes for a guest's address.
@@ -310,16 +377,18 @@ fn cidr(
 
 /// An IPv4 address in its one spelling.
 pub(super) fn ip4(text: &str) -> Result<String, Misfit> {
-    text.parse::<Ipv4Addr>()
-        .map(|address| address.to_string())
-        .map_err(|_| Misfit::new("it must be an IPv4 address"))
+    text.parse::<Ipv4Addr>().map(|address| address.to_string()).map_err(|_| Misfit {
+        hint: prefix_too_many(text),
+        ..Misfit::new("it must be an IPv4 address such as 10.0.0.1")
+    })
 }
 
 /// An IPv6 address in its one spelling.
 pub(super) fn ip6(text: &str) -> Result<String, Misfit> {
-    text.parse::<Ipv6Addr>()
-        .map(|address| address.to_string())
-        .map_err(|_| Misfit::new("it must be an IPv6 address"))
+    text.parse::<Ipv6Addr>().map(|address| address.to_string()).map_err(|_| Misfit {
+        hint: prefix_too_many(text),
+        ..Misfit::new("it must be an IPv6 address such as fd00::1")
+    })
 }
 
 /// Undoes percent encoding; none if it is broken or not UTF-8.

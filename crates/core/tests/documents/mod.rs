@@ -328,8 +328,8 @@ fn address6() -> BoxedStrategy<String> {
 }
 
 fn sized(least_mib: i64) -> BoxedStrategy<String> {
-    let large = (least_mib..9000, select(vec!["M", "MiB", "G", "GiB", " MiB", "MB", "TB"]));
-    let fraction = "[1-9]\\.[0-9]{1,4} ?(GiB|TB|G)";
+    let large = (least_mib..9000, select(vec!["M", "MiB", "G", "GiB", " MiB", "T", "TiB"]));
+    let fraction = "[1-9]\\.[0-9]{1,4} ?(GiB|TiB|G)";
     prop_oneof![large.prop_map(|(number, unit)| format!("{number}{unit}")), fraction].boxed()
 }
 

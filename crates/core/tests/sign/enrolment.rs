@@ -300,7 +300,7 @@ fn a_person_is_shown_what_is_lost() {
     let shown = render::pending(&item().to_bytes().unwrap()).unwrap();
     for part in [
         "DESTROY qemu/101 \"billing\\u{1b}[31m\"",
-        "local-lvm:vm-101-disk-0, 32G",
+        "local-lvm:vm-101-disk-0, 32 GiB",
         "size unknown",
         "none known",
         "pve1",

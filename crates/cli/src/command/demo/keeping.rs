@@ -49,7 +49,7 @@ pub(super) async fn healed(sandbox: &mut Sandbox) -> Result<(), Failure> {
     sandbox.happens(Event::Power { guest: db, running: false });
     lines(&[
         &format!("{:<8}  {:<4}  cores 2 -> 8, tags prod -> oops", web.to_string(), WEB.name),
-        &format!("{:<8}  {:<4}  memory 1024 -> 256", mail.to_string(), MAIL.name),
+        &format!("{:<8}  {:<4}  memory 1 GiB -> 256 MiB", mail.to_string(), MAIL.name),
         &format!("{:<8}  {:<4}  switched off", db.to_string(), DB.name),
     ])?;
     say("We do nothing. A few seconds later the agent has noticed:")?;

@@ -7,7 +7,7 @@
 use super::number;
 use crate::registry::{FormatPart, Rule, Shape, Trailing, ValueFormat};
 use crate::value::MOUNT_OPTIONS;
-use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS};
+use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS, SIZE_UNITS};
 
 /// White space around a text, which the reader drops.
 const BLANK: &str = "[\\t\\n\\f\\r ]*";
@@ -231,13 +231,14 @@ fn volume(may_be_cdrom: bool) -> String {
     let path = rule(Rule::Path, true);
     let end = "(?:,|$)";
     let fresh = format!("{CONFIG_ID}:{}", number::allocation());
+    // A size with a unit is meant as one, and refused with the number to write.
+    let size = format!("[0-9][0-9.]*(?:{})?{end}", any_case(SIZE_UNITS));
     if may_be_cdrom {
-        let existing = format!("{CONFIG_ID}:(?![0-9][0-9.]*{end}){VOLUME_NAME}");
+        let existing = format!("{CONFIG_ID}:(?!{size}){VOLUME_NAME}");
         return format!("(?:none|cdrom|{path}|{fresh}|{existing})");
     }
     let cloud_init = format!("(?:[^,]*/)?vm-[0-9]+-cloudinit(?:\\.[^,/]*)?{end}");
-    let existing =
-        format!("{CONFIG_ID}:(?![0-9][0-9.]*{end}|cloudinit{end}|{cloud_init}){VOLUME_NAME}");
+    let existing = format!("{CONFIG_ID}:(?!{size}|cloudinit{end}|{cloud_init}){VOLUME_NAME}");
     format!("(?:{path}|{fresh}|{existing})")
 }
 

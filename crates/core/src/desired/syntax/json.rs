@@ -11,7 +11,7 @@ use jsonc_parser::errors::{ParseError, ParseErrorKind};
 use jsonc_parser::tokens::TokenAndRange;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
-use super::{Growth, Keys, phrase};
+use super::{Growth, Keys};
 use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::Code;
 
@@ -76,7 +76,7 @@ fn refuse(error: &ParseError, growth: &mut Growth) {
     if matches!(error.kind(), ParseErrorKind::NestingDepthExceeded) {
         growth.too_deep(growth.character_at(range.start));
     } else {
-        growth.refuse(Code::Syntax, range, phrase(&error.kind().to_string()), "");
+        growth.stumble(range, &error.kind().to_string());
     }
 }
 

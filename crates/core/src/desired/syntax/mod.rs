@@ -10,6 +10,7 @@
 //! `Growth`, so that no value is allowed by one and refused by another. Nothing here may panic,
 //! hang or grow without bound, whatever the text: it may come from a stranger.
 
+mod advice;
 mod json;
 mod toml;
 mod yaml;
@@ -30,7 +31,7 @@ pub const MISTAKES_TOLD_MAX: usize = 100;
 /// Reads a file by its extension. The tree's top is always a table; an empty file is an empty one.
 /// On error, every mistake found is told, in the order of the text.
 pub fn parse(file: &SourceFile) -> Result<Node, Vec<Diagnostic>> {
-    let read = match extension(&file.path) {
+    let read = match extension(&file.path).as_deref() {
         Some("toml") => toml::read,
         Some("yaml" | "yml") => yaml::read,
         Some("json") => json::read,
@@ -49,9 +50,17 @@ pub fn parse(file: &SourceFile) -> Result<Node, Vec<Diagnostic>> {
     growth.finish(top)
 }
 
-fn extension(path: &str) -> Option<&str> {
+/// The ending of a name, in lower case: `WEB.TOML` is as good as `web.toml`.
+fn extension(path: &str) -> Option<String> {
     let name = path.rsplit('/').next().unwrap_or(path);
-    name.rsplit_once('.').map(|(_, extension)| extension)
+    name.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase())
+}
+
+/// Reads a file as TOML, whatever its name is: `agent.toml` is told its mistakes as desired files are.
+pub fn parse_toml(file: &SourceFile) -> Result<Node, Vec<Diagnostic>> {
+    let mut growth = Growth::new(file);
+    let top = toml::read(&mut growth);
+    growth.finish(top)
 }
 
 fn unknown_extension(path: &str) -> Diagnostic {
@@ -124,6 +133,11 @@ impl<'text> Growth<'text> {
         self.mistake(mistake);
     }
 
+    /// Notes what a parser stumbled over, in its words and with the next step in ours.
+    fn stumble(&mut self, range: Range<usize>, message: &str) {
+        self.refuse(Code::Syntax, range, phrase(message), advice::advice(message));
+    }
+
     /// Whether one more value may stand here. The first refusal is told, the rest are silent.
     fn admit(&mut self, range: Range<usize>, depth: usize) -> bool {
         self.nodes = self.nodes.saturating_add(1);
@@ -142,7 +156,12 @@ impl<'text> Growth<'text> {
 
     fn too_deep(&mut self, range: Range<usize>) {
         let message = format!("nested deeper than {DEPTH_MAX} levels");
-        self.refuse(Code::Limit, range, message, "");
+        self.refuse(
+            Code::Limit,
+            range,
+            message,
+            "no desired file needs that: see that brackets are closed",
+        );
     }
 
     fn too_many(&mut self, range: Range<usize>) {
@@ -194,7 +213,8 @@ impl Keys {
 
 fn duplicate_key(key: &str, again: Span, first: Option<Span>) -> Diagnostic {
     let mistake = Diagnostic::new(Code::Duplicate, format!("the key `{key}` stands twice"))
-        .at(again, "declared again here");
+        .at(again, "declared again here")
+        .hint("keep one of the two");
     match first {
         Some(first) => mistake.related(first, "first declared here"),
         None => mistake,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Growth, duplicate_key, phrase};
+use super::{Growth, duplicate_key};
 use crate::desired::tree::{Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, Span};
 
@@ -37,7 +37,7 @@ fn refuse(message: &str, at: Option<Range<usize>>, growth: &mut Growth) {
     if message == "recursion limit" || message.starts_with("cannot recurse") {
         growth.too_deep(at.unwrap_or(0..0));
     } else {
-        growth.refuse(Code::Syntax, at.unwrap_or(0..0), phrase(message), "");
+        growth.stumble(at.unwrap_or(0..0), message);
     }
 }
 

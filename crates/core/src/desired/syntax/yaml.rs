@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput, StructureStyle};
 
-use super::{Growth, Keys, phrase};
+use super::{Growth, Keys};
 use crate::desired::tree::{COPIED_TEXT_BYTES_MAX, DEPTH_MAX, Node, Tree, TreeEntry};
 use crate::diagnostic::{Code, Diagnostic, Span};
 
@@ -114,7 +114,7 @@ impl<'text> YamlReader<'_, 'text> {
                     let hint = "YAML is indented with blanks alone: replace the tab";
                     self.growth.refuse(Code::Syntax, tab, "a tab indents this line", hint);
                 }
-                None => self.growth.refuse(Code::Syntax, at, phrase(&kind.to_string()), ""),
+                None => self.growth.stumble(at, &kind.to_string()),
             },
         }
         Stop
@@ -130,7 +130,7 @@ impl<'text> YamlReader<'_, 'text> {
 
     fn unfinished(&mut self) -> Stop {
         let end = self.growth.text.len();
-        self.growth.refuse(Code::Syntax, end..end, "the text ends too early", "");
+        self.growth.stumble(end..end, "the text ends too early");
         Stop
     }
 
@@ -274,7 +274,7 @@ impl<'text> YamlReader<'_, 'text> {
         if let Event::Scalar(text, style, ..) = event {
             if matches!(style, ScalarStyle::Plain) {
                 if range.is_empty() {
-                    self.growth.refuse(Code::Syntax, range, "a value without a key", "");
+                    self.growth.stumble(range, "a value without a key");
                     return Ok(None);
                 }
                 if text == "<<" {

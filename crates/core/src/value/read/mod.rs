@@ -7,11 +7,13 @@ mod property;
 
 use std::collections::BTreeSet;
 
-pub(crate) use property::{comma, declarable, declared_volume, goes_together, normalise, require};
+pub(crate) use property::{
+    comma, declarable, declared_volume, goes_together, normalise, part_advice, require,
+};
 
 use super::{Misfit, Value, VolumeRef, percent_decode, rule};
 use crate::quantity::{Bytes, Decimal};
-use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat};
+use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat, alias};
 
 /// Reads a declared text.
 pub fn declared(format: &ValueFormat, text: &str) -> Result<Value, Misfit> {
@@ -113,7 +115,7 @@ fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
         text.parse()
             .map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
     } else {
-        let size = Bytes::from_person(text).map_err(|error| Misfit::new(error.to_string()))?;
+        let size = Bytes::from_person(text).map_err(Misfit::from)?;
         i64::try_from(size.whole_mib()).expect("u64 bytes are under i64 MiB")
     };
     if side == Side::Stored || (min..=UNBOUNDED).contains(&number) {
@@ -125,8 +127,11 @@ fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
 }
 
 fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
-    let decimal: Decimal =
-        text.parse().map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
+    let decimal = match side {
+        Side::Declared => text.parse(),
+        Side::Stored | Side::Written => Decimal::from_pve(text),
+    };
+    let decimal: Decimal = decimal.map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
     if side == Side::Stored || decimal.within(0, max) {
         Ok(decimal)
     } else if max == UNBOUNDED {
@@ -136,12 +141,15 @@ fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
     }
 }
 
-fn choice(text: &str, words: &[&str], side: Side) -> Result<Value, Misfit> {
+fn choice(text: &str, words: &[&'static str], side: Side) -> Result<Value, Misfit> {
     if side == Side::Stored || words.contains(&text) {
         Ok(Value::text(text))
     } else {
         let misfit = Misfit::new(format!("it must be one of {}", words.join(", ")));
-        Err(misfit.meant(text, words))
+        Err(match alias::choice(words, text) {
+            Some(meant) => misfit.hint(format!("write \"{meant}\"")),
+            None => misfit.meant(text, words),
+        })
     }
 }
 
@@ -171,7 +179,8 @@ fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misf
         Trailing::WhiteSpace => text.trim_end(),
     };
     if side != Side::Stored && kept == "0" {
-        return Err(Misfit::new("Proxmox VE cannot store a description that is just 0"));
+        return Err(Misfit::new("Proxmox VE cannot store a description that is just 0")
+            .hint("write a word more"));
     }
     if side != Side::Stored && text.chars().count() > DESCRIPTION_MAX {
         return Err(Misfit::new(format!("it has over {DESCRIPTION_MAX} characters")));
@@ -264,7 +273,10 @@ fn ssh_keys(text: &str) -> Result<Value, Misfit> {
     // A key has blanks between its parts, and encoded text has none.
     let several_words = text.trim_ascii().contains(|c: char| c.is_ascii_whitespace());
     let decoded = if several_words { Some(text.to_owned()) } else { percent_decode(text) };
-    let decoded = decoded.ok_or_else(|| Misfit::new("the percent encoding is broken"))?;
+    let decoded = decoded.ok_or_else(|| {
+        Misfit::new("the percent encoding is broken")
+            .hint("write keys as they stand in an id_ed25519.pub, one a line or in a list")
+    })?;
     let lines = decoded.split('\n').map(str::trim_ascii).filter(|line| !line.is_empty());
     Ok(Value::List(lines.map(Into::into).collect()))
 }
@@ -286,7 +298,7 @@ fn size(text: &str, side: Side) -> Result<Bytes, Misfit> {
         Side::Declared => Bytes::from_person(text),
         Side::Stored | Side::Written => Bytes::from_pve(text),
     };
-    size.map_err(|error| Misfit::new(error.to_string()))
+    size.map_err(Misfit::from)
 }
 
 /// Declared text must fit; a stored one that does not is kept as it is.
@@ -329,6 +341,11 @@ fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> 
     }
     let storage: Box<str> = storage.into();
     let file = name.rsplit('/').next().unwrap_or(name);
+    if let Some(gib) = gib_with_unit(name).filter(|_| side == Side::Declared) {
+        return Err(Misfit::new("the number after a storage is GiB, and has no unit")
+            .piece(name)
+            .hint(format!("write {storage}:{gib}")));
+    }
     if side != Side::Stored && !name.is_empty() && !rule::is_volume_name(name) {
         return Err(Misfit::new("the name of a volume has no blanks and no commas").piece(name));
     }
@@ -357,6 +374,23 @@ fn is_allocation(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_digit())
         && name.bytes().all(|b| b.is_ascii_digit() || b == b'.')
 }
+
+/// The GiB that somebody meant by `8G`, `8GiB` or `8 GB` after a storage: a size, and not the name of a volume.
+fn gib_with_unit(name: &str) -> Option<String> {
+    let rest = name.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let number = &name[..name.len() - rest.len()];
+    let unit = rest.trim_start_matches(' ').to_ascii_lowercase();
+    if !number.starts_with(|c: char| c.is_ascii_digit()) || !SIZE_UNITS.contains(&unit.as_str()) {
+        return None;
+    }
+    let letter = unit[..1].to_ascii_uppercase();
+    let size = Bytes::from_pve(&format!("{number}{letter}"));
+    Some(size.map_or_else(|_| "8".to_owned(), Bytes::gib_decimal))
+}
+
+/// What people put behind the number after a storage, in lower case.
+pub(crate) const SIZE_UNITS: &[&str] =
+    &["k", "kb", "kib", "m", "mb", "mib", "g", "gb", "gib", "t", "tb", "tib"];
 
 /// `vm-200-cloudinit` or `cloudinit`, with or without an image format: exactly the names whose volume PVE frees
 /// when the drive goes. Any other name is a disk, and its loss must not pass for a cloud-init drive's.

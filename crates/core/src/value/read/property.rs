@@ -4,8 +4,9 @@
 //! It must never panic on what PVE stores, however odd.
 
 use super::{Side, volume};
+use crate::diagnostic::did_you_mean;
 use crate::quantity::Bytes;
-use crate::registry::{FormatPart, Shape, ValueFormat};
+use crate::registry::{FormatPart, Shape, ValueFormat, alias};
 use crate::value::{Misfit, Property, Value, VolumeRef};
 
 pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
@@ -14,13 +15,24 @@ pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Mi
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         match piece.split_once('=') {
             Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
-                return Err(Misfit::new(format!("`{name}` has no value")).piece(piece));
+                return Err(Misfit::new(format!("`{name}` has no value"))
+                    .piece(piece)
+                    .hint(format!("write {name}=… with its value, or leave it out")));
             }
             Some((name, value)) => {
+                let part = shape.part(name).map(|part| part.name);
                 named_part(shape, (&mut property, &mut given), name, value, side)
+                    .map_err(|misfit| Misfit { part, ..misfit })
             }
             None => match shape.bare {
-                Some(name) => named_part(shape, (&mut property, &mut given), name, piece, side),
+                Some(name) => {
+                    // Of a few words it helps to say what they are: a model, a CPU type.
+                    let part = shape.part(name);
+                    let part = part.filter(|part| matches!(part.format, ValueFormat::Choice(_)));
+                    let part = part.map(|part| part.name);
+                    named_part(shape, (&mut property, &mut given), name, piece, side)
+                        .map_err(|misfit| Misfit { part, ..misfit })
+                }
                 None => Err(nameless(shape, piece)),
             },
         }
@@ -79,10 +91,22 @@ fn model_part(shape: &Shape, name: &str) -> Option<&'static FormatPart> {
 
 /// The refusal of a part nobody knows.
 pub(crate) fn unknown_part(shape: &Shape, name: &str) -> Misfit {
+    Misfit::new(format!("it has no part `{name}`")).piece(name).hint(part_advice(shape, name))
+}
+
+/// What to write instead of a part that a shape does not have.
+pub(crate) fn part_advice(shape: &Shape, name: &str) -> String {
     let names: Vec<&str> = shape.parts.iter().map(|part| part.name).collect();
-    let misfit = Misfit::new(format!("it has no part `{name}`")).piece(name).meant(name, &names);
-    let parts = format!("its parts are {}", names.join(", "));
-    Misfit { hint: misfit.hint.or(Some(parts)), ..misfit }
+    if let Some(meant) = alias::part(shape, name) {
+        return format!("write `{meant}`");
+    }
+    if let Some(elsewhere) = alias::part_elsewhere(shape, name) {
+        return elsewhere.to_owned();
+    }
+    match did_you_mean(name, names.iter().copied()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("its parts are {}", names.join(", ")),
+    }
 }
 
 /// The parts a text has named so far.
@@ -93,7 +117,7 @@ impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
     fn once(&mut self, part: &'static FormatPart, side: Side) -> Result<(), Misfit> {
         if side != Side::Stored && self.0.contains(&part.name) {
-            return Err(Misfit::new(format!("`{}` is given twice", part.name)));
+            return Err(Misfit::new("it is given twice").hint("keep one of the two"));
         }
         self.0.push(part.name);
         Ok(())
@@ -106,11 +130,8 @@ fn set_part(
     text: &str,
     side: Side,
 ) -> Result<(), Misfit> {
-    let in_part = |misfit: Misfit| Misfit {
-        why: format!("`{}`: {}", part.name, misfit.why),
-        piece: misfit.piece.or_else(|| Some(text.to_owned())),
-        hint: misfit.hint,
-    };
+    let in_part =
+        |misfit: Misfit| Misfit { piece: misfit.piece.or_else(|| Some(text.to_owned())), ..misfit };
     if side == Side::Declared {
         declarable(part)?;
     }
@@ -215,17 +236,22 @@ fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misf
 pub(crate) fn require(shape: &Shape, property: &Property) -> Result<(), Misfit> {
     for part in shape.parts {
         if part.required && property.get(part.name).is_none() {
-            return Err(Misfit::new(format!("it needs a `{}` part", part.name)));
+            let example = crate::registry::example(part.name, &part.format);
+            return Err(Misfit::new(format!("it needs a `{}` part", part.name))
+                .hint(format!("add {} = {example}", part.name)));
         }
     }
     if shape.part("media").is_none() && property.volume().is_some_and(is_cdrom) {
-        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init"));
+        return Err(Misfit::new("only a drive can be a CD-ROM or hold cloud-init")
+            .hint("name a storage and a size for a new volume, or a volume that exists"));
     }
     for (gateway, address) in [("gw", "ip"), ("gw6", "ip6")] {
         let fixed = matches!(property.get(address), Some(Value::Text(text)) if text.contains('/'));
         if property.get(gateway).is_some() && shape.part(address).is_some() && !fixed {
+            let example = crate::registry::example(address, &ValueFormat::Cidr4);
             return Err(Misfit::new(format!("`{gateway}` needs a fixed address in `{address}`"))
-                .piece(format!("{gateway}=")));
+                .piece(format!("{gateway}="))
+                .hint(format!("write {address} = {example}, or leave `{gateway}` out")));
         }
     }
     Ok(())

@@ -35,10 +35,13 @@ fn an_empty_file_is_an_empty_table() {
 
 #[test]
 fn a_file_is_read_by_its_extension_alone() {
-    for path in ["a", "a.txt", "toml", "a.TOML", "a.toml/b", "a.toml.bak", ""] {
+    for path in ["a", "a.txt", "toml", "a.toml/b", "a.toml.bak", ""] {
         let mistakes = read(path, "").unwrap_err();
         assert_eq!(mistakes[0].code, Code::Extension, "{path}");
         assert!(mistakes[0].hints[0].contains(".toml, .yaml (or .yml) or .json"));
+    }
+    for (path, text) in [("A.TOML", "x = 1"), ("a.Yml", "x: 1"), ("a.JSON", "{\"x\":1}")] {
+        assert!(read(path, text).is_ok(), "{path}");
     }
 }
 
