@@ -192,11 +192,7 @@ fn guests(snapshot: &Snapshot, desired: &Desired, findings: &mut Findings) {
     }
     for guest in snapshot.guests.values() {
         if let Err(error) = &guest.config {
-            findings.fail(
-                "guests",
-                &format!("{} cannot be read: {error}", guest.id),
-                "if a right is missing, grant VM.Audit, and VM.Config.Options for containers with `env`; else try again",
-            );
+            findings.fail("guests", &format!("{} cannot be read: {error}", guest.id), error.next);
         }
     }
     for vmid in desired.guests.keys() {
