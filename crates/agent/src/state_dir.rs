@@ -111,6 +111,18 @@ impl StateDir {
         }
     }
 
+    /// Whether an agent works or has worked with this directory: its journal or its socket is there. What cannot be
+    /// told counts as used, so that nobody is kept from freezing by a right that is missing.
+    pub fn is_used(&self) -> bool {
+        let there = |path: &Path| match std::fs::symlink_metadata(path) {
+            Ok(_) => true,
+            Err(error) => {
+                !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        };
+        there(&self.journal()) || there(&self.socket())
+    }
+
     /// Makes the directory if there is none, with everything above it, so that a loss of power does not take it and
     /// the journal in it away again.
     pub fn create(&self) -> Result<(), StateError> {

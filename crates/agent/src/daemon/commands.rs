@@ -144,6 +144,7 @@ impl AgentLoop {
     ) -> Option<Result<String, Refused>> {
         inputs.systemd.reloading();
         let configured = self.read_config(inputs).await?;
+        self.metrics.configuration(configured.is_ok());
         let broken = match configured {
             Ok(config) => {
                 self.shared_status.agent().configuration_trouble = None;

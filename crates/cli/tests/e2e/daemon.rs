@@ -97,7 +97,7 @@ fn n10_broken_files_keep_what_was_good_and_it_says_so() {
     let why = |of: &serde_json::Value| of["why"].as_str().unwrap_or_default().to_owned();
     assert!(why(&broken["agent"]["desired"]["trouble"]).contains("web.toml:3:1"), "{broken:#}");
     assert!(why(&broken["agent"]["configuration_trouble"]).contains("intervall"), "{broken:#}");
-    let shown = status(&node, &[]).ends_with(0).stdout;
+    let shown = status(&node, &[]).ends_with(3).stdout;
     assert!(shown.contains("what was good before holds"), "{shown}");
 
     std::fs::remove_file(node.desk.work.path().join("desired/web.toml")).unwrap();
