@@ -32,3 +32,4 @@ mod simulator;
 mod streams;
 mod support;
 mod verifying;
+mod watching;
