@@ -100,7 +100,7 @@ async fn apply(
     let preview = engine.look(desired).await?;
     let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
-        return Err(stale_plan(&stale));
+        return Err(stale_plan(stale.explained_by(&preview.plan)));
     }
     if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments)? {
         return Ok(Exit::Ok);
@@ -244,9 +244,17 @@ fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
     })
 }
 
-pub(super) fn stale_plan(stale: &Stale) -> Failure {
-    Failure::new(Exit::Transient, format!("the plan is stale: {stale}"))
-        .hint("nothing was sent; plan again, and look again")
+/// A plan that is not applied: because it is stale, or because of what holds it.
+#[expect(clippy::needless_pass_by_value, reason = "a failure is made of it")]
+pub(super) fn stale_plan(stale: Stale) -> Failure {
+    let (exit, message) = match stale.held_by() {
+        None => (Exit::Transient, format!("the plan is stale: {stale}")),
+        Some(reason) => (
+            crate::signing::refusal::exit(reason),
+            format!("the plan cannot be applied now: {stale}"),
+        ),
+    };
+    Failure::new(exit, message).hint(stale.hint())
 }
 
 impl From<Fatal> for Failure {

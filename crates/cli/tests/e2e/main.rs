@@ -6,6 +6,7 @@
 
 mod agent;
 mod applying;
+mod applying_by_agent;
 mod converges;
 #[expect(dead_code, reason = "its other users judge; this one has a command line")]
 #[path = "../../../core/tests/sign/support.rs"]
