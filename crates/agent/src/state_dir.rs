@@ -27,6 +27,11 @@ pub(crate) const DEFAULT_DIR: &str = "/var/lib/evenkeel";
 /// Which machine this is, by the file systemd keeps.
 const MACHINE_ID: &str = "/etc/machine-id";
 
+/// What journals of this machine are stamped with.
+pub fn this_machine() -> io::Result<String> {
+    Ok(std::fs::read_to_string(MACHINE_ID)?.trim().to_owned())
+}
+
 /// The state directory of one agent.
 #[derive(Debug, Clone)]
 pub struct StateDir {
@@ -137,7 +142,7 @@ impl StateDir {
     /// Opens the journal for writing: there is one writer, and everybody else is told so.
     pub fn lock_journal(&self, ambient: &dyn Ambient) -> Result<Journal<RealDisk>, StateError> {
         self.create()?;
-        let machine = std::fs::read_to_string(MACHINE_ID).map_err(StateError::NoMachine)?;
+        let machine = this_machine().map_err(StateError::NoMachine)?;
         let disk = RealDisk::open(self.journal()).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 StateError::Busy(self.path.clone())
@@ -150,7 +155,7 @@ impl StateDir {
             tracing::warn!(directory = %directory.display(), "the file system of the journal: {why}");
         }
         let new_epoch = format!("{:032x}", ambient.random());
-        let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
+        let stamp = Stamp { machine, new_epoch };
         let mut journal = Journal::open(disk, stamp, JournalLimits::default(), wall(ambient))?;
         self.tell_freezes(&mut journal, ambient)?;
         Ok(journal)

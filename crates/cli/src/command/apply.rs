@@ -67,7 +67,7 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
 }
 
 /// Takes up what a crash left in flight.
-async fn start(
+pub(super) async fn start(
     connection: &Connection,
     state: &StateDir,
     journal: JournalHandle,
@@ -142,7 +142,7 @@ pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result
 }
 
 /// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
-async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
+pub(super) async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
     let deadline = tokio::time::Instant::now() + RECOVERY_PATIENCE;
     while engine.is_settling() {
         match tokio::time::timeout_at(deadline, engine.work()).await {
@@ -154,7 +154,11 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 }
 
 /// Submits what was shown and awaits all of it.
-async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
+pub(super) async fn work(
+    engine: &mut Engine,
+    desired: &Desired,
+    preview: Preview,
+) -> Result<Report, Fatal> {
     let pass = engine.submit(desired, preview).await?;
     loop {
         if let EngineEvent::Pass { id, report } = engine.work().await?

@@ -15,6 +15,7 @@ mod daemon;
 mod daemon_crash;
 mod daemon_looks;
 mod demo;
+mod doctor;
 mod drift;
 mod freezing;
 mod gate;

@@ -105,23 +105,6 @@ fn n07_a_token_without_rights_makes_problems_and_never_creates() {
 }
 
 #[test]
-fn doctor_tells_a_token_without_rights_which_role_to_make() {
-    let node = imported();
-    let told = node.run_as(3, "doctor", &["--node", "pve1", "--desired", "desired"]).ends_with(1);
-    insta::assert_snapshot!("doctor-with-a-token-without-rights", told.story());
-    let told = node.run("doctor", &["--desired", "desired"]).ends_with(0);
-    insta::assert_snapshot!("doctor-with-all-rights", told.story());
-}
-
-#[test]
-fn doctor_warns_of_a_clock_that_is_off() {
-    let node = imported();
-    node.http.node.with(|simulator| simulator.world.epoch_s -= 7300);
-    let told = node.run("doctor", &["--desired", "desired"]).ends_with(0);
-    assert!(told.stdout.contains("the node's clock is 2 h 1 min behind ours"), "{}", told.stdout);
-}
-
-#[test]
 fn a_refused_call_is_a_permission_failure() {
     let desk = Desk::new();
     let text = "Permission check failed (/nodes/pve1, Sys.Audit)";
