@@ -148,7 +148,7 @@ impl Metrics {
         registry.register("evenkeel_journal_seq", seq, self.journal_seq.clone());
         registry.register(
             "evenkeel_last_success_timestamp_seconds",
-            "When a pass last read the node and nothing it did failed",
+            "When a pass last read the node, nothing it did failed and the desired files were valid",
             self.last_success.clone(),
         );
         registry.register_with_unit(

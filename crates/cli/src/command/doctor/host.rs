@@ -162,9 +162,11 @@ pub(super) fn desired(
             findings.fail("desired", &what, &next);
         }
         // Nobody has written any yet: that is how everybody begins.
-        Err(error @ (DirError::NotFound(_) | DirError::Empty(_))) if named.is_none() => {
-            let next = format!("`evenkeel import --out {}` writes them", path.display());
-            findings.warn("desired", &error.to_string(), &next);
+        Err(DirError::NotFound(_) | DirError::Empty(_)) if named.is_none() => {
+            let path = path.display();
+            let next =
+                format!("`evenkeel import --out {path}` writes those of the guests there are");
+            findings.warn("desired", &format!("there are no desired files in {path} yet"), &next);
         }
         Err(error) => findings.fail("desired", &error.to_string(), &error.hint()),
     }
