@@ -78,6 +78,11 @@ pub struct Accepted {
     pub rotation: Rotation,
 }
 
+/// The signers root's file names, read as an agent reads it when it starts; none if there is no file.
+pub fn read_trust_file(path: &Path) -> Result<Option<TrustedSigners>, AuthorityError> {
+    Ok(file::read(path)?.map(|(_, trust)| trust))
+}
+
 impl Authority {
     /// The trust file and the rotations in the journal, verified from the first to the last. No file: no signers.
     pub fn load(

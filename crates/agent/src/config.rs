@@ -98,25 +98,36 @@ impl TrustConfig {
 /// Where the trust file is looked for if nobody says.
 pub const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
 
-/// `[metrics]`: numbers for Prometheus, on loopback.
+/// `[metrics]`: numbers for Prometheus, on loopback, or elsewhere for those who show a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "MetricsWire")]
 pub struct MetricsConfig {
     /// Where to listen; nobody listens if absent.
-    #[serde(default, deserialize_with = "loopback")]
     pub listen: Option<SocketAddr>,
+    /// A file of mode 0600 with the bearer token that must be shown.
+    pub token_file: Option<PathBuf>,
 }
 
-/// The numbers name every guest and need no password, so they stay on this machine.
-fn loopback<'de, D: serde::Deserializer<'de>>(
-    deserializer: D,
-) -> Result<Option<SocketAddr>, D::Error> {
-    let address = SocketAddr::deserialize(deserializer)?;
-    if address.ip().is_loopback() {
-        Ok(Some(address))
-    } else {
-        let why = "`listen` must be a loopback address, such as 127.0.0.1:9469";
-        Err(serde::de::Error::custom(why))
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MetricsWire {
+    listen: Option<SocketAddr>,
+    token_file: Option<PathBuf>,
+}
+
+/// The numbers name every guest: without a token they stay on this machine.
+impl TryFrom<MetricsWire> for MetricsConfig {
+    type Error = String;
+
+    fn try_from(wire: MetricsWire) -> Result<Self, String> {
+        let MetricsWire { listen, token_file } = wire;
+        match (listen, &token_file) {
+            (Some(address), None) if !address.ip().is_loopback() => Err(format!(
+                "`listen` = \"{address}\" lets other machines read the metrics: set `token_file` too, or listen on a \
+                 loopback address, such as 127.0.0.1:9469"
+            )),
+            (Some(_) | None, Some(_) | None) => Ok(Self { listen, token_file }),
+        }
     }
 }
 
@@ -440,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_listen_on_loopback_or_not_at_all() {
+    fn metrics_listen_on_loopback_or_ask_for_a_token() {
         assert_eq!(read("").unwrap().metrics.listen, None);
         for here in ["127.0.0.1:9469", "[::1]:0"] {
             let config = read(&format!("[metrics]\nlisten = \"{here}\"\n")).unwrap();
@@ -449,7 +460,12 @@ mod tests {
         for wrong in ["0.0.0.0:9469", "192.0.2.1:9469", "[::]:9469", "localhost:9469", "9469"] {
             let error = read(&format!("[metrics]\nlisten = \"{wrong}\"\n")).unwrap_err();
             assert!(matches!(error, ConfigError::Malformed { .. }), "{wrong}: {error}");
+            assert!(error.to_string().contains("line "), "the place is told: {error}");
         }
+        let told = read("[metrics]\nlisten = \"0.0.0.0:9469\"\n").unwrap_err().to_string();
+        assert!(told.contains("token_file") && told.contains("0.0.0.0:9469"), "{told}");
+        let config = read("[metrics]\nlisten = \"0.0.0.0:9469\"\ntoken_file = \"/t\"\n").unwrap();
+        assert_eq!(config.metrics.token_file.unwrap(), PathBuf::from("/t"));
     }
 
     #[test]

@@ -26,5 +26,6 @@ pub mod policy;
 pub mod preview;
 pub mod pve;
 pub mod queue;
+pub mod secret_file;
 pub mod source;
 pub mod state_dir;

@@ -123,7 +123,7 @@ async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Gues
     let id = GuestId::new(kind, entry.vmid);
     let config = match client.pending(id).await {
         Ok(entries) => Ok(GuestConfig::from_pending(kind, entries.into_iter().map(to_entry))),
-        Err(error) => Err(Unreadable(error.to_string())),
+        Err(error) => Err(Unreadable::new(error.to_string(), error.hint())),
     };
     // Whether HA manages it is known once the whole cluster has been listed.
     guest(id, &entry, config, None)

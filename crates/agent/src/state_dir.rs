@@ -27,6 +27,11 @@ pub(crate) const DEFAULT_DIR: &str = "/var/lib/evenkeel";
 /// Which machine this is, by the file systemd keeps.
 const MACHINE_ID: &str = "/etc/machine-id";
 
+/// What journals of this machine are stamped with.
+pub fn this_machine() -> io::Result<String> {
+    Ok(std::fs::read_to_string(MACHINE_ID)?.trim().to_owned())
+}
+
 /// The state directory of one agent.
 #[derive(Debug, Clone)]
 pub struct StateDir {
@@ -111,6 +116,18 @@ impl StateDir {
         }
     }
 
+    /// Whether an agent works or has worked with this directory: its journal or its socket is there. What cannot be
+    /// told counts as used, so that nobody is kept from freezing by a right that is missing.
+    pub fn is_used(&self) -> bool {
+        let there = |path: &Path| match std::fs::symlink_metadata(path) {
+            Ok(_) => true,
+            Err(error) => {
+                !matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            }
+        };
+        there(&self.journal()) || there(&self.socket())
+    }
+
     /// Makes the directory if there is none, with everything above it, so that a loss of power does not take it and
     /// the journal in it away again.
     pub fn create(&self) -> Result<(), StateError> {
@@ -125,7 +142,7 @@ impl StateDir {
     /// Opens the journal for writing: there is one writer, and everybody else is told so.
     pub fn lock_journal(&self, ambient: &dyn Ambient) -> Result<Journal<RealDisk>, StateError> {
         self.create()?;
-        let machine = std::fs::read_to_string(MACHINE_ID).map_err(StateError::NoMachine)?;
+        let machine = this_machine().map_err(StateError::NoMachine)?;
         let disk = RealDisk::open(self.journal()).map_err(|error| {
             if error.kind() == io::ErrorKind::WouldBlock {
                 StateError::Busy(self.path.clone())
@@ -138,7 +155,7 @@ impl StateDir {
             tracing::warn!(directory = %directory.display(), "the file system of the journal: {why}");
         }
         let new_epoch = format!("{:032x}", ambient.random());
-        let stamp = Stamp { machine: machine.trim().to_owned(), new_epoch };
+        let stamp = Stamp { machine, new_epoch };
         let mut journal = Journal::open(disk, stamp, JournalLimits::default(), wall(ambient))?;
         self.tell_freezes(&mut journal, ambient)?;
         Ok(journal)

@@ -305,6 +305,15 @@ pub(crate) struct DoctorArgs {
     /// Desired files whose rights are checked too
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
+    /// The state directory, which is checked too [default: `state.dir` of agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    /// Also write to the description of this guest, such as `lxc/101`, and restore it; no agent may run meanwhile
+    #[arg(long, value_name = "GUEST")]
+    pub(crate) write: Option<evenkeel_agent::audit::Guest>,
+    /// With --write: do not ask
+    #[arg(short, long, requires = "write")]
+    pub(crate) yes: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

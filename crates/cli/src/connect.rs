@@ -97,7 +97,8 @@ pub(crate) fn state_dir(named: Option<&camino::Utf8Path>, config: &AgentConfig) 
     named.map_or_else(|| config.state.state_dir(), |path| StateDir::new(path.as_std_path()))
 }
 
-fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, Failure> {
+/// The configuration with what flags and environment say instead.
+pub(crate) fn configuration(arguments: &ConnectArgs) -> Result<AgentConfig, Failure> {
     let mut config = configuration_file(arguments.config.as_deref())?;
     let pve = &mut config.pve;
     pve.url = arguments.url.clone().or(pve.url.take());

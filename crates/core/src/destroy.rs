@@ -236,7 +236,7 @@ mod tests {
         let running = Guest { power: Power::Running, ..bare.clone() };
         let unclear = Guest { power: Power::Unknown, ..bare.clone() };
         let locked = Guest { lock: Some("backup".to_owned()), ..bare.clone() };
-        let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..bare.clone() };
+        let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..bare.clone() };
         // Stop, unprotect, act.
         for (name, guest, ready) in [
             ("bare", &bare, [true, true, true]),
@@ -258,7 +258,7 @@ mod tests {
             digest: digest.parse().unwrap(),
         };
         let bare = guest(&[("cores", "2")]);
-        let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..bare.clone() };
+        let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..bare.clone() };
         let other = DIGEST.replace('1', "2");
         for request in OpPhase::ALL {
             let leaves = |guest, expected: &Expected| {
@@ -310,7 +310,7 @@ mod tests {
             Owed::Nothing => "nothing",
         };
         let locked = Guest { lock: Some("backup".to_owned()), ..mine.clone() };
-        let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..mine.clone() };
+        let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..mine.clone() };
         for (name, guest, owed) in [
             ("mine", &mine, "protection"),
             ("locked", &locked, "locked"),
@@ -397,7 +397,7 @@ mod tests {
         assert!(!leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("mp1", "a:c,mp=/y")]));
         assert!(!leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("novel", "1")]), "an unknown key");
         assert!(!leaves(&[("cores", "2"), ("mp0", "a:b,mp=/x"), ("protection", "1")]));
-        let unreadable = Guest { config: Err(Unreadable("gone".to_owned())), ..before.clone() };
+        let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..before.clone() };
         assert!(!is_unchanged(&unreadable, Basis::Unprotected(&unreadable)));
     }
 }

@@ -112,6 +112,37 @@ pub fn missing(needed: &Rights, held: impl Fn(&str, &str) -> bool) -> Rights {
     needed.iter().filter_map(|(path, privileges)| lacking(path, privileges)).collect()
 }
 
+/// Whether a token has rights of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Separation {
+    /// `--privsep 1`: it has what both it and its user were granted.
+    Separated,
+    /// `--privsep 0`: it has what its user was granted, whatever it was granted itself.
+    AsUser,
+    /// Nobody lets us see it.
+    Unknown,
+}
+
+/// The commands, one a line, that make the smallest role that would do and grant it. A grant to a token alone never
+/// helps: one with rights of its own needs its user's as well, and any other has only its user's.
+pub fn grant_commands(needed: &Rights, token_id: &str, separation: Separation) -> Vec<String> {
+    let all: BTreeSet<&str> = needed.values().flatten().copied().collect();
+    let privileges: Vec<&str> = all.into_iter().collect();
+    let (user, _) = token_id.split_once('!').unwrap_or((token_id, ""));
+    let holders = match separation {
+        Separation::AsUser => format!("--users '{user}'"),
+        // Whoever may do everything needs no grant.
+        Separation::Separated if user == "root@pam" => format!("--tokens '{token_id}'"),
+        Separation::Separated | Separation::Unknown => {
+            format!("--users '{user}' --tokens '{token_id}'")
+        }
+    };
+    vec![
+        format!("pveum role add Evenkeel --privs '{}'", privileges.join(" ")),
+        format!("pveum acl modify / {holders} --roles Evenkeel"),
+    ]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,6 +172,19 @@ mod tests {
         assert_eq!(rights["/sdn/zones"], BTreeSet::from(["SDN.Use"]));
         let old = keep("[guest.101]\nkind = \"lxc\"\nnet0 = \"name=eth0\"\n", Release::V7_4);
         assert!(!old.contains_key("/sdn/zones"));
+    }
+
+    #[test]
+    fn the_grant_names_whoever_has_the_rights_of_the_token() {
+        let acl = |token, separation| grant_commands(&to_read(), token, separation).remove(1);
+        let as_user = acl("ops@pve!keel", Separation::AsUser);
+        assert_eq!(as_user, "pveum acl modify / --users 'ops@pve' --roles Evenkeel");
+        for separation in [Separation::Separated, Separation::Unknown] {
+            let both = acl("ops@pve!keel", separation);
+            assert!(both.contains("--users 'ops@pve' --tokens 'ops@pve!keel'"), "{both}");
+        }
+        let root = acl("root@pam!keel", Separation::Separated);
+        assert!(!root.contains("--users"), "{root}");
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl AgentLoop {
             }
             Submitted::Replay { op, result } => SocketAnswer::Replay { op, result },
             Submitted::Rotated(version) => {
+                self.metrics.trust(Some(version));
                 tracing::warn!(%version, "the signers of this host have changed");
                 SocketAnswer::Done {
                     message: format!("the signers are those of version {version} now"),

@@ -4,11 +4,12 @@
 //! arm in [`AgentLoop::obey`].
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::Duration;
 
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
-use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::plan::{SavedPlan, Stale};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -83,11 +84,16 @@ impl AgentLoop {
         }
         let (Some(desired), None) = (self.declared.desired(), self.declared.trouble()) else {
             let why = self.declared.trouble().map(|trouble| trouble.why.clone());
-            let message = match why {
-                Some(why) => format!("the desired files of the running agent are broken:\n{why}"),
-                None => "nothing is declared to the running agent".to_owned(),
+            let (message, hint) = match why {
+                Some(why) => (
+                    format!("the desired files of the running agent are broken:\n{why}"),
+                    "correct them, then apply again; `evenkeel status` shows where they are",
+                ),
+                None => (
+                    "nothing is declared to the running agent".to_owned(),
+                    "set `dir` under [desired] in agent.toml and `systemctl reload evenkeel`",
+                ),
             };
-            let hint = "`evenkeel status` shows where it reads desired files";
             let _ = answer.send(SocketAnswer::Refused(Refused::new(
                 RefusedCode::Invalid,
                 message,
@@ -111,16 +117,32 @@ impl AgentLoop {
                         self.followers.insert(id, answer);
                         return Ok(ControlFlow::Continue(()));
                     }
-                    Some(stale) => {
-                        let message = format!("the plan is stale: {stale}");
-                        let hint = "nothing was sent; plan again, and look again";
-                        Refused::new(RefusedCode::Stale, message, hint)
-                    }
+                    Some(stale) => self.not_that_plan(&stale.explained_by(&preview.plan)),
                 }
             }
         };
         let _ = answer.send(SocketAnswer::Refused(refused));
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Why a plan somebody agreed to is not carried out: what holds it, or that it is stale and whose files decide.
+    fn not_that_plan(&self, stale: &Stale) -> Refused {
+        match stale.held_by() {
+            None => {
+                let directory = self.declared.directory().unwrap_or_else(|| Path::new("nowhere"));
+                let message = format!("the plan is stale: {stale}");
+                let hint = format!(
+                    "{}; the running agent reads desired files in {}",
+                    stale.hint(),
+                    directory.display()
+                );
+                Refused::new(RefusedCode::Stale, message, hint)
+            }
+            Some(reason) => {
+                let message = format!("the plan cannot be applied now: {stale}");
+                Refused::new(RefusedCode::Gate(reason), message, stale.hint())
+            }
+        }
     }
 
     /// Closes an operation of unknown outcome by an operator's word.
@@ -167,6 +189,7 @@ impl AgentLoop {
     ) -> Option<Result<String, Refused>> {
         inputs.systemd.reloading();
         let configured = self.read_config(inputs).await?;
+        self.metrics.configuration(configured.is_ok());
         let broken = match configured {
             Ok(config) => {
                 self.shared_status.agent().configuration_trouble = None;

@@ -26,6 +26,8 @@ const MISTAKES_TOLD_MAX: usize = 20;
 pub(super) struct DeclaredFiles {
     directory: Option<PathBuf>,
     good: Option<GoodFiles>,
+    /// When the files were last read without a mistake.
+    last_good: Option<Timestamp>,
     trouble: Option<Trouble>,
     /// A reading that did not end in time. No second one is begun beside it.
     late: Option<Reading<Result<Desired, UnusableFile>>>,
@@ -78,7 +80,7 @@ impl DeclaredFiles {
         }
         self.directory.clone_from(&config.dir);
         if self.directory.is_none() {
-            (self.good, self.trouble) = (None, None);
+            (self.good, self.last_good, self.trouble) = (None, None, None);
         }
     }
 
@@ -89,6 +91,7 @@ impl DeclaredFiles {
         };
         match self.read_in_time(directory).await {
             Ok(desired) => {
+                self.last_good = Some(now);
                 let mended = self.trouble.take().is_some();
                 let same = self.good.as_ref().is_some_and(|good| *good.desired == desired);
                 if !same {
@@ -134,6 +137,11 @@ impl DeclaredFiles {
     /// Since when that holds.
     pub(super) fn since(&self) -> Option<Timestamp> {
         self.good.as_ref().map(|good| good.since)
+    }
+
+    /// When the files were last read without a mistake.
+    pub(super) fn last_good(&self) -> Option<Timestamp> {
+        self.last_good
     }
 
     /// What is wrong with what is there now.
@@ -225,6 +233,7 @@ mod tests {
         assert_eq!(declared.trouble().unwrap().since, at(3));
         assert_eq!(declared.desired().unwrap(), good);
         assert_eq!(declared.since(), Some(at(1)));
+        assert_eq!(declared.last_good(), Some(at(2)), "the age of what holds grows");
 
         fs_err::write(&file, GOOD).unwrap();
         assert_eq!(declared.read(at(6)).await, FilesNews::Good, "that it is mended is news");

@@ -2,13 +2,22 @@
 //!
 //! The loop, the listener of operations and the counted exchange write them; `scrape` renders them when somebody
 //! asks. Labels come from closed lists or from declared guests, so that there is never an endless number of series.
+//! What has a closed list begins at 0 for each of its words: a rate over a series that appears with its first event
+//! would miss that event. Pages and dashboards name these metrics; a name never changes its meaning.
 
-use std::collections::{BTreeMap, BTreeSet};
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{Held, Plan};
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::sign::TrustVersion;
+use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,8 +27,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::status::AgentStatus;
-use crate::engine::OpReport;
+use super::status::{AgentStatus, GuestStatus};
+use crate::engine::{OpEnd, OpReport};
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 
 type One = [(&'static str, String); 1];
@@ -27,6 +36,10 @@ type Two = [(&'static str, String); 2];
 
 /// From a node of five guests to one of ten thousand.
 const PASS_SECONDS: [f64; 11] = [0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0, 600.0];
+
+/// What stands for the status code of a request that never left, or whose answer never came.
+const NOT_SENT: &str = "not_sent";
+const UNKNOWN: &str = "unknown";
 
 /// All of them.
 pub(super) struct Metrics {
@@ -36,7 +49,15 @@ pub(super) struct Metrics {
     ops: Family<Two, Counter>,
     requests: Family<One, Counter>,
     guest_in_sync: Family<One, Gauge>,
+    guests_by_state: Family<One, Gauge>,
     held: Family<One, Gauge>,
+    pending: Family<One, Gauge>,
+    desired_valid: Gauge,
+    desired_guests: Gauge,
+    desired_last_good: Gauge,
+    configuration_valid: Gauge,
+    frozen: Gauge,
+    trust_version: Gauge,
     lock_wait_seconds: Family<One, Gauge<f64, std::sync::atomic::AtomicU64>>,
     locked_since: Mutex<BTreeMap<GuestId, Instant>>,
     queue_depth: Gauge,
@@ -67,7 +88,15 @@ impl Metrics {
             ops: Family::default(),
             requests: Family::default(),
             guest_in_sync: Family::default(),
+            guests_by_state: Family::default(),
             held: Family::default(),
+            pending: Family::default(),
+            desired_valid: Gauge::default(),
+            desired_guests: Gauge::default(),
+            desired_last_good: Gauge::default(),
+            configuration_valid: Gauge::default(),
+            frozen: Gauge::default(),
+            trust_version: Gauge::default(),
             lock_wait_seconds: Family::default(),
             locked_since: Mutex::default(),
             queue_depth: Gauge::default(),
@@ -78,6 +107,8 @@ impl Metrics {
             cpu_seconds: Counter::default(),
         };
         metrics.register(version);
+        metrics.register_state();
+        metrics.begin_at_zero();
         metrics
     }
 
@@ -101,6 +132,8 @@ impl Metrics {
         registry.register("evenkeel_guest_in_sync", in_sync, self.guest_in_sync.clone());
         let held = "Things that wait, by reason";
         registry.register("evenkeel_held", held, self.held.clone());
+        let states = "Declared guests by state: in_sync, drift, held, after_restart or problem";
+        registry.register("evenkeel_guests", states, self.guests_by_state.clone());
         registry.register_with_unit(
             "evenkeel_lock_wait",
             "How long a guest that must be changed has been locked by Proxmox VE",
@@ -115,7 +148,7 @@ impl Metrics {
         registry.register("evenkeel_journal_seq", seq, self.journal_seq.clone());
         registry.register(
             "evenkeel_last_success_timestamp_seconds",
-            "When a pass last read the node and nothing it did failed",
+            "When a pass last read the node, nothing it did failed and the desired files were valid",
             self.last_success.clone(),
         );
         registry.register_with_unit(
@@ -132,14 +165,85 @@ impl Metrics {
         );
     }
 
+    /// What is said about the host and its files, beside its guests.
+    fn register_state(&mut self) {
+        let registry = &mut self.registry;
+        let pending = "Items that wait for a signature, by what they would do";
+        registry.register("evenkeel_pending", pending, self.pending.clone());
+        let valid = "1 if the desired files can be used, 0 while they are broken and the last good ones hold";
+        registry.register("evenkeel_desired_valid", valid, self.desired_valid.clone());
+        let declared = "Guests that are declared by the desired state that holds";
+        registry.register("evenkeel_desired_guests", declared, self.desired_guests.clone());
+        registry.register(
+            "evenkeel_desired_last_good_timestamp_seconds",
+            "When the desired files were last read without a mistake; 0 if never",
+            self.desired_last_good.clone(),
+        );
+        let valid = "1 if the configuration file can be used, 0 while the one before holds";
+        registry.register("evenkeel_configuration_valid", valid, self.configuration_valid.clone());
+        let frozen = "1 while an operator has frozen this host, else 0";
+        registry.register("evenkeel_frozen", frozen, self.frozen.clone());
+        let version = "The version of the list of signers; 0 if nobody may sign";
+        registry.register("evenkeel_trust_version", version, self.trust_version.clone());
+    }
+
+    /// Every series of a closed list is there from the beginning.
+    fn begin_at_zero(&self) {
+        for how in Reconciled::ALL {
+            let _ = self.reconciles.get_or_create(&[("result", how.as_str().to_owned())]);
+        }
+        for kind in ActionKind::ALL {
+            for result in OpEnd::WORDS {
+                let labels = [("kind", kind.as_str().to_owned()), ("result", result.to_owned())];
+                let _ = self.ops.get_or_create(&labels);
+            }
+        }
+        for code in ["200", NOT_SENT, UNKNOWN] {
+            let _ = self.requests.get_or_create(&[("code", code.to_owned())]);
+        }
+        self.no_guests();
+        self.pending_items(&BTreeMap::new());
+        self.desired_valid.set(1);
+        self.configuration_valid.set(1);
+    }
+
+    fn no_guests(&self) {
+        for state in GuestCondition::ALL {
+            self.guests_by_state.get_or_create(&[("state", state.as_str().to_owned())]).set(0);
+        }
+        for reason in ReasonCode::ALL {
+            self.held.get_or_create(&[("reason", reason.to_string())]).set(0);
+        }
+    }
+
+    fn pending_items(&self, items: &BTreeMap<ActionKind, usize>) {
+        for kind in ActionKind::ALL {
+            let count = items.get(&kind).copied().unwrap_or(0);
+            self.pending.get_or_create(&[("op", kind.as_str().to_owned())]).set(whole(count));
+        }
+    }
+
+    /// The desired files were read.
+    pub(super) fn desired(&self, valid: bool, guests: usize, last_good: Option<Timestamp>) {
+        self.desired_valid.set(i64::from(valid));
+        self.desired_guests.set(whole(guests));
+        self.desired_last_good.set(last_good.map_or(0, Timestamp::as_second));
+    }
+
+    /// The configuration file was read.
+    pub(super) fn configuration(&self, valid: bool) {
+        self.configuration_valid.set(i64::from(valid));
+    }
+
+    /// Who may sign now.
+    pub(super) fn trust(&self, version: Option<TrustVersion>) {
+        let version = version.map_or(0, |version| version.0);
+        self.trust_version.set(i64::try_from(version).unwrap_or(i64::MAX));
+    }
+
     /// A pass ended.
     pub(super) fn reconciled(&self, how: Reconciled, at_unix_s: i64) {
-        let result = match how {
-            Reconciled::Succeeded => "succeeded",
-            Reconciled::Incomplete => "incomplete",
-            Reconciled::Failed => "failed",
-        };
-        self.reconciles.get_or_create(&[("result", result.to_owned())]).inc();
+        self.reconciles.get_or_create(&[("result", how.as_str().to_owned())]).inc();
         if how == Reconciled::Succeeded {
             self.last_success.set(at_unix_s);
         }
@@ -179,23 +283,28 @@ impl Metrics {
         unknown_ops: usize,
     ) {
         self.guest_in_sync.clear();
-        self.held.clear();
-        let differs: BTreeSet<GuestId> = agent.guests.iter().map(|guest| guest.guest).collect();
+        self.no_guests();
+        let differs: BTreeMap<GuestId, &GuestStatus> =
+            agent.guests.iter().map(|guest| (guest.guest, guest)).collect();
         for guest in declared {
             let labels = [("guest", guest.to_string())];
-            let in_sync = i64::from(!differs.contains(&guest));
+            let state = GuestCondition::of(differs.get(&guest).copied());
+            let in_sync = i64::from(state == GuestCondition::InSync);
             self.guest_in_sync.get_or_create(&labels).set(in_sync);
+            self.guests_by_state.get_or_create(&[("state", state.as_str().to_owned())]).inc();
         }
         for held in agent.guests.iter().flat_map(|guest| &guest.held) {
             self.held.get_or_create(&[("reason", held.code.to_string())]).inc();
         }
-        self.queue_depth.set(i64::try_from(agent.queue_depth).unwrap_or(i64::MAX));
-        self.unknown_ops.set(i64::try_from(unknown_ops).unwrap_or(i64::MAX));
+        self.queue_depth.set(whole(agent.queue_depth));
+        self.unknown_ops.set(whole(unknown_ops));
     }
 
     /// Everything as text.
-    pub(super) fn render(&self, journal_seq: u64) -> String {
-        self.journal_seq.set(i64::try_from(journal_seq).unwrap_or(i64::MAX));
+    pub(super) fn render(&self, now: &ScrapedState) -> String {
+        self.journal_seq.set(i64::try_from(now.journal_seq).unwrap_or(i64::MAX));
+        self.frozen.set(i64::from(now.frozen));
+        self.pending_items(&now.pending);
         self.lock_wait_seconds.clear();
         let since = self.locked_since.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (guest, since) in since {
@@ -209,6 +318,76 @@ impl Metrics {
         encode(&mut text, &self.registry).expect("a string takes every text");
         text
     }
+}
+
+impl Reconciled {
+    const ALL: [Self; 3] = [Self::Succeeded, Self::Incomplete, Self::Failed];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Incomplete => "incomplete",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+/// How a declared guest stands, as a label: the first that holds, from the bottom of the list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GuestCondition {
+    InSync,
+    AfterRestart,
+    Held,
+    Drift,
+    Problem,
+}
+
+impl GuestCondition {
+    const ALL: [Self; 5] =
+        [Self::InSync, Self::AfterRestart, Self::Held, Self::Drift, Self::Problem];
+
+    /// None stands for a guest that needs nothing.
+    fn of(status: Option<&GuestStatus>) -> Self {
+        let Some(GuestStatus { guest: _, drift, held, after_restart, problems }) = status else {
+            return Self::InSync;
+        };
+        if !problems.is_empty() {
+            Self::Problem
+        } else if !drift.is_empty() {
+            Self::Drift
+        } else if !held.is_empty() {
+            Self::Held
+        } else if !after_restart.is_empty() {
+            Self::AfterRestart
+        } else {
+            Self::InSync
+        }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::InSync => "in_sync",
+            Self::AfterRestart => "after_restart",
+            Self::Held => "held",
+            Self::Drift => "drift",
+            Self::Problem => "problem",
+        }
+    }
+}
+
+/// What is looked up when somebody asks, because the loop does not own it.
+#[derive(Debug, Default)]
+pub(super) struct ScrapedState {
+    /// The newest record of the journal.
+    pub(super) journal_seq: u64,
+    /// Whether an operator has frozen this host.
+    pub(super) frozen: bool,
+    /// Items that wait for a signature.
+    pub(super) pending: BTreeMap<ActionKind, usize>,
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 fn resident_bytes() -> Option<i64> {
@@ -242,8 +421,8 @@ impl Exchange for Counted {
             let outcome = self.inner.exchange(request).await;
             let code = match &outcome {
                 ExchangeOutcome::Answered(answer) => answer.status.to_string(),
-                ExchangeOutcome::NotSent(_) => "not_sent".to_owned(),
-                ExchangeOutcome::Unknown(_) => "unknown".to_owned(),
+                ExchangeOutcome::NotSent(_) => NOT_SENT.to_owned(),
+                ExchangeOutcome::Unknown(_) => UNKNOWN.to_owned(),
             };
             self.metrics.requests.get_or_create(&[("code", code)]).inc();
             outcome

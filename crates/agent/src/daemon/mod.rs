@@ -14,6 +14,7 @@
 //! pass never waits for lanes, and nothing waits for a client.
 
 mod approvals;
+mod bearer;
 pub mod client;
 mod commands;
 mod declared;
@@ -47,6 +48,7 @@ use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use bearer::BearerToken;
 use declared::DeclaredFiles;
 use inputs::{LoopInput, LoopInputs};
 use log::LogMemory;
@@ -54,6 +56,7 @@ use metrics::{Counted, Metrics};
 use pass::Turn;
 use protocol::SocketAnswer;
 use schedule::Schedule;
+use scrape::ScrapeService;
 use shared_status::SharedStatus;
 use socket::{Listener, SocketError, SocketService};
 use status::{AgentStatus, DesiredStatus};
@@ -67,6 +70,7 @@ use crate::engine::{
 use crate::journal::JournalHandle;
 use crate::pve::Client;
 use crate::pve::exchange::Exchange;
+use crate::secret_file::SecretFileError;
 use crate::state_dir::{StateDir, StateError};
 
 /// How long operations under way may go on after SIGTERM. It ends well before systemd's patience (90 s, 45 s in our
@@ -122,6 +126,9 @@ pub enum DaemonError {
         #[source]
         source: io::Error,
     },
+    /// The token of the metrics cannot be used.
+    #[error("`token_file` under [metrics]: {0}")]
+    MetricsToken(#[from] SecretFileError),
     /// Signals cannot be heard.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
@@ -149,10 +156,13 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
     };
     tasks.spawn(Listener::bind(&setup.state.socket())?.serve(desk));
     if let Some(address) = setup.config.metrics.listen {
+        let token = setup.config.metrics.token_file.as_deref().map(BearerToken::from_file);
+        let token = token.transpose()?;
         let listening = TcpListener::bind(address).await;
         let listener = listening.map_err(|source| DaemonError::Metrics { address, source })?;
         tracing::info!(address = ?listener.local_addr().ok(), "metrics");
-        tasks.spawn(scrape::serve(listener, Arc::clone(&metrics), journal.clone()));
+        let (metrics, shared_status) = (Arc::clone(&metrics), shared_status.clone());
+        tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
     let mut agent = AgentLoop::start(setup, journal, shared_status, metrics, progress).await?;
     let lived = match agent.begin(&mut inputs).await {
@@ -220,6 +230,7 @@ impl AgentLoop {
             setup;
         let approvals =
             ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
+        metrics.trust(approvals.authority.read().await.version());
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
         let context = EngineContext::new(client.clone(), journal, Arc::clone(&ambient), owner)

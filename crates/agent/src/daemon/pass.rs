@@ -88,6 +88,7 @@ impl AgentLoop {
         }
         let directory = self.declared.directory().map(|path| path.display().to_string());
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
+        self.metrics.desired(trouble.is_none(), guests, self.declared.last_good());
         self.shared_status.agent().desired = DesiredStatus { directory, guests, since, trouble };
         Turn::Continue(())
     }
@@ -183,6 +184,10 @@ impl AgentLoop {
                 let mut agent = self.shared_status.agent();
                 (agent.node_trouble, agent.in_sync) = (None, 0);
                 agent.guests.clear();
+                // Something shall be declared, and nothing good was ever read.
+                if self.declared.trouble().is_some() {
+                    self.metrics.reconciled(Reconciled::Incomplete, 0);
+                }
             }
             Err(error) => {
                 self.schedule.failed(now, random);
@@ -223,8 +228,12 @@ impl AgentLoop {
             EngineEvent::Pass { id, report } => {
                 self.said.pass(id, &report);
                 self.shared_status.ended(id, &report);
-                let how =
-                    if report.is_clean() { Reconciled::Succeeded } else { Reconciled::Incomplete };
+                // Files that are broken may declare what this pass knows nothing of.
+                let how = if report.is_clean() && self.declared.trouble().is_none() {
+                    Reconciled::Succeeded
+                } else {
+                    Reconciled::Incomplete
+                };
                 self.metrics.reconciled(how, self.ambient.now().as_second());
                 if let Some(follower) = self.followers.remove(&id) {
                     // Whoever asked may have gone; the report is in the log.

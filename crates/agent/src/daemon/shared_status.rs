@@ -10,11 +10,13 @@ use evenkeel_core::plan::{GuestPlan, Plan};
 use evenkeel_core::reason::ReasonCode;
 use jiff::Timestamp;
 
+use super::metrics::ScrapedState;
 use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
     operations,
 };
-use crate::engine::{OpEnd, PassId, Report};
+use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
+use crate::freeze::frozen_by;
 use crate::journal::{AppendError, JournalHandle};
 use crate::state_dir::StateDir;
 
@@ -47,9 +49,17 @@ impl SharedStatus {
             format_version: FORMAT_VERSION,
             agent: Some(self.agent().clone()),
             frozen: self.state.is_frozen(),
+            freeze: frozen_by(&self.state),
             journal: JournalStatus::at(Some(&head), VERIFIED),
             operations,
         })
+    }
+
+    /// What the metrics look up when they are asked for.
+    pub(super) async fn scraped(&self) -> ScrapedState {
+        let read = self.journal.read(|state, head| (head.seq.0, waiting_by_op(state))).await;
+        let (journal_seq, pending) = read.unwrap_or_default();
+        ScrapedState { journal_seq, frozen: self.state.is_frozen(), pending }
     }
 
     /// A pass read the node and handed out its actions.

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::declared::Trouble;
+use crate::freeze::Frozen;
 use crate::journal::{Head, JournalState, moment};
 
 /// The version of this shape.
@@ -25,6 +26,9 @@ pub struct HostStatus {
     pub agent: Option<AgentStatus>,
     /// Whether an operator has frozen this host.
     pub frozen: bool,
+    /// Since when, by whom and why; none if it is not frozen, or if that cannot be read.
+    #[serde(default)]
+    pub freeze: Option<Frozen>,
     /// The journal.
     pub journal: JournalStatus,
     /// Operations that are not closed, by guest.

@@ -53,6 +53,15 @@ pub(super) fn waiting(state: &JournalState) -> BTreeMap<PendingId, (PendingItem,
     state.kept(Subject::Pending).filter_map(read).collect()
 }
 
+/// How many items wait, by what they would do.
+pub(crate) fn waiting_by_op(state: &JournalState) -> BTreeMap<ActionKind, usize> {
+    let mut counts = BTreeMap::new();
+    for (item, _) in waiting(state).into_values() {
+        *counts.entry(item.op).or_default() += 1;
+    }
+    counts
+}
+
 /// Acts that need a signature and cannot even be put before somebody, and why.
 pub(super) type NotRaised = BTreeMap<(GuestId, ActionKind), Refusal>;
 

@@ -139,6 +139,10 @@ impl Report {
 }
 
 impl OpEnd {
+    /// Every word of [`Self::as_str`].
+    pub(crate) const WORDS: [&'static str; 7] =
+        ["succeeded", "unneeded", "stale", "held", "failed", "unknown", "skipped"];
+
     /// What the lane hears of it.
     pub(super) fn outcome(&self) -> LaneOutcome {
         match self {

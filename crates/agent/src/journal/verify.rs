@@ -94,6 +94,15 @@ pub(super) fn each_line(
 
 /// The newest segment alone, and what it adds up to: what an agent reads when it starts. None if there is no journal.
 pub fn newest(files: &impl Files) -> Result<Option<(Head, JournalState)>, JournalError> {
+    Ok(newest_segment(files)?.map(|end| (end.head, end.state)))
+}
+
+/// The machine whose journal it is; none if there is no journal.
+pub fn machine(files: &impl Files) -> Result<Option<String>, JournalError> {
+    Ok(newest_segment(files)?.map(|end| end.header.machine))
+}
+
+fn newest_segment(files: &impl Files) -> Result<Option<SegmentEnd>, JournalError> {
     let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
     let numbers = segment::numbers(&listed);
     check_no_gap(&numbers)?;
@@ -102,8 +111,7 @@ pub fn newest(files: &impl Files) -> Result<Option<(Head, JournalState)>, Journa
     };
     let file = segment::name_of(*number);
     let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
-    let end = read_segment(&file, &bytes, *number, None, true, &mut |_, _| {})?;
-    Ok(Some((end.head, end.state)))
+    read_segment(&file, &bytes, *number, None, true, &mut |_, _| {}).map(Some)
 }
 
 struct SegmentEnd {

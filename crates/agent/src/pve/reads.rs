@@ -14,7 +14,7 @@ use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
 use super::site::{
     ClusterEntry, ListedVolume, LooseNumber, NodeEntry, NodeStatus, Options, Permissions, Resource,
-    StorageEntry, Version,
+    StorageEntry, UserEntry, Version,
 };
 use super::task::Upid;
 use super::wire::{
@@ -257,6 +257,12 @@ impl Client {
         let request = HttpRequest::list(ApiPath::new(["access", "permissions"]), query);
         let held: Permissions = self.call(request).await?;
         Ok(held.0.get(path).is_some_and(|rights| rights.contains_key(privilege)))
+    }
+
+    /// Every user the token may see, with its tokens. A token may not ask for its own entry alone.
+    pub async fn users(&self) -> Result<Vec<UserEntry>, Error> {
+        let query = Query::new().with("full", "1");
+        self.call(HttpRequest::list(ApiPath::new(["access", "users"]), query)).await
     }
 
     /// What the token may do, by path.

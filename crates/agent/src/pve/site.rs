@@ -183,6 +183,28 @@ impl<'de> Deserialize<'de> for Permissions {
     }
 }
 
+/// One entry of `GET /access/users?full=1`, as far as it is used.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct UserEntry {
+    /// `user@realm`.
+    #[serde(deserialize_with = "scalar::text")]
+    pub userid: String,
+    /// Its tokens.
+    #[serde(default)]
+    pub tokens: Vec<TokenEntry>,
+}
+
+/// One token of a user.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct TokenEntry {
+    /// The part after the `!`.
+    #[serde(deserialize_with = "scalar::text")]
+    pub tokenid: String,
+    /// Whether it has rights of its own. PVE leaves a 1 out.
+    #[serde(default, deserialize_with = "scalar::opt_u64")]
+    pub privsep: Option<u64>,
+}
+
 /// An object of settings, such as `GET /cluster/options`; nested values stay JSON.
 #[derive(Deserialize)]
 pub(super) struct Options(pub(super) BTreeMap<String, Scalar>);

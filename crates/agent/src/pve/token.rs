@@ -4,14 +4,14 @@
 //! the header. The secret is in no `Debug`, no message and no error of this module.
 
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::plan::SealKey;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::form;
-use crate::plain_file::{self, FileError};
+use crate::plain_file::FileError;
+use crate::secret_file::{self, SECRET_BYTES_MAX, SecretFileError};
 
 /// `user@realm!tokenid` and its secret.
 #[derive(Clone)]
@@ -81,31 +81,25 @@ impl TokenError {
     }
 }
 
-/// A token is under 200 bytes; a larger file is not a token file.
-const TOKEN_MAX_BYTES: usize = 1024;
-
 impl Token {
     /// Reads a token from a file that only its owner can reach.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         if path.to_str().is_some_and(|text| Self::from_text(&text.to_owned().into()).is_ok()) {
             return Err(TokenError::NotAPath);
         }
-        let unreadable = |error| TokenError::Unreadable { path: path.to_owned(), error };
-        let file = plain_file::read(path, TOKEN_MAX_BYTES).map_err(unreadable)?;
-        let mode = file.metadata.mode() & 0o7777;
-        if mode & 0o077 != 0 {
-            return Err(TokenError::Exposed { path: path.to_owned(), mode });
-        }
-        let no_text = |_| TokenError::Malformed { why: "it is not text" };
-        let text = String::from_utf8(file.bytes).map_err(no_text)?;
-        Self::from_text(&SecretString::from(text))
+        let text = secret_file::read(path).map_err(|error| match error {
+            SecretFileError::Unreadable { path, error } => TokenError::Unreadable { path, error },
+            SecretFileError::Exposed { path, mode } => TokenError::Exposed { path, mode },
+            SecretFileError::Unfit { why, .. } => TokenError::Malformed { why },
+        })?;
+        Self::from_text(&text)
     }
 
     /// Reads a token from text, such as an environment variable.
     pub fn from_text(text: &SecretString) -> Result<Self, TokenError> {
         let malformed = |why| Err(TokenError::Malformed { why });
         let line = text.expose_secret().trim_matches(['\n', '\r', ' ', '\t']);
-        if line.len() > TOKEN_MAX_BYTES {
+        if line.len() > SECRET_BYTES_MAX {
             return malformed("it is longer than 1024 bytes");
         }
         if !line.bytes().all(|byte| byte.is_ascii_graphic()) {

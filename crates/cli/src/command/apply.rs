@@ -80,7 +80,7 @@ fn tell_tightened(state: &StateDir) {
 }
 
 /// Takes up what a crash left in flight.
-async fn start(
+pub(super) async fn start(
     connection: &Connection,
     state: &StateDir,
     journal: JournalHandle,
@@ -113,7 +113,7 @@ async fn apply(
     let preview = engine.look(desired, PassCause::Person).await?;
     let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
     if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
-        return Err(stale_plan(&stale));
+        return Err(stale_plan(stale.explained_by(&preview.plan)));
     }
     if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments).await? {
         return Ok(Exit::Ok);
@@ -160,7 +160,7 @@ pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result
 }
 
 /// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
-async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
+pub(super) async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
     let deadline = tokio::time::Instant::now() + RECOVERY_PATIENCE;
     while engine.is_settling() {
         match tokio::time::timeout_at(deadline, engine.work()).await {
@@ -172,7 +172,11 @@ async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
 }
 
 /// Submits what was shown and awaits all of it.
-async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Result<Report, Fatal> {
+pub(super) async fn work(
+    engine: &mut Engine,
+    desired: &Desired,
+    preview: Preview,
+) -> Result<Report, Fatal> {
     let pass = engine.submit(desired, preview).await?;
     loop {
         if let EngineEvent::Pass { id, report } = engine.work().await?
@@ -278,9 +282,17 @@ fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
     })
 }
 
-pub(super) fn stale_plan(stale: &Stale) -> Failure {
-    Failure::new(Exit::Transient, format!("the plan is stale: {stale}"))
-        .hint("nothing was sent; plan again, and look again")
+/// A plan that is not applied: because it is stale, or because of what holds it.
+#[expect(clippy::needless_pass_by_value, reason = "a failure is made of it")]
+pub(super) fn stale_plan(stale: Stale) -> Failure {
+    let (exit, message) = match stale.held_by() {
+        None => (Exit::Transient, format!("the plan is stale: {stale}")),
+        Some(reason) => (
+            crate::signing::refusal::exit(reason),
+            format!("the plan cannot be applied now: {stale}"),
+        ),
+    };
+    Failure::new(exit, message).hint(stale.hint())
 }
 
 impl From<Fatal> for Failure {

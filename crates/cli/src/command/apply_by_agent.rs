@@ -1,19 +1,22 @@
 //! `evenkeel apply` while an agent runs: the plan is made and shown here, and carried out there, exactly so or not at
 //! all.
 //!
-//! The agent reads its own desired files. If those are not the ones shown here, its plan differs, and it refuses this
-//! one as stale.
+//! The agent reads its own desired files. If those are not the ones given here, nobody is asked anything: the agent would
+//! refuse every plan made from them.
 
-use evenkeel_agent::daemon::client::{AskError, Conversation};
+use std::path::Path;
+
+use evenkeel_agent::daemon::client::{AskError, Conversation, ask};
 use evenkeel_agent::daemon::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use evenkeel_agent::preview::{Preview, preview};
+use evenkeel_agent::source::dir::load_believed;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::plan::SavedPlan;
 
 use super::apply::{agreed, stale_plan, tell, tell_report};
 use crate::cli;
-use crate::connect::Connection;
+use crate::connect::{Connection, desired_path};
 use crate::error::{Exit, Failure};
 use crate::interrupt::{Interrupts, before_anything};
 
@@ -30,11 +33,15 @@ pub(super) async fn run(
         Ok(interrupts) => interrupts,
         Err(failure) => return Some(Err(failure)),
     };
-    let shown = tokio::select! {
-        shown = shown(connection, state, desired, saved, arguments) => shown,
+    let agreed = async {
+        reads_the_same(connection, state, desired, arguments).await?;
+        shown(connection, state, desired, saved, arguments).await
+    };
+    let plan = tokio::select! {
+        agreed = agreed => agreed,
         () = interrupts.next() => Err(before_anything()),
     };
-    let plan = match shown {
+    let plan = match plan {
         Err(failure) => return Some(Err(failure)),
         Ok(None) => return Some(Ok(Exit::Ok)),
         Ok(Some(plan)) => plan,
@@ -56,6 +63,49 @@ fn left_alone() -> Failure {
         .hint("`evenkeel status` shows how it stands, `evenkeel freeze` lets nothing new begin")
 }
 
+/// Whether the agent keeps what is declared here. Where that cannot be told, the agent's own answer tells.
+async fn reads_the_same(
+    connection: &Connection,
+    state: &StateDir,
+    desired: &Desired,
+    arguments: &cli::ApplyArgs,
+) -> Result<(), Failure> {
+    let Ok(SocketAnswer::Status { status }) = ask(&state.socket(), &SocketRequest::Status {}).await
+    else {
+        return Ok(());
+    };
+    let Some(agent) = status.agent else {
+        return Ok(());
+    };
+    let Some(theirs) = agent.desired.directory else {
+        let message =
+            "the running agent keeps nothing: its agent.toml has no `dir` under [desired]";
+        return Err(Failure::new(Exit::Invalid, message)
+            .hint("set it and `systemctl reload evenkeel`; then leave --desired out"));
+    };
+    let ours = desired_path(arguments.desired.as_deref(), &connection.config)?;
+    // A path that is relative to the agent's directory is not known here.
+    let (theirs, real) = (Path::new(&theirs), |path: &Path| fs_err::canonicalize(path).ok());
+    if theirs.is_relative() || real(&ours) == real(theirs) {
+        return Ok(());
+    }
+    let theirs_now = load_believed(theirs).map(|loaded| loaded.desired);
+    let theirs = theirs.display();
+    match theirs_now {
+        // A copy of the same files, or files the agent will complain about itself.
+        Ok(Ok(declared)) if declared == *desired => Ok(()),
+        Ok(Err(_)) | Err(_) => Ok(()),
+        Ok(Ok(_)) => Err(Failure::new(
+            Exit::Usage,
+            format!("the running agent keeps {theirs}, and {} says otherwise", ours.display()),
+        )
+        .hint(format!(
+            "leave --desired out to apply {theirs}; or put your files there, or set `dir` under [desired] in agent.toml \
+             and `systemctl reload evenkeel`"
+        ))),
+    }
+}
+
 /// What a person agreed to; none if to nothing.
 async fn shown(
     connection: &Connection,
@@ -67,7 +117,7 @@ async fn shown(
     let Preview { actual, plan } = preview(&connection.client, desired, state).await?;
     let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
-        return Err(stale_plan(&stale));
+        return Err(stale_plan(stale.explained_by(&plan)));
     }
     let agreed = agreed(&plan, &actual, &now, saved.is_some(), arguments).await?;
     Ok(agreed.then(|| saved.unwrap_or(now)))

@@ -1,15 +1,18 @@
 //! `evenkeel freeze` and `evenkeel thaw`: stop every change on this host, and let them go on.
 //!
-//! Both need the state directory and nothing else, so that they work when the agent does not.
+//! Both need the state directory and nothing else, so that they work when the agent does not. A directory that no agent
+//! uses is refused: a freeze there would stop nothing.
 
 use std::io::Write as _;
 
 use evenkeel_agent::ambient::{Ambient as _, Machine};
 use evenkeel_agent::freeze::{self, FreezeError, Freezing, Frozen, REASON_BYTES_MAX, Thawed};
+use evenkeel_agent::state_dir::StateDir;
 use serde_json::json;
 
 use crate::cli::{Freeze, OutputFormat, Thaw};
 use crate::error::{Exit, Failure};
+use crate::render::status::frozen;
 
 pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
     let reason = arguments.reason.clone().unwrap_or_default();
@@ -18,48 +21,75 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Usage, message).hint("say it shorter"));
     }
     let state = arguments.place.state_dir()?;
+    if !state.is_frozen() {
+        must_be_used(&state)?;
+    }
     let (at, by) = (Machine.now().to_string(), freeze::this_user());
-    let done = freeze::freeze(&state, &Frozen { at, by, reason })?;
+    let new = Frozen { at, by, reason };
+    let (already, freeze) = match freeze::freeze(&state, &new)? {
+        Freezing::Done => (false, Some(new)),
+        Freezing::Already(first) => (true, first),
+    };
     let out = &mut std::io::stdout();
-    match (arguments.output.output, done) {
-        (OutputFormat::Json, done) => {
-            let already = done != Freezing::Done;
-            let answer = json!({ "format_version": 1, "frozen": true, "already": already });
+    let directory = state.path().display();
+    match arguments.output.output {
+        OutputFormat::Json => {
+            let answer = json!({
+                "format_version": 1, "frozen": true, "already": already,
+                "directory": directory.to_string(), "freeze": freeze,
+            });
             writeln!(out, "{answer}")?;
         }
-        (OutputFormat::Table, Freezing::Done) => {
-            writeln!(out, "frozen: nothing on this host is changed until `evenkeel thaw`")?;
+        OutputFormat::Table if already => {
+            writeln!(out, "already frozen: {directory}{}", told(freeze.as_ref()))?;
         }
-        (OutputFormat::Table, Freezing::Already(first)) => {
-            writeln!(out, "already frozen{}", first.as_ref().map(told).unwrap_or_default())?;
+        OutputFormat::Table => {
+            writeln!(out, "frozen: {directory}")?;
+            writeln!(out, "nothing that its agent keeps is changed until `evenkeel thaw`")?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// Whoever freezes the wrong directory must not believe that anything has stopped.
+fn must_be_used(state: &StateDir) -> Result<(), Failure> {
+    if state.is_used() {
+        return Ok(());
+    }
+    let directory = state.path().display();
+    let message = format!("no agent uses {directory}: it has neither journal nor socket");
+    Err(Failure::new(Exit::NotFound, message).hint(
+        "nothing was changed; name the agent's own directory with --state, or its agent.toml with --config",
+    ))
 }
 
 pub(crate) fn thaw(arguments: &Thaw) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
+    if !state.is_frozen() {
+        must_be_used(&state)?;
+    }
     let done = freeze::thaw(&state, Machine.now(), &freeze::this_user())?;
     let out = &mut std::io::stdout();
+    let directory = state.path().display();
     match (arguments.output.output, done) {
         (OutputFormat::Json, done) => {
-            let already = done.is_none();
-            let answer = json!({ "format_version": 1, "frozen": false, "already": already });
+            let answer = json!({
+                "format_version": 1, "frozen": false, "already": done.is_none(),
+                "directory": directory.to_string(), "ended": done.and_then(|thawed| thawed.ended),
+            });
             writeln!(out, "{answer}")?;
         }
         (OutputFormat::Table, Some(Thawed { ended, .. })) => {
-            writeln!(out, "thawed{}", ended.as_ref().map(told).unwrap_or_default())?;
+            writeln!(out, "thawed: {directory}{}", told(ended.as_ref()))?;
         }
-        (OutputFormat::Table, None) => writeln!(out, "was not frozen")?,
+        (OutputFormat::Table, None) => writeln!(out, "was not frozen: {directory}")?,
     }
     Ok(Exit::Ok)
 }
 
-/// Since when, by whom and why; the words are another's.
-fn told(frozen: &Frozen) -> String {
-    let Frozen { at, by, reason } = frozen;
-    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
-    format!(", frozen at {at} by {by}{why}").escape_debug().to_string()
+/// The freeze on a line of its own; none if nobody can tell.
+fn told(freeze: Option<&Frozen>) -> String {
+    freeze.map(|freeze| format!("\nfrozen {}", frozen(freeze))).unwrap_or_default()
 }
 
 impl From<FreezeError> for Failure {

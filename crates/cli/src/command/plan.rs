@@ -28,8 +28,29 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     if let Some(path) = &arguments.out {
         save(path, &SavedPlan::of(&plan, &actual.node, &connection.seal_key))?;
     }
+    if !arguments.detailed_exitcode {
+        return Ok(Exit::Ok);
+    }
+    let unread: Vec<String> = plan.unread().map(|guest| guest.to_string()).collect();
+    if !unread.is_empty() {
+        return Err(not_whole(&unread));
+    }
     let would_run = plan.runnable().next().is_some();
-    Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })
+    Ok(if would_run { Exit::Changes } else { Exit::Ok })
+}
+
+/// As many as fit on a line; the plan above names them all.
+const UNREAD_NAMED_MAX: usize = 3;
+
+/// Whoever asks by exit code must not take "nothing to run" for "as declared".
+fn not_whole(unread: &[String]) -> Failure {
+    let (named, more) = unread.split_at(unread.len().min(UNREAD_NAMED_MAX));
+    let mut named = named.join(", ");
+    if !more.is_empty() {
+        named = format!("{named} and {} more", more.len());
+    }
+    Failure::new(Exit::Failed, format!("the plan is not whole: {named} could not be read"))
+        .hint("each guest above says why, and what to do about it")
 }
 
 /// Readable by its owner alone: what is planned for a guest is nobody else's business.

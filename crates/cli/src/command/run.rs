@@ -55,6 +55,10 @@ impl From<DaemonError> for Failure {
                 .hint("is the path longer than 107 bytes? name another with `dir` under [state]"),
             DaemonError::Metrics { .. } => Self::wrapping(Exit::Failed, error)
                 .hint("is the port taken? set another `listen` under [metrics]"),
+            DaemonError::MetricsToken(error) => {
+                let hint = error.hint();
+                Self::wrapping(Exit::Invalid, DaemonError::MetricsToken(error)).hint(hint)
+            }
             DaemonError::Signals(_) => Self::wrapping(Exit::Failed, error),
         }
     }

@@ -4,7 +4,10 @@ use std::io::Write as _;
 
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
-use evenkeel_agent::daemon::status::{FORMAT_VERSION, HostStatus, JournalStatus, operations};
+use evenkeel_agent::daemon::status::{
+    AgentStatus, FORMAT_VERSION, HostStatus, JournalStatus, operations,
+};
+use evenkeel_agent::freeze::frozen_by;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::state_dir::StateDir;
 
@@ -32,8 +35,8 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
             write!(anstream::stdout(), "{}", render::status::render(&status, state.path()))?;
         }
     }
-    if status.agent.is_some() {
-        return Ok(Exit::Ok);
+    if let Some(agent) = &status.agent {
+        return broken_files(agent).map_or(Ok(Exit::Ok), Err);
     }
     Err(Failure::new(
         Exit::Transient,
@@ -57,6 +60,33 @@ fn without_agent(state: &StateDir) -> HostStatus {
         }
         Err(damage) => (JournalStatus { damage: Some(damage), ..none }, Vec::new()),
     };
-    let frozen = state.is_frozen();
-    HostStatus { format_version: FORMAT_VERSION, agent: None, frozen, journal, operations }
+    HostStatus {
+        format_version: FORMAT_VERSION,
+        agent: None,
+        frozen: state.is_frozen(),
+        freeze: frozen_by(state),
+        journal,
+        operations,
+    }
+}
+
+/// What must not end with 0: files that are broken are nobody's desired state, however well the last good ones are kept.
+fn broken_files(agent: &AgentStatus) -> Option<Failure> {
+    let (what, trouble, hint) = match (&agent.configuration_trouble, &agent.desired.trouble) {
+        (Some(trouble), _) => (
+            "the configuration is broken",
+            trouble,
+            "correct agent.toml, then `systemctl reload evenkeel`".to_owned(),
+        ),
+        (None, Some(trouble)) => {
+            let directory = agent.desired.directory.as_deref().unwrap_or("DIRECTORY");
+            let hint =
+                format!("correct the files; `evenkeel validate {directory}` shows each place");
+            ("the desired files are broken", trouble, hint)
+        }
+        (None, None) => return None,
+    };
+    let since = render::status::moment(trouble.since);
+    let message = format!("{what} since {since}; what was good before holds");
+    Some(Failure::new(Exit::Invalid, message).hint(hint))
 }

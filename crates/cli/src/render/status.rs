@@ -1,6 +1,8 @@
-//! How an agent stands, as a person reads it: first what is well, then what is not, last what must be done.
+//! How an agent stands, as a person reads it: first what nobody may overlook, then what is well, then what is not.
 //!
 //! ```text
+//! FROZEN      nothing is changed until `evenkeel thaw`
+//!             since 2026-11-15 12:20:00Z by uid 0: disk swap
 //! agent       evenkeel 0.1.0, pid 812, since 2026-11-15 12:00:00Z
 //! node        pve1
 //! desired     /etc/evenkeel/desired: 12 guests, since 2026-11-15 12:00:00Z
@@ -19,16 +21,18 @@ use std::path::Path;
 use evenkeel_agent::daemon::status::{
     AgentStatus, GuestStatus, HostStatus, JournalStatus, OperationStatus, PassStatus, Trouble,
 };
+use evenkeel_agent::freeze::Frozen;
 use jiff::Timestamp;
 
-use super::counted;
 use super::style::{ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
+use super::{counted, tamed};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// The whole status.
 pub(crate) fn render(status: &HostStatus, state: &Path) -> String {
     let mut text = String::new();
+    alarms(&mut text, status);
     match &status.agent {
         Some(agent) => head(&mut text, agent),
         None => row(&mut text, "agent", styled(ALARM, "none runs")),
@@ -37,14 +41,44 @@ pub(crate) fn render(status: &HostStatus, state: &Path) -> String {
     if status.agent.is_none() {
         row(&mut text, "state", state.display());
     }
-    if status.frozen {
-        row(&mut text, "frozen", styled(ALARM, "nothing is changed until `evenkeel thaw`"));
-    }
     for guest in status.agent.iter().flat_map(|agent| &agent.guests) {
         text.push_str(&guest_text(guest));
     }
     operations(&mut text, &status.operations);
     text
+}
+
+/// What nobody may overlook, before everything else.
+fn alarms(text: &mut String, status: &HostStatus) {
+    if status.frozen {
+        row(text, "FROZEN", styled(ALARM, "nothing is changed until `evenkeel thaw`"));
+        let told = match &status.freeze {
+            Some(freeze) => frozen(freeze),
+            None => "since when and why cannot be read".to_owned(),
+        };
+        row(text, "", styled(ALARM, told));
+    }
+    let Some(agent) = &status.agent else {
+        return;
+    };
+    let troubles = [
+        ("configuration", &agent.configuration_trouble),
+        ("desired files", &agent.desired.trouble),
+    ];
+    for (what, trouble) in troubles {
+        if let Some(Trouble { since, .. }) = trouble {
+            let told = format!("the {what} since {}; see below", moment(*since));
+            row(text, "BROKEN", styled(ALARM, told));
+        }
+    }
+}
+
+/// Since when, by whom and why; the words are another's.
+pub(crate) fn frozen(freeze: &Frozen) -> String {
+    let Frozen { at, by, reason } = freeze;
+    let since = at.parse().map_or_else(|_| at.clone(), moment);
+    let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+    tamed(&format!("since {since} by {by}{why}"), usize::MAX)
 }
 
 fn row(text: &mut String, name: &str, value: impl Display) {
@@ -175,6 +209,6 @@ fn operations(text: &mut String, operations: &[OperationStatus]) {
 }
 
 /// To the second: nobody reads a status by fractions.
-fn moment(at: Timestamp) -> String {
+pub(crate) fn moment(at: Timestamp) -> String {
     at.strftime("%F %TZ").to_string()
 }

@@ -62,7 +62,7 @@ fn a_frozen_host_is_shown_and_nothing_is_sent() {
 }
 
 /// One line to the socket, and the answer.
-fn ask(node: &Node, line: &[u8]) -> Value {
+pub(crate) fn ask(node: &Node, line: &[u8]) -> Value {
     let mut stream = UnixStream::connect(node.desk.work.path().join("state/agent.sock")).unwrap();
     stream.write_all(line).unwrap();
     let mut answer = String::new();

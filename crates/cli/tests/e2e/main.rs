@@ -6,6 +6,7 @@
 
 mod agent;
 mod applying;
+mod applying_by_agent;
 mod converges;
 #[expect(dead_code, reason = "its other users judge; this one has a command line")]
 #[path = "../../../core/tests/sign/support.rs"]
@@ -14,6 +15,7 @@ mod daemon;
 mod daemon_crash;
 mod daemon_looks;
 mod demo;
+mod doctor;
 mod drift;
 mod explaining;
 mod failing;
@@ -36,3 +38,4 @@ mod stopping;
 mod streams;
 mod support;
 mod verifying;
+mod watching;

@@ -190,6 +190,11 @@ impl Run {
         Self { code: 0, stdout: text.to_owned(), stderr: String::new(), hidden: Vec::new() }
     }
 
+    /// What stdout says, wherever its lines are folded.
+    pub(crate) fn words(&self) -> String {
+        self.stdout.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
     /// The JSON on stdout.
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout)

@@ -127,5 +127,17 @@ impl fmt::Display for Power {
 
 /// Why a configuration could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Unreadable(pub String);
+#[error("{why}")]
+pub struct Unreadable {
+    /// What was answered, or that nothing was.
+    pub why: String,
+    /// What to do about it; whoever read knows whether a right or an answer was missing.
+    pub next: &'static str,
+}
+
+impl Unreadable {
+    /// A configuration that could not be read.
+    pub fn new(why: impl Into<String>, next: &'static str) -> Self {
+        Self { why: why.into(), next }
+    }
+}

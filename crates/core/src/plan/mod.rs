@@ -139,6 +139,12 @@ impl Plan {
         self.actions().filter(|action| action.held.is_none())
     }
 
+    /// Guests of which it is not known how they are.
+    pub fn unread(&self) -> impl Iterator<Item = GuestId> {
+        let unread = |guest: &&GuestPlan| guest.problems.iter().any(PlanProblem::is_unread);
+        self.guests.iter().filter(unread).map(|guest| guest.guest)
+    }
+
     /// All actions, in order.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.guests.iter().flat_map(|guest| &guest.actions)
@@ -204,7 +210,7 @@ fn plan_present(
 ) {
     match &here.config {
         Ok(config) => diff::plan_config(spec, here, config, actual, memory, planned),
-        Err(error) => planned.problems.push(PlanProblem::Unreadable(error.to_string())),
+        Err(error) => planned.problems.push(PlanProblem::Unreadable(error.clone())),
     }
     plan_power(spec, here, planned);
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use crate::actual::Unreadable;
 use crate::id::{GuestKind, NodeName};
 use crate::quantity::Bytes;
 use crate::registry::KeyRef;
@@ -22,7 +23,7 @@ pub enum PlanProblem {
     /// The number is taken, by a guest the token cannot see.
     Hidden,
     /// The configuration could not be read, so none is written.
-    Unreadable(String),
+    Unreadable(Unreadable),
     /// PVE gave no digest, and nothing is written without one.
     NoDigest,
     /// The declared size is smaller than the volume.
@@ -138,6 +139,32 @@ impl fmt::Display for PlanProblem {
 }
 
 impl PlanProblem {
+    /// Whether it is not known how the guest is: a plan that has such a guest is not whole.
+    pub fn is_unread(&self) -> bool {
+        match self {
+            Self::MaybeHidden(_)
+            | Self::Hidden
+            | Self::Unreadable(_)
+            | Self::NoDigest
+            | Self::PowerUnknown => true,
+            Self::OtherKind(_)
+            | Self::OtherNode(_)
+            | Self::Shrink { .. }
+            | Self::SizeUnknown(_)
+            | Self::OtherStorage { .. }
+            | Self::SlotTaken(_)
+            | Self::LeftUnused { .. }
+            | Self::InOtherSlot { .. }
+            | Self::RootVolume
+            | Self::RootOnly(_)
+            | Self::Protected(_)
+            | Self::FixedAtCreation(_)
+            | Self::NotInRelease { .. }
+            | Self::Template
+            | Self::Paused => false,
+        }
+    }
+
     /// The next step, where there is one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
@@ -146,9 +173,8 @@ impl PlanProblem {
             Self::Hidden | Self::MaybeHidden(_) => {
                 "run `evenkeel doctor` to see which rights the token lacks".to_owned()
             }
-            Self::Unreadable(_) | Self::NoDigest => {
-                "run `evenkeel doctor` to see what the token may read".to_owned()
-            }
+            Self::Unreadable(unreadable) => unreadable.next.to_owned(),
+            Self::NoDigest => "run `evenkeel doctor` to see what the token may read".to_owned(),
             Self::Shrink { disk, have, .. } => {
                 format!("declare {disk} with size = \"{}\", or leave its size out", have.shown())
             }

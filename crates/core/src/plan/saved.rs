@@ -10,9 +10,10 @@ use std::fmt::{self, Write as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha512_256};
 
-use super::{Action, Plan};
+use super::{Action, GuestBusy, Held, Plan};
 use crate::action_registry::ActionKind;
 use crate::id::{GuestId, NodeName};
+use crate::reason::ReasonCode;
 use crate::secret;
 
 /// A plan in a file.
@@ -123,6 +124,55 @@ pub enum Stale {
     New(SavedAction),
     /// This was in the plan and would not run now, or not so.
     Gone(SavedAction),
+    /// This was in the plan and something holds it now: the host is frozen, the guest is locked.
+    HeldNow(SavedAction, Held),
+    /// This was in the plan, and its guest's lane is at work now.
+    BusyNow(SavedAction, GuestBusy),
+}
+
+impl Stale {
+    /// With the cause, where the plan made now has it: that an act is held is no reason to plan again.
+    #[must_use]
+    pub fn explained_by(self, now: &Plan) -> Self {
+        let Self::Gone(action) = self else {
+            return self;
+        };
+        let Some(guest) = now.guests.iter().find(|guest| guest.guest == action.guest) else {
+            return Self::Gone(action);
+        };
+        if let Some(busy) = &guest.busy {
+            return Self::BusyNow(action, busy.clone());
+        }
+        let alike = |planned: &&Action| planned.step.kind() == action.kind;
+        match guest.actions.iter().filter(alike).find_map(|planned| planned.held.clone()) {
+            Some(held) => Self::HeldNow(action, held),
+            None => Self::Gone(action),
+        }
+    }
+
+    /// What holds it, as a code; none if it is simply stale.
+    pub fn held_by(&self) -> Option<ReasonCode> {
+        match self {
+            Self::OtherNode(_) | Self::OtherToken | Self::New(_) | Self::Gone(_) => None,
+            Self::HeldNow(_, held) => Some(held.reason()),
+            Self::BusyNow(_, busy) => Some(busy.reason()),
+        }
+    }
+
+    /// What to do next.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::OtherNode(_) => "nothing was sent; name that node with --node, or plan this one",
+            Self::OtherToken => "nothing was sent; plan with the token you apply with",
+            Self::New(_) | Self::Gone(_) => "nothing was sent; plan again, and look again",
+            Self::HeldNow(_, Held::Frozen) => {
+                "nothing was sent; `evenkeel status` tells who froze this host and why, `evenkeel thaw` ends it"
+            }
+            Self::HeldNow(..) | Self::BusyNow(..) => {
+                "nothing was sent; apply the plan once that is over"
+            }
+        }
+    }
 }
 
 impl SavedPlan {
@@ -179,6 +229,9 @@ impl fmt::Display for Stale {
             ),
             Self::New(action) => told(f, action, "would run now and was not in the plan"),
             Self::Gone(action) => told(f, action, "is in the plan and would not run so now"),
+            Self::HeldNow(_, Held::Frozen) => f.write_str("this host is frozen"),
+            Self::HeldNow(action, held) => told(f, action, &format!("is held now: {held}")),
+            Self::BusyNow(action, busy) => told(f, action, &format!("waits: {busy}")),
         }
     }
 }
@@ -186,6 +239,43 @@ impl fmt::Display for Stale {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::classify::ActionClass;
+    use crate::plan::{GuestPlan, Step};
+
+    fn planned(held: Option<Held>, busy: Option<GuestBusy>) -> Plan {
+        let guest: GuestId = "lxc/101".parse().unwrap();
+        let (step, class) = (Step::Start, ActionClass::Benign);
+        let action = Action { guest, step, changes: Vec::new(), class, why: String::new(), held };
+        let actions = if busy.is_some() { Vec::new() } else { vec![action] };
+        let (waiting, problems) = (Vec::new(), Vec::new());
+        Plan { guests: vec![GuestPlan { guest, actions, waiting, problems, busy }], in_sync: 0 }
+    }
+
+    #[test]
+    fn a_plan_that_something_holds_now_says_what_and_not_to_plan_again() {
+        let (node, key) = ("pve1".parse().unwrap(), SealKey::of_token("t"));
+        let saved = SavedPlan::of(&planned(None, None), &node, &key);
+        let told = |plan: &Plan| {
+            let stale = saved.stale_against(&SavedPlan::of(plan, &node, &key)).unwrap();
+            let stale = stale.explained_by(plan);
+            (stale.held_by(), stale.to_string(), stale.hint())
+        };
+        let (by, text, hint) = told(&planned(Some(Held::Frozen), None));
+        assert_eq!((by, text.as_str()), (Some(ReasonCode::Frozen), "this host is frozen"));
+        assert!(hint.contains("evenkeel thaw") && !hint.contains("plan again"), "{hint}");
+        let lock = Held::Locked { lock: "backup".to_owned(), by: None };
+        let (by, text, hint) = told(&planned(Some(lock), None));
+        assert_eq!(by, Some(ReasonCode::Locked));
+        assert!(text.contains("is held now") && !hint.contains("plan again"), "{text} {hint}");
+        let op = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+        let busy = GuestBusy { op, since: "12:00".to_owned(), unknown: None };
+        let (by, text, _) = told(&planned(None, Some(busy)));
+        assert_eq!(by, Some(ReasonCode::Busy));
+        assert!(text.contains("busy with op_"), "{text}");
+        let (by, _, hint) = told(&Plan::default());
+        assert_eq!(by, None);
+        assert!(hint.contains("plan again"), "{hint}");
+    }
 
     #[test]
     fn x08_a_seal_differs_by_token_guest_key_and_secret_and_shows_none_of_them() {

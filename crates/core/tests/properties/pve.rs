@@ -406,7 +406,7 @@ fn read(guest: &Guest) -> actual::Guest {
         config: if guest.readable {
             Ok(GuestConfig::from_pending(guest.id.kind, entries.chain([digest])))
         } else {
-            Err(Unreadable("403 Permission check failed".to_owned()))
+            Err(Unreadable::new("403 Permission check failed", ""))
         },
     }
 }

@@ -15,6 +15,9 @@ use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, Plan, PlanContext};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
+/// What a case hears from whoever could not read a guest.
+const NEXT: &str = "run `evenkeel doctor` to see what the token may read";
+
 /// Reads desired state from TOML; a case that means to be wrong has no place here.
 pub(crate) fn desired(text: &str) -> Desired {
     let mut sources = Sources::default();
@@ -151,7 +154,7 @@ fn setting(
             let there = Elsewhere { kind: id.kind, node: node.parse().unwrap() };
             snapshot.elsewhere.insert(id.vmid, there);
         }
-        "unreadable" => guests.last_mut().unwrap().0.config = Err(Unreadable(rest.into())),
+        "unreadable" => guests.last_mut().unwrap().0.config = Err(Unreadable::new(rest, NEXT)),
         "remembers" => {
             let vmid = guests.last().unwrap().0.id.vmid;
             context.memories.insert(vmid, BackupMemory::of([rest.to_owned()]));

@@ -124,22 +124,43 @@ pub(super) fn users(cx: &Context<'_>) -> Success {
         .users
         .iter()
         .filter(|(name, _)| sees_all || (**name == cx.who.user && cx.who.token.is_none()));
+    let full = cx.text("full").is_some_and(|full| full == "1");
     users
-        .map(|(name, user)| json!({"userid": name, "enable": u8::from(user.enabled), "expire": user.expires, "realm-type": name.rsplit('@').next()}))
+        .map(|(name, user)| {
+            let mut entry = json!({"userid": name, "enable": u8::from(user.enabled), "expire": user.expires, "realm-type": name.rsplit('@').next()});
+            if full {
+                entry["tokens"] = tokens_of(cx, name);
+            }
+            entry
+        })
         .collect::<Value>()
         .into()
 }
 
-pub(super) fn tokens(cx: &Context<'_>) -> Success {
-    let prefix = format!("{}!", cx.hole("userid"));
+fn tokens_of(cx: &Context<'_>, user: &str) -> Value {
+    let prefix = format!("{user}!");
     let own = cx.world.access.tokens.iter().filter_map(|(name, token)| {
         let id = name.strip_prefix(&prefix)?;
         Some(json!({"tokenid": id, "privsep": u8::from(token.separated), "expire": token.expires}))
     });
-    own.collect::<Value>().into()
+    own.collect()
+}
+
+/// A user may see its own tokens, but a token is not its user.
+fn may_see_tokens(cx: &Context<'_>) -> Result<(), ReplyFailure> {
+    if cx.who.token.is_none() && cx.who.user == cx.hole("userid") {
+        return Ok(());
+    }
+    cx.need("/access/groups", &["User.Modify"])
+}
+
+pub(super) fn tokens(cx: &Context<'_>) -> Answer {
+    may_see_tokens(cx)?;
+    Ok(tokens_of(cx, cx.hole("userid")).into())
 }
 
 pub(super) fn token(cx: &Context<'_>) -> Answer {
+    may_see_tokens(cx)?;
     let name = format!("{}!{}", cx.hole("userid"), cx.hole("tokenid"));
     match cx.world.access.tokens.get(&name) {
         Some(token) => {

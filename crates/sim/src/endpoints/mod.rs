@@ -113,7 +113,7 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         EndpointCall::Ticket => access::ticket(cx),
         EndpointCall::Acl => Ok(access::acl(cx)),
         EndpointCall::Users => Ok(access::users(cx)),
-        EndpointCall::Tokens => Ok(access::tokens(cx)),
+        EndpointCall::Tokens => access::tokens(cx),
         EndpointCall::Token => access::token(cx),
         EndpointCall::Roles => Ok(access::roles(cx)),
         EndpointCall::NextId => cluster::next_id(cx),
