@@ -104,6 +104,8 @@ reason_codes! {
     Storage = "storage",
     /// An operation on the guest ended in a way nobody knows; its lane is shut.
     UnknownOutcome = "unknown_outcome",
+    /// The guest or the host is only observed.
+    Observe = "observe",
     /// The token lacks a right that judging or proving the act takes.
     Rights = "rights",
 }
@@ -171,7 +173,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            unknown_outcome rights";
+            unknown_outcome observe rights";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

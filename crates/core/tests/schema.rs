@@ -101,6 +101,16 @@ proptest! {
     }
 
     #[test]
+    fn a_guest_spread_over_layers_is_accepted_by_both_and_is_the_same_guest(
+        (flat, layered) in documents::layered(),
+    ) {
+        let (flat, sources) = (desired::load(&json_sources(&flat)), json_sources(&layered));
+        let loaded = desired::load(&sources);
+        prop_assert_eq!(&loaded, &flat, "{}", layered);
+        prop_assert!(VALIDATOR.is_valid(&layered), "the schema refuses {layered}");
+    }
+
+    #[test]
     fn documents_broken_by_chance_get_the_same_verdict_from_both(document in documents::broken()) {
         let sources = json_sources(&document);
         let loaded = desired::load(&sources);

@@ -69,6 +69,7 @@ impl Engine {
 
     /// The first half: reads the node and plans. Nothing is sent.
     pub async fn look(&mut self, desired: &Desired) -> Result<Preview, PassError> {
+        self.context.keep_modes(desired);
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
         // Read the node.
@@ -99,7 +100,8 @@ impl Engine {
             let unknown = unknown.map(|(_, why)| why.to_owned());
             (vmid, GuestBusy { op, since: shown(busy.since), unknown })
         });
-        PlanContext { frozen: self.context.is_frozen(), busy: busy.collect(), memories }
+        let (frozen, host_mode) = (self.context.is_frozen(), self.context.host_mode());
+        PlanContext { frozen, host_mode, busy: busy.collect(), memories }
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.

@@ -18,7 +18,8 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let Preview { actual, plan } = preview(&connection.client, &desired, &state).await?;
+    let mode = connection.config.policy.mode;
+    let Preview { actual, plan } = preview(&connection.client, &desired, &state, mode).await?;
     match arguments.output.output {
         OutputFormat::Table => {
             write!(anstream::stdout(), "{}", render::plan::render(&plan, &actual))?;

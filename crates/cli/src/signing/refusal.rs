@@ -53,6 +53,7 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::Busy
         | ReasonCode::NotPending
         | ReasonCode::UnknownOutcome
+        | ReasonCode::Observe
         | ReasonCode::Storage => Exit::Transient,
     }
 }
@@ -114,6 +115,7 @@ fn next_step(reason: ReasonCode) -> &'static str {
         ReasonCode::UnknownOutcome => {
             "look at the guest, then close the operation with `evenkeel journal resolve`"
         }
+        ReasonCode::Observe => "set `mode` to \"enforce\" in the desired file or in agent.toml",
         ReasonCode::NotPending => "sign the item that waits now",
     }
 }

@@ -34,6 +34,57 @@ pub(crate) fn good() -> BoxedStrategy<Value> {
         .boxed()
 }
 
+/// A good document, and the same guest spread over defaults, two profiles and its own block, beside a profile that nobody
+/// uses. Of the keys that stand in a nearer block some are declared farther away too, as something else.
+pub(crate) fn layered() -> BoxedStrategy<(Value, Value)> {
+    let chosen = prop::collection::vec((0_usize..4, any::<bool>()), 32);
+    (good(), good(), chosen, any::<bool>())
+        .prop_map(|(flat, other, chosen, says_kind)| {
+            let (vmid, guest) = flat["guest"].as_object().unwrap().iter().next().unwrap();
+            let other = other["guest"].as_object().unwrap().values().next().unwrap();
+            let kind = guest["kind"].clone();
+            // The farthest first: defaults, two profiles, the guest.
+            let mut layers = vec![Map::new(); 4];
+            let mut chosen = chosen.into_iter().cycle();
+            for (name, value) in guest.as_object().unwrap() {
+                let (at, hides) = chosen.next().unwrap();
+                match name.as_str() {
+                    "kind" => {}
+                    "unset" => {
+                        for key in value.as_array().unwrap() {
+                            let (at, _) = chosen.next().unwrap();
+                            let unset = layers[at].entry("unset").or_insert_with(|| json!([]));
+                            unset.as_array_mut().unwrap().push(key.clone());
+                        }
+                    }
+                    _ => {
+                        let same_kind = other["kind"] == kind && name != "source";
+                        let hidden = other.get(name).filter(|_| same_kind && hides && at > 0);
+                        if let Some(hidden) = hidden {
+                            layers[at - 1].insert(name.clone(), hidden.clone());
+                        }
+                        layers[at].insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            let [defaults, mut first, mut second, mut own] =
+                <[Map<String, Value>; 4]>::try_from(layers).unwrap();
+            first.insert("kind".into(), kind.clone());
+            second.insert("kind".into(), kind.clone());
+            if says_kind {
+                own.insert("kind".into(), kind.clone());
+            }
+            own.insert("use".into(), json!(["first", "second"]));
+            let layered = json!({
+                "defaults": { (kind.as_str().unwrap()): defaults },
+                "profile": { "first": first, "second": second, "unused": other },
+                "guest": { (vmid.as_str()): own },
+            });
+            (flat, layered)
+        })
+        .boxed()
+}
+
 /// A document with up to three accidents. Some of them change nothing that counts.
 pub(crate) fn broken() -> BoxedStrategy<Value> {
     let accidents = prop::collection::vec((any::<Index>(), any::<Index>(), accident()), 1..4);
