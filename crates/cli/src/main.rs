@@ -43,6 +43,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Audit(arguments) => command::audit::run(&arguments),
         Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
+        Verb::Show(arguments) => command::show::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),
         Verb::Verify(arguments) => command::verify::run(&arguments),

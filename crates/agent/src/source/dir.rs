@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::desired::{self, Desired, Origins};
 use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
 
 use crate::path_trust::{LoosePath, check_entry, check_path};
@@ -66,6 +66,8 @@ pub struct Loaded {
     pub sources: Sources,
     /// Desired state, or every mistake.
     pub desired: Result<Desired, Vec<Diagnostic>>,
+    /// Where what is declared comes from; of files with a mistake nothing is told.
+    pub origins: Origins,
 }
 
 /// Reads a file, or every desired file of a directory (not of those below it), sorted by name. For looking at files
@@ -98,8 +100,12 @@ fn read_all(
         check(&path, &file).map_err(DirError::Loose)?;
         errors.extend(sources.add_bytes(name, file.bytes).err());
     }
-    let desired = match desired::load(&sources) {
-        Ok(desired) if errors.is_empty() => Ok(desired),
+    let mut origins = Origins::default();
+    let desired = match desired::load_with_origins(&sources) {
+        Ok((desired, whence)) if errors.is_empty() => {
+            origins = whence;
+            Ok(desired)
+        }
         Ok(_) => Err(errors),
         Err(more) => {
             errors.extend(more);
@@ -107,7 +113,7 @@ fn read_all(
             Err(errors)
         }
     };
-    Ok(Loaded { sources, desired })
+    Ok(Loaded { sources, desired, origins })
 }
 
 fn list(directory: &Path) -> Result<Vec<PathBuf>, DirError> {

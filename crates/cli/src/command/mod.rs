@@ -13,6 +13,7 @@ pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod show;
 pub(crate) mod sign;
 pub(crate) mod signers;
 pub(crate) mod sim;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 22] = [
+const VERBS: [&str; 23] = [
     "demo",
     "sim",
     "plan",
@@ -22,6 +22,7 @@ const VERBS: [&str; 22] = [
     "audit",
     "journal",
     "validate",
+    "show",
     "schema",
     "sign",
     "verify",

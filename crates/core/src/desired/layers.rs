@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use super::show::LineSubject;
 use super::{DeclaredField, GuestSource, IgnoreList, ReconcileMode, Run, Spec, StopMode};
 use crate::diagnostic::{Sources, Span};
 use crate::id::{GuestKind, VmId};
@@ -77,6 +78,16 @@ pub struct GuestOrigins {
     pub words: BTreeMap<&'static str, Origin>,
     /// The keys, set or unset.
     pub fields: BTreeMap<KeyRef, Origin>,
+}
+
+impl GuestOrigins {
+    /// Where a line of the guest's block comes from.
+    pub fn of(&self, subject: LineSubject) -> Option<&Origin> {
+        match subject {
+            LineSubject::Word(word) => self.words.get(word),
+            LineSubject::Key(key) => self.fields.get(&key),
+        }
+    }
 }
 
 /// A value and where it comes from.

@@ -14,6 +14,7 @@ mod hide;
 mod ignore;
 mod layers;
 mod schema;
+mod show;
 pub mod syntax;
 pub mod tree;
 
@@ -23,6 +24,7 @@ pub use hide::without_secrets;
 pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 pub use schema::schema;
+pub use show::{BlockLine, GuestBlock, LineSubject};
 
 use serde::Deserialize;
 

@@ -16,15 +16,22 @@ pub(crate) fn good() -> BoxedStrategy<Value> {
             .filter(|key| !matches!(key.declared, Declarable::No(_)))
             .collect();
         let fields = prop::collection::vec(select(keys).prop_flat_map(field), 1..4);
-        (Just(kind), fields, unset(kind), word("run", &["running", "stopped"]), source(kind))
+        let words = (
+            word("run", &["running", "stopped"]),
+            word("mode", &["enforce", "observe"]),
+            word("stop", &["shutdown", "force"]),
+            ignore(kind),
+        );
+        (Just(kind), fields, unset(kind), words, source(kind))
     });
     (100_u32..=999_999_999, guest)
-        .prop_map(|(vmid, (kind, fields, unset, run, source))| {
+        .prop_map(|(vmid, (kind, fields, unset, words, source))| {
             let mut guest: Map<String, Value> = fields.into_iter().collect();
             let unset: Vec<&str> =
                 unset.into_iter().filter(|name| !guest.contains_key(*name)).collect();
             guest.insert("unset".into(), json!(unset));
-            guest.extend(run);
+            let (run, mode, stop, ignore) = words;
+            guest.extend([run, mode, stop, ignore].into_iter().flatten());
             guest.extend(source);
             guest.insert("kind".into(), kind.as_str().into());
             let mut guests = Map::new();
@@ -258,6 +265,17 @@ fn unset(kind: GuestKind) -> BoxedStrategy<Vec<&'static str>> {
         }
     };
     subsequence(names, 0..3).boxed()
+}
+
+fn ignore(kind: GuestKind) -> BoxedStrategy<Option<(String, Value)>> {
+    let names: &[&str] = match kind {
+        GuestKind::Lxc => {
+            &["run", "tags", "net0.rate", "net31.tag", "rootfs.size", "mp255", "dev9.uid"]
+        }
+        GuestKind::Qemu => &["run", "ide2", "net31.rate", "scsi30.cache", "agent.freeze-fs", "vga"],
+    };
+    let list = subsequence(names, 0..4).prop_map(|names| ("ignore".to_owned(), json!(names)));
+    prop::option::of(list).boxed()
 }
 
 fn field(key: &'static Key) -> BoxedStrategy<(String, Value)> {
