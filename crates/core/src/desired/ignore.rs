@@ -5,6 +5,7 @@
 //! whole, like every other write.
 
 use crate::registry::{FormatPart, KeyRef, Shape, ValueFormat};
+use crate::value::compare::volume_fits;
 use crate::value::{Property, Value};
 
 /// What is left alone although it may be declared.
@@ -40,18 +41,33 @@ impl IgnoreList {
     }
 
     /// A declared value with the ignored parts as they are in a stored one, so that the two cannot differ in them; none
-    /// where nothing is ignored, where there is nothing stored, or where that is no property string.
+    /// where nothing is ignored, where what is stored is no property string, or where it is about another volume: options
+    /// of one disk say nothing about another.
     pub(crate) fn as_stored(&self, key: KeyRef, want: &Value, stored: &Value) -> Option<Value> {
         let mut parts = self.parts(key).peekable();
         parts.peek()?;
         let mut property = want.as_property()?.clone();
         let stored = stored.as_property()?;
+        if let (Some(want), Some(have)) = (property.volume(), stored.volume())
+            && !volume_fits(want, have)
+        {
+            return None;
+        }
         for part in parts {
             match stored.get(part) {
                 Some(value) => property.set(part, value.clone()),
                 None => property.remove(part),
             }
         }
+        Some(Value::Property(property))
+    }
+
+    /// A declared value without its ignored parts: what must be there for others to add to. None where nothing is ignored.
+    pub(crate) fn without(&self, key: KeyRef, want: &Value) -> Option<Value> {
+        let mut parts = self.parts(key).peekable();
+        parts.peek()?;
+        let mut property = want.as_property()?.clone();
+        parts.for_each(|part| property.remove(part));
         Some(Value::Property(property))
     }
 
@@ -65,17 +81,21 @@ impl IgnoreList {
 }
 
 /// Why a part cannot be ignored by itself.
-pub(super) fn cannot_ignore(part: &FormatPart) -> Option<String> {
+pub(super) fn cannot_ignore(shape: &Shape, part: &FormatPart) -> Option<String> {
     if matches!(part.format, ValueFormat::Volume) {
         return Some(
             "a slot that holds another volume is another disk; ignore the whole key".into(),
         );
+    }
+    // Off, it leaves nothing of the other parts: what is declared of them could never rest.
+    if shape.switch == Some(part.name) {
+        return Some("it switches all the others on and off; ignore the whole key".into());
     }
     part.instead.map(|other| format!("Proxmox VE stores it as `{other}`"))
 }
 
 /// The names of the parts that may be ignored by themselves.
 pub(super) fn ignorable_parts(shape: &'static Shape) -> impl Iterator<Item = &'static str> {
-    let parts = shape.parts.iter().filter(|part| cannot_ignore(part).is_none());
+    let parts = shape.parts.iter().filter(|part| cannot_ignore(shape, part).is_none());
     parts.flat_map(|part| [part.name].into_iter().chain(part.aliases.iter().copied()))
 }

@@ -162,9 +162,15 @@ impl Differ<'_> {
     }
 
     fn difference(&self, field: &desired::DeclaredField, have: Option<&Value>) -> Difference {
-        let field = self.effective(field, have);
         let (key, vmid) = (field.key.key(), self.guest.id.vmid);
-        difference(key, vmid, field.want.as_ref(), have, self.actual.conventions)
+        let own = match (&field.want, have) {
+            (Some(want), Some(have)) => self.ignore.as_stored(field.key, want, have),
+            // Absence lacks nothing that counts if all that is declared is ignored.
+            (Some(want), None) => self.ignore.without(field.key, want),
+            (None, _) => None,
+        };
+        let want = own.as_ref().or(field.want.as_ref());
+        difference(key, vmid, want, have, self.actual.conventions)
     }
 
     /// A field that is not as declared, and will not be after a restart either.

@@ -309,7 +309,7 @@ impl DesiredChecker<'_> {
             self.errors.push(diagnostic);
             return None;
         };
-        if let Some(why) = cannot_ignore(part) {
+        if let Some(why) = cannot_ignore(shape, part) {
             let message = format!("`{key}.{name}` cannot be ignored: {why}");
             self.errors.push(Diagnostic::new(Code::BadValue, message).at(span, "not by itself"));
             return None;
