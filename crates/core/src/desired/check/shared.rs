@@ -323,3 +323,28 @@ fn is_profile_name(name: &str) -> bool {
     let is_letter = |letter: u8| letter.is_ascii_alphanumeric() || b"-_".contains(&letter);
     (1..=PROFILE_NAME_MAX).contains(&name.len()) && name.bytes().all(is_letter)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+    use crate::desired::load;
+    use crate::diagnostic::Sources;
+
+    #[test]
+    fn profiles_are_taken_up_to_their_limit_and_none_above() {
+        let declared = |count: usize| {
+            let mut text = String::new();
+            for number in 0..count {
+                writeln!(text, "[profile.p{number}]\nkind = \"lxc\"").expect("it is a string");
+            }
+            let mut sources = Sources::default();
+            sources.add("many.toml", text);
+            load(&sources)
+        };
+        assert!(declared(PROFILES_MAX).is_ok());
+        let errors = declared(PROFILES_MAX + 1).unwrap_err();
+        assert_eq!((errors.len(), errors[0].code), (1, Code::Limit), "{errors:?}");
+    }
+}
