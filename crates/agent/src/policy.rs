@@ -3,6 +3,7 @@
 //! Read once at start with the rest of root's file. A value outside its bounds is refused with its place,
 //! because a limit that cannot hold protects nobody.
 
+use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::sign::{STATEMENT_LIFE_MAX_S, StatementLimits};
 use serde::{Deserialize, Deserializer};
 
@@ -26,6 +27,8 @@ const DESTRUCTIVE_BOUND: u64 = 1_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
+    /// Whether this host changes guests at all, or only shows what differs. The stricter of host and guest holds.
+    pub mode: ReconcileMode,
     /// The longest life of a statement, in seconds. It bounds how long a stolen approval is worth something.
     #[serde(deserialize_with = "within::<STATEMENT_LIFE_MIN_S, STATEMENT_LIFE_MAX_S, _>")]
     pub statement_life_s: u64,
@@ -43,6 +46,7 @@ pub struct Policy {
 impl Default for Policy {
     fn default() -> Self {
         Self {
+            mode: ReconcileMode::Enforce,
             statement_life_s: STATEMENT_LIFE_MAX_S,
             pending_items: 256,
             pending_days: 30,
@@ -100,6 +104,7 @@ mod tests {
             ("destructive_per_day = -1", "invalid"),
             ("destructive_per_week = 1", "unknown field"),
             ("destructive_per_day = \"10\"", "invalid type"),
+            ("mode = \"watch\"", "`enforce` or `observe`"),
         ];
         for (text, why) in refused {
             let told = toml::from_str::<Policy>(text).unwrap_err().to_string();

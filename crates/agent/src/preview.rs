@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, ReconcileMode};
 use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
 
@@ -36,9 +36,10 @@ pub async fn preview(
     client: &Client,
     desired: &Desired,
     state: &StateDir,
+    host_mode: ReconcileMode,
 ) -> Result<Preview, Error> {
     let actual = observe_declared(client, desired).await?;
-    let mut plan = plan(desired, &actual, &outside_context(state));
+    let mut plan = plan(desired, &actual, &outside_context(state, host_mode));
     name_lock_owners(client, &mut plan).await;
     Ok(Preview { actual, plan })
 }
@@ -53,11 +54,12 @@ pub(crate) async fn observe_declared(
 
 /// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and
 /// refuses what differs.
-fn outside_context(state: &StateDir) -> PlanContext {
+fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> PlanContext {
     let journal = journal_state(&state.journal()).unwrap_or_default();
     let in_flight = journal.ledger().in_flight();
     PlanContext {
         frozen: state.freeze_file().symlink_metadata().is_ok(),
+        host_mode,
         busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
         memories: memories_in(&journal),
         // A person asks: `apply` tries everything.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::actual::{self, ConfigEntry, Coverage, GuestConfig, Power, Snapshot};
-use evenkeel_core::desired::{self, DeclaredField, Desired, Run, Spec, StopMode, WantedState};
+use evenkeel_core::desired::{self, DeclaredField, Desired, Run, Spec, WantedState};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::registry;
 use evenkeel_core::release::Release;
@@ -123,8 +123,9 @@ fn declared(id: GuestId, pairs: &[Pair]) -> desired::DeclaredGuest {
         })
         .collect();
     fields.sort_by_key(|field| field.key);
-    let spec = Spec { run: Some(Run::Running), stop: StopMode::Shutdown, source: None, fields };
-    desired::DeclaredGuest { id, state: WantedState::Present(spec) }
+    let spec = Spec { run: Some(Run::Running), fields, ..Spec::default() };
+    let mode = desired::ReconcileMode::Enforce;
+    desired::DeclaredGuest { id, mode, state: WantedState::Present(spec) }
 }
 
 fn stored(id: GuestId, pairs: &[Pair]) -> actual::Guest {

@@ -19,6 +19,7 @@ use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
+use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
@@ -64,13 +65,9 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let verdict = judge(
-                black_box(&action),
-                &declared,
-                FreshGuest::Here(fresh),
-                &site,
-                BackupMemory::none(),
-            );
+            let (none, mode) = (BackupMemory::none(), ReconcileMode::Enforce);
+            let fresh = FreshGuest::Here(fresh);
+            let verdict = judge(black_box(&action), &declared, fresh, &site, none, mode);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

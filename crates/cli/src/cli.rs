@@ -73,6 +73,8 @@ pub(crate) enum Verb {
     Validate(ValidateArgs),
     /// Tell what is known of a key: format, default, effect, class, rights, an example
     Explain(ExplainArgs),
+    /// Print one declared guest whole, with everything it inherits
+    Show(ShowArgs),
     /// Print the JSON Schema of desired files, for editors
     Schema,
     /// Approve with your SSH key what waits for a signature; shows exactly what is signed
@@ -155,6 +157,9 @@ pub(crate) struct PlanArgs {
     /// Save the plan, to apply exactly it later
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<Utf8PathBuf>,
+    /// Name the file and line behind each change
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -412,6 +417,24 @@ pub(crate) struct ValidateArgs {
     /// A desired file, or a directory of them
     #[arg(default_value = ".")]
     pub(crate) path: Utf8PathBuf,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `show`.
+#[derive(Debug, Args)]
+pub(crate) struct ShowArgs {
+    /// The guest: 101, lxc/101, or its name if only one has it
+    pub(crate) guest: String,
+    /// A desired file, or a directory of them [default: `desired.dir` of agent.toml]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    /// The configuration file [default: /etc/evenkeel/agent.toml if it exists]
+    #[arg(short, long, env = "EVENKEEL_CONFIG", value_name = "FILE")]
+    pub(crate) config: Option<Utf8PathBuf>,
+    /// Say behind each line where it comes from
+    #[arg(long)]
+    pub(crate) origin: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

@@ -46,6 +46,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Retry(arguments) => waiting(command::retry::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Explain(arguments) => command::explain::run(&arguments),
+        Verb::Show(arguments) => command::show::run(&arguments),
         Verb::Schema => command::schema::run(),
         Verb::Sign(arguments) => command::sign::run(&arguments),
         Verb::Verify(arguments) => command::verify::run(&arguments),

@@ -8,10 +8,10 @@
 use std::fmt::Write as _;
 
 use crate::actual::{ConfigField, Guest, Power, ValueReading};
-use crate::quantity::Bytes;
-use crate::registry::{Absent, Compared, Declarable, Shape, ValueFormat};
+use crate::registry::{Absent, Declarable, ValueFormat};
 use crate::value::compare::{Conventions, Difference, difference};
-use crate::value::{Property, Value, VolumeRef, print, read};
+use crate::value::spell::{PartChoice, spelled};
+use crate::value::{Value, read};
 
 /// The desired file of one guest, in TOML.
 pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
@@ -80,92 +80,8 @@ fn line(field: &ConfigField, guest: &Guest, conventions: Conventions) -> FileLin
         Ok(declared) if !differs(Some(&declared)) => {}
         Ok(_) | Err(_) => return FileLine::Comment("its value is not one that can be declared"),
     }
-    spelled(&key.format, value)
+    spelled(&key.format, value, PartChoice::Compared)
         .map_or(FileLine::Comment("its value cannot be written as text"), FileLine::Declare)
-}
-
-/// A value as a person would write it in TOML.
-fn spelled(format: &ValueFormat, value: &Value) -> Option<String> {
-    Some(match value {
-        Value::Bool(on) => on.to_string(),
-        Value::Integer(mib) if matches!(format, ValueFormat::Mebibytes { .. }) => memory(*mib),
-        Value::Integer(number) => number.to_string(),
-        Value::Number(number) => {
-            let text = number.to_string();
-            if text.contains('.') { text } else { format!("{text}.0") }
-        }
-        Value::Text(text) => quoted(text),
-        Value::List(items) => list(items.iter()),
-        Value::Set(items) => list(items.iter()),
-        Value::Size(size) => quoted(&friendly_size(*size)),
-        Value::Property(property) => table(format.shape()?, property)?,
-        Value::Volume(_) => quoted(&print::pve(format, value)),
-        Value::Secret | Value::AnyUuid | Value::Odd(_) => return None,
-    })
-}
-
-/// A property string: its bare part alone if that is all there is, else a table.
-fn table(shape: &Shape, property: &Property) -> Option<String> {
-    let mut shown: Vec<&(&'static str, Value)> = property
-        .parts()
-        .iter()
-        .filter(|(name, _)| {
-            let part = shape.part(name).expect("parts are set by the shape's names");
-            part.compared == Compared::Always || *name == "size"
-        })
-        .collect();
-    // What a reader looks for first stands first, as PVE itself prints it.
-    shown.sort_by_key(|(name, _)| {
-        let required = shape.part(name).is_some_and(|part| part.required);
-        (shape.bare != Some(*name), !required)
-    });
-    if let [(name, value)] = shown.as_slice()
-        && shape.bare == Some(*name)
-        && !matches!(value, Value::Volume(_))
-    {
-        return spelled(&shape.part(name)?.format, value);
-    }
-    let fresh = can_be_named_by_storage(property);
-    let mut entries = Vec::new();
-    for (name, value) in &shown {
-        if let (Value::Volume(volume), true) = (value, fresh) {
-            entries.push(format!("storage = {}", quoted(volume.storage()?)));
-            entries.push(format!("size = {}", quoted(&friendly_size(property.size()?))));
-        } else if !(fresh && matches!(value, Value::Size(_))) {
-            entries.push(format!("{name} = {}", spelled(&shape.part(name)?.format, value)?));
-        }
-    }
-    Some(format!("{{ {} }}", entries.join(", ")))
-}
-
-/// A volume that `storage` and `size` find again: of a known size, and not a template's base image.
-fn can_be_named_by_storage(property: &Property) -> bool {
-    let volume = property.volume();
-    property.size().is_some_and(|size| size.0 > 0)
-        && matches!(volume, Some(VolumeRef::Existing { .. }))
-        && !volume.is_some_and(VolumeRef::is_base_image)
-}
-
-fn memory(mib: i64) -> String {
-    if mib > 0 && mib % 1024 == 0 { quoted(&format!("{}GiB", mib / 1024)) } else { mib.to_string() }
-}
-
-/// `8GiB` for PVE's `8G`.
-fn friendly_size(size: Bytes) -> String {
-    let text = size.to_string();
-    match text.strip_suffix(['K', 'M', 'G', 'T']) {
-        Some(number) => format!("{number}{}iB", &text[number.len()..]),
-        None => format!("{text}B"),
-    }
-}
-
-fn list<'a>(items: impl Iterator<Item = &'a Box<str>>) -> String {
-    let items: Vec<String> = items.map(|item| quoted(item)).collect();
-    format!("[{}]", items.join(", "))
-}
-
-fn quoted(text: &str) -> String {
-    toml::Value::String(text.to_owned()).to_string()
 }
 
 fn one_line(text: &str) -> String {

@@ -106,6 +106,8 @@ reason_codes! {
     FailedBefore = "failed_before",
     /// An operation on the guest ended in a way nobody knows; its lane is shut.
     UnknownOutcome = "unknown_outcome",
+    /// The guest or the host is only observed.
+    Observe = "observe",
     /// The token lacks a right that judging or proving the act takes.
     Rights = "rights",
 }
@@ -173,7 +175,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            failed_before unknown_outcome rights";
+            failed_before unknown_outcome observe rights";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

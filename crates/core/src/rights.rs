@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::action_registry::ActionKind;
-use crate::desired::{Desired, Spec, WantedState};
+use crate::desired::{Desired, ReconcileMode, Spec, WantedState};
 use crate::id::{GuestKind, NodeName};
 use crate::registry::{Declarable, Hazard};
 use crate::release::Release;
@@ -48,7 +48,8 @@ pub fn to_read() -> Rights {
 pub fn to_keep(desired: &Desired, release: Release) -> Rights {
     let mut rights = to_read();
     for guest in desired.guests.values() {
-        if let WantedState::Present(spec) = &guest.state {
+        // What is only observed takes no right to change it.
+        if let (WantedState::Present(spec), ReconcileMode::Enforce) = (&guest.state, guest.mode) {
             add_spec(&mut rights, guest.id.kind, spec, release);
         }
     }
@@ -59,12 +60,12 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
     let mut need = |path: &'static str, privilege: &'static str| {
         rights.entry(path).or_default().insert(privilege);
     };
-    if spec.run.is_some() {
+    if spec.run.is_some() && !spec.ignore.run {
         for kind in [ActionKind::Start, ActionKind::Shutdown, ActionKind::Stop] {
             kind.row().rights.iter().for_each(|(path, privilege)| need(path, privilege));
         }
     }
-    for field in &spec.fields {
+    for field in spec.fields.iter().filter(|field| !spec.ignore.whole(field.key)) {
         let key = field.key.key();
         match key.declared {
             Declarable::Yes => {}
@@ -185,6 +186,15 @@ mod tests {
         }
         let root = acl("root@pam!keel", Separation::Separated);
         assert!(!root.contains("--users"), "{root}");
+    }
+
+    #[test]
+    fn what_is_observed_or_ignored_asks_for_no_right_to_change_it() {
+        let observed = "[guest.101]\nkind = \"lxc\"\nmode = \"observe\"\ncores = 2\n";
+        assert_eq!(keep(observed, Release::V8_4), to_read());
+        let ignored = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\ncores = 2\n\
+                       ignore = [\"run\", \"cores\"]\n";
+        assert_eq!(keep(ignored, Release::V8_4), to_read());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod support;
 
 use evenkeel_core::classify::BackupMemory;
+use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::plan::{Held, plan};
 
@@ -18,7 +19,14 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let (now, _) = support::actual(found);
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
-    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none().clone())
+    judge(
+        action,
+        declared,
+        fresh,
+        &NodeSite::of(&now),
+        BackupMemory::none(),
+        ReconcileMode::Enforce,
+    )
 }
 
 const NOBODY: &str = "";

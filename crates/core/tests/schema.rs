@@ -101,6 +101,37 @@ proptest! {
     }
 
     #[test]
+    fn a_guest_spread_over_layers_is_accepted_by_both_and_is_the_same_guest(
+        (flat, layered) in documents::layered(),
+    ) {
+        let (flat, sources) = (desired::load(&json_sources(&flat)), json_sources(&layered));
+        let loaded = desired::load(&sources);
+        prop_assert_eq!(&loaded, &flat, "{}", layered);
+        prop_assert!(VALIDATOR.is_valid(&layered), "the schema refuses {layered}");
+    }
+
+    #[test]
+    fn a_guest_printed_back_is_the_same_guest((_, layered) in documents::layered()) {
+        let Ok(declared) = desired::load(&json_sources(&layered)) else {
+            return Ok(());
+        };
+        for (vmid, guest) in &declared.guests {
+            let block = desired::GuestBlock::of(guest);
+            let mut sources = Sources::default();
+            sources.add("shown.toml", block.toml());
+            let again = desired::load(&sources);
+            if block.is_masked {
+                continue;
+            }
+            let again = again.map(|mut again| again.guests.remove(vmid));
+            let document = serde_json::json!({ "guest": { (vmid.to_string()): block.json() } });
+            let as_json = desired::load(&json_sources(&document));
+            prop_assert_eq!(&as_json.map(|mut again| again.guests.remove(vmid)), &again);
+            prop_assert_eq!(again.as_ref(), Ok(&Some(guest.clone())), "{}", block.toml());
+        }
+    }
+
+    #[test]
     fn documents_broken_by_chance_get_the_same_verdict_from_both(document in documents::broken()) {
         let sources = json_sources(&document);
         let loaded = desired::load(&sources);

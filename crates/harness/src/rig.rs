@@ -41,6 +41,8 @@ pub struct Rig {
     pub approvals: Option<ApprovalContext>,
     /// Whether an operator has frozen the host.
     pub frozen: Arc<AtomicBool>,
+    /// Whether the host only observes, by its policy.
+    pub observes: Arc<AtomicBool>,
     /// The living agent's way to its journal: what an operator's verbs use.
     pub journal: Arc<Mutex<Option<JournalHandle>>>,
     /// The name of the agent's token.
@@ -61,6 +63,7 @@ impl Rig {
             disk: SimulatedDisk::default(),
             limits: JournalLimits::default(),
             frozen: Arc::default(),
+            observes: Arc::default(),
             journal: Arc::default(),
             ambient: Arc::new(SeededAmbient::new(unix, seed)),
             approvals: None,
@@ -88,10 +91,12 @@ impl Rig {
         let clock = Arc::clone(&self.ambient);
         let writer = requests.serve(journal, move || clock.now());
         let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
+        let observes = Arc::clone(&self.observes);
         let client = Client::new(Arc::new(self.wire.clone()), self.node_name());
         let ambient = Arc::clone(&self.ambient) as Arc<dyn Ambient>;
         let context = EngineContext::new(client, handle, ambient, self.owner.clone())
             .frozen_when(move || frozen.load(Ordering::Relaxed))
+            .observing_when(move || observes.load(Ordering::Relaxed))
             .approved_by(self.approvals.clone())
             .telling(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);

@@ -5,8 +5,10 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::{SavedPlan, Stale};
@@ -22,6 +24,7 @@ use super::socket::SocketCommand;
 use crate::config::AgentConfig;
 use crate::engine::{Fatal, PassCause};
 use crate::plain_file::{READ_DEADLINE, off_loop};
+use crate::policy::Policy;
 
 impl AgentLoop {
     /// Carries out one request. An answer that nobody waits for any more is dropped.
@@ -247,7 +250,7 @@ impl AgentLoop {
             ("[pve]", *pve != self.config.pve),
             ("[state]", *state != self.config.state),
             ("[trust]", *trust != self.config.trust),
-            ("[policy]", *policy != self.config.policy),
+            ("[policy]", Policy { mode: self.config.policy.mode, ..*policy } != self.config.policy),
             ("[metrics]", *metrics != self.config.metrics),
         ];
         for (what, changed) in fixed {
@@ -258,6 +261,9 @@ impl AgentLoop {
                 );
             }
         }
+        // Whoever sets a host to observe must not have to wait for a restart.
+        self.config.policy.mode = policy.mode;
+        self.observes.store(policy.mode == ReconcileMode::Observe, Ordering::Relaxed);
         self.schedule.set_interval(Duration::from_secs(*interval), Instant::now());
         self.declared.now_from(desired);
         // Begun anew even for the same path: the directory itself may have been replaced.

@@ -241,6 +241,18 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_line_that_moves_is_no_other_wish() {
+        let (directory, config) = directory(GOOD);
+        let mut declared = DeclaredFiles::from(&config);
+        assert_eq!(declared.read(at(1)).await, FilesNews::Good);
+        let shared = "# a comment\n\n[profile.two]\nkind = \"lxc\"\ncores = 2\n";
+        let moved = format!("{shared}[guest.101]\nuse = [\"two\"]\n");
+        fs_err::write(directory.path().join("web.toml"), moved).unwrap();
+        assert_eq!(declared.read(at(2)).await, FilesNews::Nothing, "wherever it stands");
+        assert_eq!(declared.since(), Some(at(1)));
+    }
+
+    #[tokio::test]
     async fn a_mistake_is_told_with_its_place() {
         let (_directory, config) = directory("[guest.101]\nkind = \"lxc\"\ncoers = 2\n");
         let mut declared = DeclaredFiles::from(&config);

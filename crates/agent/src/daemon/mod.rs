@@ -37,8 +37,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::Upid;
@@ -209,6 +211,8 @@ struct AgentLoop {
     said: LogMemory,
     /// Who waits for the report of a pass.
     followers: BTreeMap<PassId, oneshot::Sender<SocketAnswer>>,
+    /// Whether the host only observes, as the configuration says that was read last.
+    observes: Arc<AtomicBool>,
     /// Its state directory.
     state: StateDir,
     /// What the secrets in a saved plan are sealed with.
@@ -233,8 +237,11 @@ impl AgentLoop {
         metrics.trust(approvals.authority.read().await.version());
         let client = Client::new(Arc::new(Counted::new(exchange, Arc::clone(&metrics))), node);
         let frozen = state.clone();
+        let observes = Arc::new(AtomicBool::new(config.policy.mode == ReconcileMode::Observe));
+        let observes_now = Arc::clone(&observes);
         let context = EngineContext::new(client.clone(), journal, Arc::clone(&ambient), owner)
             .frozen_when(move || frozen.is_frozen())
+            .observing_when(move || observes_now.load(Ordering::Relaxed))
             .approved_by(Some(approvals))
             .telling(move |step| {
                 log::progress(&step);
@@ -258,6 +265,7 @@ impl AgentLoop {
             said: LogMemory::default(),
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
+            observes,
             state,
             seal_key,
         })

@@ -2,11 +2,13 @@
 //!
 //! Shared by every operation under way. It must never hold anything that one operation changes for another.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
-use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Operation, UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
@@ -34,6 +36,10 @@ pub struct EngineContext {
     pub(super) owner: String,
     /// Whether an operator has frozen this host; asked before every act.
     pub(super) frozen: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Whether the host only observes, by its own policy; asked before every planned act.
+    pub(super) observes: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Guests that the newest desired state only observes. What was planned from an older one asks here too.
+    pub(super) observed: Arc<Mutex<BTreeSet<VmId>>>,
     /// What judges destructive acts; without it they all wait.
     pub(super) approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
@@ -104,14 +110,22 @@ impl EngineContext {
         ambient: Arc<dyn Ambient>,
         owner: String,
     ) -> Self {
-        let (frozen, listener) = (Arc::new(|| false), Arc::new(|_| {}));
-        Self { client, journal, ambient, owner, frozen, approvals: None, listener }
+        let (frozen, observes, listener) =
+            (Arc::new(|| false), Arc::new(|| false), Arc::new(|_| {}));
+        let (observed, approvals) = (Arc::default(), None);
+        Self { client, journal, ambient, owner, frozen, observes, observed, approvals, listener }
     }
 
     /// Asked before every act whether an operator has frozen the host.
     #[must_use]
     pub fn frozen_when(self, frozen: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { frozen: Arc::new(frozen), ..self }
+    }
+
+    /// Asked before every planned act whether the host only observes.
+    #[must_use]
+    pub fn observing_when(self, observes: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { observes: Arc::new(observes), ..self }
     }
 
     /// What judges destructive acts; without it they all wait.
@@ -182,6 +196,27 @@ impl EngineContext {
     /// Whether an operator has frozen this host.
     pub(super) fn is_frozen(&self) -> bool {
         (self.frozen)()
+    }
+
+    /// Whether this host changes guests, by its own policy.
+    pub(super) fn host_mode(&self) -> ReconcileMode {
+        if (self.observes)() { ReconcileMode::Observe } else { ReconcileMode::Enforce }
+    }
+
+    /// Keeps which guests are only observed now, for what was planned before.
+    pub(super) fn keep_modes(&self, desired: &Desired) {
+        let is_observed = |guest: &&DeclaredGuest| guest.mode == ReconcileMode::Observe;
+        let observed = desired.guests.values().filter(is_observed).map(|guest| guest.id.vmid);
+        *self.lock_observed() = observed.collect();
+    }
+
+    /// Whether the newest desired state only observes a guest.
+    pub(super) fn is_observed(&self, vmid: VmId) -> bool {
+        self.lock_observed().contains(&vmid)
+    }
+
+    fn lock_observed(&self) -> MutexGuard<'_, BTreeSet<VmId>> {
+        self.observed.lock().expect("nobody panics while they hold the modes")
     }
 
     pub(super) fn tell(&self, progress: Progress) {

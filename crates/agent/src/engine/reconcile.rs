@@ -82,6 +82,7 @@ impl Engine {
         desired: &Desired,
         cause: PassCause,
     ) -> Result<Preview, PassError> {
+        self.context.keep_modes(desired);
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
         // Read the node.
@@ -117,7 +118,8 @@ impl Engine {
             (vmid, GuestBusy { op, since: shown(busy.since), unknown })
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
-        Ok(PlanContext { frozen, busy: busy.collect(), memories, failures, now })
+        let host_mode = self.context.host_mode();
+        Ok(PlanContext { frozen, host_mode, busy: busy.collect(), memories, failures, now })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.

@@ -8,7 +8,7 @@
 
 use std::path::{Path, PathBuf};
 
-use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::desired::{self, Desired, Origins};
 use evenkeel_core::diagnostic::{self, Diagnostic, FILE_BYTES_MAX, Sources};
 
 use super::tree::{self, PassedOver};
@@ -93,6 +93,8 @@ pub struct Loaded {
     pub desired: Result<Desired, Vec<Diagnostic>>,
     /// What looks as if somebody meant it to be read, and was not.
     pub passed_over: Vec<PassedOver>,
+    /// Where what is declared comes from; of files with a mistake nothing is told.
+    pub origins: Origins,
 }
 
 /// Reads a file, or every desired file of a directory and of those below it, sorted by path. For looking at files only:
@@ -134,8 +136,12 @@ fn read_all(path: &Path, belief: Belief) -> Result<Loaded, DirError> {
         check(path, &file.metadata, belief)?;
         errors.extend(sources.add_bytes(name, file.bytes).err());
     }
-    let desired = match desired::load(&sources) {
-        Ok(desired) if errors.is_empty() => Ok(desired),
+    let mut origins = Origins::default();
+    let desired = match desired::load_with_origins(&sources) {
+        Ok((desired, whence)) if errors.is_empty() => {
+            origins = whence;
+            Ok(desired)
+        }
         Ok(_) => Err(errors),
         Err(more) => {
             errors.extend(more);
@@ -143,7 +149,7 @@ fn read_all(path: &Path, belief: Belief) -> Result<Loaded, DirError> {
             Err(errors)
         }
     };
-    Ok(Loaded { sources, desired, passed_over: found.passed_over })
+    Ok(Loaded { sources, desired, origins, passed_over: found.passed_over })
 }
 
 /// Everything above the desired directory is checked at the end, and each directory in it here: a file that is no link

@@ -18,7 +18,7 @@ use evenkeel_agent::journal::JournalHandle;
 use evenkeel_agent::preview::Preview;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, ReconcileMode};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
 use evenkeel_core::reason::ReasonCode;
@@ -89,7 +89,7 @@ pub(super) async fn start(
     let node = connection.client.node();
     let approvals =
         ApprovalContext::open(&connection.config, state, node, &journal, ambient.as_ref()).await?;
-    let frozen = state.clone();
+    let (frozen, mode) = (state.clone(), connection.config.policy.mode);
     let context = EngineContext::new(
         connection.client.clone(),
         journal,
@@ -97,6 +97,7 @@ pub(super) async fn start(
         connection.token_id.clone(),
     )
     .frozen_when(move || frozen.is_frozen())
+    .observing_when(move || mode == ReconcileMode::Observe)
     .approved_by(Some(approvals))
     .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
@@ -238,7 +239,10 @@ fn exit(report: &Report) -> Exit {
         .chain(ends.iter().filter_map(|end| end.reason()))
         .collect();
     let later = ends.iter().any(|end| matches!(end, OpEnd::Stale { .. }))
-        || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);
+        // What is only observed is done when it has been shown.
+        || held
+            .iter()
+            .any(|reason| !matches!(reason, ReasonCode::PendingSignature | ReasonCode::Observe));
     if report.failed > 0 || !report.errors.is_empty() {
         Exit::Failed
     } else if later {

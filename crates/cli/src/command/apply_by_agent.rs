@@ -114,7 +114,8 @@ async fn shown(
     saved: Option<SavedPlan>,
     arguments: &cli::ApplyArgs,
 ) -> Result<Option<SavedPlan>, Failure> {
-    let Preview { actual, plan } = preview(&connection.client, desired, state).await?;
+    let mode = connection.config.policy.mode;
+    let Preview { actual, plan } = preview(&connection.client, desired, state, mode).await?;
     let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(stale.explained_by(&plan)));

@@ -3,27 +3,42 @@
 use std::io::Write as _;
 
 use evenkeel_agent::preview::{Preview, preview};
+use evenkeel_core::desired::Origins;
+use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::plan::{Action, Change, GuestPlan, Plan, SavedPlan};
 use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
-use crate::command::validate::believed;
+use crate::command::validate::believed_with_origins;
 use crate::connect::{connect, state_dir};
 use crate::error::{Exit, Failure};
 use crate::render;
 
 pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
+    let believed = believed_with_origins(arguments.desired.as_deref(), &connection.config)?;
+    let Some((desired, origins, sources)) = believed else {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let Preview { actual, plan } = preview(&connection.client, &desired, &state).await?;
+    let mode = connection.config.policy.mode;
+    let Preview { actual, plan } = preview(&connection.client, &desired, &state, mode).await?;
     match arguments.output.output {
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::plan::render(&plan, &actual))?;
+            let drawn = if arguments.verbose {
+                render::plan::render_with_places(&plan, &actual, &origins, &sources)
+            } else {
+                render::plan::render(&plan, &actual)
+            };
+            write!(anstream::stdout(), "{drawn}")?;
         }
-        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&plan))?,
+        OutputFormat::Json => {
+            let mut answer = as_json(&plan);
+            if arguments.verbose {
+                tell_places(&mut answer, &plan, &origins, &sources);
+            }
+            writeln!(std::io::stdout(), "{answer}")?;
+        }
     }
     if let Some(path) = &arguments.out {
         save(path, &SavedPlan::of(&plan, &actual.node, &connection.seal_key))?;
@@ -70,6 +85,15 @@ fn as_json(plan: &Plan) -> Value {
         "in_sync": plan.in_sync,
         "summary": render::plan::summary(plan),
     })
+}
+
+/// Adds to each guest where what is declared of it stands, by key or word.
+fn tell_places(answer: &mut Value, plan: &Plan, origins: &Origins, sources: &Sources) {
+    for (at, guest) in plan.guests.iter().enumerate() {
+        if let Some(origins) = origins.guests.get(&guest.guest.vmid) {
+            answer["guests"][at]["declared_at"] = render::origin::all_placed(origins, sources);
+        }
+    }
 }
 
 fn guest_json(guest: &GuestPlan) -> Value {

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use evenkeel_agent::config::AgentConfig;
 use evenkeel_agent::source::dir::Loaded;
 use evenkeel_agent::source::tree::PassedOver;
-use evenkeel_core::desired::{Desired, without_secrets};
+use evenkeel_core::desired::{Desired, Origins, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
 use serde_json::json;
 
@@ -39,10 +39,18 @@ pub(super) fn believed(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
 ) -> Result<Option<Desired>, Failure> {
+    Ok(believed_with_origins(flag, config)?.map(|(desired, _, _)| desired))
+}
+
+/// The same, with where each declared value comes from.
+pub(super) fn believed_with_origins(
+    flag: Option<&camino::Utf8Path>,
+    config: &AgentConfig,
+) -> Result<Option<(Desired, Origins, Sources)>, Failure> {
     let loaded = evenkeel_agent::source::dir::load_believed(&desired_path(flag, config)?)?;
     tell_passed_over(&loaded)?;
     match loaded.desired {
-        Ok(desired) => Ok(Some(desired)),
+        Ok(desired) => Ok(Some((desired, loaded.origins, loaded.sources))),
         Err(errors) => {
             tell_errors(&errors, &loaded.sources)?;
             Ok(None)
@@ -51,7 +59,7 @@ pub(super) fn believed(
 }
 
 /// Tells every mistake on stderr, with the lines it is in.
-fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+pub(super) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     write!(err, "{}", render(errors, &without_secrets(sources)))?;
     writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;

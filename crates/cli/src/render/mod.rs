@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 pub(crate) mod diagnostic;
 pub(crate) mod journal;
+pub(crate) mod origin;
 pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod status;

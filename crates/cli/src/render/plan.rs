@@ -15,9 +15,12 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::ActionClass;
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::desired::{LineSubject, Origins};
+use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::id::{GuestKind, VmId};
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
 
+use super::origin::told;
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
 use super::{counted, tamed};
 
@@ -28,8 +31,29 @@ pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
     format!("{}{}\n", guests(plan, actual), summary(plan))
 }
 
+/// The same, with the file and line behind each change.
+pub(crate) fn render_with_places(
+    plan: &Plan,
+    actual: &Snapshot,
+    origins: &Origins,
+    sources: &Sources,
+) -> String {
+    let place = |guest: VmId, subject: LineSubject| {
+        origins.guests.get(&guest)?.of(subject).map(|origin| told(origin, sources))
+    };
+    format!("{}{}\n", drawn(plan, actual, &place), summary(plan))
+}
+
 /// The guests of a plan, without the summary.
 pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
+    drawn(plan, actual, &|_, _| None)
+}
+
+fn drawn(
+    plan: &Plan,
+    actual: &Snapshot,
+    place: &dyn Fn(VmId, LineSubject) -> Option<String>,
+) -> String {
     let mut text = String::new();
     for guest in &plan.guests {
         let name = name_of(guest, actual).map(|name| format!(" {}", tamed(name, NAME_MAX)));
@@ -40,8 +64,15 @@ pub(crate) fn guests(plan: &Plan, actual: &Snapshot) -> String {
             rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
         };
         let (subjects, changes) = (width(|row| &row.subject), width(|row| &row.change));
-        for row in &rows {
+        for (at, row) in rows.iter().enumerate() {
             row.write(&mut text, subjects, changes.min(CHANGE_WIDTH_MAX));
+            // Once for all parts of a key.
+            let is_last = rows.get(at + 1).is_none_or(|next| next.declared != row.declared);
+            let subject = row.declared.filter(|_| is_last);
+            if let Some(place) = subject.and_then(|subject| place(guest.guest.vmid, subject)) {
+                let told = tamed(&format!("declared at {place}"), usize::MAX);
+                writeln!(text, "      {}", styled(FAINT, told)).expect(INFALLIBLE);
+            }
         }
         for problem in &guest.problems {
             let told = tamed(&problem.to_string(), usize::MAX);
@@ -67,6 +98,8 @@ struct PlanRow {
     subject: String,
     change: String,
     effect: (String, Style),
+    /// What declares it.
+    declared: Option<LineSubject>,
 }
 
 impl PlanRow {
@@ -98,6 +131,7 @@ fn rows(guest: &GuestPlan) -> Vec<PlanRow> {
             subject: subject.into(),
             change,
             effect: (String::new(), FAINT),
+            declared: None,
         });
     }
     for action in &guest.actions {
@@ -106,13 +140,30 @@ fn rows(guest: &GuestPlan) -> Vec<PlanRow> {
     for change in &guest.waiting {
         for (subject, shown) in differences(change) {
             let effect = ("waits for a restart".to_owned(), WAITS);
-            rows.push(PlanRow { mark: ("…", WAITS), subject, change: shown, effect });
+            let declared = Some(LineSubject::Key(change.key));
+            rows.push(PlanRow { mark: ("…", WAITS), subject, change: shown, effect, declared });
         }
     }
     rows
 }
 
 fn action_rows(action: &Action) -> Vec<PlanRow> {
+    let mut rows = step_rows(action);
+    let declared = match &action.step {
+        // Each change has its own.
+        Step::SetConfig(_) => return rows,
+        Step::Resize { disk, .. } => LineSubject::Key(*disk),
+        Step::Start | Step::Shutdown { .. } | Step::Stop => LineSubject::Word("run"),
+        Step::Create => LineSubject::Word("kind"),
+        Step::Destroy(_) => LineSubject::Word("state"),
+    };
+    for row in &mut rows {
+        row.declared = Some(declared);
+    }
+    rows
+}
+
+fn step_rows(action: &Action) -> Vec<PlanRow> {
     match &action.step {
         Step::SetConfig(_) => {
             action.changes.iter().flat_map(|change| change_rows(action, change)).collect()
@@ -169,7 +220,10 @@ fn change_rows(action: &Action, change: &Change) -> Vec<PlanRow> {
     };
     differences(change)
         .into_iter()
-        .map(|(subject, shown)| row(action, mark, subject, shown, effect.clone()))
+        .map(|(subject, shown)| PlanRow {
+            declared: Some(LineSubject::Key(change.key)),
+            ..row(action, mark, subject, shown, effect.clone())
+        })
         .collect()
 }
 
@@ -194,7 +248,7 @@ fn row(
             if action.class == ActionClass::Destructive { ALARM } else { WAITS },
         ),
     };
-    PlanRow { mark, subject, change, effect: (effect, style) }
+    PlanRow { mark, subject, change, effect: (effect, style), declared: None }
 }
 
 /// Each difference as its subject and the rest: `net0.bridge`, `vmbr0 -> vmbr1`.
@@ -256,7 +310,6 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use evenkeel_core::actual::{ConfigEntry, Coverage, Guest, GuestConfig, Power};
-    use evenkeel_core::diagnostic::Sources;
     use evenkeel_core::plan::{PlanContext, plan};
     use evenkeel_core::release::Release;
     use evenkeel_core::value::compare::Conventions;

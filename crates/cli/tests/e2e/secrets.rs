@@ -115,6 +115,13 @@ fn x08_no_secret_is_in_plan_apply_journal_audit_or_json() {
             runs.push(node.desk.run(verb, &["--state", "state", "-o", format]));
         }
     }
+    for guest in ["100", "101"] {
+        for format in ["table", "json"] {
+            let arguments = [guest, "--desired", "desired", "--origin", "-o", format];
+            runs.push(node.desk.run("show", &arguments).ends_with(0));
+        }
+    }
+    runs.push(node.run("plan", &[&plan[..], &["-v"]].concat()).ends_with(0));
     runs.push(node.run("import", &["--out", "imported"]).ends_with(0));
     let env = table(GuestKind::Lxc).iter().find(|key| key.name == "env").unwrap();
     let waits = |simulator: &mut Simulator| {

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 24] = [
+const VERBS: [&str; 25] = [
     "retry",
     "demo",
     "sim",
@@ -24,6 +24,7 @@ const VERBS: [&str; 24] = [
     "journal",
     "validate",
     "explain",
+    "show",
     "schema",
     "sign",
     "verify",

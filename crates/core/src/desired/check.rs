@@ -1,22 +1,32 @@
 //! From trees to `Desired`: every rule of a desired file but the form of single values.
 //!
 //! Collects all errors, each with its place in the text; knows nothing of any syntax. Values are read by
-//! `field.rs`. What only the node can tell (its release, root's keys) is left to the planner.
+//! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`. What only the node can
+//! tell (its release, root's keys) is left to the planner.
 
+mod shared;
+mod unknown;
+
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use super::field;
+use super::layers::{GuestOrigins, Layer, LayerName, Origin, Origins, Placed};
 use super::tree::{Node, Tree, TreeEntry};
 use super::{
-    DeclaredField, DeclaredGuest, Desired, GUESTS_MAX, GuestSource, Run, Spec, StopMode,
-    WantedState,
+    DeclaredGuest, Desired, GUESTS_MAX, GuestSource, ReconcileMode, Run, StopMode, WantedState,
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
+use crate::value::Value;
+pub(super) use shared::PROFILE_NAME_MAX;
+use shared::SharedLayers;
 
 /// Words of a guest's table that are not configuration keys.
-const GUEST_WORDS: &[&str] = &["kind", "run", "source", "state", "stop", "unset"];
+const GUEST_WORDS: &[&str] =
+    &["ignore", "kind", "mode", "run", "source", "state", "stop", "unset", "use"];
 
 /// What PVE shows beside a guest's keys and nobody sets.
 const KEPT_BY_PVE: &[&str] =
@@ -25,33 +35,43 @@ const KEPT_BY_PVE: &[&str] =
 pub(super) struct DesiredChecker<'a> {
     pub(super) errors: Vec<Diagnostic>,
     sources: &'a Sources,
-    guests: BTreeMap<VmId, (DeclaredGuest, Span)>,
+    shared: SharedLayers,
+    guests: BTreeMap<VmId, (DeclaredGuest, GuestOrigins, Span)>,
 }
 
 impl<'a> DesiredChecker<'a> {
     pub(super) fn new(sources: &'a Sources) -> Self {
-        Self { errors: Vec::new(), sources, guests: BTreeMap::new() }
+        let (errors, shared, guests) = (Vec::new(), SharedLayers::default(), BTreeMap::new());
+        Self { errors, sources, shared, guests }
     }
 
-    pub(super) fn finish(self) -> (Desired, Vec<Diagnostic>) {
-        let guests = self.guests.into_iter().map(|(vmid, (guest, _))| (vmid, guest)).collect();
-        (Desired { guests }, self.errors)
+    pub(super) fn finish(self) -> (Desired, Origins, Vec<Diagnostic>) {
+        let (mut desired, mut origins) = (Desired::default(), Origins::default());
+        for (vmid, (guest, whence, _)) in self.guests {
+            desired.guests.insert(vmid, guest);
+            origins.guests.insert(vmid, whence);
+        }
+        (desired, origins, self.errors)
     }
 
-    /// Checks one file: a table whose only key is `guest`.
-    pub(super) fn file(&mut self, root: &Node) {
-        let Some(entries) = self.table(root, "a desired file") else {
-            return;
-        };
-        for entry in entries {
-            if entry.key != "guest" {
-                self.unknown(entry, "a desired file", ["guest"].into_iter());
-                continue;
-            }
-            if let Some(guests) = self.table(&entry.value, "`guest`") {
-                for guest in guests {
-                    self.guest(guest);
+    /// Checks all files: what guests share first, because it may stand in any of them.
+    pub(super) fn files(&mut self, roots: &[Node]) {
+        for root in roots {
+            for entry in self.table(root, "a desired file").unwrap_or_default() {
+                match entry.key.as_str() {
+                    "defaults" => self.defaults(entry),
+                    "profile" => self.profiles(entry),
+                    "guest" => {}
+                    _ => {
+                        let words = ["guest", "profile", "defaults"].into_iter();
+                        self.unknown(entry, "a desired file", words);
+                    }
                 }
+            }
+        }
+        for entry in roots.iter().filter_map(|root| root.entry("guest")) {
+            for guest in self.table(&entry.value, "`guest`").unwrap_or_default() {
+                self.guest(guest);
             }
         }
     }
@@ -70,16 +90,19 @@ impl<'a> DesiredChecker<'a> {
         let Some(entries) = self.table(&entry.value, "a guest") else {
             return;
         };
-        let Some(kind) = self.kind(entry) else {
+        let uses = self.uses(entry);
+        let Some(kind) = self.guest_kind(entry, &uses) else {
             return;
         };
-        let id = GuestId::new(kind, vmid);
-        let state = if is_absent(&entry.value) {
+        let id = GuestId::new(kind.value, vmid);
+        let (state, mode, mut origins) = if is_absent(&entry.value) {
             self.absent(id, entries)
         } else {
-            self.present(id, entries)
+            let own = self.layer(id.kind, &LayerName::Guest, entries);
+            self.present(id, own, &uses)
         };
-        if let Some((_, first)) = self.guests.get(&vmid) {
+        origins.words.insert("kind", kind.origin);
+        if let Some((_, _, first)) = self.guests.get(&vmid) {
             let diagnostic =
                 Diagnostic::new(Code::Duplicate, format!("guest {vmid} is declared twice"));
             let diagnostic = diagnostic.at(entry.key_span, "declared again here");
@@ -92,93 +115,136 @@ impl<'a> DesiredChecker<'a> {
             self.errors
                 .push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
         }
-        self.guests.insert(vmid, (DeclaredGuest { id, state }, entry.key_span));
+        self.guests.insert(vmid, (DeclaredGuest { id, mode, state }, origins, entry.key_span));
     }
 
-    fn kind(&mut self, guest: &TreeEntry) -> Option<GuestKind> {
-        let Some(entry) = guest.value.entry("kind") else {
-            let message = format!("guest {} does not say its kind", guest.key);
-            let diagnostic =
-                Diagnostic::new(Code::Structure, message).at(guest.key_span, "this guest");
-            self.errors.push(
-                diagnostic.hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine"),
-            );
-            return None;
-        };
-        self.word(entry, &[("lxc", GuestKind::Lxc), ("qemu", GuestKind::Qemu)])
+    /// The kind a block says it is of, with the place of the word.
+    fn kind(&mut self, block: &TreeEntry) -> Option<(GuestKind, Span)> {
+        let entry = block.value.entry("kind")?;
+        let kind = self.word(entry, &[("lxc", GuestKind::Lxc), ("qemu", GuestKind::Qemu)])?;
+        Some((kind, entry.key_span))
     }
 
-    /// An absent guest has a kind and a state, and nothing else.
-    fn absent(&mut self, id: GuestId, entries: &[TreeEntry]) -> WantedState {
-        for entry in entries {
-            if !matches!(entry.key.as_str(), "kind" | "state") {
-                let message =
-                    format!("`{}` is declared for a guest that shall be absent", entry.key);
-                let diagnostic = Diagnostic::new(Code::Contradiction, message)
-                    .at(entry.key_span, "of no use here");
-                self.errors.push(diagnostic.hint(format!("keep only `kind` and `state` for {id}")));
-            }
-        }
-        WantedState::Absent
+    fn no_kind(&mut self, what: &str, block: &TreeEntry) {
+        let message = format!("{what} {} does not say its kind", block.key);
+        let diagnostic = Diagnostic::new(Code::Structure, message)
+            .at(block.key_span, format!("this {what}"))
+            .hint("add kind = \"lxc\" for a container, or \"qemu\" for a machine");
+        self.errors.push(diagnostic);
     }
 
-    fn present(&mut self, id: GuestId, entries: &[TreeEntry]) -> WantedState {
-        let mut spec = Spec::default();
-        let mut unset = None;
+    /// An absent guest has a kind, a state and perhaps a mode, and nothing else. Of the defaults of its kind only the
+    /// mode is for it: who observes all guests observes this one too.
+    fn absent(
+        &mut self,
+        id: GuestId,
+        entries: &[TreeEntry],
+    ) -> (WantedState, ReconcileMode, GuestOrigins) {
+        let mut own = Layer::default();
+        let mut origins = GuestOrigins::default();
         for entry in entries {
             match entry.key.as_str() {
                 "kind" => {}
                 "state" => {
+                    let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
+                    origins.words.insert("state", origin);
+                }
+                "mode" => own.mode = self.mode(&LayerName::Guest, entry),
+                _ => {
+                    let message =
+                        format!("`{}` is declared for a guest that shall be absent", entry.key);
+                    let diagnostic = Diagnostic::new(Code::Contradiction, message)
+                        .at(entry.key_span, "of no use here");
+                    let hint = format!("keep only `kind`, `state` and `mode` for {id}");
+                    self.errors.push(diagnostic.hint(hint));
+                }
+            }
+        }
+        let mode = own.mode.or_else(|| self.shared.defaults(id.kind)?.mode.clone());
+        if let Some(mode) = &mode {
+            origins.words.insert("mode", mode.origin.clone());
+        }
+        let mode = mode.map(|mode| mode.value).unwrap_or_default();
+        (WantedState::Absent, mode, origins)
+    }
+
+    /// What one block says, whoever it is for.
+    fn layer(&mut self, kind: GuestKind, name: &LayerName, entries: &[TreeEntry]) -> Layer {
+        let mut layer = Layer::default();
+        let mut unset = None;
+        for entry in entries {
+            if self.is_misplaced(name, entry) {
+                continue;
+            }
+            match entry.key.as_str() {
+                "kind" | "use" => {}
+                "state" => {
                     self.word(entry, &[("present", ()), ("absent", ())]);
                 }
                 "run" => {
-                    spec.run =
-                        self.word(entry, &[("running", Run::Running), ("stopped", Run::Stopped)]);
+                    let words = [("running", Run::Running), ("stopped", Run::Stopped)];
+                    layer.run = self.word(entry, &words).map(|run| placed(name, entry, run));
                 }
                 "stop" => {
-                    let word = self.word(
-                        entry,
-                        &[("shutdown", StopMode::Shutdown), ("force", StopMode::Force)],
-                    );
-                    spec.stop = word.unwrap_or_default();
+                    let words = [("shutdown", StopMode::Shutdown), ("force", StopMode::Force)];
+                    layer.stop = self.word(entry, &words).map(|stop| placed(name, entry, stop));
                 }
-                "source" => spec.source = self.source(id.kind, entry),
+                "mode" => layer.mode = self.mode(name, entry),
+                "source" => {
+                    layer.source = self.source(kind, entry).map(|from| placed(name, entry, from));
+                }
+                "ignore" => layer.ignore = Some(placed(name, entry, self.ignore(kind, entry))),
                 "unset" => unset = Some(entry),
-                _ => spec.fields.extend(self.field(id.kind, entry)),
+                _ => {
+                    if let Some((key, value)) = self.field(kind, entry) {
+                        layer.fields.insert(key, placed(name, entry, Some(value)));
+                    }
+                }
             }
         }
         if let Some(entry) = unset {
-            self.unset(id.kind, entry, entries, &mut spec.fields);
+            self.unset(kind, name, entry, entries, &mut layer);
         }
-        self.volumes_in_two_slots(&spec.fields, entries);
-        spec.fields.sort_by_key(|field| field.key);
-        WantedState::Present(spec)
+        self.volumes_in_two_slots(&layer, None);
+        layer
     }
 
-    /// Two disks that write to one volume destroy it.
-    fn volumes_in_two_slots(&mut self, fields: &[DeclaredField], entries: &[TreeEntry]) {
-        let place = |key: KeyRef| entries.iter().find(|entry| entry.key == key.to_string());
-        let held =
-            |field: &DeclaredField| field.want.as_ref()?.as_property()?.data_volume()?.volid();
-        for (at, field) in fields.iter().enumerate() {
-            let first = fields[..at].iter().find(|other| held(other) == held(field));
-            let (Some(volid), Some(first)) = (held(field), first) else {
+    fn mode(&mut self, name: &LayerName, entry: &TreeEntry) -> Option<Placed<ReconcileMode>> {
+        let words = [("enforce", ReconcileMode::Enforce), ("observe", ReconcileMode::Observe)];
+        self.word(entry, &words).map(|mode| placed(name, entry, mode))
+    }
+
+    /// Two disks that write to one volume destroy it. Asked of each block by itself, and of a guest (`whose`) once its
+    /// layers are merged: then of disks that come from two of them.
+    fn volumes_in_two_slots(&mut self, layer: &Layer, whose: Option<GuestId>) {
+        let held = |field: &Placed<Option<Value>>| {
+            field.value.as_ref()?.as_property()?.data_volume()?.volid()
+        };
+        // What is nearer to the guest, or further down, comes second.
+        let mut fields: Vec<_> = layer.fields.iter().collect();
+        fields.sort_by_key(|(_, field)| (Reverse(&field.origin.layer), field.origin.span));
+        for (at, (key, field)) in fields.iter().enumerate() {
+            let first = fields[..at].iter().find(|(_, other)| held(other) == held(field));
+            let (Some(volid), Some((first_key, first))) = (held(field), first) else {
                 continue;
             };
-            let message = format!("{volid} is declared for `{}` and `{}`", first.key, field.key);
-            let mut diagnostic = Diagnostic::new(Code::Contradiction, message);
-            if let (Some(first), Some(again)) = (place(first.key), place(field.key)) {
-                diagnostic = diagnostic.at(again.value.span, "again here");
-                diagnostic = diagnostic.related(first.key_span, "first here");
+            if whose.is_some() == (first.origin.layer == field.origin.layer) {
+                continue;
             }
-            self.errors.push(diagnostic.hint("a volume has room in one slot only"));
+            let of = whose.map_or_else(String::new, |guest| format!(" of {guest}"));
+            let message = format!("{volid} is declared for `{first_key}` and `{key}`{of}");
+            let diagnostic = Diagnostic::new(Code::Contradiction, message)
+                .at(field.origin.span, "again here")
+                .related(first.origin.span, "first here")
+                .hint("a volume has room in one slot only");
+            self.errors.push(diagnostic);
         }
     }
 
-    fn field(&mut self, kind: GuestKind, entry: &TreeEntry) -> Option<DeclaredField> {
+    fn field(&mut self, kind: GuestKind, entry: &TreeEntry) -> Option<(KeyRef, Value)> {
         let key = self.key(kind, &entry.key, entry.key_span)?;
         match field::value(self.sources, key, &entry.value) {
-            Ok(value) => Some(DeclaredField { key, want: Some(value) }),
+            Ok(value) => Some((key, value)),
             Err(errors) => {
                 self.errors.extend(errors);
                 None
@@ -188,6 +254,17 @@ impl<'a> DesiredChecker<'a> {
 
     /// A key that may be declared.
     fn key(&mut self, kind: GuestKind, name: &str, span: Span) -> Option<KeyRef> {
+        if GUEST_WORDS.contains(&name) {
+            let message = format!("`{name}` is no configuration key of the guest");
+            let diagnostic =
+                Diagnostic::new(Code::UnknownKey, message).at(span, "only keys can stand here");
+            let advice = match name {
+                "run" => "to leave to others whether it runs, write ignore = [\"run\"]",
+                _ => "leave it out; what is not declared is left alone",
+            };
+            self.errors.push(diagnostic.hint(advice));
+            return None;
+        }
         let Some(key) = registry::find(kind, name) else {
             self.unknown_key(kind, name, span);
             return None;
@@ -204,90 +281,63 @@ impl<'a> DesiredChecker<'a> {
         Some(key)
     }
 
-    fn unknown_key(&mut self, kind: GuestKind, name: &str, span: Span) {
-        let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
-        if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
-            let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
-            let diagnostic =
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not a key of this kind");
-            let advice = alias::key(kind, name).unwrap_or("leave it out, or correct `kind`");
-            self.errors.push(diagnostic.hint(advice));
-            return;
-        }
-        if GUEST_WORDS.contains(&name) {
-            let message = format!("`{name}` is a word of the file and no key of Proxmox VE's");
-            let diagnostic = Diagnostic::new(Code::UnknownKey, message).at(span, "cannot be unset");
-            self.errors.push(diagnostic.hint("leave it out; what is not declared is left alone"));
-            return;
-        }
-        if KEPT_BY_PVE.contains(&name) {
-            let message = format!("`{name}` cannot be declared: Proxmox VE keeps it for itself");
-            let diagnostic =
-                Diagnostic::new(Code::UnknownKey, message).at(span, "not for a desired file");
-            self.errors.push(diagnostic.hint("leave it out"));
-            return;
-        }
-        let mut diagnostic = Diagnostic::new(Code::UnknownKey, format!("unknown key `{name}`"))
-            .at(span, "not a key of a guest");
-        if let Some((family, last)) = family_of(kind, name) {
-            diagnostic = diagnostic.hint(format!("its slots go from {family}0 to {family}{last}"));
-            self.errors.push(diagnostic);
-            return;
-        }
-        if let Some(advice) = alias::key(kind, name) {
-            self.errors.push(diagnostic.hint(advice));
-            return;
-        }
-        let names = key_names(kind, name);
-        let near =
-            did_you_mean(name, names.iter().map(String::as_str).chain(GUEST_WORDS.iter().copied()));
-        diagnostic = match near {
-            Some(near) => diagnostic.hint(format!("did you mean `{near}`?")),
-            None => diagnostic.hint("`evenkeel explain` lists every key"),
-        };
-        self.errors.push(diagnostic);
-    }
-
     /// Keys that must be absent.
     fn unset(
         &mut self,
         kind: GuestKind,
+        layer_name: &LayerName,
         entry: &TreeEntry,
         entries: &[TreeEntry],
-        fields: &mut Vec<DeclaredField>,
+        layer: &mut Layer,
     ) {
-        let Tree::List(items) = &entry.value.value else {
-            let error = field::wrong_type(&entry.value, "`unset` must be a list of keys");
-            self.errors.push(error.hint("write unset = [\"nameserver\"]"));
-            return;
-        };
-        for item in items {
-            let Tree::Text(name) = &item.value else {
-                self.wrong_type(item, "`unset` must be a list of keys");
-                continue;
-            };
-            let Some(key) = self.key(kind, name, item.span) else {
+        for (name, span) in self.names(entry, "`unset` must be a list of keys") {
+            let Some(key) = self.key(kind, name, span) else {
                 continue;
             };
             if let Some(set) = entries.iter().find(|other| other.key == *name) {
                 let diagnostic =
                     Diagnostic::new(Code::Contradiction, format!("`{name}` is both set and unset"));
-                let diagnostic = diagnostic.at(item.span, "unset here");
+                let diagnostic = diagnostic.at(span, "unset here");
                 let diagnostic = diagnostic.related(set.key_span, "set here");
                 self.errors.push(diagnostic.hint("keep one of the two"));
             } else if let Some(why) = cannot_unset(key) {
                 let diagnostic =
                     Diagnostic::new(Code::BadValue, format!("`{name}` cannot be unset: {why}"));
-                self.errors.push(diagnostic.at(item.span, "").hint("leave it out of `unset`"));
-            } else if fields.iter().any(|field| field.key == key) {
+                self.errors.push(diagnostic.at(span, "").hint("leave it out of `unset`"));
+            } else if let Entry::Vacant(free) = layer.fields.entry(key) {
+                let origin = Origin { layer: layer_name.clone(), span };
+                free.insert(Placed { value: None, origin });
+            } else {
                 let diagnostic =
                     Diagnostic::new(Code::Duplicate, format!("`{name}` is unset twice"));
-                self.errors
-                    .push(diagnostic.at(item.span, "again here").hint("keep one of the two"));
-            } else {
-                fields.push(DeclaredField { key, want: None });
+                self.errors.push(diagnostic.at(span, "again here").hint("keep one of the two"));
             }
         }
+    }
+
+    /// A list of names, each with its place.
+    fn names<'n>(&mut self, entry: &'n TreeEntry, message: &str) -> Vec<(&'n str, Span)> {
+        let Tree::List(items) = &entry.value.value else {
+            let mut diagnostic = field::wrong_type(&entry.value, message);
+            if let Tree::Text(name) = &entry.value.value {
+                diagnostic = diagnostic.hint(format!("write {} = [{name:?}]", entry.key));
+            }
+            self.errors.push(diagnostic);
+            return Vec::new();
+        };
+        let mut names = Vec::with_capacity(items.len());
+        for item in items {
+            match &item.value {
+                Tree::Text(name) => names.push((name.as_str(), item.span)),
+                Tree::Null
+                | Tree::Bool(_)
+                | Tree::Integer(_)
+                | Tree::Float(_)
+                | Tree::List(_)
+                | Tree::Table(_) => self.wrong_type(item, message),
+            }
+        }
+        names
     }
 
     /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
@@ -442,8 +492,11 @@ impl<'a> DesiredChecker<'a> {
         let mut diagnostic =
             Diagnostic::new(Code::UnknownKey, message).at(entry.key_span, "not known here");
         let all: Vec<&str> = words.clone().collect();
-        let advice =
-            if place == "`source`" { alias::source(&entry.key) } else { alias::block(&entry.key) };
+        let advice = match place {
+            "`source`" => alias::source(&entry.key),
+            "`defaults`" => alias::word("kind", &entry.key),
+            _ => alias::block(&entry.key),
+        };
         diagnostic = match (advice, did_you_mean(&entry.key, words)) {
             (Some(advice), _) => diagnostic.hint(advice),
             (None, Some(near)) => diagnostic.hint(format!("did you mean `{near}`?")),
@@ -457,6 +510,10 @@ impl<'a> DesiredChecker<'a> {
 const VOLUME_HINT: &str =
     "write it as Proxmox VE lists it, such as \"local:vztmpl/debian-12.tar.zst\"";
 
+fn placed<T>(layer: &LayerName, entry: &TreeEntry, value: T) -> Placed<T> {
+    Placed { value, origin: Origin { layer: layer.clone(), span: entry.key_span } }
+}
+
 fn is_absent(guest: &Node) -> bool {
     guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
 }
@@ -465,31 +522,6 @@ fn is_absent(guest: &Node) -> bool {
 fn choice_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
     quoted.join(" or ")
-}
-
-/// The names a misspelt key may have meant: families with the number that was written.
-fn key_names(kind: GuestKind, written: &str) -> Vec<String> {
-    let digits = &written[written.trim_end_matches(|c: char| c.is_ascii_digit()).len()..];
-    registry::table(kind)
-        .iter()
-        .filter(|key| !matches!(key.declared, Declarable::No(_)))
-        .map(|key| match key.slots {
-            Some(_) if digits.is_empty() => format!("{}0", key.name),
-            Some(_) => format!("{}{digits}", key.name),
-            None => key.name.to_owned(),
-        })
-        .filter(|name| registry::find(kind, name).is_some())
-        .collect()
-}
-
-/// The numbered family a slot out of range was meant for, and its last slot.
-fn family_of(kind: GuestKind, name: &str) -> Option<(&'static str, u16)> {
-    let base = name.trim_end_matches(|c: char| c.is_ascii_digit());
-    let numbered = base.len() < name.len();
-    let row = registry::table(kind)
-        .iter()
-        .find(|key| numbered && key.name == base && key.slots.is_some())?;
-    Some((row.name, row.slots? - 1))
 }
 
 /// The digits of a number; of anything else nothing.

@@ -1,16 +1,20 @@
 //! Desired state: what the operator declared, already checked.
 //!
 //! ```text
-//!   files ──syntax──> tree with positions ──check──> Desired, or every error at once
+//!   files ──syntax──> tree with positions ──check──> layers ──merge──> Desired, or every error at once
 //! ```
 //!
+//! Defaults and profiles are layers under a guest's own words; what comes out is each guest whole.
 //! A value of these types holds nothing that could not be planned: an absent guest has no fields, a
 //! field's value fits its key, the order of fields is the registry's.
 
 mod check;
 mod field;
 mod hide;
+mod ignore;
+mod layers;
 mod schema;
+mod show;
 pub mod syntax;
 pub mod tree;
 
@@ -18,7 +22,12 @@ use std::collections::BTreeMap;
 
 pub(crate) use check::cannot_unset;
 pub use hide::without_secrets;
+pub use ignore::{IgnoreList, IgnoredKey};
+pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 pub use schema::schema;
+pub use show::{BlockLine, GuestBlock, LineSubject};
+
+use serde::Deserialize;
 
 use crate::diagnostic::{self, Diagnostic, Sources};
 use crate::id::{GuestId, VmId};
@@ -32,16 +41,23 @@ pub const GUESTS_MAX: usize = 10_000;
 /// Reads and checks desired files. Nothing is taken from a set that has an error, and all errors are told
 /// at once.
 pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
+    load_with_origins(sources).map(|(desired, _)| desired)
+}
+
+/// The same, with where each declared value comes from.
+pub fn load_with_origins(sources: &Sources) -> Result<(Desired, Origins), Vec<Diagnostic>> {
     let mut checker = check::DesiredChecker::new(sources);
+    let mut trees = Vec::new();
     for file in sources {
         match syntax::parse(file) {
-            Ok(tree) => checker.file(&tree),
+            Ok(tree) => trees.push(tree),
             Err(errors) => checker.errors.extend(errors),
         }
     }
-    let (desired, mut errors) = checker.finish();
+    checker.files(&trees);
+    let (desired, origins, mut errors) = checker.finish();
     if errors.is_empty() {
-        return Ok(desired);
+        return Ok((desired, origins));
     }
     diagnostic::sort(&mut errors);
     Err(errors)
@@ -59,8 +75,21 @@ pub struct Desired {
 pub struct DeclaredGuest {
     /// Kind and number.
     pub id: GuestId,
+    /// Whether what differs is changed, or only shown.
+    pub mode: ReconcileMode,
     /// What shall be of it.
     pub state: WantedState,
+}
+
+/// Whether what differs is changed, of one guest or of a whole host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReconcileMode {
+    /// It is brought to what is declared.
+    #[default]
+    Enforce,
+    /// It is planned and shown, and nothing is ever sent.
+    Observe,
 }
 
 /// Whether a guest shall be.
@@ -81,6 +110,8 @@ pub struct Spec {
     pub stop: StopMode,
     /// What it is made from, if it must be made.
     pub source: Option<GuestSource>,
+    /// What is left to others.
+    pub ignore: IgnoreList,
     /// The declared keys, sorted.
     pub fields: Vec<DeclaredField>,
 }

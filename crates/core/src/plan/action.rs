@@ -269,6 +269,8 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
 /// Why an action cannot run now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Held {
+    /// It is shown and never done.
+    Observed(ObservedBy),
     /// It needs an operator's signature.
     PendingSignature,
     /// A task of PVE's owns the guest.
@@ -286,10 +288,20 @@ pub enum Held {
     NotExecutable(&'static str),
 }
 
+/// Who wants an action to be shown only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObservedBy {
+    /// The declaration of the guest.
+    Guest,
+    /// The host's own policy.
+    Host,
+}
+
 impl Held {
     /// The reason code.
     pub fn reason(&self) -> ReasonCode {
         match self {
+            Self::Observed(_) => ReasonCode::Observe,
             Self::PendingSignature => ReasonCode::PendingSignature,
             Self::Locked { .. } => ReasonCode::Locked,
             Self::Frozen => ReasonCode::Frozen,
@@ -302,6 +314,8 @@ impl Held {
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Observed(ObservedBy::Guest) => f.write_str("the guest is only observed"),
+            Self::Observed(ObservedBy::Host) => f.write_str("this host only observes"),
             Self::PendingSignature => f.write_str("needs a signature"),
             Self::Locked { lock, by: None } => write!(f, "the guest is locked ({lock})"),
             Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),

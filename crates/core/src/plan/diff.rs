@@ -3,13 +3,15 @@
 //! Each declared field ends in one of five ways: it is right, it waits for a restart, it must be
 //! written, its volume must grow, or it cannot be done. Fields that are not declared are not looked at.
 
+use std::borrow::Cow;
+
 use super::action::{Change, How, SetConfig, Step};
 use super::problem::PlanProblem;
 use super::write::{self, WriteRefusal};
 use super::{GuestPlan, push};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
 use crate::classify::{self, ActionClass, BackupMemory};
-use crate::desired::{self, Spec};
+use crate::desired::{self, IgnoreList, Spec};
 use crate::effect::{When, when};
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
@@ -26,10 +28,10 @@ pub(super) fn plan_config(
     memory: &BackupMemory,
     planned: &mut GuestPlan,
 ) {
-    let differ = Differ { guest, config, memory, actual };
+    let differ = Differ { guest, config, memory, actual, ignore: &spec.ignore };
     let mut found = FoundChanges::default();
     let mut stored = config.fields.iter().peekable();
-    for field in &spec.fields {
+    for field in spec.fields.iter().filter(|field| !spec.ignore.whole(field.key)) {
         // Both lists are sorted by key: walk them side by side.
         while stored.next_if(|other| other.key < field.key).is_some() {}
         let have = stored.next_if(|other| other.key == field.key);
@@ -81,6 +83,7 @@ struct Differ<'a> {
     config: &'a GuestConfig,
     memory: &'a BackupMemory,
     actual: &'a Snapshot,
+    ignore: &'a IgnoreList,
 }
 
 impl Differ<'_> {
@@ -92,7 +95,7 @@ impl Differ<'_> {
     ) {
         let want = field.want.as_ref();
         let current = have.and_then(|have| have.current.as_ref());
-        let now = self.difference(field.key, want, current.map(|reading| &reading.value));
+        let now = self.difference(field, current.map(|reading| &reading.value));
         let Some(have) = have.filter(|have| have.waiting.is_some()) else {
             if now != Difference::Same {
                 self.differs(field, now, have, found);
@@ -100,9 +103,20 @@ impl Differ<'_> {
             return;
         };
         let after = have.after_restart().map(|reading| &reading.value);
-        let then = self.difference(field.key, want, after);
+        let then = self.difference(field, after);
         match (now, then) {
             (Difference::Same, Difference::Same) => {}
+            // Dropping what waits would drop a change of a part that is left to others: the key is written instead.
+            (Difference::Same, Difference::Size { .. } | Difference::Other)
+                if !self.ignore.alike(field.key, current.map(|r| &r.value), after) =>
+            {
+                let known = found.changes.len();
+                self.differs(field, then, Some(have), found);
+                // What changes is what waits.
+                for change in &mut found.changes[known..] {
+                    change.from = after.cloned();
+                }
+            }
             (Difference::Same, Difference::Size { .. } | Difference::Other) => {
                 found.changes.push(self.change(
                     field,
@@ -117,6 +131,7 @@ impl Differ<'_> {
             ) => {
                 let how =
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
+                let field = &*self.effective(field, after);
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
             // A container would keep the value that waits beside the deletion, and get it with the restart. It is
@@ -133,8 +148,29 @@ impl Differ<'_> {
         }
     }
 
-    fn difference(&self, key: KeyRef, want: Option<&Value>, have: Option<&Value>) -> Difference {
-        difference(key.key(), self.guest.id.vmid, want, have, self.actual.conventions)
+    /// A field as declared, but for what is ignored: that is as it is.
+    fn effective<'f>(
+        &self,
+        field: &'f desired::DeclaredField,
+        have: Option<&Value>,
+    ) -> Cow<'f, desired::DeclaredField> {
+        let want = field.want.as_ref().zip(have);
+        match want.and_then(|(want, have)| self.ignore.as_stored(field.key, want, have)) {
+            Some(want) => Cow::Owned(desired::DeclaredField { key: field.key, want: Some(want) }),
+            None => Cow::Borrowed(field),
+        }
+    }
+
+    fn difference(&self, field: &desired::DeclaredField, have: Option<&Value>) -> Difference {
+        let (key, vmid) = (field.key.key(), self.guest.id.vmid);
+        let own = match (&field.want, have) {
+            (Some(want), Some(have)) => self.ignore.as_stored(field.key, want, have),
+            // Absence lacks nothing that counts if all that is declared is ignored.
+            (Some(want), None) => self.ignore.without(field.key, want),
+            (None, _) => None,
+        };
+        let want = own.as_ref().or(field.want.as_ref());
+        difference(key, vmid, want, have, self.actual.conventions)
     }
 
     /// A field that is not as declared, and will not be after a restart either.
@@ -148,6 +184,12 @@ impl Differ<'_> {
         // What a waiting deletion would take away is still there: its volume and its MAC are taken over, or
         // the write would allocate a second volume beside the one that holds the data.
         let there = have.and_then(|have| have.after_restart().or(have.current.as_ref()));
+        let is_odd = there.is_some_and(|reading| reading.value.as_property().is_none());
+        if is_odd && field.want.is_some() && self.ignore.parts(field.key).next().is_some() {
+            found.problems.push(PlanProblem::IgnoredUnread(field.key));
+            return;
+        }
+        let field = &*self.effective(field, there.map(|reading| &reading.value));
         if let Some(problem) = self.refusal(field, there.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;

@@ -22,14 +22,14 @@ mod write;
 use std::collections::BTreeMap;
 use std::fmt;
 
-pub use action::{Action, Change, Held, How, SetConfig, Step};
+pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use problem::PlanProblem;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
 use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
-use crate::desired::{self, Desired, Run, Spec, StopMode, WantedState};
+use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::operation::{Provenance, UnixSeconds};
@@ -43,6 +43,8 @@ pub const SHUTDOWN_TIMEOUT_S: u32 = 180;
 pub struct PlanContext {
     /// The host is frozen: nothing may run.
     pub frozen: bool,
+    /// Whether the host changes guests at all, by its own policy.
+    pub host_mode: ReconcileMode,
     /// Guests whose lane is at work.
     pub busy: BTreeMap<VmId, GuestBusy>,
     /// What the journal remembers of the volumes of guests.
@@ -195,7 +197,12 @@ fn plan_guest(
         }
     }
     if !planned.actions.is_empty() {
-        judge(&mut planned, here, context);
+        let observed = match (context.host_mode, guest.mode) {
+            (ReconcileMode::Observe, _) => Some(ObservedBy::Host),
+            (ReconcileMode::Enforce, ReconcileMode::Observe) => Some(ObservedBy::Guest),
+            (ReconcileMode::Enforce, ReconcileMode::Enforce) => None,
+        };
+        judge(&mut planned, here, observed, context);
         hold_failed(&mut planned, guest, here, context);
     }
     planned
@@ -240,7 +247,7 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
 }
 
 fn plan_power(spec: &Spec, here: &actual::Guest, planned: &mut GuestPlan) {
-    match (spec.run, here.power) {
+    match (spec.run.filter(|_| !spec.ignore.run), here.power) {
         (None, _) | (Some(Run::Running), Power::Running) | (Some(Run::Stopped), Power::Stopped) => {
         }
         (Some(_), Power::Unknown) => planned.problems.push(PlanProblem::PowerUnknown),
@@ -274,7 +281,12 @@ fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
 }
 
 /// Classifies every action as the gate will, and says what holds it.
-fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanContext) {
+fn judge(
+    planned: &mut GuestPlan,
+    here: Option<&actual::Guest>,
+    observed: Option<ObservedBy>,
+    context: &PlanContext,
+) {
     let target = here.map_or(Target::Free, Target::Seen);
     for action in &mut planned.actions {
         let params = action.step.params();
@@ -287,6 +299,11 @@ fn judge(planned: &mut GuestPlan, here: Option<&actual::Guest>, context: &PlanCo
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());
+        // Being observed comes first: what nobody will do is put before nobody to be signed.
+        if let Some(by) = observed {
+            action.held = Some(Held::Observed(by));
+            continue;
+        }
         action.held = match (kind.no_executor(), lock) {
             (Some(why), _) => Some(Held::NotExecutable(why)),
             (None, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),

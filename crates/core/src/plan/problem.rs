@@ -79,6 +79,8 @@ pub enum PlanProblem {
         /// The release.
         release: Release,
     },
+    /// A part of it is ignored, and what is stored cannot be read, so that part could not be kept.
+    IgnoredUnread(KeyRef),
     /// A template cannot be started.
     Template,
     /// A paused machine is neither resumed nor asked to shut down.
@@ -129,6 +131,12 @@ impl fmt::Display for PlanProblem {
             Self::NotInRelease { key, part: Some(part), release } => {
                 write!(f, "Proxmox VE {release} does not know {part} in {key}")
             }
+            Self::IgnoredUnread(key) => {
+                write!(
+                    f,
+                    "{key} is stored in a form that cannot be read, and a part of it is ignored"
+                )
+            }
             Self::Template => f.write_str("the guest is a template, which cannot be started"),
             Self::Paused => {
                 f.write_str("the machine is paused; evenkeel leaves that to whoever paused it")
@@ -146,6 +154,7 @@ impl PlanProblem {
             | Self::Hidden
             | Self::Unreadable(_)
             | Self::NoDigest
+            | Self::IgnoredUnread(_)
             | Self::PowerUnknown => true,
             Self::OtherKind(_)
             | Self::OtherNode(_)
@@ -196,6 +205,9 @@ impl PlanProblem {
             }
             Self::FixedAtCreation(key) => format!("leave {key} out, or declare what is there"),
             Self::NotInRelease { .. } => "leave it out, or upgrade the node".to_owned(),
+            Self::IgnoredUnread(key) => {
+                format!("ignore {key} as a whole, or set it once on the node")
+            }
             Self::Template => "leave `run` out for a template".to_owned(),
             Self::Paused | Self::PowerUnknown => return None,
         })

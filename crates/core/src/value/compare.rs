@@ -195,7 +195,7 @@ fn size_fits(want: Bytes, have: Bytes) -> bool {
 
 /// A volume to be allocated is there once the slot holds one of that storage, but for a base image: then
 /// the guest has become a template.
-fn volume_fits(want: &VolumeRef, have: &VolumeRef) -> bool {
+pub(crate) fn volume_fits(want: &VolumeRef, have: &VolumeRef) -> bool {
     match (want, have) {
         (VolumeRef::Fresh { storage: want }, VolumeRef::Existing { storage, .. }) => {
             want == storage && !have.is_base_image()

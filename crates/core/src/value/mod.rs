@@ -16,6 +16,7 @@ pub mod compare;
 pub mod print;
 pub mod read;
 mod rule;
+pub(crate) mod spell;
 mod volume;
 
 use std::collections::BTreeSet;

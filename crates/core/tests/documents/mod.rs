@@ -16,20 +16,78 @@ pub(crate) fn good() -> BoxedStrategy<Value> {
             .filter(|key| !matches!(key.declared, Declarable::No(_)))
             .collect();
         let fields = prop::collection::vec(select(keys).prop_flat_map(field), 1..4);
-        (Just(kind), fields, unset(kind), word("run", &["running", "stopped"]), source(kind))
+        let words = (
+            word("run", &["running", "stopped"]),
+            word("mode", &["enforce", "observe"]),
+            word("stop", &["shutdown", "force"]),
+            ignore(kind),
+        );
+        (Just(kind), fields, unset(kind), words, source(kind))
     });
     (100_u32..=999_999_999, guest)
-        .prop_map(|(vmid, (kind, fields, unset, run, source))| {
+        .prop_map(|(vmid, (kind, fields, unset, words, source))| {
             let mut guest: Map<String, Value> = fields.into_iter().collect();
             let unset: Vec<&str> =
                 unset.into_iter().filter(|name| !guest.contains_key(*name)).collect();
             guest.insert("unset".into(), json!(unset));
-            guest.extend(run);
+            let (run, mode, stop, ignore) = words;
+            guest.extend([run, mode, stop, ignore].into_iter().flatten());
             guest.extend(source);
             guest.insert("kind".into(), kind.as_str().into());
             let mut guests = Map::new();
             guests.insert(vmid.to_string(), guest.into());
             json!({ "guest": guests })
+        })
+        .boxed()
+}
+
+/// A good document, and the same guest spread over defaults, two profiles and its own block, beside a profile that nobody
+/// uses. Of the keys that stand in a nearer block some are declared farther away too, as something else.
+pub(crate) fn layered() -> BoxedStrategy<(Value, Value)> {
+    let chosen = prop::collection::vec((0_usize..4, any::<bool>()), 32);
+    (good(), good(), chosen, any::<bool>())
+        .prop_map(|(flat, other, chosen, says_kind)| {
+            let (vmid, guest) = flat["guest"].as_object().unwrap().iter().next().unwrap();
+            let other = other["guest"].as_object().unwrap().values().next().unwrap();
+            let kind = guest["kind"].clone();
+            // The farthest first: defaults, two profiles, the guest.
+            let mut layers = vec![Map::new(); 4];
+            let mut chosen = chosen.into_iter().cycle();
+            for (name, value) in guest.as_object().unwrap() {
+                let (at, hides) = chosen.next().unwrap();
+                match name.as_str() {
+                    "kind" => {}
+                    "unset" => {
+                        for key in value.as_array().unwrap() {
+                            let (at, _) = chosen.next().unwrap();
+                            let unset = layers[at].entry("unset").or_insert_with(|| json!([]));
+                            unset.as_array_mut().unwrap().push(key.clone());
+                        }
+                    }
+                    _ => {
+                        let same_kind = other["kind"] == kind && name != "source";
+                        let hidden = other.get(name).filter(|_| same_kind && hides && at > 0);
+                        if let Some(hidden) = hidden {
+                            layers[at - 1].insert(name.clone(), hidden.clone());
+                        }
+                        layers[at].insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            let [defaults, mut first, mut second, mut own] =
+                <[Map<String, Value>; 4]>::try_from(layers).unwrap();
+            first.insert("kind".into(), kind.clone());
+            second.insert("kind".into(), kind.clone());
+            if says_kind {
+                own.insert("kind".into(), kind.clone());
+            }
+            own.insert("use".into(), json!(["first", "second"]));
+            let layered = json!({
+                "defaults": { (kind.as_str().unwrap()): defaults },
+                "profile": { "first": first, "second": second, "unused": other },
+                "guest": { (vmid.as_str()): own },
+            });
+            (flat, layered)
         })
         .boxed()
 }
@@ -207,6 +265,17 @@ fn unset(kind: GuestKind) -> BoxedStrategy<Vec<&'static str>> {
         }
     };
     subsequence(names, 0..3).boxed()
+}
+
+fn ignore(kind: GuestKind) -> BoxedStrategy<Option<(String, Value)>> {
+    let names: &[&str] = match kind {
+        GuestKind::Lxc => {
+            &["run", "tags", "net0.rate", "net31.tag", "rootfs.size", "mp255", "dev9.uid"]
+        }
+        GuestKind::Qemu => &["run", "ide2", "net31.rate", "scsi30.cache", "agent.freeze-fs", "vga"],
+    };
+    let list = subsequence(names, 0..4).prop_map(|names| ("ignore".to_owned(), json!(names)));
+    prop::option::of(list).boxed()
 }
 
 fn field(key: &'static Key) -> BoxedStrategy<(String, Value)> {

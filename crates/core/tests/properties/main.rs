@@ -4,13 +4,14 @@
 //!   dice ──> spelling   values of every format, in the spellings people and PVE use
 //!        ──> world      guests: declared, stored and waiting fields, power, locks, releases
 //!   pve                 a small Proxmox VE: what it does to a write, a resize, a start
-//!   planning, safety, reading    the properties
+//!   planning, safety, reading, layers    the properties
 //! ```
 //!
 //! `PROPTEST_CASES` runs more cases than the quick default.
 #![expect(clippy::unwrap_used, reason = "a world that cannot be built shall stop its test")]
 
 mod dice;
+mod layers;
 mod planning;
 mod pve;
 mod reading;

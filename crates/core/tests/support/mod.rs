@@ -42,7 +42,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// Reads actual state:
 ///
 /// ```text
-/// release 8.4 · tags have case · cgroup v1 · partial WHY · hidden VMID · frozen · busy VMID · elsewhere lxc/102 pve2
+/// release 8.4 · tags have case · cgroup v1 · partial WHY · hidden VMID · frozen · observes · busy VMID · elsewhere lxc/102 pve2
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
@@ -141,6 +141,7 @@ fn setting(
             snapshot.hidden.insert(rest.parse().unwrap());
         }
         "frozen" => context.frozen = true,
+        "observes" => context.host_mode = desired::ReconcileMode::Observe,
         "busy" => {
             let op = OperationId::from_parts(1_700_000_000_000, 7);
             context.busy.insert(

@@ -9,6 +9,7 @@ mod gone;
 mod identity;
 mod lane;
 mod meanwhile;
+mod observed;
 mod rotation;
 mod spelled;
 mod stolen;

@@ -2,7 +2,7 @@
 //! editors check and complete with.
 //!
 //! ```text
-//!   mod.rs      the file, guests, their words and keys
+//!   mod.rs      the file, its blocks, their words and keys
 //!   value.rs    every spelling of one value
 //!   pattern.rs  texts as regular expressions
 //!   number.rs   numbers in texts
@@ -12,7 +12,9 @@
 //! hold the two together. It must never be looser or stricter on purpose. What a JSON Schema cannot
 //! say, and `load` still refuses:
 //!
-//! - The same guest in two files, and more than `GUESTS_MAX` guests over all files: a schema sees one.
+//! - The same guest, profile or defaults in two files, a profile that no file declares or that is of another kind, and
+//!   more than `GUESTS_MAX` guests over all files: a schema sees one file, and of a guest that takes its kind from a
+//!   profile only that it fits one of the kinds.
 //! - The same key twice in a table: a schema sees the table after its syntax was read.
 //! - Size of the file, depth of nesting, repetition by YAML aliases, dates, tags, merge keys: likewise.
 //! - A number with a fraction of more than 18 digits, all its zeros counted: a schema compares numbers
@@ -29,8 +31,9 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use self::value::Definitions;
-use super::GUESTS_MAX;
-use super::check::cannot_unset;
+use super::check::{PROFILE_NAME_MAX, cannot_unset};
+use super::ignore::ignorable_parts;
+use super::{GUESTS_MAX, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 use crate::id::{GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, Key, KeyRef, Rule, ValueFormat};
 
@@ -38,42 +41,95 @@ use crate::registry::{self, Absent, Declarable, Key, KeyRef, Rule, ValueFormat};
 pub fn schema() -> Value {
     let mut definitions = Definitions::default();
     for kind in GuestKind::ALL {
-        let guest = guest(kind, &mut definitions);
+        let (guest, shared) = blocks(kind, &mut definitions);
         definitions.define(kind.as_str(), guest);
+        definitions.define(&format!("{kind}-shared"), shared);
     }
+    let of_kind = |ending: &str| {
+        json!({
+            "if": { "properties": { "kind": { "const": "lxc" } } },
+            "then": { "$ref": format!("#/$defs/lxc{ending}") },
+            "else": { "$ref": format!("#/$defs/qemu{ending}") },
+        })
+    };
+    let kind = json!({ "description": "Container or virtual machine.", "enum": ["lxc", "qemu"] });
+    // A guest may leave its kind to a profile, which may stand in another file.
     let guest = json!({
         "type": "object",
-        "required": ["kind"],
-        "properties": { "kind": { "description": "Container or virtual machine.", "enum": ["lxc", "qemu"] } },
-        "if": { "properties": { "kind": { "const": "lxc" } } },
-        "then": { "$ref": "#/$defs/lxc" },
-        "else": { "$ref": "#/$defs/qemu" },
+        "anyOf": [{ "required": ["kind"] }, { "required": ["use"] }],
+        "properties": { "kind": kind },
+        "if": { "required": ["kind"] },
+        "then": of_kind(""),
+        "else": { "anyOf": [{ "$ref": "#/$defs/lxc" }, { "$ref": "#/$defs/qemu" }] },
     });
+    let profile = json!({
+        "type": "object",
+        "required": ["kind"],
+        "properties": { "kind": kind },
+        "allOf": [of_kind("-shared")],
+    });
+    let defaults = |kind: GuestKind| {
+        json!({
+            "description": format!("What holds for every {kind} guest that does not say otherwise."),
+            "type": "object",
+            "properties": { "kind": false },
+            "$ref": format!("#/$defs/{kind}-shared"),
+        })
+    };
     let vmid = pattern::whole(&number::whole(VmId::MIN.into(), VmId::MAX.into()));
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "evenkeel desired state",
         "description": "What Proxmox VE guests shall be like. Only what is declared is managed.",
         "type": "object",
-        "properties": { "guest": {
-            "description": "The declared guests, by number.",
-            "type": "object",
-            "patternProperties": { vmid: guest },
-            "additionalProperties": false,
-            "maxProperties": GUESTS_MAX,
-        } },
+        "properties": {
+            "guest": {
+                "description": "The declared guests, by number.",
+                "type": "object",
+                "patternProperties": { vmid: guest },
+                "additionalProperties": false,
+                "maxProperties": GUESTS_MAX,
+            },
+            "profile": {
+                "description": "What guests share that name it in `use`, by name.",
+                "type": "object",
+                "patternProperties": { profile_name(): profile },
+                "additionalProperties": false,
+                "maxProperties": PROFILES_MAX,
+            },
+            "defaults": {
+                "description": "What holds for every guest of a kind.",
+                "type": "object",
+                "properties": { "lxc": defaults(GuestKind::Lxc), "qemu": defaults(GuestKind::Qemu) },
+                "additionalProperties": false,
+            },
+        },
         "additionalProperties": false,
         "$defs": definitions.finish(),
     })
 }
 
-/// A guest of one kind: absent with nothing else, or present with its keys.
-fn guest(kind: GuestKind, definitions: &mut Definitions) -> Value {
-    json!({
+/// A guest of one kind, absent with nothing else, or present with its keys; and a block that such guests share.
+fn blocks(kind: GuestKind, definitions: &mut Definitions) -> (Value, Value) {
+    let present = present(kind, definitions);
+    let mut shared = present.clone();
+    // `kind` stays: a profile must say it, and defaults refuse it by themselves.
+    for word in ["state", "use"] {
+        shared["properties"][word] = Value::Bool(false);
+    }
+    let guest = json!({
         "if": { "required": ["state"], "properties": { "state": { "const": "absent" } } },
-        "then": { "properties": { "kind": true, "state": true }, "additionalProperties": false },
-        "else": present(kind, definitions),
-    })
+        "then": {
+            "properties": { "kind": true, "state": true, "mode": present["properties"]["mode"] },
+            "additionalProperties": false,
+        },
+        "else": present,
+    });
+    (guest, shared)
+}
+
+fn profile_name() -> String {
+    pattern::whole(&format!("[A-Za-z0-9_-]{{1,{PROFILE_NAME_MAX}}}"))
 }
 
 fn present(kind: GuestKind, definitions: &mut Definitions) -> Value {
@@ -134,6 +190,24 @@ fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
             "minProperties": 1,
             "maxProperties": 1,
         },
+        "mode": {
+            "description": "Whether what differs is changed, or only shown.",
+            "enum": ["enforce", "observe"],
+            "default": "enforce",
+        },
+        "use": {
+            "description": "Profiles whose keys it takes over; the later one wins, and what the guest says itself wins over all.",
+            "type": "array",
+            "items": { "type": "string", "pattern": profile_name() },
+            "uniqueItems": true,
+            "maxItems": PROFILES_PER_GUEST_MAX,
+        },
+        "ignore": {
+            "description": "Keys, parts such as `net0.rate`, or `run`, that are neither compared nor written.",
+            "type": "array",
+            "items": { "type": "string", "pattern": ignorable_names(kind) },
+            "uniqueItems": true,
+        },
         "unset": {
             "description": "Keys that must be absent.",
             "type": "array",
@@ -162,6 +236,20 @@ fn unsettable_names(kind: GuestKind) -> String {
         names.push(match key.slots {
             None => key.name.to_owned(),
             Some(count) => family(key.name, count),
+        });
+    }
+    pattern::whole(&names.join("|"))
+}
+
+/// Keys, their parts, and the run state.
+fn ignorable_names(kind: GuestKind) -> String {
+    let mut names = vec!["run".to_owned()];
+    for key in declarable(kind) {
+        let name = key.slots.map_or_else(|| key.name.to_owned(), |count| family(key.name, count));
+        let parts: Vec<&str> = key.format.shape().into_iter().flat_map(ignorable_parts).collect();
+        names.push(match parts.as_slice() {
+            [] => name,
+            parts => format!("{name}(?:\\.(?:{}))?", parts.join("|")),
         });
     }
     pattern::whole(&names.join("|"))

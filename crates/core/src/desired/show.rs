@@ -1,0 +1,147 @@
+//! A declared guest printed back: the block that says it whole, whatever it inherited.
+//!
+//! Called by `evenkeel show`. Read again, the block gives the same declaration, so it can stand in place of everything it
+//! was made from; only secrets are masked, and then it cannot. It says nothing of where a value comes from: the caller
+//! asks [`super::Origins`] by the subject of each line.
+
+use super::{
+    DeclaredField, DeclaredGuest, GuestSource, ReconcileMode, Run, Spec, StopMode, WantedState,
+};
+use crate::registry::KeyRef;
+use crate::secret;
+use crate::value::spell::{PartChoice, list, quoted, spelled};
+use crate::value::{Property, Value};
+
+/// A block of a desired file, in TOML.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GuestBlock {
+    /// `[guest.101]`.
+    pub heading: String,
+    /// What stands under it.
+    pub lines: Vec<BlockLine>,
+    /// A secret in it is masked, so that it does not say what was declared.
+    pub is_masked: bool,
+}
+
+/// One assignment. Its text may have several lines.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockLine {
+    /// `cores = 2`.
+    pub text: String,
+    /// What it is about.
+    pub subjects: Vec<LineSubject>,
+}
+
+/// What a line is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LineSubject {
+    /// A word that is no configuration key.
+    Word(&'static str),
+    /// A key, set or unset.
+    Key(KeyRef),
+}
+
+impl GuestBlock {
+    /// The block of a guest.
+    pub fn of(guest: &DeclaredGuest) -> Self {
+        let heading = format!("[guest.{}]", guest.id.vmid);
+        let mut block = Self { heading, lines: Vec::new(), is_masked: false };
+        block.word("kind", &quoted(guest.id.kind.as_str()));
+        if guest.state == WantedState::Absent {
+            block.word("state", &quoted("absent"));
+        }
+        if guest.mode == ReconcileMode::Observe {
+            block.word("mode", &quoted("observe"));
+        }
+        if let WantedState::Present(spec) = &guest.state {
+            block.spec(spec);
+        }
+        block
+    }
+
+    /// The block as a file.
+    pub fn toml(&self) -> String {
+        let lines: Vec<&str> = self.lines.iter().map(|line| line.text.as_str()).collect();
+        format!("{}\n{}\n", self.heading, lines.join("\n"))
+    }
+
+    /// What stands under the heading, as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        let lines: Vec<&str> = self.lines.iter().map(|line| line.text.as_str()).collect();
+        toml::from_str(&lines.join("\n")).expect("a block is valid TOML")
+    }
+
+    fn spec(&mut self, spec: &Spec) {
+        let Spec { run, stop, source, ignore, fields } = spec;
+        match run {
+            Some(Run::Running) => self.word("run", &quoted("running")),
+            Some(Run::Stopped) => self.word("run", &quoted("stopped")),
+            None => {}
+        }
+        if *stop == StopMode::Force {
+            self.word("stop", &quoted("force"));
+        }
+        if let Some(source) = source {
+            let (name, value) = match source {
+                GuestSource::Template(volume) => ("template", quoted(volume)),
+                GuestSource::Clone(vmid) => ("clone", vmid.to_string()),
+                GuestSource::Backup(volume) => ("backup", quoted(volume)),
+            };
+            self.word("source", &format!("{{ {name} = {value} }}"));
+        }
+        for DeclaredField { key, want } in fields {
+            if let Some(value) = want {
+                let text = format!("{key} = {}", self.value(*key, value));
+                self.lines.push(BlockLine { text, subjects: vec![LineSubject::Key(*key)] });
+            }
+        }
+        let unset: Vec<KeyRef> =
+            fields.iter().filter(|field| field.want.is_none()).map(|field| field.key).collect();
+        if !unset.is_empty() {
+            let names: Vec<Box<str>> = unset.iter().map(|key| key.to_string().into()).collect();
+            let text = format!("unset = {}", list(names.iter()));
+            let subjects = unset.into_iter().map(LineSubject::Key).collect();
+            self.lines.push(BlockLine { text, subjects });
+        }
+        let mut ignored: Vec<Box<str>> = ignore.run.then(|| "run".into()).into_iter().collect();
+        ignored.extend(ignore.keys.iter().map(|ignored| match ignored.part {
+            Some(part) => format!("{}.{part}", ignored.key).into(),
+            None => Box::<str>::from(ignored.key.to_string()),
+        }));
+        if !ignored.is_empty() {
+            self.word("ignore", &list(ignored.iter()));
+        }
+    }
+
+    fn word(&mut self, word: &'static str, value: &str) {
+        let text = format!("{word} = {value}");
+        self.lines.push(BlockLine { text, subjects: vec![LineSubject::Word(word)] });
+    }
+
+    fn value(&mut self, key: KeyRef, value: &Value) -> String {
+        if key.key().secret {
+            self.is_masked = true;
+            return quoted(&secret::shown(key.key(), value));
+        }
+        let clean = self.without_secret_parts(key, value);
+        let text = spelled(&key.key().format, clean.as_ref().unwrap_or(value), PartChoice::All);
+        text.unwrap_or_else(|| {
+            self.is_masked = true;
+            quoted(secret::MASK)
+        })
+    }
+
+    fn without_secret_parts(&mut self, key: KeyRef, value: &Value) -> Option<Value> {
+        let shape = key.key().format.shape()?;
+        let property = value.as_property()?;
+        let is_secret = |name: &str| shape.part(name).is_some_and(|part| part.secret);
+        let secrets: Vec<&'static str> =
+            property.parts().iter().map(|(name, _)| *name).filter(|name| is_secret(name)).collect();
+        let mut clean: Property = property.clone();
+        for part in &secrets {
+            clean.set(part, Value::text(secret::MASK));
+        }
+        self.is_masked |= !secrets.is_empty();
+        (!secrets.is_empty()).then_some(Value::Property(clean))
+    }
+}
