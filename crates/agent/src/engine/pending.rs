@@ -145,8 +145,13 @@ pub(super) async fn raise(
     Ok(id)
 }
 
-/// Ends an item: approvals of it are refused from now on.
+/// Ends an item: approvals of it are refused from now on. Not while one of it is judged: what was found to wait still
+/// waits when its act is on disk. Whoever calls this lets the lanes go on meanwhile.
 pub(super) async fn end(context: &EngineContext, id: PendingId) -> Result<(), Fatal> {
+    let _judging = match &context.approvals {
+        Some(approvals) => Some(approvals.judging_lock.lock().await),
+        None => None,
+    };
     let ended = context.append(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await;
     // On a nearly full disk it stays; whoever approves it is refused by what has changed.
     if let Err(error) = ended {
