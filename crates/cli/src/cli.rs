@@ -1,6 +1,7 @@
 //! Every verb and flag, with the words people read in `--help`.
 
 mod oversight;
+mod selection;
 mod signing;
 
 use std::net::SocketAddr;
@@ -9,9 +10,10 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
+use evenkeel_core::id::{GuestId, NodeName, OperationId};
 use evenkeel_core::release::Release;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
+pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
     WritingArgs,
@@ -138,6 +140,8 @@ fn simulated(text: &str) -> Result<Release, String> {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
@@ -158,11 +162,14 @@ pub(crate) struct PlanArgs {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
+    /// Only these guests: 101, lxc/101 or a name; or the file of a plan saved with `plan --out`, which is applied
+    /// without asking unless anything differs now
+    #[arg(value_name = "GUEST|PLAN")]
+    pub(crate) subjects: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// A plan saved with `plan --out`: applied without asking, unless anything differs now
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: Option<Utf8PathBuf>,
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
@@ -224,6 +231,11 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// Show each guest that is not as declared, however many there are
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -281,10 +293,9 @@ pub(crate) struct SubmitArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The guests to write files for; all of the node's if none is named
-    #[arg(value_name = "VMID")]
-    pub(crate) guests: Vec<VmId>,
     /// The directory to write to, one file a guest
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Utf8PathBuf,

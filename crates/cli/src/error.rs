@@ -3,8 +3,11 @@
 //! The codes are part of the interface (docs/reference/exit-codes.md) and never change their meaning.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
+
+use evenkeel_core::selection::SelectionError;
+
+use crate::terminal;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,6 +101,17 @@ impl Failure {
     }
 }
 
+impl From<SelectionError> for Failure {
+    fn from(error: SelectionError) -> Self {
+        let exit = match &error {
+            SelectionError::Ambiguous { .. } => Exit::Usage,
+            SelectionError::NoSuchGuest { .. } | SelectionError::Nothing { .. } => Exit::NotFound,
+        };
+        let hint = error.hint();
+        Self::new(exit, error.to_string()).hint(hint)
+    }
+}
+
 impl From<std::io::Error> for Failure {
     /// Only writing our own output ends here; files are read with their paths in the error.
     fn from(error: std::io::Error) -> Self {
@@ -112,7 +126,7 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
         Err(failure) if is_broken_pipe(&failure) => Exit::Ok,
         Err(failure) => {
             // There is nobody left to tell if stderr is gone too.
-            let _ = writeln!(std::io::stderr(), "{}", failure.told());
+            let _ = terminal::tell(&format!("{}\n", failure.told()));
             failure.exit
         }
     };

@@ -17,6 +17,7 @@ use crate::operation::{Provenance, UnixSeconds};
 use crate::plan::{Held, Plan};
 use crate::pve_call::detached_volume;
 use crate::reason::{ReasonCode, Refusal};
+use crate::selection::PassScope;
 use crate::sign::{Expected, PendingId, PendingItem, Statement, TrustVersion};
 
 /// Who wants an item.
@@ -103,6 +104,8 @@ pub struct ItemReview<'a> {
     pub wanted: &'a [WantedItem],
     /// The node as it was read.
     pub actual: &'a Snapshot,
+    /// Which guests were looked at: nothing is decided about the others but that they are too old.
+    pub scope: &'a PassScope,
     /// Guests whose lane is at work: nothing is decided about them.
     pub busy: &'a BTreeSet<GuestId>,
     /// The version of the signers.
@@ -118,6 +121,9 @@ impl ItemReview<'_> {
     pub fn is_over(&self, item: &PendingItem, raised_by: RaisedBy) -> bool {
         if self.now >= item.raised_at.plus(self.life_s) {
             return true;
+        }
+        if !self.scope.has(item.guest.vmid) {
+            return false;
         }
         let holds = match raised_by {
             RaisedBy::Plan => self.wanted.iter().any(|wanted| wanted.is(item, self.version)),

@@ -39,6 +39,7 @@ pub mod registry;
 pub mod release;
 pub mod rights;
 pub mod secret;
+pub mod selection;
 pub mod sign;
 #[cfg(test)]
 mod thorough;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::selection::PassScope;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -21,6 +22,7 @@ use super::socket::SocketCommand;
 use crate::config::AgentConfig;
 use crate::engine::Fatal;
 use crate::plain_file::{READ_DEADLINE, off_loop};
+use crate::preview::Preview;
 
 impl AgentLoop {
     /// Carries out one request. An answer that nobody waits for any more is dropped.
@@ -55,7 +57,7 @@ impl AgentLoop {
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers it from the shared status, so that it never waits for a pass.
-            SocketRequest::Status {} => {
+            SocketRequest::Status { .. } => {
                 let message = "status is answered by the socket itself";
                 Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))
             }
@@ -91,14 +93,16 @@ impl AgentLoop {
             )));
             return Ok(ControlFlow::Continue(()));
         };
-        let refused = match self.look(&desired, inputs).await? {
+        let scope = plan.map_or(PassScope::Whole, SavedPlan::scope);
+        let refused = match self.look(&desired, scope, inputs).await? {
             LookResult::Stopped => return Ok(ControlFlow::Break(())),
             LookResult::Not(why) => {
                 let hint = "the running agent goes on trying";
                 Refused::new(RefusedCode::Failed, why, hint)
             }
             LookResult::Seen(preview, took) => {
-                let now = SavedPlan::of(&preview.plan, &preview.actual.node, &self.seal_key);
+                let Preview { actual, plan: planned, scope } = preview.as_ref();
+                let now = SavedPlan::of(planned, scope, &actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
                         let Some(id) = self.submit(&desired, *preview, took, inputs).await? else {

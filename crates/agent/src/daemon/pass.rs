@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
 use evenkeel_core::operation::OpState;
+use evenkeel_core::selection::PassScope;
 use tokio::time::Instant;
 
 use super::AgentLoop;
@@ -50,7 +51,7 @@ impl AgentLoop {
         let Some(desired) = self.declared.desired() else {
             return self.rest(inputs).await;
         };
-        match self.look(&desired, inputs).await? {
+        match self.look(&desired, PassScope::Whole, inputs).await? {
             LookResult::Stopped => return Ok(Turn::Break(())),
             LookResult::Not(why) => self.could_not_look(&why),
             LookResult::Seen(preview, took) => {
@@ -73,7 +74,7 @@ impl AgentLoop {
             () = inputs.stop() => return Turn::Break(()),
         };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
-        match (news, self.declared.trouble()) {
+        match (&news, self.declared.trouble()) {
             (FilesNews::Broken, Some(Trouble { why, .. })) => {
                 let since = self.declared.since().map(tracing::field::display);
                 tracing::error!(
@@ -89,6 +90,9 @@ impl AgentLoop {
         let directory = self.declared.directory().map(|path| path.display().to_string());
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
         self.shared_status.agent().desired = DesiredStatus { directory, guests, since, trouble };
+        if news == FilesNews::Good {
+            self.shared_status.declared(self.declared.desired().as_deref());
+        }
         Turn::Continue(())
     }
 
@@ -96,18 +100,21 @@ impl AgentLoop {
     pub(super) async fn look(
         &mut self,
         desired: &Desired,
+        scope: PassScope,
         inputs: &mut LoopInputs,
     ) -> Result<LookResult, Fatal> {
         let began = Instant::now();
         let looked = tokio::select! {
             // Looking only reads: dropped in the middle it leaves nothing behind.
-            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired)) => looked,
+            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look_at(desired, scope)) => looked,
             () = inputs.stop() => return Ok(LookResult::Stopped),
         };
         match looked {
             Ok(Ok(preview)) => {
                 let took = began.elapsed();
-                self.metrics.planned(&preview.plan, took);
+                if preview.scope == PassScope::Whole {
+                    self.metrics.planned(&preview.plan, took);
+                }
                 tracing::debug!(took_ms = millis(took), "looked at the node");
                 Ok(LookResult::Seen(Box::new(preview), took))
             }
@@ -128,14 +135,18 @@ impl AgentLoop {
         if self.schedule.failures() > 0 {
             tracing::info!("Proxmox VE can be read again");
         }
-        let (now, random) = (Instant::now(), self.ambient.random());
-        self.schedule.succeeded(now, random);
+        let scope = preview.scope.clone();
+        // Chosen guests bring the next pass over all of them neither nearer nor farther.
+        if scope == PassScope::Whole {
+            let (now, random) = (Instant::now(), self.ambient.random());
+            self.schedule.succeeded(now, random);
+        }
         let BegunPass { id, plan } = tokio::select! {
             // Lanes get their actions at the very end; what waits for a signature may be written before.
             pass = self.engine.submit(desired, preview) => pass?,
             () = inputs.stop() => return Ok(None),
         };
-        self.shared_status.planned(id, &plan, self.ambient.now(), millis(took));
+        self.shared_status.planned(id, &plan, &scope, self.ambient.now(), millis(took));
         self.count_guests();
         Ok(Some(id))
     }

@@ -22,6 +22,7 @@ use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::Selection;
 use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -43,7 +44,11 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SocketRequest {
     /// How it stands.
-    Status {},
+    Status {
+        /// Of these guests only.
+        #[serde(default, skip_serializing_if = "Selection::is_everything")]
+        selection: Selection,
+    },
     /// One pass now; with a plan exactly that plan, or nothing.
     Apply {
         /// What a person agreed to.
@@ -230,7 +235,10 @@ mod tests {
         let plan = serde_json::json!({"format": "evenkeel/plan/v1", "node": "pve1", "actions": []});
         let plan = serde_json::from_value(plan).unwrap();
         for request in [
-            SocketRequest::Status {},
+            SocketRequest::Status { selection: Selection::default() },
+            SocketRequest::Status {
+                selection: Selection { tags: vec!["web".to_owned()], ..Selection::default() },
+            },
             SocketRequest::Apply { plan: None },
             SocketRequest::Apply { plan: Some(plan) },
             SocketRequest::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },

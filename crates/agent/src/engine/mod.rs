@@ -50,6 +50,7 @@ pub use gate::cleared::Cleared;
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::KeptItem;
+pub(crate) use pending::waiting;
 pub use reconcile::{BegunPass, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
 

@@ -1,4 +1,4 @@
-//! `evenkeel apply [PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
+//! `evenkeel apply [GUEST…|PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
 //!
 //! The only verb besides `run` that changes something, and it does so through the same engine: the journal's lock
 //! keeps the two apart. While an agent runs, it makes the pass: see `apply_by_agent`.
@@ -22,14 +22,15 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::PassScope;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent;
+use crate::command::apply_subject::{self, ApplySubject};
 use crate::command::validate::believed;
 use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
-use crate::signing::file;
 use crate::{render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
@@ -39,19 +40,48 @@ const RECOVERY_PATIENCE: Duration = Duration::from_secs(90);
 /// How long what is under way may go on after Ctrl-C. What is not done then is taken up by the next start.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a pass shall be about.
+pub(super) struct WantedPass {
+    pub(super) scope: PassScope,
+    /// The plan that was agreed to before.
+    pub(super) saved: Option<SavedPlan>,
+}
+
+impl WantedPass {
+    fn of(
+        subject: ApplySubject,
+        arguments: &cli::ApplyArgs,
+        desired: &Desired,
+    ) -> Result<Self, Failure> {
+        let among = |guests| arguments.filter.among(guests);
+        match subject {
+            ApplySubject::Guests(guests) => {
+                let scope = PassScope::of(&among(guests), desired)?;
+                Ok(Self { scope, saved: None })
+            }
+            ApplySubject::Plan(_) if !among(Vec::new()).is_everything() => {
+                Err(Failure::new(Exit::Usage, "a saved plan says itself which guests it is about")
+                    .hint("leave out --tag, --kind and --name, or choose when planning"))
+            }
+            ApplySubject::Plan(saved) => Ok(Self { scope: saved.scope(), saved: Some(saved) }),
+        }
+    }
+}
+
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
+    let subjects = apply_subject::read(&arguments.subjects)?;
     let connection = connect(&arguments.connect).await?;
-    let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
     let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
         return Ok(Exit::Invalid);
     };
+    let wanted = WantedPass::of(subjects, arguments, &desired)?;
     let state = state_dir(arguments.state.as_deref(), &connection.config);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = match state.open_journal(&ambient) {
         Ok(journal) => journal.handle,
         // There is no second executor: a running agent makes the pass.
         Err(busy @ StateError::Busy(_)) => {
-            let asked = apply_by_agent::run(&connection, &state, &desired, saved, arguments).await;
+            let asked = apply_by_agent::run(&connection, &state, &desired, wanted, arguments).await;
             return asked.unwrap_or_else(|| Err(busy.into()));
         }
         Err(error) => return Err(error.into()),
@@ -60,7 +90,7 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let interrupted = tokio::signal::ctrl_c();
     tokio::pin!(interrupted);
     let applied = tokio::select! {
-        applied = apply(&mut engine, &desired, saved.as_ref(), &connection, arguments) => return applied,
+        applied = apply(&mut engine, &desired, wanted, &connection, arguments) => return applied,
         _ = &mut interrupted => engine,
     };
     stop(applied).await
@@ -92,17 +122,19 @@ async fn start(
 async fn apply(
     engine: &mut Engine,
     desired: &Desired,
-    saved: Option<&SavedPlan>,
+    wanted: WantedPass,
     connection: &Connection,
     arguments: &cli::ApplyArgs,
 ) -> Result<Exit, Failure> {
+    let WantedPass { scope, saved } = wanted;
     recover(engine).await?;
-    let preview = engine.look(desired).await?;
-    let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
-    if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
+    let preview = engine.look_at(desired, scope).await?;
+    let Preview { actual, plan, scope } = &preview;
+    let now = SavedPlan::of(plan, scope, &actual.node, &connection.seal_key);
+    if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }
-    if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments)? {
+    if !agreed(plan, actual, &now, saved.is_some(), arguments)? {
         return Ok(Exit::Ok);
     }
     let report = work(engine, desired, preview).await?;
@@ -230,17 +262,6 @@ fn as_json(report: &Report) -> serde_json::Value {
             "guest": hold.guest, "kind": hold.kind, "code": hold.reason, "message": hold.why,
         })).collect::<Vec<_>>(),
         "ops": report.ops.iter().map(op).collect::<Vec<_>>(),
-    })
-}
-
-/// The largest saved plan that is read: ten thousand guests with a kilobyte of changes each, twice over.
-const PLAN_BYTES_MAX: usize = 20 << 20;
-
-fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
-    let bytes = file::read(path, PLAN_BYTES_MAX)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
-            .hint("`evenkeel plan --out FILE` writes one")
     })
 }
 

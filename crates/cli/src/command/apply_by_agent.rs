@@ -11,7 +11,7 @@ use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::plan::SavedPlan;
 
-use super::apply::{agreed, stale_plan, tell, tell_report};
+use super::apply::{WantedPass, agreed, stale_plan, tell, tell_report};
 use crate::cli;
 use crate::connect::Connection;
 use crate::error::{Exit, Failure};
@@ -21,11 +21,11 @@ pub(super) async fn run(
     connection: &Connection,
     state: &StateDir,
     desired: &Desired,
-    saved: Option<SavedPlan>,
+    wanted: WantedPass,
     arguments: &cli::ApplyArgs,
 ) -> Option<Result<Exit, Failure>> {
     state.socket().exists().then_some(())?;
-    match shown(connection, state, desired, saved, arguments).await {
+    match shown(connection, state, desired, wanted, arguments).await {
         Err(failure) => Some(Err(failure)),
         Ok(None) => Some(Ok(Exit::Ok)),
         Ok(Some(plan)) => match follow(state, plan, arguments).await {
@@ -41,11 +41,13 @@ async fn shown(
     connection: &Connection,
     state: &StateDir,
     desired: &Desired,
-    saved: Option<SavedPlan>,
+    wanted: WantedPass,
     arguments: &cli::ApplyArgs,
 ) -> Result<Option<SavedPlan>, Failure> {
-    let Preview { actual, plan } = preview(&connection.client, desired, state).await?;
-    let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
+    let WantedPass { scope, saved } = wanted;
+    let Preview { actual, plan, scope } =
+        preview(&connection.client, desired, scope, state).await?;
+    let now = SavedPlan::of(&plan, &scope, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(&stale));
     }

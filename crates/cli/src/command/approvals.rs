@@ -20,7 +20,7 @@ use crate::cli::{self, OutputFormat};
 use crate::command::apply::tell;
 use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
-use crate::render::counted;
+use crate::render::{PENDING_SHORT as SHORT, counted};
 use crate::signing::{file, refusal};
 
 pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failure> {
@@ -179,9 +179,6 @@ fn under_way(op: Option<OperationId>, waited_s: u64) -> Failure {
          how it ended",
     )
 }
-
-/// How much of an item's name is shown: enough to tell a few hundred apart.
-const SHORT: usize = 12;
 
 fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
     let read: Vec<(&PendingView, PendingItem)> = items

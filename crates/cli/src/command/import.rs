@@ -1,4 +1,4 @@
-//! `evenkeel import [VMID…] --out DIR`: desired files for guests that exist, one file a guest.
+//! `evenkeel import [GUEST…] --out DIR`: desired files for guests that exist, one file a guest.
 //!
 //! Only reads from the node. A file that is there already is left alone unless `--force` says otherwise.
 
@@ -6,11 +6,12 @@ use std::collections::BTreeSet;
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::observe::{CONCURRENCY, list_guests, observe_scope};
 use evenkeel_core::actual::{Coverage, Snapshot};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::id::VmId;
 use evenkeel_core::import::desired_file;
+use evenkeel_core::selection::{GuestName, ON_NODE, PassScope, SelectionError};
 
 use crate::cli::ImportArgs;
 use crate::connect::connect;
@@ -19,13 +20,29 @@ use crate::render::counted;
 
 pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let named: BTreeSet<_> = arguments.guests.iter().copied().collect();
-    let snapshot = observe(&connection.client, &named, CONCURRENCY).await?;
-    all_seen(&named, &snapshot)?;
+    let (client, selection) = (&connection.client, arguments.select.selection());
+    let named: BTreeSet<VmId> = selection.guests.iter().filter_map(number).collect();
+    let scope = if selection.is_everything() {
+        PassScope::Whole
+    } else {
+        let listed = list_guests(client).await?;
+        let is_listed = |vmid: VmId| listed.iter().any(|guest| guest.id.vmid == vmid);
+        match selection.choose(&listed, ON_NODE) {
+            Ok(chosen) => PassScope::Chosen(chosen),
+            // Who is not listed may be elsewhere, or hidden: the whole node says more.
+            Err(SelectionError::NoSuchGuest { name, .. })
+                if number(&name).is_some_and(|vmid| !is_listed(vmid)) =>
+            {
+                PassScope::Chosen(named.clone())
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let snapshot = observe_scope(client, &named, &scope, CONCURRENCY).await?;
+    all_seen(&named, &snapshot, &scope)?;
     let files: Vec<(Utf8PathBuf, String)> = snapshot
         .guests
         .values()
-        .filter(|guest| named.is_empty() || named.contains(&guest.id.vmid))
         .map(|guest| {
             (arguments.out.join(file_name(guest.id)), desired_file(guest, snapshot.conventions))
         })
@@ -42,8 +59,17 @@ pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
+/// The number a guest was named by.
+fn number(guest: &GuestName) -> Option<VmId> {
+    match guest {
+        GuestName::Number(vmid) => Some(*vmid),
+        GuestName::Id(id) => Some(id.vmid),
+        GuestName::Name(_) => None,
+    }
+}
+
 /// What was asked for must be there; a list that may not be whole is said, and an empty one is no answer.
-fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot) -> Result<(), Failure> {
+fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot, scope: &PassScope) -> Result<(), Failure> {
     if let Some(missing) = named.iter().find(|vmid| !snapshot.guests.contains_key(vmid)) {
         return Err(not_seen(*missing, snapshot));
     }
@@ -52,7 +78,7 @@ fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot) -> Result<(), Failure> 
         let message = format!("no guest of node {} can be seen: {why}", snapshot.node);
         return Err(Failure::new(Exit::Denied, message).hint(DOCTOR));
     }
-    if named.is_empty() {
+    if *scope == PassScope::Whole {
         let mut err = anstream::stderr();
         writeln!(err, "warning: the list of guests may not be whole: {why}\n  hint: {DOCTOR}")?;
     }

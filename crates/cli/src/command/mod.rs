@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
+mod apply_subject;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod demo;

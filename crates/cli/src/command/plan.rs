@@ -4,6 +4,7 @@ use std::io::Write as _;
 
 use evenkeel_agent::preview::{Preview, preview};
 use evenkeel_core::plan::{Action, Change, GuestPlan, Plan, SavedPlan};
+use evenkeel_core::selection::PassScope;
 use serde_json::{Value, json};
 
 use crate::cli::{self, OutputFormat};
@@ -18,7 +19,9 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let Preview { actual, plan } = preview(&connection.client, &desired, &state).await?;
+    let scope = PassScope::of(&arguments.select.selection(), &desired)?;
+    let Preview { actual, plan, scope } =
+        preview(&connection.client, &desired, scope, &state).await?;
     match arguments.output.output {
         OutputFormat::Table => {
             write!(anstream::stdout(), "{}", render::plan::render(&plan, &actual))?;
@@ -26,7 +29,7 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&plan))?,
     }
     if let Some(path) = &arguments.out {
-        save(path, &SavedPlan::of(&plan, &actual.node, &connection.seal_key))?;
+        save(path, &SavedPlan::of(&plan, &scope, &actual.node, &connection.seal_key))?;
     }
     let would_run = plan.runnable().next().is_some();
     Ok(if arguments.detailed_exitcode && would_run { Exit::Changes } else { Exit::Ok })

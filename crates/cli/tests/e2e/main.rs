@@ -6,6 +6,7 @@
 
 mod agent;
 mod applying;
+mod choosing;
 mod converges;
 #[expect(dead_code, reason = "its other users judge; this one has a command line")]
 #[path = "../../../core/tests/sign/support.rs"]
