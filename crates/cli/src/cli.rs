@@ -3,6 +3,7 @@
 mod oversight;
 mod selection;
 mod signing;
+mod verb_advice;
 
 use std::net::SocketAddr;
 
@@ -10,14 +11,17 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, NodeName, OperationId};
+use evenkeel_core::id::{NodeName, OperationId};
+use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
+use evenkeel_core::selection::GuestName;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
     WritingArgs,
 };
+pub(crate) use verb_advice::advice;
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -243,7 +247,39 @@ pub(crate) struct StatusArgs {
 
 /// Arguments of `pending`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct PendingArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<PendingVerb>,
+    #[command(flatten)]
+    pub(crate) show: PendingShowArgs,
+}
+
+/// What to do with what waits; without a word it is shown.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PendingVerb {
+    /// Take back what somebody requested; written down with your name
+    Withdraw(WithdrawArgs),
+}
+
+/// Arguments of `pending withdraw`.
+#[derive(Debug, Args)]
+pub(crate) struct WithdrawArgs {
+    /// The item, by the beginning of its name
+    #[arg(value_name = "PENDING")]
+    pub(crate) id: String,
+    /// Why; kept in the journal
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Which items are shown.
+#[derive(Debug, Args)]
+pub(crate) struct PendingShowArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// One item, by the beginning of its name; all if none is named
@@ -266,8 +302,8 @@ pub(crate) struct RequestArgs {
     pub(crate) place: Place,
     /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
     pub(crate) op: ActionKind,
-    /// To which guest, such as lxc/101
-    pub(crate) guest: GuestId,
+    /// To which guest: 101, lxc/101, or a name that one guest has
+    pub(crate) guest: GuestName,
     /// Its parameters, such as snapname=before; what is left out is filled in from the guest
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
@@ -299,7 +335,10 @@ pub(crate) struct ImportArgs {
     /// The directory to write to, one file a guest
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Utf8PathBuf,
-    /// Replace files that are there already
+    /// The syntax of the files: toml, yaml or json
+    #[arg(long, value_name = "FORMAT", default_value = "toml")]
+    pub(crate) format: FileFormat,
+    /// Replace files that are there already, also those that declare a guest under another name
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -343,9 +382,9 @@ pub(crate) enum JournalVerb {
 /// Which operations are listed.
 #[derive(Debug, Args)]
 pub(crate) struct JournalListArgs {
-    /// Only those of this guest, such as `lxc/101`
+    /// Only those of this guest: 101, lxc/101, or a name that one declared guest has
     #[arg(long)]
-    pub(crate) guest: Option<GuestId>,
+    pub(crate) guest: Option<GuestName>,
     /// Only this one
     #[arg(long)]
     pub(crate) op: Option<OperationId>,

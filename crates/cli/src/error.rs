@@ -135,9 +135,22 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
 
 /// A command line that makes no sense, or asks for help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if let Some((message, hint)) = other_word(error) {
+        return exit(Err(Failure::new(Exit::Usage, message).hint(hint)));
+    }
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     let _ = error.print();
     ExitCode::from(exit as u8)
+}
+
+/// What to say to a first word that is no verb but means something to people.
+fn other_word(error: &clap::Error) -> Option<(String, String)> {
+    if error.kind() != clap::error::ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let mut words = std::env::args().skip(1);
+    let word = words.next()?;
+    crate::cli::advice(&word, &words.collect::<Vec<_>>())
 }
 
 fn is_broken_pipe(failure: &Failure) -> bool {

@@ -3,6 +3,8 @@
 //! Decisions over values. The agent reads the guest, writes items down and carries approvals to their lane; nothing is
 //! allowed here: that is `sign::authorise`, asked inside the lane.
 
+mod asked;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -198,6 +200,7 @@ fn requested_params(
     if let Some(why) = op.not_requestable() {
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
+    asked::check(op, guest, snapshots, &given)?;
     let row = op.row();
     let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
     let defaults =
@@ -216,7 +219,8 @@ fn requested_params(
             let name = named("snapname");
             let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
             let at = point.and_then(|point| point.taken_at);
-            let at = at.ok_or_else(|| payload(format!("there is no snapshot `{name}`")))?;
+            let none = || payload(format!("{} has no snapshot `{name}`", guest.id));
+            let at = at.ok_or_else(none)?;
             params.insert("snaptime".to_owned(), at.0.to_string());
         }
         FilledFrom::DetachedVolume => {

@@ -52,6 +52,17 @@ impl FromStr for GuestName {
     }
 }
 
+impl GuestName {
+    /// Whether a guest is meant, by its number alone; a name has to be looked up first.
+    pub fn has_number_of(&self, guest: GuestId) -> bool {
+        match self {
+            Self::Number(vmid) => guest.vmid == *vmid,
+            Self::Id(id) => guest == *id,
+            Self::Name(_) => false,
+        }
+    }
+}
+
 impl fmt::Display for GuestName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AgentLoop;
+use super::approvals;
 use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
 use super::pass::{LookResult, Turn};
@@ -52,8 +53,13 @@ impl AgentLoop {
                 let _ = answer.send(self.pending().await?);
                 return Ok(ControlFlow::Continue(()));
             }
+            SocketRequest::Withdraw { id, note } => {
+                let _ = answer.send(self.withdraw(id, note).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
             SocketRequest::Request { op, guest, params } => {
-                let _ = answer.send(self.request(op, guest, params).await?);
+                let _ =
+                    answer.send(approvals::request(&mut self.engine, op, &guest, params).await?);
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers it from the shared status, so that it never waits for a pass.

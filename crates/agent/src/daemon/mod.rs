@@ -13,7 +13,7 @@
 //! scrapers of the metrics have tasks of their own that end with it and can only read the shared status or ask the loop. A
 //! pass never waits for lanes, and nothing waits for a client.
 
-mod approvals;
+pub mod approvals;
 pub mod client;
 mod commands;
 mod declared;

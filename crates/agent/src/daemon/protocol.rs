@@ -22,7 +22,7 @@ use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::selection::Selection;
+use evenkeel_core::selection::{GuestName, Selection};
 use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -72,11 +72,18 @@ pub enum SocketRequest {
     Request {
         /// What.
         op: ActionKind,
-        /// To which guest.
-        guest: GuestId,
+        /// To which guest, as a person names it.
+        guest: GuestName,
         /// With which parameters; what is left out is filled in from the guest.
         #[serde(default)]
         params: BTreeMap<String, String>,
+    },
+    /// Something that was asked for shall no longer wait.
+    Withdraw {
+        /// Which.
+        id: PendingId,
+        /// Who says so and why, for the journal.
+        note: String,
     },
     /// An approval, a rotation or a recovery, by whatever hands it came.
     Submit {
@@ -113,6 +120,8 @@ pub enum SocketAnswer {
     Raised {
         /// Under this name.
         id: PendingId,
+        /// To this guest.
+        guest: GuestId,
     },
     /// What became of a signed act.
     Op {
@@ -213,7 +222,8 @@ pub(crate) fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
         let hint = "use the `evenkeel` of the same version as the running agent";
         return Err(Refused::new(RefusedCode::Unknown, message, hint));
     }
-    let known = ["status", "apply", "resolve", "reload", "pending", "request", "submit"];
+    let known =
+        ["status", "apply", "resolve", "reload", "pending", "request", "withdraw", "submit"];
     match fields.get("request").and_then(Value::as_str) {
         Some(word) if known.contains(&word) => {}
         Some(_) | None => {
@@ -248,6 +258,10 @@ mod tests {
                 op: ActionKind::Destroy,
                 guest: "lxc/101".parse().unwrap(),
                 params: [("purge".to_owned(), "0".to_owned())].into(),
+            },
+            SocketRequest::Withdraw {
+                id: "5".repeat(64).parse().unwrap(),
+                note: "not needed".to_owned(),
             },
             SocketRequest::Submit { envelope: "{}".to_owned() },
         ] {

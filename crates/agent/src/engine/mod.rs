@@ -28,6 +28,7 @@ mod reconcile;
 mod report;
 mod settle;
 mod volumes;
+mod withdraw;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -53,9 +54,11 @@ pub use pending::KeptItem;
 pub(crate) use pending::waiting;
 pub use reconcile::{BegunPass, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
+pub use withdraw::{WithdrawError, records as withdraw_records};
 
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{JournalState, Note, Record, seconds};
+use crate::pve::Client;
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
 use lane::OpResult;
@@ -193,6 +196,11 @@ impl Engine {
         self.submitted.len()
     }
 
+    /// The way to the node.
+    pub(crate) fn client(&self) -> &Client {
+        &self.context.client
+    }
+
     /// Operations whose outcome is not known.
     pub fn unknown(&self) -> impl Iterator<Item = (OperationId, VmId)> {
         self.unknown.iter().map(|(op, unsettled)| (*op, unsettled.vmid))
@@ -257,7 +265,7 @@ impl Engine {
     }
 
     /// Awaits something that does not need the lanes, while they go on.
-    async fn drive_lanes_until<T, E: From<Fatal>>(
+    pub(crate) async fn drive_lanes_until<T, E: From<Fatal>>(
         &mut self,
         other: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {

@@ -3,15 +3,14 @@
 //! The only verb besides `run` that changes something, and it does so through the same engine: the journal's lock
 //! keeps the two apart. While an agent runs, it makes the pass: see `apply_by_agent`.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, OpEnd,
-    PassError, Progress, Report,
+    ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, PassError,
+    Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
@@ -21,14 +20,13 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
-use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::apply_by_agent;
 use crate::command::apply_subject::{self, ApplySubject};
 use crate::command::validate::believed;
+use crate::command::{apply_by_agent, apply_exit};
 use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
 use crate::{render, terminal};
@@ -97,7 +95,7 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
 }
 
 /// Takes up what a crash left in flight.
-async fn start(
+pub(super) async fn start(
     connection: &Connection,
     state: &StateDir,
     journal: JournalHandle,
@@ -170,11 +168,11 @@ pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result
             write!(anstream::stdout(), "{}", render::report::render(report))?;
         }
     }
-    Ok(exit(report))
+    Ok(apply_exit::exit(report))
 }
 
 /// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
-async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
+pub(super) async fn recover(engine: &mut Engine) -> Result<(), Fatal> {
     let deadline = tokio::time::Instant::now() + RECOVERY_PATIENCE;
     while engine.is_settling() {
         match tokio::time::timeout_at(deadline, engine.work()).await {
@@ -198,7 +196,7 @@ async fn work(engine: &mut Engine, desired: &Desired, preview: Preview) -> Resul
 }
 
 /// Ctrl-C: nothing new begins, what is under way may end, the rest is in the journal.
-async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
+pub(super) async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
     let mut err = anstream::stderr();
     writeln!(err, "\nstopping: what is under way may finish; once more ends at once")?;
     tokio::select! {
@@ -221,27 +219,6 @@ pub(crate) fn tell(progress: Progress) {
     let mut err = anstream::stderr();
     // A terminal that went away must not stop what is under way.
     let _ = write!(err, "{}", render::report::progress(&progress));
-}
-
-fn exit(report: &Report) -> Exit {
-    let ends: Vec<&OpEnd> = report.ops.iter().map(|op| &op.end).collect();
-    let held: BTreeSet<ReasonCode> = report
-        .holds
-        .iter()
-        .map(|hold| hold.reason)
-        .chain(ends.iter().filter_map(|end| end.reason()))
-        .collect();
-    let later = ends.iter().any(|end| matches!(end, OpEnd::Stale { .. }))
-        || held.iter().any(|reason| *reason != ReasonCode::PendingSignature);
-    if report.failed > 0 || !report.errors.is_empty() {
-        Exit::Failed
-    } else if later {
-        Exit::Transient
-    } else if held.contains(&ReasonCode::PendingSignature) {
-        Exit::ApprovalRequired
-    } else {
-        Exit::Ok
-    }
 }
 
 fn as_json(report: &Report) -> serde_json::Value {

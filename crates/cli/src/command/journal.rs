@@ -22,12 +22,13 @@ use crate::cli::{
     self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,
 };
 use crate::command::apply_by_agent::unexpected;
+use crate::command::named_guest::by_number;
 use crate::error::{Exit, Failure};
 use crate::render::{self, counted, tamed};
 
 pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
     match &arguments.verb {
-        None => list(&arguments.list),
+        None => list(&arguments.list).await,
         Some(JournalVerb::Verify { place, output }) => {
             check(&place.state_dir()?.journal(), output.output)
         }
@@ -35,11 +36,15 @@ pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
+async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
+    let guest = match &arguments.guest {
+        Some(guest) => Some(by_number(&arguments.place, guest).await?),
+        None => None,
+    };
     let files = reading(&arguments.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
-        arguments.guest.is_none_or(|guest| guest == operation.guest)
+        guest.as_ref().is_none_or(|guest| guest.has_number_of(operation.guest))
             && arguments.op.is_none_or(|op| op == operation.op)
             && (!arguments.open || operation.closed_by().is_none())
     });
@@ -179,7 +184,7 @@ async fn ask_agent(place: &cli::Place, request: SocketRequest) -> Result<(), Fai
     }
 }
 
-fn why(reason: &str) -> String {
+pub(super) fn why(reason: &str) -> String {
     if reason.is_empty() {
         return "no reason given".to_owned();
     }
@@ -187,7 +192,7 @@ fn why(reason: &str) -> String {
 }
 
 /// Who runs this, and through whom: root's own word for the audit, not a proof.
-fn who() -> String {
+pub(super) fn who() -> String {
     let uid = rustix::process::getuid().as_raw();
     match std::env::var("SUDO_USER") {
         Ok(user) => format!("uid {uid} (sudo by {})", tamed(&user, 64)),
@@ -195,7 +200,7 @@ fn who() -> String {
     }
 }
 
-fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
+pub(super) fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
     ReadOnlyDirectory::open(path).map_err(|error| {
         if error.kind() != ErrorKind::NotFound {
             return unreadable(error);

@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
+mod apply_exit;
 mod apply_subject;
 pub(crate) mod approvals;
 pub(crate) mod audit;
@@ -10,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod freeze;
 pub(crate) mod import;
 pub(crate) mod journal;
+mod named_guest;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod run;
@@ -20,3 +22,4 @@ pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod validate;
 pub(crate) mod verify;
+mod without_agent;

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod agentless;
 mod applying;
 mod choosing;
 mod converges;
