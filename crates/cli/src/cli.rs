@@ -375,8 +375,24 @@ pub(crate) enum JournalVerb {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Everything about one operation: its steps, parameters, values before, who signed, and its task's log
+    Show(JournalShowArgs),
     /// Close an operation whose outcome no evidence will tell; written down with your name
     Resolve(ResolveArgs),
+}
+
+/// Arguments of `journal show`.
+#[derive(Debug, Args)]
+pub(crate) struct JournalShowArgs {
+    /// The operation, as `evenkeel journal` shows it
+    pub(crate) op: OperationId,
+    /// How many lines of each task's log to show, the last ones; 0 asks no node
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) log: u32,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Which operations are listed.

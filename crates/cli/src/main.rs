@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod format;
 mod logging;
 mod render;
 mod signing;

@@ -19,6 +19,11 @@ pub(crate) fn tell(text: &str) -> std::io::Result<()> {
     write!(anstream::stderr(), "{}", fitted(&err, text))
 }
 
+/// How many columns the terminal has that answers go to; none if they go elsewhere.
+pub(crate) fn columns() -> Option<usize> {
+    columns_of(&std::io::stdout())
+}
+
 fn fitted(stream: &(impl AsFd + std::io::IsTerminal), text: &str) -> String {
     columns_of(stream).map_or_else(|| text.to_owned(), |width| fit(text, width))
 }

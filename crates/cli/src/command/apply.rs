@@ -21,7 +21,6 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
 use evenkeel_core::selection::PassScope;
-use serde_json::json;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_subject::{self, ApplySubject};
@@ -29,7 +28,8 @@ use crate::command::validate::believed;
 use crate::command::{apply_by_agent, apply_exit};
 use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
-use crate::{render, terminal};
+use crate::format::apply::ApplyFormat;
+use crate::{format, render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
 /// a minute after it was sent, and this leaves time to look.
@@ -148,7 +148,7 @@ pub(super) fn agreed(
     arguments: &cli::ApplyArgs,
 ) -> Result<bool, Failure> {
     if arguments.output.output == OutputFormat::Table {
-        write!(anstream::stdout(), "{}", render::plan::render(plan, actual))?;
+        terminal::print(&render::plan::render(plan, actual))?;
     }
     if now.actions.is_empty() || was_saved || arguments.yes {
         return Ok(true);
@@ -163,10 +163,8 @@ pub(super) fn agreed(
 /// Tells what came of it, and what to end with.
 pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     match arguments.output.output {
-        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(report))?,
-        OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::report::render(report))?;
-        }
+        OutputFormat::Json => format::print(&ApplyFormat::of(report))?,
+        OutputFormat::Table => terminal::print(&render::report::render(report))?,
     }
     Ok(apply_exit::exit(report))
 }
@@ -216,30 +214,8 @@ pub(super) async fn stop(mut engine: Engine) -> Result<Exit, Failure> {
 /// One line a step, on stderr: what is durable is in the journal.
 #[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
 pub(crate) fn tell(progress: Progress) {
-    let mut err = anstream::stderr();
     // A terminal that went away must not stop what is under way.
-    let _ = write!(err, "{}", render::report::progress(&progress));
-}
-
-fn as_json(report: &Report) -> serde_json::Value {
-    let op = |op: &evenkeel_agent::engine::OpReport| {
-        json!({
-            "op": op.op, "guest": op.guest, "kind": op.kind, "reasons": op.reasons,
-            "result": op.end.as_str(), "message": op.end.words(), "upid": op.upid,
-        })
-    };
-    json!({
-        "format_version": 1,
-        "planned": report.planned, "started": report.started, "succeeded": report.succeeded,
-        "failed": report.failed, "held": report.held, "skipped": report.skipped,
-        "in_sync": report.in_sync,
-        "errors": report.errors.iter().map(|error| json!({ "guest": error.guest, "message": error.why }))
-            .collect::<Vec<_>>(),
-        "holds": report.holds.iter().map(|hold| json!({
-            "guest": hold.guest, "kind": hold.kind, "code": hold.reason, "message": hold.why,
-        })).collect::<Vec<_>>(),
-        "ops": report.ops.iter().map(op).collect::<Vec<_>>(),
-    })
+    let _ = terminal::tell(&render::report::progress(&progress));
 }
 
 pub(super) fn stale_plan(stale: &Stale) -> Failure {

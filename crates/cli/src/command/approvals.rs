@@ -4,6 +4,7 @@
 //! from the bytes the host signed.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
@@ -17,7 +18,6 @@ use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
     ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, Statement, render, time,
 };
-use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{self, OutputFormat};
@@ -26,8 +26,12 @@ use crate::command::apply_by_agent::unexpected;
 use crate::command::journal::{who, why};
 use crate::command::without_agent;
 use crate::error::{Exit, Failure};
+use crate::format::approvals::{PendingFormat, RequestFormat, SubmitFormat};
 use crate::render::{PENDING_SHORT as SHORT, counted, tamed};
 use crate::signing::{file, refusal};
+use crate::{format, terminal};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
 
 pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failure> {
     match &arguments.verb {
@@ -83,7 +87,7 @@ async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
     }
     let mut out = std::io::stdout();
     match arguments.output.output {
-        OutputFormat::Json => writeln!(out, "{}", json!({ "format_version": 1, "pending": id }))?,
+        OutputFormat::Json => format::print(&RequestFormat::of(id))?,
         OutputFormat::Table => {
             let short: String = id.to_string().chars().take(SHORT).collect();
             writeln!(out, "{short} waits no longer")?;
@@ -140,7 +144,7 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
     };
     let mut out = std::io::stdout();
     match arguments.output.output {
-        OutputFormat::Json => writeln!(out, "{}", json!({ "format_version": 1, "pending": id }))?,
+        OutputFormat::Json => format::print(&RequestFormat::of(id))?,
         OutputFormat::Table => {
             let short: String = id.to_string().chars().take(SHORT).collect();
             writeln!(out, "{op} of {guest} waits for a signature as {short}")?;
@@ -170,8 +174,7 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
     };
     let (told, words, exit) = match &answer {
         SocketAnswer::Op { report } => {
-            let exit = exit_of(&report.end);
-            (op_json(report), op_words(report), exit)
+            (SubmitFormat::act(report), op_words(report), exit_of(&report.end))
         }
         SocketAnswer::Replay { op, result } => {
             let words =
@@ -181,11 +184,9 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
                 OpResult::InFlight | OpResult::Unknown => Exit::Transient,
                 OpResult::Failed => Exit::Failed,
             };
-            (json!({ "result": "replay", "op": op, "first": result }), words, exit)
+            (SubmitFormat::replay(*op, *result, &words), words, exit)
         }
-        SocketAnswer::Done { message } => {
-            (json!({ "result": "done", "message": message }), message.clone(), Exit::Ok)
-        }
+        SocketAnswer::Done { message } => (SubmitFormat::done(message), message.clone(), Exit::Ok),
         SocketAnswer::Status { .. }
         | SocketAnswer::Progress { .. }
         | SocketAnswer::Report { .. }
@@ -194,12 +195,8 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
         | SocketAnswer::Refused(_) => return Err(unexpected(answer)),
     };
     match arguments.output.output {
-        OutputFormat::Json => {
-            let mut told = told;
-            told["format_version"] = json!(1);
-            writeln!(std::io::stdout(), "{told}")?;
-        }
-        OutputFormat::Table => writeln!(std::io::stdout(), "{words}")?,
+        OutputFormat::Json => format::print(&told)?,
+        OutputFormat::Table => terminal::print(&format!("{words}\n"))?,
     }
     Ok(exit)
 }
@@ -274,29 +271,24 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
         .collect::<Result<_, Failure>>()?;
     let mut out = std::io::stdout();
     match output {
-        OutputFormat::Json => {
-            let items: Vec<Value> = read.iter().map(|(view, item)| item_json(view, item)).collect();
-            writeln!(out, "{}", json!({ "format_version": 1, "items": items }))?;
-        }
+        OutputFormat::Json => format::print(&PendingFormat::of(&read))?,
         OutputFormat::Table if read.is_empty() => writeln!(out, "nothing waits for a signature")?,
         OutputFormat::Table => {
-            writeln!(
-                out,
-                "{:<SHORT$}  {:<15}  {:<12}  {:<20}  LOST",
-                "PENDING", "OP", "GUEST", "RAISED"
-            )?;
+            let mut text =
+                format!("{:<SHORT$}  {:<15}  {:<10}  RAISED\n", "PENDING", "OP", "GUEST");
             for (view, item) in &read {
                 let short: String = view.id.to_string().chars().take(SHORT).collect();
                 let (op, guest, raised) =
                     (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
-                writeln!(out, "{short}  {op:<15}  {guest:<12}  {raised:<20}  {}", lost(item))?;
+                writeln!(text, "{short}  {op:<15}  {guest:<10}  {raised}").expect(INFALLIBLE);
+                writeln!(text, "    {}", lost(item)).expect(INFALLIBLE);
             }
+            terminal::print(&text)?;
             let wait = if read.len() == 1 { "waits" } else { "wait" };
-            writeln!(
-                std::io::stderr(),
-                "{} {wait} for a signature: `evenkeel pending PENDING` shows one",
+            terminal::tell(&format!(
+                "{} {wait} for a signature: `evenkeel pending PENDING` shows one\n",
                 counted(read.len(), "item")
-            )?;
+            ))?;
         }
     }
     Ok(Exit::Ok)
@@ -314,27 +306,6 @@ fn lost(item: &PendingItem) -> String {
         [only] => render::visible(&only.what),
         [first, rest @ ..] => format!("{} and {} more", render::visible(&first.what), rest.len()),
     }
-}
-
-fn item_json(view: &PendingView, item: &PendingItem) -> Value {
-    let losses: Vec<Value> = item
-        .losses
-        .iter()
-        .map(|loss| json!({ "what": loss.what, "size_bytes": loss.size_bytes }))
-        .collect();
-    json!({
-        "pending": view.id, "from": view.from, "op": item.op, "guest": item.guest, "name": item.guest_name,
-        "params": item.params, "losses": losses, "last_backup": item.last_backup.map(|at| at.0),
-        "raised_at": item.raised_at.0, "trust_version": item.trust_version, "envelope": view.envelope,
-    })
-}
-
-fn op_json(report: &OpReport) -> Value {
-    json!({
-        "result": report.end.as_str(), "op": report.op, "guest": report.guest, "kind": report.kind,
-        "message": report.end.words(), "upid": report.upid,
-        "reason": report.end.reason(),
-    })
 }
 
 fn op_words(report: &OpReport) -> String {

@@ -294,10 +294,11 @@ impl Findings {
                 )?;
             }
             OutputFormat::Table => {
-                let mut out = anstream::stdout();
+                let mut out = Vec::new();
                 for finding in &self.0 {
                     finding.tell(&mut out)?;
                 }
+                crate::terminal::print(&String::from_utf8_lossy(&out))?;
             }
         }
         Ok(())

@@ -16,15 +16,17 @@ use evenkeel_agent::journal::verify::{self, VerifiedJournal};
 use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
 use evenkeel_agent::state_dir::StateError;
 use evenkeel_core::operation::Resolution;
-use serde_json::json;
 
 use crate::cli::{
     self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,
 };
 use crate::command::apply_by_agent::unexpected;
+use crate::command::journal_show;
 use crate::command::named_guest::by_number;
 use crate::error::{Exit, Failure};
+use crate::format::journal::{JournalFormat, VerifyFormat};
 use crate::render::{self, counted, tamed};
+use crate::{format, terminal};
 
 pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
     match &arguments.verb {
@@ -32,6 +34,7 @@ pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
         Some(JournalVerb::Verify { place, output }) => {
             check(&place.state_dir()?.journal(), output.output)
         }
+        Some(JournalVerb::Show(arguments)) => journal_show::run(arguments).await,
         Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
     }
 }
@@ -57,16 +60,13 @@ async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     let surplus = arguments.last.map_or(0, |last| operations.len().saturating_sub(last));
     operations.drain(..surplus);
     match arguments.output.output {
-        OutputFormat::Json => {
-            let operations: Vec<_> = operations.iter().map(render::journal::as_json).collect();
-            let answer = json!({ "format_version": 1, "operations": operations });
-            writeln!(std::io::stdout(), "{answer}")?;
-        }
+        OutputFormat::Json => format::print(&JournalFormat::of(&operations))?,
         OutputFormat::Table if operations.is_empty() => {
             writeln!(std::io::stderr(), "no operations")?;
         }
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::journal::table(&operations))?;
+            let table = render::journal::table(&operations, terminal::columns());
+            terminal::print(&table)?;
         }
     }
     Ok(Exit::Ok)
@@ -96,35 +96,15 @@ fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         (Ok(verified), OutputFormat::Json) => {
-            let VerifiedJournal { head, records, segments, tail_bytes } = verified;
-            let head = head.map(|head| json!({ "seq": head.seq, "sum": head.sum.as_str() }));
-            let answer = json!({
-                "format_version": 1, "whole": true, "records": records, "segments": segments,
-                "head": head, "tail_bytes": tail_bytes,
-            });
-            writeln!(std::io::stdout(), "{answer}")?;
+            format::print(&VerifyFormat::whole(&verified))?;
             Ok(Exit::Ok)
         }
         (Err(error), OutputFormat::Table) => Err(error.into()),
         (Err(error), OutputFormat::Json) => {
-            writeln!(std::io::stdout(), "{}", damage_as_json(&error))?;
+            format::print(&VerifyFormat::damaged(&error))?;
             Err(error.into())
         }
     }
-}
-
-fn damage_as_json(error: &JournalError) -> serde_json::Value {
-    let place = match error {
-        JournalError::Damaged { file, damage } => json!({
-            "file": file, "line": damage.line, "offset": damage.offset, "seq": damage.seq,
-        }),
-        JournalError::Segments { file, .. } | JournalError::OtherMachine { file, .. } => {
-            json!({ "file": file })
-        }
-        JournalError::Disk(failure) => json!({ "file": failure.file }),
-    };
-    let problem = tamed(&error.to_string(), PROBLEM_LENGTH_MAX);
-    json!({ "format_version": 1, "whole": false, "at": place, "problem": problem })
 }
 
 /// A message names a file, a place and a rule; what it quotes may be of any length.

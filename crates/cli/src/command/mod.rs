@@ -11,6 +11,7 @@ pub(crate) mod doctor;
 pub(crate) mod freeze;
 pub(crate) mod import;
 pub(crate) mod journal;
+mod journal_show;
 mod named_guest;
 pub(crate) mod plan;
 pub(crate) mod reference;

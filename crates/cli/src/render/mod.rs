@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod diagnostic;
 pub(crate) mod fit;
 pub(crate) mod journal;
+pub(crate) mod operation;
 pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod status;

@@ -17,6 +17,7 @@ mod daemon_crash;
 mod daemon_looks;
 mod demo;
 mod drift;
+mod formats;
 mod freezing;
 mod gate;
 mod importing;

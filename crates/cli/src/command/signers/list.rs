@@ -4,7 +4,6 @@
 //! verified. It takes no lock.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 
 use camino::Utf8Path;
 use evenkeel_agent::authority::Authority;
@@ -15,29 +14,31 @@ use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::id::HostId;
 use evenkeel_core::selection::Selection;
 use evenkeel_core::sign::{HostBinding, PublicKey, Signer, TrustedSigners, Validity, time};
-use serde_json::{Value, json};
 
 use super::enrol::one_line;
 use crate::cli::{ListArgs, OutputFormat, Place};
 use crate::command::without_agent::journal_state;
 use crate::connect::{configuration_file, state_dir};
 use crate::error::{Exit, Failure};
+use crate::format::signers::SignersFormat;
 use crate::signing::trust;
-use crate::terminal;
+use crate::{format, terminal};
 
 pub(crate) async fn run(arguments: &ListArgs) -> Result<Exit, Failure> {
     let (trust, origin) = match &arguments.trust {
         Some(path) => (Some(trust::load(path, &arguments.rotation)?), path.to_string()),
         None => of_host(&arguments.place).await?,
     };
-    let mut out = std::io::stdout();
     match (arguments.output.output, &trust) {
         (OutputFormat::Table, Some(trust)) => terminal::print(&table(trust))?,
         (OutputFormat::Table, None) => {
             let told = format!("nobody may sign on this host: there is no trust file {origin}\n");
             terminal::print(&told)?;
         }
-        (OutputFormat::Json, trust) => writeln!(out, "{}", as_json(trust.as_ref()))?,
+        (OutputFormat::Json, trust) => {
+            let signers = trust.as_ref().map(sorted).unwrap_or_default();
+            format::print(&SignersFormat::of(trust.as_ref(), &signers))?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -123,25 +124,4 @@ fn table(trust: &TrustedSigners) -> String {
         text.push('\n');
     }
     text
-}
-
-fn as_json(trust: Option<&TrustedSigners>) -> Value {
-    let signer = |signer: &Signer| {
-        let Signer { name, role, key, validity: Validity { from, until }, sk } = signer;
-        json!({
-            "name": name.to_string(),
-            "role": role.as_str(),
-            "key": key.to_string(),
-            "fingerprint": key.fingerprint().to_string(),
-            "valid_from": from.0,
-            "valid_until": until.0,
-            "sk": key.key_type().is_security_key().then_some(sk.as_str()),
-        })
-    };
-    json!({
-        "format_version": 1,
-        "version": trust.map(|trust| trust.version().0),
-        "head": trust.map(|trust| trust.head().to_string()),
-        "signers": trust.map(sorted).unwrap_or_default().into_iter().map(signer).collect::<Vec<_>>(),
-    })
 }
