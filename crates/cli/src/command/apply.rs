@@ -67,12 +67,12 @@ impl WantedPass {
 }
 
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
-    let subjects = apply_subject::read(&arguments.subjects)?;
     let connection = connect(&arguments.connect).await?;
     let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
         return Ok(Exit::Invalid);
     };
-    let wanted = WantedPass::of(subjects, arguments, &desired)?;
+    let subject = apply_subject::read(&arguments.subjects, &desired)?;
+    let wanted = WantedPass::of(subject, arguments, &desired)?;
     let state = state_dir(arguments.state.as_deref(), &connection.config);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = match state.open_journal(&ambient) {

@@ -1,11 +1,13 @@
 //! What stands after `apply`: guests, or the file of a saved plan.
 //!
-//! Told apart by how it is written, never by guessing: `101`, `lxc/101` and a bare word are guests; what ends in `.json` or
-//! `.plan`, or leads through a directory, is a file. Where a guest's name is also a file here, nobody goes on.
+//! Told apart by how it is written and what is here, never by guessing: `101` and `lxc/101` are guests; what ends in `.json`
+//! or `.plan`, or leads through a directory, is a file; a bare word is a file if there is one, else the name of a guest.
+//! Where it is both, nobody goes on.
 
 use camino::Utf8Path;
+use evenkeel_core::desired::Desired;
 use evenkeel_core::plan::SavedPlan;
-use evenkeel_core::selection::GuestName;
+use evenkeel_core::selection::{Candidate, GuestName};
 
 use crate::error::{Exit, Failure};
 use crate::signing::file;
@@ -20,15 +22,15 @@ pub(super) enum ApplySubject {
 }
 
 /// Reads what was written; a plan is read from its file.
-pub(super) fn read(subjects: &[String]) -> Result<ApplySubject, Failure> {
+pub(super) fn read(subjects: &[String], desired: &Desired) -> Result<ApplySubject, Failure> {
     if let [one] = subjects
-        && is_plan(one)?
+        && is_plan(one, desired)?
     {
         return Ok(ApplySubject::Plan(read_plan(Utf8Path::new(one))?));
     }
     let mut guests = Vec::new();
     for subject in subjects {
-        if is_plan(subject)? {
+        if is_plan(subject, desired)? {
             return Err(Failure::new(
                 Exit::Usage,
                 format!("{subject} is a saved plan, and stands alone"),
@@ -44,13 +46,16 @@ pub(super) fn read(subjects: &[String]) -> Result<ApplySubject, Failure> {
 /// The endings people give to saved plans.
 const PLAN_ENDINGS: [&str; 2] = ["json", "plan"];
 
-fn is_plan(subject: &str) -> Result<bool, Failure> {
+fn is_plan(subject: &str, desired: &Desired) -> Result<bool, Failure> {
     let path = Utf8Path::new(subject);
     if path.extension().is_some_and(|ending| PLAN_ENDINGS.contains(&ending)) {
         return Ok(true);
     }
     let guest = subject.parse::<GuestName>();
-    match (guest, path.is_file()) {
+    // Whatever stands there: what is no plain file is refused by whoever reads it.
+    let is_there = path.exists() && !path.is_dir();
+    match (guest, is_there) {
+        (Ok(GuestName::Name(name)), true) if !is_declared(&name, desired) => Ok(true),
         (Ok(guest), true) => {
             let other = match &guest {
                 GuestName::Number(vmid) => format!("lxc/{vmid} or qemu/{vmid}"),
@@ -62,8 +67,13 @@ fn is_plan(subject: &str) -> Result<bool, Failure> {
                 .hint(format!("write ./{subject} for the saved plan, or {other} for the guest")))
         }
         (Ok(_), false) => Ok(false),
-        (Err(_), is_file) => Ok(is_file || subject.contains('/')),
+        (Err(_), is_there) => Ok(is_there || subject.contains('/')),
     }
+}
+
+fn is_declared(name: &str, desired: &Desired) -> bool {
+    let guests = desired.guests.values().map(Candidate::declared);
+    guests.filter_map(|guest| guest.name).any(|other| other.eq_ignore_ascii_case(name))
 }
 
 /// The largest saved plan that is read: ten thousand guests with a kilobyte of changes each, twice over.

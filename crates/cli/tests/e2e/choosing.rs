@@ -123,6 +123,11 @@ fn apply_does_not_guess_between_a_file_and_a_guest() {
     let unclear = node.run("apply", &["-c", "agent.toml", "102", "-y"]).ends_with(64);
     insta::assert_snapshot!("a-file-called-like-a-guest", unclear.story());
     node.run("apply", &["-c", "agent.toml", "./102"]).ends_with(0);
+    // A bare word is the file that is here, unless a guest has that name too.
+    node.run("plan", &["-c", "agent.toml", "--out", "nightly"]).ends_with(0);
+    node.run("apply", &["-c", "agent.toml", "nightly"]).ends_with(0);
+    node.run("plan", &["-c", "agent.toml", "--out", "ct102"]).ends_with(0);
+    node.run("apply", &["-c", "agent.toml", "ct102", "-y"]).ends_with(64);
     node.run("apply", &["-c", "agent.toml", "lxc/102", "-y"]).ends_with(0);
     let missing = node.run("apply", &["-c", "agent.toml", "missing.plan"]).ends_with(5);
     assert!(missing.stderr.contains("missing.plan"), "{}", missing.stderr);
