@@ -30,7 +30,7 @@ pub mod status;
 pub mod systemd;
 mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -203,6 +203,8 @@ struct AgentLoop {
     seal_key: SealKey,
     /// Who waits for which signed act.
     submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
+    /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
+    partial_passes: BTreeSet<PassId>,
 }
 
 impl AgentLoop {
@@ -245,6 +247,7 @@ impl AgentLoop {
             said: LogMemory::default(),
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
+            partial_passes: BTreeSet::new(),
             state,
             seal_key,
         })

@@ -146,6 +146,9 @@ impl AgentLoop {
             pass = self.engine.submit(desired, preview) => pass?,
             () = inputs.stop() => return Ok(None),
         };
+        if scope != PassScope::Whole {
+            self.partial_passes.insert(id);
+        }
         self.shared_status.planned(id, &plan, &scope, self.ambient.now(), millis(took));
         self.count_guests();
         Ok(Some(id))
@@ -235,7 +238,9 @@ impl AgentLoop {
                 self.shared_status.ended(id, &report);
                 let how =
                     if report.is_clean() { Reconciled::Succeeded } else { Reconciled::Incomplete };
-                self.metrics.reconciled(how, self.ambient.now().as_second());
+                if !self.partial_passes.remove(&id) {
+                    self.metrics.reconciled(how, self.ambient.now().as_second());
+                }
                 if let Some(follower) = self.followers.remove(&id) {
                     // Whoever asked may have gone; the report is in the log.
                     let _ = follower.send(SocketAnswer::Report { report });

@@ -6,6 +6,8 @@
 
 pub(crate) mod apply;
 pub(crate) mod approvals;
+#[cfg(test)]
+mod audit;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod signers;
@@ -50,6 +52,8 @@ mod tests {
             ("journal-show", schema_for!(journal::ShownFormat)),
             ("journal-verify", schema_for!(journal::VerifyFormat)),
             ("signers-list", schema_for!(signers::SignersFormat)),
+            ("audit", schema_for!(audit::AuditFormat)),
+            ("validate", schema_for!(audit::ValidateFormat)),
         ]
     }
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::{Agent, status, status_when, writes};
+use crate::agent::{Agent, configure, status, status_when, usual, writes};
 use crate::daemon::{drift, kept};
+use crate::daemon_looks::scrape;
 use crate::support::{Node, Run};
 
 /// Guests with names and tags of our own, declared with every guest of the node.
@@ -137,16 +138,24 @@ fn apply_does_not_guess_between_a_file_and_a_guest() {
 #[test]
 fn a_running_agent_applies_only_what_was_chosen() {
     let node = kept(6);
-    let slow = std::fs::read_to_string(node.desk.work.path().join("agent.toml")).unwrap();
-    node.desk.write("agent.toml", &slow.replace("interval = 5", "interval = 86400"));
+    let slow = usual(&node).replace("interval = 5", "interval = 86400");
+    configure(&node, &format!("{slow}\nmetrics.listen = \"127.0.0.1:0\""));
     node.desk.write("desired/lxc-104.toml", "guest.104 = { kind = \"lxc\", state = \"absent\" }\n");
     let agent = Agent::start(&node);
     let first = status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
     assert_eq!(first["pending"].as_array().map(Vec::len), Some(1), "{first:#}");
+    let passes = || {
+        let metrics = scrape(&agent, "/metrics").1;
+        let lines = metrics.lines().filter(|line| line.starts_with("evenkeel_reconcile_total"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = passes();
     drift(&node, "lxc/100", "1");
     drift(&node, "lxc/102", "7");
     node.run("apply", &["-c", "agent.toml", "102", "-y"]).ends_with(0);
     assert_eq!(writes(&node), ["PUT /api2/json/nodes/pve1/lxc/102/config"]);
+    assert!(!before.is_empty());
+    assert_eq!(passes(), before, "a part says nothing of the whole");
     let after = status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
     assert_eq!(after["agent"]["in_sync"], 5, "{after:#}");
     assert_eq!(after["agent"]["guests"][0]["guest"], "lxc/104", "{after:#}");

@@ -66,7 +66,12 @@ fn every_answer_is_as_its_schema_says_and_nothing_is_cut() {
     fits(&ask(&node, "pending", &["withdraw", id, "-o", "json"]).ends_with(0), "request");
     fits(&ask(&node, "journal", &["verify", "-o", "json"]).ends_with(0), "journal-verify");
     fits(&ask(&node, "signers", &["list", "-o", "json"]).ends_with(0), "signers-list");
-    let audit = ask(&node, "audit", &["-o", "json"]).ends_with(0).json();
+    let valid = node.desk.run("validate", &["desired", "-o", "json"]).ends_with(0);
+    fits(&valid, "validate");
+    node.desk.write("broken/a.toml", "[guest.100]\nkind = \"lxc\"\ncoers = 2\n");
+    let invalid = node.desk.run("validate", &["broken", "-o", "json"]).ends_with(3);
+    assert_eq!(fits(&invalid, "validate")["errors"][0]["at"]["line"], 3);
+    let audit = fits(&ask(&node, "audit", &["-o", "json"]).ends_with(0), "audit");
     assert!(audit["entries"][0]["at"].as_str().unwrap().ends_with('Z'), "{audit:#}");
 }
 
