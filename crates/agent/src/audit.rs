@@ -13,7 +13,7 @@ mod entry;
 mod tests;
 mod text;
 
-use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::selection::GuestName;
 use jiff::Timestamp;
 
 pub use entry::{AuditEntry, AuditEvent, Signature};
@@ -25,40 +25,26 @@ use entry::AuditReader;
 /// What is asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
-    /// Only what concerns this guest.
-    pub guest: Option<Guest>,
+    /// Only what concerns this guest, named by its number.
+    pub guest: Option<GuestName>,
     /// Only what was written at this moment or later.
     pub since: Option<Timestamp>,
-}
-
-/// A guest as people name it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guest {
-    /// `lxc/101`.
-    Id(GuestId),
-    /// `101`, of whichever kind.
-    Number(VmId),
-}
-
-impl std::str::FromStr for Guest {
-    type Err = evenkeel_core::id::IdError;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.contains('/') { text.parse().map(Self::Id) } else { text.parse().map(Self::Number) }
-    }
+    /// Only what the gate refused.
+    pub refused: bool,
+    /// Only what somebody signed.
+    pub signed: bool,
 }
 
 impl Filter {
     fn takes(&self, entry: &AuditEntry) -> bool {
-        let guest = match (self.guest, &entry.guest) {
-            (None, _) => true,
-            (Some(_), None) => false,
-            (Some(Guest::Id(wanted)), Some(found)) => wanted.to_string() == *found,
-            (Some(Guest::Number(wanted)), Some(found)) => {
-                found.rsplit('/').next() == Some(wanted.to_string().as_str())
-            }
-        };
-        guest && self.since.is_none_or(|since| entry.at >= since)
+        let guest = self.guest.as_ref().is_none_or(|wanted| {
+            let found = entry.guest.as_ref().and_then(|guest| guest.parse().ok());
+            found.is_some_and(|found| wanted.has_number_of(found))
+        });
+        guest
+            && self.since.is_none_or(|since| entry.at >= since)
+            && (!self.refused || entry.is_refusal())
+            && (!self.signed || !entry.signed_by.is_empty())
     }
 }
 

@@ -15,6 +15,7 @@ pub mod config;
 pub mod daemon;
 pub mod effective_clock;
 pub mod engine;
+pub mod find_guest;
 pub mod freeze;
 pub mod host_key;
 pub mod journal;

@@ -10,6 +10,8 @@
 //!   cluster's guests, permissions, quorum, options  ├─> Snapshot
 //!   and `pending` of each guest, 3 at a time ───────┘
 //! ```
+//!
+//! A few chosen guests are asked for directly, and nothing else is read while all of them answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +19,13 @@ use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
     Unreadable,
 };
+use evenkeel_core::desired::{DeclaredField, DeclaredGuest, Desired, WantedState};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::plan::{PlanContext, plan};
+use evenkeel_core::registry::ValueFormat;
+use evenkeel_core::release::Release;
+use evenkeel_core::selection::{Candidate, PassScope};
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};
@@ -42,13 +49,80 @@ pub async fn observe(
     declared: &BTreeSet<VmId>,
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
+    observe_scope(client, declared, &PassScope::Whole, concurrency).await
+}
+
+/// The same, but only the configurations of the guests in scope are read; the others are as if they were not there.
+pub async fn observe_scope(
+    client: &Client,
+    declared: &BTreeSet<VmId>,
+    scope: &PassScope,
+    concurrency: usize,
+) -> Result<Snapshot, Error> {
     let release = client.version().await?.release;
+    read_node(client, release, declared, scope, concurrency).await
+}
+
+/// Guests up to which each is asked for directly, by two requests. The lists and what surrounds them are eight.
+const ASKED_DIRECTLY_MAX: usize = 8;
+
+/// Reads what is declared and nothing else: what a plan of chosen guests needs. A few are asked for directly; if one of
+/// them does not answer as declared, the lists say why.
+pub(crate) async fn observe_chosen(
+    client: &Client,
+    desired: &Desired,
+    concurrency: usize,
+) -> Result<Snapshot, Error> {
+    let release = client.version().await?.release;
+    let chosen: BTreeSet<VmId> = desired.guests.keys().copied().collect();
+    if chosen.len() <= ASKED_DIRECTLY_MAX {
+        let asked = desired.guests.values().map(|guest| look_at_guest(client, guest.id).boxed());
+        let mut answers = stream::iter(asked).buffer_unordered(concurrency.max(1));
+        let mut guests = BTreeMap::new();
+        while let Some(Ok(guest)) = answers.next().await {
+            guests.insert(guest.id.vmid, guest);
+        }
+        if guests.len() == chosen.len() {
+            let coverage = Coverage::Partial("only the chosen guests were asked for".to_owned());
+            let (node, conventions) = (client.node().clone(), Conventions::default());
+            let (elsewhere, hidden) = (BTreeMap::new(), BTreeSet::new());
+            let mut snapshot =
+                Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage };
+            if depends_on_conventions(desired, &snapshot) {
+                snapshot.conventions = self::conventions(client).await;
+            }
+            return Ok(snapshot);
+        }
+    }
+    read_node(client, release, &chosen, &PassScope::Chosen(chosen.clone()), concurrency).await
+}
+
+/// The node's guests as its lists tell them, for whoever chooses among them.
+pub async fn list_guests(client: &Client) -> Result<Vec<Candidate>, Error> {
+    let listed = listed(client).await?.into_iter();
+    Ok(listed
+        .map(|(kind, entry)| {
+            let tags = entry.tags.unwrap_or_default();
+            Candidate::listed(GuestId::new(kind, entry.vmid), entry.name, &tags)
+        })
+        .collect())
+}
+
+async fn listed(client: &Client) -> Result<Vec<(GuestKind, GuestEntry)>, Error> {
     let (containers, machines) =
         future::join(client.guests(GuestKind::Lxc), client.guests(GuestKind::Qemu)).await;
-    let listed = containers?
-        .into_iter()
-        .map(|entry| (GuestKind::Lxc, entry))
-        .chain(machines?.into_iter().map(|entry| (GuestKind::Qemu, entry)));
+    let containers = containers?.into_iter().map(|entry| (GuestKind::Lxc, entry));
+    Ok(containers.chain(machines?.into_iter().map(|entry| (GuestKind::Qemu, entry))).collect())
+}
+
+async fn read_node(
+    client: &Client,
+    release: Release,
+    declared: &BTreeSet<VmId>,
+    scope: &PassScope,
+    concurrency: usize,
+) -> Result<Snapshot, Error> {
+    let listed = listed(client).await?.into_iter().filter(|(_, entry)| scope.has(entry.vmid));
     let parts = read_parts(client, listed, concurrency).await;
     let Parts { mut guests, everywhere, permissions, status, conventions } = parts;
     let coverage = coverage(everywhere.as_ref().err(), permissions, status);
@@ -119,6 +193,32 @@ async fn read_parts(
     parts
 }
 
+/// Whether what the datacenter does to values could change this plan, or the writes that follow from it.
+fn depends_on_conventions(desired: &Desired, snapshot: &Snapshot) -> bool {
+    let nothing = PlanContext::default();
+    let planned = plan(desired, snapshot, &nothing);
+    let another = |tags_have_case: bool, cgroup: Cgroup| {
+        let conventions = Conventions { tags_have_case, cgroup };
+        plan(desired, &Snapshot { conventions, ..snapshot.clone() }, &nothing) != planned
+    };
+    let has_some = || desired.guests.values().any(obeys_conventions);
+    another(true, Cgroup::V1)
+        || another(true, Cgroup::V2)
+        || another(false, Cgroup::V1)
+        || (planned.actions().next().is_some() && has_some())
+}
+
+/// Whether a guest declares a key whose values the datacenter or the kernel has a say in.
+fn obeys_conventions(guest: &DeclaredGuest) -> bool {
+    let WantedState::Present(spec) = &guest.state else {
+        return false;
+    };
+    let format = |field: &DeclaredField| &field.key.key().format;
+    spec.fields
+        .iter()
+        .any(|field| matches!(format(field), ValueFormat::Tags | ValueFormat::Weight { .. }))
+}
+
 async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Guest {
     let id = GuestId::new(kind, entry.vmid);
     let config = match client.pending(id).await {
@@ -130,13 +230,23 @@ async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Gues
 }
 
 /// One guest, read anew: what a lane looks at directly before it acts.
-pub(crate) async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
+pub async fn observe_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
     let status = client.guest_status(id).await?;
     let entries = client.pending(id).await?;
+    Ok(seen(id, &status, entries))
+}
+
+/// The same at one go, for a look that decides nothing yet.
+async fn look_at_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
+    let (status, entries) = future::try_join(client.guest_status(id), client.pending(id)).await?;
+    Ok(seen(id, &status, entries))
+}
+
+fn seen(id: GuestId, status: &GuestEntry, entries: Vec<PendingEntry>) -> Guest {
     let config = GuestConfig::from_pending(id.kind, entries.into_iter().map(to_entry));
     let managed = status.ha.as_ref().filter(|ha| ha.managed);
     let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
-    Ok(guest(id, &status, Ok(config), ha))
+    guest(id, status, Ok(config), ha)
 }
 
 /// A guest's snapshots, and the present among them.

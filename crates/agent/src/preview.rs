@@ -12,12 +12,13 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{Desired, ReconcileMode};
 use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
+use evenkeel_core::selection::PassScope;
 
 use crate::engine::memories_in;
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
-use crate::observe::{CONCURRENCY, observe};
+use crate::observe::{CONCURRENCY, observe, observe_chosen};
 use crate::pve::Client;
 use crate::pve::error::Error;
 use crate::state_dir::StateDir;
@@ -29,27 +30,37 @@ pub struct Preview {
     pub actual: Snapshot,
     /// What was planned from it.
     pub plan: Plan,
+    /// Which guests that is about.
+    pub scope: PassScope,
 }
 
 /// What a pass would do now, asked by somebody who does not own the lanes.
 pub async fn preview(
     client: &Client,
     desired: &Desired,
+    scope: PassScope,
     state: &StateDir,
     host_mode: ReconcileMode,
 ) -> Result<Preview, Error> {
-    let actual = observe_declared(client, desired).await?;
-    let mut plan = plan(desired, &actual, &outside_context(state, host_mode));
+    let desired = scope.part_of(desired);
+    let actual = observe_declared(client, &desired, &scope).await?;
+    let mut plan = plan(&desired, &actual, &outside_context(state, host_mode));
     name_lock_owners(client, &mut plan).await;
-    Ok(Preview { actual, plan })
+    Ok(Preview { actual, plan, scope })
 }
 
-/// Reads the node, and asks for every guest that is declared.
+/// Reads the node, and asks for every guest that is declared. Of chosen guests only those are read.
 pub(crate) async fn observe_declared(
     client: &Client,
     desired: &Desired,
+    scope: &PassScope,
 ) -> Result<Snapshot, Error> {
-    observe(client, &desired.guests.keys().copied().collect(), CONCURRENCY).await
+    match scope {
+        PassScope::Whole => {
+            observe(client, &desired.guests.keys().copied().collect(), CONCURRENCY).await
+        }
+        PassScope::Chosen(_) => observe_chosen(client, desired, CONCURRENCY).await,
+    }
 }
 
 /// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and

@@ -10,6 +10,7 @@ mod journal;
 mod measure;
 mod observe;
 mod plan;
+mod plan_one;
 mod queue;
 mod server;
 #[expect(
@@ -52,6 +53,7 @@ type Bench = fn() -> Vec<BenchRow>;
 /// The benches, in the order they run.
 const BENCHES: &[(&str, Bench)] = &[
     ("plan", plan::run),
+    ("plan-one", plan_one::run),
     ("observe", observe::run),
     ("journal", journal::run),
     ("queue", queue::run),

@@ -1,7 +1,9 @@
 //! Every verb and flag, with the words people read in `--help`.
 
 mod oversight;
+mod selection;
 mod signing;
+mod verb_advice;
 
 use std::net::SocketAddr;
 
@@ -9,13 +11,17 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, NodeName, OperationId, VmId};
+use evenkeel_core::id::{NodeName, OperationId};
+use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
+use evenkeel_core::selection::GuestName;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
+pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
     WritingArgs,
 };
+pub(crate) use verb_advice::advice;
 
 /// Keeps Proxmox VE guests as declared, and destroys nothing an operator did not sign for.
 #[derive(Debug, Parser)]
@@ -144,6 +150,8 @@ fn simulated(text: &str) -> Result<Release, String> {
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
@@ -167,11 +175,14 @@ pub(crate) struct PlanArgs {
 /// Arguments of `apply`.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
+    /// Only these guests: 101, lxc/101 or a name; or the file of a plan saved with `plan --out`, which is applied
+    /// without asking unless anything differs now
+    #[arg(value_name = "GUEST|PLAN")]
+    pub(crate) subjects: Vec<String>,
+    #[command(flatten)]
+    pub(crate) filter: FilterArgs,
     #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// A plan saved with `plan --out`: applied without asking, unless anything differs now
-    #[arg(value_name = "PLAN")]
-    pub(crate) plan: Option<Utf8PathBuf>,
     /// A desired file, or a directory of them
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,
@@ -233,6 +244,11 @@ pub(crate) enum LogFormat {
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    /// Show each guest that is not as declared, however many there are
+    #[arg(long)]
+    pub(crate) all: bool,
+    #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
@@ -240,7 +256,39 @@ pub(crate) struct StatusArgs {
 
 /// Arguments of `pending`.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct PendingArgs {
+    #[command(subcommand)]
+    pub(crate) verb: Option<PendingVerb>,
+    #[command(flatten)]
+    pub(crate) show: PendingShowArgs,
+}
+
+/// What to do with what waits; without a word it is shown.
+#[derive(Debug, Subcommand)]
+pub(crate) enum PendingVerb {
+    /// Take back what somebody requested; written down with your name
+    Withdraw(WithdrawArgs),
+}
+
+/// Arguments of `pending withdraw`.
+#[derive(Debug, Args)]
+pub(crate) struct WithdrawArgs {
+    /// The item, by the beginning of its name
+    #[arg(value_name = "PENDING")]
+    pub(crate) id: String,
+    /// Why; kept in the journal
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) reason: String,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Which items are shown.
+#[derive(Debug, Args)]
+pub(crate) struct PendingShowArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     /// One item, by the beginning of its name; all if none is named
@@ -263,8 +311,8 @@ pub(crate) struct RequestArgs {
     pub(crate) place: Place,
     /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
     pub(crate) op: ActionKind,
-    /// To which guest, such as lxc/101
-    pub(crate) guest: GuestId,
+    /// To which guest: 101, lxc/101, or a name that one guest has
+    pub(crate) guest: GuestName,
     /// Its parameters, such as snapname=before; what is left out is filled in from the guest
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
@@ -290,14 +338,16 @@ pub(crate) struct SubmitArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ImportArgs {
     #[command(flatten)]
+    pub(crate) select: SelectArgs,
+    #[command(flatten)]
     pub(crate) connect: ConnectArgs,
-    /// The guests to write files for; all of the node's if none is named
-    #[arg(value_name = "VMID")]
-    pub(crate) guests: Vec<VmId>,
     /// The directory to write to, one file a guest
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Utf8PathBuf,
-    /// Replace files that are there already
+    /// The syntax of the files: toml, yaml or json
+    #[arg(long, value_name = "FORMAT", default_value = "toml")]
+    pub(crate) format: FileFormat,
+    /// Replace files that are there already, also those that declare a guest under another name
     #[arg(long)]
     pub(crate) force: bool,
 }
@@ -315,7 +365,7 @@ pub(crate) struct DoctorArgs {
     pub(crate) state: Option<Utf8PathBuf>,
     /// Also write to the description of this guest, such as `lxc/101`, and restore it; no agent may run meanwhile
     #[arg(long, value_name = "GUEST")]
-    pub(crate) write: Option<evenkeel_agent::audit::Guest>,
+    pub(crate) write: Option<GuestName>,
     /// With --write: do not ask
     #[arg(short, long, requires = "write")]
     pub(crate) yes: bool,
@@ -343,16 +393,32 @@ pub(crate) enum JournalVerb {
         #[command(flatten)]
         output: OutputArgs,
     },
+    /// Everything about one operation: its steps, parameters, values before, who signed, and its task's log
+    Show(JournalShowArgs),
     /// Close an operation whose outcome no evidence will tell; written down with your name
     Resolve(ResolveArgs),
+}
+
+/// Arguments of `journal show`.
+#[derive(Debug, Args)]
+pub(crate) struct JournalShowArgs {
+    /// The operation, as `evenkeel journal` shows it
+    pub(crate) op: OperationId,
+    /// How many lines of each task's log to show, the last ones; 0 asks no node
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) log: u32,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// Which operations are listed.
 #[derive(Debug, Args)]
 pub(crate) struct JournalListArgs {
-    /// Only those of this guest, such as `lxc/101`
+    /// Only those of this guest: 101, lxc/101, or a name that one declared guest has
     #[arg(long)]
-    pub(crate) guest: Option<GuestId>,
+    pub(crate) guest: Option<GuestName>,
     /// Only this one
     #[arg(long)]
     pub(crate) op: Option<OperationId>,
@@ -395,8 +461,8 @@ pub(crate) enum OutcomeArg {
 /// Arguments of `retry`.
 #[derive(Debug, Args)]
 pub(crate) struct RetryArgs {
-    /// The guest, such as lxc/101
-    pub(crate) guest: GuestId,
+    /// The guest: `101`, `lxc/101`, or its name
+    pub(crate) guest: GuestName,
     #[command(flatten)]
     pub(crate) place: Place,
 }
@@ -425,7 +491,7 @@ pub(crate) struct ValidateArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
     /// The guest: 101, lxc/101, or its name if only one has it
-    pub(crate) guest: String,
+    pub(crate) guest: GuestName,
     /// A desired file, or a directory of them [default: `desired.dir` of agent.toml]
     #[arg(long, value_name = "PATH")]
     pub(crate) desired: Option<Utf8PathBuf>,

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_agent::config::{AgentConfig, ConfigError, DEFAULT_PATH, OneOrMany};
+use evenkeel_agent::find_guest::FindGuestError;
 use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::error::{Error, ErrorClass, NotSent};
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
-use evenkeel_agent::pve::token::Token;
+use evenkeel_agent::pve::token::{Token, TokenError};
 use evenkeel_agent::source::dir::DirError;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::id::NodeName;
@@ -25,6 +26,9 @@ use crate::render::diagnostic::render;
 
 /// The variable that may hold the token itself.
 const TOKEN_VARIABLE: &str = "PROXMOX_VE_API_TOKEN";
+
+/// The variable that may hold the address, as `--url` takes it.
+const URL_VARIABLE: &str = "PROXMOX_VE_ENDPOINT";
 
 /// What a verb needs of the outside.
 pub(crate) struct Connection {
@@ -135,6 +139,21 @@ pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeN
     }
 }
 
+impl ConnectArgs {
+    /// The way to Proxmox VE for a verb that takes nothing but a place: configuration file and environment.
+    pub(crate) fn of(place: &Place) -> Self {
+        Self {
+            config: place.config.clone(),
+            url: std::env::var(URL_VARIABLE).ok(),
+            node: None,
+            token_file: None,
+            fingerprint: Vec::new(),
+            ca_file: None,
+            timeout_s: None,
+        }
+    }
+}
+
 impl Place {
     /// The state directory that is named, or the configuration's. If it is named no configuration is read, so
     /// that a mistake in one keeps nobody from freezing.
@@ -194,6 +213,20 @@ impl From<Error> for Failure {
     }
 }
 
+impl From<FindGuestError> for Failure {
+    fn from(error: FindGuestError) -> Self {
+        let exit = match error {
+            FindGuestError::Actual(error) => return error.into(),
+            FindGuestError::Fatal(error) => return error.into(),
+            FindGuestError::Selection(error) => return error.into(),
+            FindGuestError::Elsewhere { .. } => Exit::NotFound,
+            FindGuestError::Hidden(_) => Exit::Denied,
+        };
+        let hint = error.hint();
+        Self::wrapping(exit, error).hint(hint)
+    }
+}
+
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let hint = error.hint();
@@ -205,6 +238,9 @@ impl From<ConfigError> for Failure {
         }
         let exit = match &error {
             ConfigError::Unreadable(error) if error.is_not_found() => Exit::NotFound,
+            ConfigError::Token(TokenError::Unreadable { error, .. }) if error.is_not_found() => {
+                Exit::NotFound
+            }
             ConfigError::Unreadable(_)
             | ConfigError::Loose(_)
             | ConfigError::Malformed { .. }

@@ -3,8 +3,11 @@
 //! The codes are part of the interface (docs/reference/exit-codes.md) and never change their meaning.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::process::ExitCode;
+
+use evenkeel_core::selection::SelectionError;
+
+use crate::terminal;
 
 /// How the process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +112,17 @@ impl Failure {
     }
 }
 
+impl From<SelectionError> for Failure {
+    fn from(error: SelectionError) -> Self {
+        let exit = match &error {
+            SelectionError::Ambiguous { .. } => Exit::Usage,
+            SelectionError::NoSuchGuest { .. } | SelectionError::Nothing { .. } => Exit::NotFound,
+        };
+        let hint = error.hint();
+        Self::new(exit, error.to_string()).hint(hint)
+    }
+}
+
 impl From<std::io::Error> for Failure {
     /// Only writing our own output ends here; files are read with their paths in the error.
     fn from(error: std::io::Error) -> Self {
@@ -123,7 +137,7 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
         Err(failure) if is_broken_pipe(&failure) => Exit::Ok,
         Err(failure) => {
             // There is nobody left to tell if stderr is gone too.
-            let _ = writeln!(anstream::stderr(), "{}", failure.told());
+            let _ = terminal::tell(&format!("{}\n", failure.told()));
             failure.exit
         }
     };
@@ -132,9 +146,22 @@ pub(crate) fn exit(done: Result<Exit, Failure>) -> ExitCode {
 
 /// A command line that makes no sense, or asks for help.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    if let Some((message, hint)) = other_word(error) {
+        return exit(Err(Failure::new(Exit::Usage, message).hint(hint)));
+    }
     let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
     let _ = error.print();
     ExitCode::from(exit as u8)
+}
+
+/// What to say to a first word that is no verb but means something to people.
+fn other_word(error: &clap::Error) -> Option<(String, String)> {
+    if error.kind() != clap::error::ErrorKind::InvalidSubcommand {
+        return None;
+    }
+    let mut words = std::env::args().skip(1);
+    let word = words.next()?;
+    crate::cli::advice(&word, &words.collect::<Vec<_>>())
 }
 
 fn is_broken_pipe(failure: &Failure) -> bool {

@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod format;
 mod interrupt;
 mod logging;
 mod render;
@@ -41,16 +42,16 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
-        Verb::Audit(arguments) => command::audit::run(&arguments),
+        Verb::Audit(arguments) => waiting(command::audit::run(&arguments)),
         Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
         Verb::Retry(arguments) => waiting(command::retry::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Explain(arguments) => command::explain::run(&arguments),
         Verb::Show(arguments) => command::show::run(&arguments),
         Verb::Schema => command::schema::run(),
-        Verb::Sign(arguments) => command::sign::run(&arguments),
+        Verb::Sign(arguments) => waiting(command::sign::run(&arguments)),
         Verb::Verify(arguments) => command::verify::run(&arguments),
-        Verb::Signers(arguments) => command::signers::run(&arguments),
+        Verb::Signers(arguments) => waiting(command::signers::run(&arguments)),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }

@@ -1,8 +1,41 @@
-//! Asking a person, only where there is one.
+//! Talking to a person, and asking one only where there is one.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 
+use std::os::fd::AsFd;
+
 use crate::error::{Exit, Failure};
+use crate::render::fit::fit;
+
+/// Prints an answer for people: fitted to the terminal if it is one, whole anywhere else.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let out = std::io::stdout();
+    Ok(write!(anstream::stdout(), "{}", fitted(&out, text))?)
+}
+
+/// Tells a person something beside the answer, in the same way.
+pub(crate) fn tell(text: &str) -> std::io::Result<()> {
+    let err = std::io::stderr();
+    write!(anstream::stderr(), "{}", fitted(&err, text))
+}
+
+/// How many columns the terminal has that answers go to; none if they go elsewhere.
+pub(crate) fn columns() -> Option<usize> {
+    columns_of(&std::io::stdout())
+}
+
+fn fitted(stream: &(impl AsFd + std::io::IsTerminal), text: &str) -> String {
+    columns_of(stream).map_or_else(|| text.to_owned(), |width| fit(text, width))
+}
+
+/// A terminal that does not say its width is as wide as terminals have always been.
+fn columns_of(stream: &(impl AsFd + std::io::IsTerminal)) -> Option<usize> {
+    const USUAL: usize = 80;
+    stream.is_terminal().then(|| match rustix::termios::tcgetwinsize(stream) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        Ok(_) | Err(_) => USUAL,
+    })
+}
 
 /// Whether a person can be shown something and answer.
 pub(crate) fn is_there() -> bool {

@@ -3,6 +3,8 @@
 //! Decisions over values. The agent reads the guest, writes items down and carries approvals to their lane; nothing is
 //! allowed here: that is `sign::authorise`, asked inside the lane.
 
+mod asked;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +19,7 @@ use crate::operation::{Provenance, UnixSeconds};
 use crate::plan::{Held, Plan};
 use crate::pve_call::detached_volume;
 use crate::reason::{ReasonCode, Refusal};
+use crate::selection::PassScope;
 use crate::sign::{Expected, PendingId, PendingItem, Statement, TrustVersion};
 
 /// Who wants an item.
@@ -103,6 +106,8 @@ pub struct ItemReview<'a> {
     pub wanted: &'a [WantedItem],
     /// The node as it was read.
     pub actual: &'a Snapshot,
+    /// Which guests were looked at: nothing is decided about the others but that they are too old.
+    pub scope: &'a PassScope,
     /// Guests whose lane is at work: nothing is decided about them.
     pub busy: &'a BTreeSet<GuestId>,
     /// The version of the signers.
@@ -118,6 +123,9 @@ impl ItemReview<'_> {
     pub fn is_over(&self, item: &PendingItem, raised_by: RaisedBy) -> bool {
         if self.now >= item.raised_at.plus(self.life_s) {
             return true;
+        }
+        if !self.scope.has(item.guest.vmid) {
+            return false;
         }
         let holds = match raised_by {
             RaisedBy::Plan => self.wanted.iter().any(|wanted| wanted.is(item, self.version)),
@@ -192,6 +200,7 @@ fn requested_params(
     if let Some(why) = op.not_requestable() {
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
+    asked::check(op, guest, snapshots, &given)?;
     let row = op.row();
     let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
     let defaults =
@@ -210,7 +219,8 @@ fn requested_params(
             let name = named("snapname");
             let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
             let at = point.and_then(|point| point.taken_at);
-            let at = at.ok_or_else(|| payload(format!("there is no snapshot `{name}`")))?;
+            let none = || payload(format!("{} has no snapshot `{name}`", guest.id));
+            let at = at.ok_or_else(none)?;
             params.insert("snaptime".to_owned(), at.0.to_string());
         }
         FilledFrom::DetachedVolume => {

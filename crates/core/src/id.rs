@@ -159,18 +159,21 @@ impl FromStr for GuestId {
 /// Serialised as its printed text, through the same parser.
 macro_rules! serde_as_text {
     ($($type:ty),+) => {$(
-        impl Serialize for $type {
+        impl serde::Serialize for $type {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 serializer.collect_str(self)
             }
         }
-        impl<'de> Deserialize<'de> for $type {
+        impl<'de> serde::Deserialize<'de> for $type {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+                <String as serde::Deserialize>::deserialize(deserializer)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
             }
         }
     )+};
 }
+pub(crate) use serde_as_text;
 
 serde_as_text!(GuestId, OperationId);
 

@@ -5,67 +5,92 @@
 //! trusted. Left out are secrets, what PVE makes by itself (MAC addresses, UUIDs), what no token may set,
 //! and values that cannot be read; a comment says so where a reader would miss them.
 
-use std::fmt::Write as _;
+mod format;
+
+pub use format::FileFormat;
+use format::{FileLine, written};
 
 use crate::actual::{ConfigField, Guest, Power, ValueReading};
+use crate::desired::syntax;
+use crate::desired::tree::Tree;
+use crate::diagnostic::SourceFile;
+use crate::id::VmId;
 use crate::registry::{Absent, Declarable, ValueFormat};
 use crate::value::compare::{Conventions, Difference, difference};
-use crate::value::spell::{PartChoice, spelled};
+use crate::value::spell::{PartChoice, Spelled, spelled};
 use crate::value::{Value, read};
 
-/// The desired file of one guest, in TOML.
-pub fn desired_file(guest: &Guest, conventions: Conventions) -> String {
-    let mut text = format!("[guest.{}]\nkind = \"{}\"\n", guest.id.vmid, guest.id.kind);
+/// The desired file of one guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DesiredFile {
+    /// Its text.
+    pub text: String,
+    /// What was left out and why, a sentence each; in a file that can have comments they say it too.
+    pub left_out: Vec<String>,
+}
+
+/// The desired file of one guest, in a syntax.
+pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat) -> DesiredFile {
+    let text = |text: &str| Spelled::Text(text.to_owned());
+    let mut lines = vec![FileLine::Declare("kind".to_owned(), text(guest.id.kind.as_str()))];
     match guest.power {
-        Power::Running => text.push_str("run = \"running\"\n"),
-        Power::Stopped if !guest.template => text.push_str("run = \"stopped\"\n"),
+        Power::Running => lines.push(FileLine::Declare("run".to_owned(), text("running"))),
+        Power::Stopped if !guest.template => {
+            lines.push(FileLine::Declare("run".to_owned(), text("stopped")));
+        }
         Power::Stopped | Power::Paused | Power::Unknown => {}
     }
-    let config = match &guest.config {
-        Ok(config) => config,
+    match &guest.config {
+        Ok(config) => {
+            let fields = config.fields.iter();
+            lines.extend(fields.filter_map(|field| line(field, guest, conventions)));
+            lines.extend(config.unknown.iter().map(|key| {
+                let key = one_line(key);
+                FileLine::Comment(format!("{key} is left out: evenkeel does not know this key"))
+            }));
+        }
         Err(error) => {
             let why = one_line(&error.to_string());
-            writeln!(text, "# its configuration could not be read: {why}").expect(INFALLIBLE);
-            return text;
+            lines.push(FileLine::Comment(format!("its configuration could not be read: {why}")));
         }
+    }
+    let left_out = lines.iter().filter_map(|line| match line {
+        FileLine::Comment(why) => Some(why.clone()),
+        FileLine::Declare(..) => None,
+    });
+    let left_out = left_out.collect();
+    DesiredFile { text: written(guest.id, &lines, format), left_out }
+}
+
+/// The numbers of the guests a desired file speaks of, as far as it can be read at all, and whether it says anything
+/// else.
+pub fn spoken_of(file: &SourceFile) -> (Vec<VmId>, bool) {
+    let Ok(top) = syntax::parse(file) else {
+        return (Vec::new(), true);
     };
-    for field in &config.fields {
-        match line(field, guest, conventions) {
-            FileLine::Declare(value) => writeln!(text, "{} = {value}", field.key),
-            FileLine::Comment(why) => writeln!(text, "# {} is left out: {why}", field.key),
-            FileLine::Nothing => Ok(()),
-        }
-        .expect(INFALLIBLE);
-    }
-    for key in &config.unknown {
-        writeln!(text, "# {} is left out: evenkeel does not know this key", one_line(key))
-            .expect(INFALLIBLE);
-    }
-    text
+    let Tree::Table(entries) = &top.value else {
+        return (Vec::new(), true);
+    };
+    let has_more = entries.iter().any(|entry| entry.key != "guest");
+    let guests = top.entry("guest").map(|entry| &entry.value.value);
+    let Some(Tree::Table(guests)) = guests else {
+        return (Vec::new(), has_more || guests.is_some());
+    };
+    let numbers = guests.iter().filter_map(|entry| entry.key.parse().ok()).collect();
+    (numbers, has_more)
 }
 
-const INFALLIBLE: &str = "writing to a string cannot fail";
-
-/// What becomes of one key.
-enum FileLine {
-    Declare(String),
-    Comment(&'static str),
-    Nothing,
-}
-
-fn line(field: &ConfigField, guest: &Guest, conventions: Conventions) -> FileLine {
+/// What becomes of one key; none if it need not be said.
+fn line(field: &ConfigField, guest: &Guest, conventions: Conventions) -> Option<FileLine> {
     let key = field.key.key();
-    let Some(ValueReading { text, value }) = field.after_restart() else {
-        return FileLine::Nothing;
-    };
+    let ValueReading { text, value } = field.after_restart()?;
+    let left_out = |why: &str| Some(FileLine::Comment(format!("{} is left out: {why}", field.key)));
     match (key.declared, key.absent, &key.format) {
-        (Declarable::RootOnly, _, _) => return FileLine::Comment("only root@pam can set it"),
-        _ if key.secret => return FileLine::Comment("it may hold a secret"),
-        (Declarable::No(_), _, _) => return FileLine::Nothing,
+        (Declarable::RootOnly, _, _) => return left_out("only root@pam can set it"),
+        _ if key.secret => return left_out("it may hold a secret"),
+        (Declarable::No(_), _, _) => return None,
         (Declarable::Yes | Declarable::AtCreation, Absent::ServerFilled, ValueFormat::Boot) => {}
-        (Declarable::Yes | Declarable::AtCreation, Absent::ServerFilled, _) => {
-            return FileLine::Nothing;
-        }
+        (Declarable::Yes | Declarable::AtCreation, Absent::ServerFilled, _) => return None,
         (Declarable::Yes | Declarable::AtCreation, _, _) => {}
     }
     let differs = |want: Option<&Value>| {
@@ -73,15 +98,17 @@ fn line(field: &ConfigField, guest: &Guest, conventions: Conventions) -> FileLin
     };
     if !differs(None) && key.absent != Absent::ServerFilled {
         // What absence says need not be said.
-        return FileLine::Nothing;
+        return None;
     }
     // The file will be read by the strict reader: a value that would not come back the same is left alone.
     match read::declared(&key.format, text) {
         Ok(declared) if !differs(Some(&declared)) => {}
-        Ok(_) | Err(_) => return FileLine::Comment("its value is not one that can be declared"),
+        Ok(_) | Err(_) => return left_out("its value is not one that can be declared"),
     }
-    spelled(&key.format, value, PartChoice::Compared)
-        .map_or(FileLine::Comment("its value cannot be written as text"), FileLine::Declare)
+    match spelled(&key.format, value, PartChoice::Compared) {
+        Some(value) => Some(FileLine::Declare(field.key.to_string(), value)),
+        None => left_out("its value cannot be written as text"),
+    }
 }
 
 fn one_line(text: &str) -> String {
@@ -130,7 +157,7 @@ mod tests {
                 ("zz9", "1", None),
             ],
         );
-        insta::assert_snapshot!(desired_file(&guest, Conventions::default()), @r#"
+        insta::assert_snapshot!(desired_file(&guest, Conventions::default(), FileFormat::Toml).text, @r#"
         [guest.101]
         kind = "lxc"
         run = "running"
@@ -150,12 +177,61 @@ mod tests {
         "#);
     }
 
+    /// Whatever the syntax, the file is read back to the same declaration.
+    #[test]
+    fn all_three_syntaxes_say_the_same() {
+        let guest = guest(
+            GuestKind::Lxc,
+            &[
+                ("memory", "2048", None),
+                ("cpulimit", "1.5", None),
+                ("description", "front \"end\": # no comment\nsecond, {x} [y] & *z\ttab", None),
+                ("hostname", "no", None),
+                ("tags", "on;off;y;1e3;prod", None),
+                ("net0", "name=eth0,bridge=vmbr0,ip=10.0.0.2/24", None),
+                ("rootfs", "local-lvm:vm-101-disk-0,size=8G", None),
+                ("env", "TOKEN=geheim", None),
+            ],
+        );
+        let loaded = [FileFormat::Toml, FileFormat::Yaml, FileFormat::Json].map(|format| {
+            let file = desired_file(&guest, Conventions::default(), format);
+            assert_eq!(file.left_out, ["env is left out: it may hold a secret"]);
+            let mut sources = crate::diagnostic::Sources::default();
+            sources.add(format!("a.{}", format.ending()), file.text.clone());
+            crate::desired::load(&sources)
+                .unwrap_or_else(|errors| panic!("{errors:?} in\n{}", file.text))
+        });
+        assert_eq!(loaded[0], loaded[1]);
+        assert_eq!(loaded[0], loaded[2]);
+    }
+
+    #[test]
+    fn a_guest_in_yaml_and_json_reads_as_a_person_would_write_it() {
+        let guest = guest(
+            GuestKind::Lxc,
+            &[("memory", "2048", None), ("net0", "name=eth0,bridge=vmbr0", None)],
+        );
+        let told = |format| desired_file(&guest, Conventions::default(), format).text;
+        assert_eq!(
+            told(FileFormat::Yaml),
+            "guest:\n  101:\n    kind: lxc\n    run: running\n    memory: \"2GiB\"\n    \
+             net0: { name: eth0, bridge: vmbr0 }\n"
+        );
+        assert_eq!(
+            told(FileFormat::Json),
+            "{\n  \"guest\": {\n    \"101\": {\n      \"kind\": \"lxc\",\n      \"run\": \"running\",\n      \
+             \"memory\": \"2GiB\",\n      \"net0\": { \"name\": \"eth0\", \"bridge\": \"vmbr0\" }\n    }\n  }\n}\n"
+        );
+    }
+
     #[test]
     fn no_secret_is_written() {
         let text = desired_file(
             &guest(GuestKind::Qemu, &[("cipassword", "**********", None), ("ciuser", "me", None)]),
             Conventions::default(),
-        );
+            FileFormat::Toml,
+        )
+        .text;
         assert!(!text.contains("**") && text.contains("ciuser = \"me\""), "{text}");
     }
 }

@@ -40,6 +40,7 @@ pub mod registry;
 pub mod release;
 pub mod rights;
 pub mod secret;
+pub mod selection;
 pub mod sign;
 #[cfg(test)]
 mod thorough;

@@ -15,6 +15,7 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -146,7 +147,7 @@ impl AgentDriver {
                     }
                     Some(DriverCommand::Retry(guest)) => {
                         self.oracle().asked_to_try(Some(guest));
-                        if let Err(error) = engine.retry(guest, "somebody".to_owned()).await {
+                        if let Err(error) = engine.retry(guest.vmid, "somebody".to_owned()).await {
                             error.refusal()?;
                         }
                     }
@@ -205,7 +206,7 @@ impl AgentDriver {
         let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
         // From here on the agent knows them.
         self.oracle().modes(now_ms, modes);
-        let passed = match engine.look(&desired, cause).await {
+        let passed = match engine.look(&desired, PassScope::Whole, cause).await {
             Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
             Err(error) => Err(error),
         };

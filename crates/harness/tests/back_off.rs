@@ -8,6 +8,7 @@ use evenkeel_agent::engine::{Engine, Fatal, PassCause, Report};
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::PassScope;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{desired, fault, finish, journal, pass, rig, writes};
 use evenkeel_sim::{Effect, Event};
@@ -113,8 +114,11 @@ async fn what_changed_is_tried_at_once() {
     let stopped = "guest.102 = { kind = \"lxc\", run = \"running\", stop = \"force\" }";
     assert_eq!(tried_after(async |_, _| {}, stopped).await, 1, "the declaration changed");
     let asked = async |_: &Rig, engine: &mut Engine| {
-        assert!(engine.retry(guest(), "anna".to_owned()).await.unwrap());
-        assert!(!engine.retry(guest(), "anna".to_owned()).await.unwrap(), "nothing waits any more");
+        assert!(engine.retry(guest().vmid, "anna".to_owned()).await.unwrap());
+        assert!(
+            !engine.retry(guest().vmid, "anna".to_owned()).await.unwrap(),
+            "nothing waits any more"
+        );
     };
     assert_eq!(tried_after(asked, RUN_102).await, 1, "somebody asked");
 }
@@ -126,9 +130,17 @@ async fn a_person_who_makes_a_pass_waits_for_nothing() {
     let wanted = desired(RUN_102);
     let lived = rig.live(async |engine| {
         pass(engine, &wanted).await?;
-        let preview = engine.look(&wanted, PassCause::Person).await.map_err(|_| ()).unwrap();
+        let preview = engine
+            .look(&wanted, PassScope::Whole, PassCause::Person)
+            .await
+            .map_err(|_| ())
+            .unwrap();
         assert_eq!(preview.plan.runnable().count(), 1);
-        let preview = engine.look(&wanted, PassCause::Schedule).await.map_err(|_| ()).unwrap();
+        let preview = engine
+            .look(&wanted, PassScope::Whole, PassCause::Schedule)
+            .await
+            .map_err(|_| ())
+            .unwrap();
         assert_eq!(preview.plan.runnable().count(), 0);
         Ok(())
     });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{Authority, Envelope, PendingItem, PublicKey, Rotation};
 use jiff::Timestamp;
 use serde::Serialize;
@@ -241,6 +242,21 @@ impl AuditReader {
 }
 
 impl AuditEntry {
+    /// Whether the gate said no. What waits for a signature, a lock or its lane is held, not refused.
+    pub fn is_refusal(&self) -> bool {
+        let waits = [
+            ReasonCode::Allowed,
+            ReasonCode::AllowedSigned,
+            ReasonCode::PendingSignature,
+            ReasonCode::Locked,
+            ReasonCode::Busy,
+            ReasonCode::Frozen,
+        ];
+        matches!(self.event, AuditEvent::Decision | AuditEvent::Approval)
+            && !self.reason.is_empty()
+            && !waits.iter().any(|code| code.as_str() == self.reason)
+    }
+
     fn new(line: &PrintedLine) -> Self {
         Self {
             seq: line.seq,

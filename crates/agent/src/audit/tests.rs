@@ -139,14 +139,17 @@ fn filters_take_a_guest_by_name_or_number_and_a_moment() {
     journal(&disk, JournalLimits::default());
     let count = |guest: Option<&str>, since: Option<&str>| {
         let guest = guest.map(|text| text.parse().unwrap());
-        entries(&disk, &Filter { guest, since: since.map(|s| s.parse().unwrap()) }).len()
+        entries(
+            &disk,
+            &Filter { guest, since: since.map(|s| s.parse().unwrap()), ..Filter::default() },
+        )
+        .len()
     };
     assert_eq!(count(Some("lxc/101"), None), 2);
     assert_eq!(count(Some("101"), None), 5);
     assert_eq!(count(Some("1010"), None) + count(Some("lxc/999"), None), 0);
     assert_eq!(count(None, Some("2026-11-15T20:00:00Z")), 12);
     assert_eq!(count(None, Some("2026-11-15T20:00:01Z")), 0);
-    assert!("lxc/".parse::<Guest>().is_err() && "x".parse::<Guest>().is_err());
 }
 
 #[test]

@@ -1,44 +1,94 @@
-//! Carries out what operators ask of a running agent about signed acts: show, propose, submit.
+//! Carries out what operators ask about signed acts: show, propose, withdraw, submit.
 //!
-//! Called by the loop through `obey`. It judges nothing: the engine does, in the guest's lane.
+//! Called by the loop through `obey`, and by the verbs where no agent runs. It judges nothing: the engine does, in the
+//! guest's lane.
 
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::OperationId;
 use evenkeel_core::reason::Refusal;
+use evenkeel_core::selection::GuestName;
+use evenkeel_core::sign::{PendingId, PendingItem};
 use tokio::sync::oneshot;
 
 use super::AgentLoop;
 use super::protocol::{PendingView, Refused, RefusedCode, SocketAnswer};
-use crate::engine::{Fatal, Submitted};
+use crate::engine::{Engine, EngineError, Fatal, KeptItem, Submitted, WithdrawError, waiting};
+use crate::find_guest::FindGuestError;
+use crate::journal::JournalState;
+
+/// Everything that waits for a signature by a journal, oldest first.
+pub fn pending_views(state: &JournalState) -> Vec<PendingView> {
+    views(waiting(state))
+}
+
+fn views(items: BTreeMap<PendingId, (PendingItem, KeptItem)>) -> Vec<PendingView> {
+    let mut items: Vec<_> = items
+        .into_iter()
+        .map(|(id, (item, waiting))| {
+            let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
+            let view = PendingView { id, from: waiting.from, envelope };
+            (item.raised_at, view)
+        })
+        .collect();
+    items.sort_by_key(|(raised_at, view)| (*raised_at, view.id));
+    items.into_iter().map(|(_, view)| view).collect()
+}
+
+/// Raises an item for an act nobody declared.
+pub async fn request(
+    engine: &mut Engine,
+    op: ActionKind,
+    guest: &GuestName,
+    params: BTreeMap<String, String>,
+) -> Result<SocketAnswer, Fatal> {
+    let guest = match engine.find_guest(guest).await {
+        Ok(guest) => guest,
+        Err(FindGuestError::Fatal(fatal)) => return Err(fatal),
+        Err(error) => return Ok(SocketAnswer::Refused(not_found(&error))),
+    };
+    Ok(match engine.request(op, guest, params).await {
+        Ok(id) => SocketAnswer::Raised { id, guest },
+        Err(error) => SocketAnswer::Refused(refused(&error.refusal()?)),
+    })
+}
+
+fn not_found(error: &FindGuestError) -> Refused {
+    let code = match error {
+        FindGuestError::Selection(_) | FindGuestError::Elsewhere { .. } => RefusedCode::NotFound,
+        FindGuestError::Hidden(_) => RefusedCode::Denied,
+        FindGuestError::Actual(error) if error.is_transient() => RefusedCode::Busy,
+        FindGuestError::Actual(_) | FindGuestError::Fatal(_) => RefusedCode::Failed,
+    };
+    Refused::new(code, error.to_string(), error.hint())
+}
 
 impl AgentLoop {
     /// Everything that waits for a signature, oldest first.
     pub(super) async fn pending(&self) -> Result<SocketAnswer, Fatal> {
-        let items = self.engine.pending().await?.into_iter();
-        let mut items: Vec<_> = items
-            .map(|(id, (item, waiting))| {
-                let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
-                let view = PendingView { id, from: waiting.from, envelope };
-                (item.raised_at, view)
-            })
-            .collect();
-        items.sort_by_key(|(raised_at, view)| (*raised_at, view.id));
-        Ok(SocketAnswer::Pending { items: items.into_iter().map(|(_, view)| view).collect() })
+        Ok(SocketAnswer::Pending { items: views(self.engine.pending().await?) })
     }
 
-    /// Raises an item for an act nobody declared.
-    pub(super) async fn request(
+    /// Ends an item that somebody asked for.
+    pub(super) async fn withdraw(
         &mut self,
-        op: ActionKind,
-        guest: GuestId,
-        params: BTreeMap<String, String>,
+        id: PendingId,
+        note: String,
     ) -> Result<SocketAnswer, Fatal> {
-        Ok(match self.engine.request(op, guest, params).await {
-            Ok(id) => SocketAnswer::Raised { id },
-            Err(error) => SocketAnswer::Refused(refused(&error.refusal()?)),
-        })
+        let error = match self.engine.withdraw(id, note).await {
+            Ok(()) => {
+                tracing::warn!(%id, "an operator withdrew what had been asked for");
+                return Ok(SocketAnswer::Done { message: format!("{id} waits no longer") });
+            }
+            Err(WithdrawError::Engine(EngineError::Fatal(fatal))) => return Err(fatal),
+            Err(error) => error,
+        };
+        let code = match &error {
+            WithdrawError::NotWaiting(_) => RefusedCode::NotFound,
+            WithdrawError::Declared { .. } | WithdrawError::Engine(_) => RefusedCode::Failed,
+        };
+        Ok(SocketAnswer::Refused(Refused::new(code, error.to_string(), error.hint())))
     }
 
     /// Takes an approval or a rotation. What becomes of an act is answered when it has ended.
@@ -47,25 +97,36 @@ impl AgentLoop {
         envelope: &str,
         answer: oneshot::Sender<SocketAnswer>,
     ) -> Result<(), Fatal> {
-        let told = match self.engine.submit_approval(envelope.as_bytes()).await? {
-            Submitted::Accepted(op) => {
+        let submitted = self.engine.submit_approval(envelope.as_bytes()).await?;
+        if let Submitted::Rotated(version) = &submitted {
+            self.metrics.trust(Some(*version));
+        }
+        let told = match taken(submitted) {
+            Err(op) => {
                 self.submitters.insert(op, answer);
                 return Ok(());
             }
-            Submitted::Replay { op, result } => SocketAnswer::Replay { op, result },
-            Submitted::Rotated(version) => {
-                self.metrics.trust(Some(version));
-                tracing::warn!(%version, "the signers of this host have changed");
-                SocketAnswer::Done {
-                    message: format!("the signers are those of version {version} now"),
-                }
-            }
-            Submitted::Refused(refusal) => SocketAnswer::Refused(refused(&refusal)),
+            Ok(told) => told,
         };
         // Whoever asked may have gone; the journal has it.
         let _ = answer.send(told);
         Ok(())
     }
+}
+
+/// What is answered to an approval that came in; the operation if its end has to be awaited.
+pub fn taken(submitted: Submitted) -> Result<SocketAnswer, OperationId> {
+    Ok(match submitted {
+        Submitted::Accepted(op) => return Err(op),
+        Submitted::Replay { op, result } => SocketAnswer::Replay { op, result },
+        Submitted::Rotated(version) => {
+            tracing::warn!(%version, "the signers of this host have changed");
+            SocketAnswer::Done {
+                message: format!("the signers are those of version {version} now"),
+            }
+        }
+        Submitted::Refused(refusal) => SocketAnswer::Refused(refused(&refusal)),
+    })
 }
 
 fn refused(refusal: &Refusal) -> Refused {

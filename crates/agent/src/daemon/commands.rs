@@ -9,13 +9,15 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use evenkeel_core::desired::ReconcileMode;
-use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::{SavedPlan, Stale};
+use evenkeel_core::selection::PassScope;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AgentLoop;
+use super::approvals;
 use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
 use super::pass::{LookResult, Turn};
@@ -25,6 +27,7 @@ use crate::config::AgentConfig;
 use crate::engine::{Fatal, PassCause};
 use crate::plain_file::{READ_DEADLINE, off_loop};
 use crate::policy::Policy;
+use crate::preview::Preview;
 
 impl AgentLoop {
     /// Carries out one request. An answer that nobody waits for any more is dropped.
@@ -58,12 +61,17 @@ impl AgentLoop {
                 let _ = answer.send(self.pending().await?);
                 return Ok(ControlFlow::Continue(()));
             }
+            SocketRequest::Withdraw { id, note } => {
+                let _ = answer.send(self.withdraw(id, note).await?);
+                return Ok(ControlFlow::Continue(()));
+            }
             SocketRequest::Request { op, guest, params } => {
-                let _ = answer.send(self.request(op, guest, params).await?);
+                let _ =
+                    answer.send(approvals::request(&mut self.engine, op, &guest, params).await?);
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers it from the shared status, so that it never waits for a pass.
-            SocketRequest::Status {} => {
+            SocketRequest::Status { .. } => {
                 let message = "status is answered by the socket itself";
                 Err(Refused::new(RefusedCode::Failed, message, "this is a bug in evenkeel"))
             }
@@ -104,14 +112,16 @@ impl AgentLoop {
             )));
             return Ok(ControlFlow::Continue(()));
         };
-        let refused = match self.look(&desired, PassCause::Person, inputs).await? {
+        let scope = plan.map_or(PassScope::Whole, SavedPlan::scope);
+        let refused = match self.look(&desired, scope, PassCause::Person, inputs).await? {
             LookResult::Stopped => return Ok(ControlFlow::Break(())),
             LookResult::Not(why) => {
                 let hint = "the running agent goes on trying";
                 Refused::new(RefusedCode::Failed, why, hint)
             }
             LookResult::Seen(preview, took) => {
-                let now = SavedPlan::of(&preview.plan, &preview.actual.node, &self.seal_key);
+                let Preview { actual, plan: planned, scope } = preview.as_ref();
+                let now = SavedPlan::of(planned, scope, &actual.node, &self.seal_key);
                 match plan.and_then(|plan| plan.stale_against(&now)) {
                     None => {
                         let Some(id) = self.submit(&desired, *preview, took, inputs).await? else {
@@ -166,7 +176,7 @@ impl AgentLoop {
     }
 
     /// Lets what failed be tried at once.
-    async fn retry(&mut self, guest: GuestId, by: String) -> Result<SocketAnswer, Fatal> {
+    async fn retry(&mut self, guest: VmId, by: String) -> Result<SocketAnswer, Fatal> {
         let waited = match self.engine.retry(guest, by).await {
             Ok(waited) => waited,
             Err(error) => {
@@ -177,9 +187,9 @@ impl AgentLoop {
         };
         self.schedule.at_once(Instant::now());
         let message = if waited {
-            format!("what failed on {guest} is tried at once")
+            format!("what failed on guest {guest} is tried at once")
         } else {
-            format!("nothing on {guest} waits because it failed; it is looked at now")
+            format!("nothing on guest {guest} waits because it failed; it is looked at now")
         };
         Ok(SocketAnswer::Done { message })
     }

@@ -13,7 +13,7 @@
 //! scrapers of the metrics have tasks of their own that end with it and can only read the shared status or ask the loop. A
 //! pass never waits for lanes, and nothing waits for a client.
 
-mod approvals;
+pub mod approvals;
 mod bearer;
 pub mod client;
 mod commands;
@@ -32,7 +32,7 @@ pub mod systemd;
 mod watch;
 
 pub(crate) use declared::places;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -219,6 +219,8 @@ struct AgentLoop {
     seal_key: SealKey,
     /// Who waits for which signed act.
     submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
+    /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
+    partial_passes: BTreeSet<PassId>,
 }
 
 impl AgentLoop {
@@ -266,6 +268,7 @@ impl AgentLoop {
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
             observes,
+            partial_passes: BTreeSet::new(),
             state,
             seal_key,
         })

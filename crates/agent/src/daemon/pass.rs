@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
 use evenkeel_core::operation::OpState;
+use evenkeel_core::selection::PassScope;
 use tokio::time::Instant;
 
 use super::AgentLoop;
@@ -50,7 +51,7 @@ impl AgentLoop {
         let Some(desired) = self.declared.desired() else {
             return self.rest(inputs).await;
         };
-        match self.look(&desired, PassCause::Schedule, inputs).await? {
+        match self.look(&desired, PassScope::Whole, PassCause::Schedule, inputs).await? {
             LookResult::Stopped => return Ok(Turn::Break(())),
             LookResult::Not(why) => self.could_not_look(&why),
             LookResult::Seen(preview, took) => {
@@ -73,7 +74,7 @@ impl AgentLoop {
             () = inputs.stop() => return Turn::Break(()),
         };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
-        match (news, self.declared.trouble()) {
+        match (&news, self.declared.trouble()) {
             (FilesNews::Broken, Some(Trouble { why, .. })) => {
                 let since = self.declared.since().map(tracing::field::display);
                 tracing::error!(
@@ -90,6 +91,9 @@ impl AgentLoop {
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
         self.metrics.desired(trouble.is_none(), guests, self.declared.last_good());
         self.shared_status.agent().desired = DesiredStatus { directory, guests, since, trouble };
+        if news == FilesNews::Good {
+            self.shared_status.declared(self.declared.desired().as_deref());
+        }
         Turn::Continue(())
     }
 
@@ -97,19 +101,22 @@ impl AgentLoop {
     pub(super) async fn look(
         &mut self,
         desired: &Desired,
+        scope: PassScope,
         cause: PassCause,
         inputs: &mut LoopInputs,
     ) -> Result<LookResult, Fatal> {
         let began = Instant::now();
         let looked = tokio::select! {
             // Looking only reads: dropped in the middle it leaves nothing behind.
-            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired, cause)) => looked,
+            looked = tokio::time::timeout(LOOK_DEADLINE, self.engine.look(desired, scope, cause)) => looked,
             () = inputs.stop() => return Ok(LookResult::Stopped),
         };
         match looked {
             Ok(Ok(preview)) => {
                 let took = began.elapsed();
-                self.metrics.planned(&preview.plan, took);
+                if preview.scope == PassScope::Whole {
+                    self.metrics.planned(&preview.plan, took);
+                }
                 tracing::debug!(took_ms = millis(took), "looked at the node");
                 Ok(LookResult::Seen(Box::new(preview), took))
             }
@@ -130,14 +137,21 @@ impl AgentLoop {
         if self.schedule.failures() > 0 {
             tracing::info!("Proxmox VE can be read again");
         }
-        let (now, random) = (Instant::now(), self.ambient.random());
-        self.schedule.succeeded(now, random);
+        let scope = preview.scope.clone();
+        // Chosen guests bring the next pass over all of them neither nearer nor farther.
+        if scope == PassScope::Whole {
+            let (now, random) = (Instant::now(), self.ambient.random());
+            self.schedule.succeeded(now, random);
+        }
         let BegunPass { id, plan } = tokio::select! {
             // Lanes get their actions at the very end; what waits for a signature may be written before.
             pass = self.engine.submit(desired, preview) => pass?,
             () = inputs.stop() => return Ok(None),
         };
-        self.shared_status.planned(id, &plan, self.ambient.now(), millis(took));
+        if scope != PassScope::Whole {
+            self.partial_passes.insert(id);
+        }
+        self.shared_status.planned(id, &plan, &scope, self.ambient.now(), millis(took));
         self.count_guests();
         Ok(Some(id))
     }
@@ -234,7 +248,9 @@ impl AgentLoop {
                 } else {
                     Reconciled::Incomplete
                 };
-                self.metrics.reconciled(how, self.ambient.now().as_second());
+                if !self.partial_passes.remove(&id) {
+                    self.metrics.reconciled(how, self.ambient.now().as_second());
+                }
                 if let Some(follower) = self.followers.remove(&id) {
                     // Whoever asked may have gone; the report is in the log.
                     let _ = follower.send(SocketAnswer::Report { report });

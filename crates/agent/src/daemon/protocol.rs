@@ -18,10 +18,11 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::operation::Resolution;
 use evenkeel_core::plan::SavedPlan;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::{GuestName, Selection};
 use evenkeel_core::sign::{OpResult, PendingId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -43,7 +44,11 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
 #[serde(tag = "request", rename_all = "snake_case", deny_unknown_fields)]
 pub enum SocketRequest {
     /// How it stands.
-    Status {},
+    Status {
+        /// Of these guests only.
+        #[serde(default, skip_serializing_if = "Selection::is_everything")]
+        selection: Selection,
+    },
     /// One pass now; with a plan exactly that plan, or nothing.
     Apply {
         /// What a person agreed to.
@@ -61,8 +66,8 @@ pub enum SocketRequest {
     },
     /// What failed on a guest is tried at once.
     Retry {
-        /// Which guest.
-        guest: GuestId,
+        /// Which guest, by its number.
+        guest: VmId,
         /// Who says so, for the journal.
         by: String,
     },
@@ -74,11 +79,18 @@ pub enum SocketRequest {
     Request {
         /// What.
         op: ActionKind,
-        /// To which guest.
-        guest: GuestId,
+        /// To which guest, as a person names it.
+        guest: GuestName,
         /// With which parameters; what is left out is filled in from the guest.
         #[serde(default)]
         params: BTreeMap<String, String>,
+    },
+    /// Something that was asked for shall no longer wait.
+    Withdraw {
+        /// Which.
+        id: PendingId,
+        /// Who says so and why, for the journal.
+        note: String,
     },
     /// An approval, a rotation or a recovery, by whatever hands it came.
     Submit {
@@ -115,6 +127,8 @@ pub enum SocketAnswer {
     Raised {
         /// Under this name.
         id: PendingId,
+        /// To this guest.
+        guest: GuestId,
     },
     /// What became of a signed act.
     Op {
@@ -215,7 +229,9 @@ pub(crate) fn read_request(line: &[u8]) -> Result<SocketRequest, Refused> {
         let hint = "use the `evenkeel` of the same version as the running agent";
         return Err(Refused::new(RefusedCode::Unknown, message, hint));
     }
-    let known = ["status", "apply", "resolve", "retry", "reload", "pending", "request", "submit"];
+    let known = [
+        "status", "apply", "resolve", "retry", "reload", "pending", "request", "withdraw", "submit",
+    ];
     match fields.get("request").and_then(Value::as_str) {
         Some(word) if known.contains(&word) => {}
         Some(_) | None => {
@@ -237,17 +253,24 @@ mod tests {
         let plan = serde_json::json!({"format": "evenkeel/plan/v1", "node": "pve1", "actions": []});
         let plan = serde_json::from_value(plan).unwrap();
         for request in [
-            SocketRequest::Status {},
+            SocketRequest::Status { selection: Selection::default() },
+            SocketRequest::Status {
+                selection: Selection { tags: vec!["web".to_owned()], ..Selection::default() },
+            },
             SocketRequest::Apply { plan: None },
             SocketRequest::Apply { plan: Some(plan) },
             SocketRequest::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
-            SocketRequest::Retry { guest: "lxc/101".parse().unwrap(), by: "uid 0".to_owned() },
+            SocketRequest::Retry { guest: "101".parse().unwrap(), by: "uid 0".to_owned() },
             SocketRequest::Reload {},
             SocketRequest::Pending {},
             SocketRequest::Request {
                 op: ActionKind::Destroy,
                 guest: "lxc/101".parse().unwrap(),
                 params: [("purge".to_owned(), "0".to_owned())].into(),
+            },
+            SocketRequest::Withdraw {
+                id: "5".repeat(64).parse().unwrap(),
+                note: "not needed".to_owned(),
             },
             SocketRequest::Submit { envelope: "{}".to_owned() },
         ] {

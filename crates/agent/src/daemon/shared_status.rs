@@ -5,19 +5,23 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use evenkeel_core::desired::Desired;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{GuestPlan, Plan};
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::{Candidate, DECLARED, PassScope, Selection, SelectionError};
 use jiff::Timestamp;
 
 use super::metrics::ScrapedState;
+use super::protocol::{Refused, RefusedCode};
+use super::socket::stopping;
 use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
-    operations,
+    operations, pending,
 };
 use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
 use crate::freeze::frozen_by;
-use crate::journal::{AppendError, JournalHandle};
+use crate::journal::{AppendError, JournalHandle, JournalState};
 use crate::state_dir::StateDir;
 
 /// What is checked of the journal when it is opened.
@@ -27,13 +31,37 @@ const VERIFIED: &str = "the newest segment, when the agent started";
 #[derive(Debug, Clone)]
 pub(super) struct SharedStatus {
     agent: Arc<Mutex<AgentStatus>>,
+    /// The declared guests, to choose among them.
+    candidates: Arc<Mutex<Vec<Candidate>>>,
     state: StateDir,
     journal: JournalHandle,
 }
 
 impl SharedStatus {
     pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
-        Self { agent: Arc::new(Mutex::new(agent)), state, journal }
+        Self { agent: Arc::new(Mutex::new(agent)), candidates: Arc::default(), state, journal }
+    }
+
+    /// Other guests are declared from now on.
+    pub(super) fn declared(&self, desired: Option<&Desired>) {
+        let guests = desired.iter().flat_map(|desired| desired.guests.values());
+        *self.candidates() = guests.map(Candidate::declared).collect();
+    }
+
+    fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {
+        self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The guests a selection means; none if all of them.
+    fn choose(&self, selection: &Selection) -> Result<Option<Vec<Candidate>>, SelectionError> {
+        if selection.is_everything() {
+            return Ok(None);
+        }
+        let candidates = self.candidates();
+        let chosen = selection.choose(&candidates, DECLARED)?;
+        Ok(Some(
+            candidates.iter().filter(|guest| chosen.contains(&guest.id.vmid)).cloned().collect(),
+        ))
     }
 
     /// What the agent wrote last.
@@ -43,8 +71,8 @@ impl SharedStatus {
 
     /// Everything, with the journal as it is now.
     pub(super) async fn status(&self) -> Result<HostStatus, AppendError> {
-        let read = self.journal.read(|state, head| (operations(state), head)).await?;
-        let (operations, head) = read;
+        let told = |state: &JournalState, head| (operations(state), pending(state), head);
+        let (operations, pending, head) = self.journal.read(told).await?;
         Ok(HostStatus {
             format_version: FORMAT_VERSION,
             agent: Some(self.agent().clone()),
@@ -52,6 +80,21 @@ impl SharedStatus {
             freeze: frozen_by(&self.state),
             journal: JournalStatus::at(Some(&head), VERIFIED),
             operations,
+            pending,
+            chosen: None,
+        })
+    }
+
+    /// The same, of chosen guests only.
+    pub(super) async fn status_of(&self, selection: &Selection) -> Result<HostStatus, Refused> {
+        let unknown = |error: SelectionError| {
+            Refused::new(RefusedCode::NotFound, error.to_string(), error.hint())
+        };
+        let chosen = self.choose(selection).map_err(unknown)?;
+        let status = self.status().await.map_err(|error| stopping(&error.to_string()))?;
+        Ok(match chosen {
+            None => status,
+            Some(chosen) => status.of_chosen(chosen),
         })
     }
 
@@ -63,11 +106,27 @@ impl SharedStatus {
     }
 
     /// A pass read the node and handed out its actions.
-    pub(super) fn planned(&self, id: PassId, plan: &Plan, at: Timestamp, took_ms: u64) {
+    pub(super) fn planned(
+        &self,
+        id: PassId,
+        plan: &Plan,
+        scope: &PassScope,
+        at: Timestamp,
+        took_ms: u64,
+    ) {
         let mut agent = self.agent();
         agent.node_trouble = None;
-        agent.in_sync = plan.in_sync;
-        agent.guests = plan.guests.iter().map(guest_status).collect();
+        // What a pass about chosen guests did not look at is as it was.
+        let known = agent.in_sync + agent.guests.len();
+        agent.guests.retain(|guest| !scope.has(guest.guest.vmid));
+        agent.guests.extend(plan.guests.iter().map(guest_status));
+        agent.guests.sort_by_key(|guest| guest.guest);
+        agent.in_sync = match scope {
+            PassScope::Whole => plan.in_sync,
+            PassScope::Chosen(_) => {
+                known.max(plan.in_sync + plan.guests.len()) - agent.guests.len()
+            }
+        };
         agent.last_pass = Some(PassStatus {
             id: id.to_string(),
             at,

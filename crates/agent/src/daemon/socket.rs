@@ -125,10 +125,10 @@ async fn client(stream: UnixStream, desk: SocketService, welcome: Result<(), Ref
     };
     let answered = match asked {
         Err(refused) => say(&mut write, &SocketAnswer::Refused(refused)).await,
-        Ok(SocketRequest::Status {}) => {
-            let answer = match desk.shared_status.status().await {
+        Ok(SocketRequest::Status { selection }) => {
+            let answer = match desk.shared_status.status_of(&selection).await {
                 Ok(status) => SocketAnswer::Status { status: Box::new(status) },
-                Err(error) => SocketAnswer::Refused(stopping(&error.to_string())),
+                Err(refused) => SocketAnswer::Refused(refused),
             };
             say(&mut write, &answer).await
         }
@@ -139,7 +139,7 @@ async fn client(stream: UnixStream, desk: SocketService, welcome: Result<(), Ref
     }
 }
 
-fn stopping(why: &str) -> Refused {
+pub(super) fn stopping(why: &str) -> Refused {
     let message = format!("the agent is going down: {why}");
     Refused::new(RefusedCode::Busy, message, "try again when it runs")
 }
@@ -221,6 +221,8 @@ async fn say(
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_core::selection::Selection;
+
     use super::*;
 
     #[test]
@@ -259,7 +261,7 @@ mod tests {
         let refused = request(&endless[..]).await.unwrap_err();
         assert_eq!(refused.message, "the request is too long");
         let asked = request(&b"{\"v\":1,\"request\":\"status\"}\nmore"[..]).await;
-        assert_eq!(asked, Ok(SocketRequest::Status {}));
+        assert_eq!(asked, Ok(SocketRequest::Status { selection: Selection::default() }));
     }
 
     #[tokio::test(start_paused = true)]

@@ -3,14 +3,19 @@
 //! A plain value: written by the agent, carried over its socket, rendered by the command line. Fields are added, never
 //! renamed or given another meaning, while `format_version` stays.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId};
+use evenkeel_core::id::{GuestId, HostId, NodeName, OperationId, VmId};
 use evenkeel_core::operation::{Operation, Upid};
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::Candidate;
+use evenkeel_core::sign::PendingId;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::declared::Trouble;
+use crate::engine::{RaisedBy, waiting};
 use crate::freeze::Frozen;
 use crate::journal::{Head, JournalState, moment};
 
@@ -33,6 +38,45 @@ pub struct HostStatus {
     pub journal: JournalStatus,
     /// Operations that are not closed, by guest.
     pub operations: Vec<OperationStatus>,
+    /// What waits for a signature, oldest first.
+    #[serde(default)]
+    pub pending: Vec<PendingStatus>,
+    /// The guests that were asked for, if not all: everything above about guests is about these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Vec<Candidate>>,
+}
+
+impl HostStatus {
+    /// The part of it that is about chosen guests.
+    #[must_use]
+    pub fn of_chosen(mut self, chosen: Vec<Candidate>) -> Self {
+        let numbers: BTreeSet<VmId> = chosen.iter().map(|guest| guest.id.vmid).collect();
+        if let Some(agent) = &mut self.agent {
+            agent.guests.retain(|guest| numbers.contains(&guest.guest.vmid));
+            // Before the first pass nothing is known of any guest.
+            let known = if agent.last_pass.is_some() { chosen.len() } else { 0 };
+            agent.in_sync = known.saturating_sub(agent.guests.len());
+        }
+        self.operations.retain(|operation| numbers.contains(&operation.guest.vmid));
+        self.pending.retain(|item| numbers.contains(&item.guest.vmid));
+        self.chosen = Some(chosen);
+        self
+    }
+}
+
+/// Something that waits for a signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingStatus {
+    /// Its name.
+    pub pending: PendingId,
+    /// What it does.
+    pub op: ActionKind,
+    /// To which guest.
+    pub guest: GuestId,
+    /// Who wants it: the desired files, or somebody who asked.
+    pub from: RaisedBy,
+    /// When it was put down.
+    pub raised_at: Option<Timestamp>,
 }
 
 /// What only a running agent knows.
@@ -194,6 +238,22 @@ impl JournalStatus {
             damage: None,
         }
     }
+}
+
+/// What waits for a signature by a journal, oldest first.
+pub fn pending(state: &JournalState) -> Vec<PendingStatus> {
+    let mut items: Vec<_> = waiting(state).into_iter().collect();
+    items.sort_by_key(|(id, (item, _))| (item.raised_at, *id));
+    items
+        .into_iter()
+        .map(|(pending, (item, kept))| PendingStatus {
+            pending,
+            op: item.op,
+            guest: item.guest,
+            from: kept.from,
+            raised_at: moment(item.raised_at),
+        })
+        .collect()
 }
 
 /// The operations of a journal that are not closed.

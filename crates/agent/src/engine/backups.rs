@@ -11,6 +11,7 @@ use evenkeel_core::classify::{BackupMemory, leaving_unsaved, saved_volumes};
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::SetConfig;
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::value::{Value, read};
 use serde_json::json;
 
@@ -71,9 +72,10 @@ pub(super) async fn forget(
     context: &EngineContext,
     desired: &Desired,
     actual: &Snapshot,
+    scope: &PassScope,
 ) -> Result<(), Fatal> {
     let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
-    for (vmid, volumes) in known {
+    for (vmid, volumes) in known.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
         let guest = actual.guests.get(&vmid).filter(|_| desired.guests.contains_key(&vmid));
         let over: BTreeSet<String> = match guest.map(|guest| &guest.config) {
             Some(Ok(config)) => {

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::{Action, Held, Plan};
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::PayloadHash;
 use serde_json::{Value, json};
 
@@ -17,7 +19,11 @@ use crate::journal::{Kept, Record, Subject};
 const PLANNED: &str = "plan ";
 
 /// Brings the record to what a plan holds now.
-pub(super) async fn follow_plan(context: &EngineContext, plan: &Plan) -> Result<(), Fatal> {
+pub(super) async fn follow_plan(
+    context: &EngineContext,
+    plan: &Plan,
+    scope: &PassScope,
+) -> Result<(), Fatal> {
     let held: BTreeMap<String, Value> = plan.actions().filter_map(held).collect();
     let known = context.journal.read(|state, _| {
         let kept = state.kept(Subject::Decision).filter(|(key, _)| key.starts_with(PLANNED));
@@ -28,8 +34,15 @@ pub(super) async fn follow_plan(context: &EngineContext, plan: &Plan) -> Result<
         let busy = plan.guests.iter().filter(|guest| guest.busy.is_some());
         busy.map(|guest| format!("{PLANNED}{} ", guest.guest)).any(|start| key.starts_with(&start))
     };
-    let over = known.keys().filter(|key| !held.contains_key(*key) && !busy(key));
-    let over = over.map(|key| Kept::remove(Subject::Decision, key.clone()));
+    // A pass about chosen guests decides nothing about the others.
+    let in_scope = |value: &Value| {
+        let guest = value["guest"].as_str().and_then(|text| text.parse::<GuestId>().ok());
+        guest.is_none_or(|guest| scope.has(guest.vmid))
+    };
+    let over = known
+        .iter()
+        .filter(|(key, value)| !held.contains_key(*key) && !busy(key) && in_scope(value));
+    let over = over.map(|(key, _)| Kept::remove(Subject::Decision, key.clone()));
     let new =
         held.iter().filter(|(key, value)| !known.get(*key).is_some_and(|old| same(old, value)));
     let new = new.map(|(key, value)| {

@@ -28,11 +28,12 @@ mod reconcile;
 mod report;
 mod settle;
 mod volumes;
+mod withdraw;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{CloneSource, Job, LaneBusy, LaneLimits, LaneTable, Sharing};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -50,12 +51,14 @@ pub use gate::cleared::Cleared;
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::KeptItem;
-pub(crate) use pending::waiting_by_op;
+pub(crate) use pending::{waiting, waiting_by_op};
 pub use reconcile::{BegunPass, PassCause, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
+pub use withdraw::{WithdrawError, records as withdraw_records};
 
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{JournalState, Note, Record, Retry, seconds};
+use crate::pve::Client;
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
 use lane::OpResult;
@@ -190,6 +193,11 @@ impl Engine {
         self.submitted.len()
     }
 
+    /// The way to the node.
+    pub(crate) fn client(&self) -> &Client {
+        &self.context.client
+    }
+
     /// Operations whose outcome is not known.
     pub fn unknown(&self) -> impl Iterator<Item = (OperationId, VmId)> {
         self.unknown.iter().map(|(op, unsettled)| (*op, unsettled.vmid))
@@ -239,8 +247,8 @@ impl Engine {
     }
 
     /// A person wants a guest to be tried at once, whatever failed before. Tells whether anything waited.
-    pub async fn retry(&mut self, guest: GuestId, by: String) -> Result<bool, EngineError> {
-        let waited = self.context.failures().await?.knows(guest.vmid);
+    pub async fn retry(&mut self, guest: VmId, by: String) -> Result<bool, EngineError> {
+        let waited = self.context.failures().await?.knows(guest);
         if waited {
             self.context.append(Record::Retry(Retry { guest, by })).await?;
         }
@@ -268,7 +276,7 @@ impl Engine {
     }
 
     /// Awaits something that does not need the lanes, while they go on.
-    async fn drive_lanes_until<T, E: From<Fatal>>(
+    pub(crate) async fn drive_lanes_until<T, E: From<Fatal>>(
         &mut self,
         other: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {

@@ -15,6 +15,7 @@ use evenkeel_core::loss::losses;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{Envelope, Nonce, PendingId, PendingItem, TrustVersion};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +44,7 @@ pub struct KeptItem {
 }
 
 /// Every item that waits, by its name.
-pub(super) fn waiting(state: &JournalState) -> BTreeMap<PendingId, (PendingItem, KeptItem)> {
+pub(crate) fn waiting(state: &JournalState) -> BTreeMap<PendingId, (PendingItem, KeptItem)> {
     let read = |(key, kept): (&str, &crate::journal::Versioned)| {
         let waiting: KeptItem = serde_json::from_value(kept.value.clone()).ok()?;
         let envelope = Envelope::parse(&waiting.envelope.0).ok()?;
@@ -72,6 +73,7 @@ pub(super) async fn follow_plan(
     approvals: &ApprovalContext,
     plan: &Plan,
     actual: &Snapshot,
+    scope: &PassScope,
 ) -> Result<NotRaised, Fatal> {
     let (version, now) = (version(approvals).await, context.reading().await?.now);
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
@@ -79,7 +81,7 @@ pub(super) async fn follow_plan(
         plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
     let WantedByPlan { items: wanted, refused: mut not_raised } = wanted_by_plan(plan, actual);
     let life_s = approvals.policy.pending_life_s();
-    let review = ItemReview { wanted: &wanted, actual, busy: &busy, version, now, life_s };
+    let review = ItemReview { wanted: &wanted, actual, scope, busy: &busy, version, now, life_s };
     let mut left = 0;
     for (id, (item, waiting)) in &known {
         if review.is_over(item, waiting.from) {

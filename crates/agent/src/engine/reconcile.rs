@@ -21,6 +21,7 @@ use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneRefusal};
 use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext, plan};
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
 
 use super::error::{Fatal, PassError};
@@ -72,7 +73,7 @@ pub struct BegunPass {
 impl Engine {
     /// One pass of the agent's own: reads the node, plans, submits.
     pub async fn pass(&mut self, desired: &Desired) -> Result<BegunPass, PassError> {
-        let preview = self.look(desired, PassCause::Schedule).await?;
+        let preview = self.look(desired, PassScope::Whole, PassCause::Schedule).await?;
         Ok(self.submit(desired, preview).await?)
     }
 
@@ -80,14 +81,18 @@ impl Engine {
     pub async fn look(
         &mut self,
         desired: &Desired,
+        scope: PassScope,
         cause: PassCause,
     ) -> Result<Preview, PassError> {
         self.context.keep_modes(desired);
+        // Of chosen guests nothing else is read or planned.
+        let desired = &scope.part_of(desired);
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
         // Read the node.
         let client = self.context.client.clone();
-        let reading = async { observe_declared(&client, desired).await.map_err(PassError::Actual) };
+        let reading =
+            async { observe_declared(&client, desired, &scope).await.map_err(PassError::Actual) };
         let actual = self.drive_lanes_until(reading).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
         let mut plan = plan(desired, &actual, &self.plan_context(desired, cause).await?);
@@ -97,7 +102,7 @@ impl Engine {
             Ok::<(), Fatal>(())
         };
         self.drive_lanes_until(naming).await?;
-        Ok(Preview { actual, plan })
+        Ok(Preview { actual, plan, scope })
     }
 
     async fn plan_context(
@@ -128,18 +133,19 @@ impl Engine {
         desired: &Desired,
         preview: Preview,
     ) -> Result<BegunPass, Fatal> {
-        let Preview { actual, plan } = preview;
+        let Preview { actual, plan, scope } = preview;
         // Forget what no longer needs to be remembered of backups.
-        backups::forget(&self.context, desired, &actual).await?;
+        backups::forget(&self.context, desired, &actual, &scope).await?;
         // Write down what is newly held, and why.
-        decisions::follow_plan(&self.context, &plan).await?;
+        decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.
-        self.raise_pending(&plan, &actual).await?;
+        self.raise_pending(&plan, &actual, &scope).await?;
         // Hand every guest what is owed to it and then its own actions.
         let id = self.next_pass;
         self.next_pass = PassId(id.0 + 1);
         let mut running = RunningPass { report: early_report(&plan, &self.not_raised), open: 0 };
         let mut owed = self.owed_jobs().await?;
+        owed.retain(|vmid, _| scope.has(*vmid));
         let site = NodeSite::of(&actual);
         for guest in &plan.guests {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
@@ -156,20 +162,27 @@ impl Engine {
     }
 
     /// What needs a signature is put before those who may give one.
-    async fn raise_pending(&mut self, plan: &Plan, actual: &Snapshot) -> Result<(), Fatal> {
+    async fn raise_pending(
+        &mut self,
+        plan: &Plan,
+        actual: &Snapshot,
+        scope: &PassScope,
+    ) -> Result<(), Fatal> {
         let context = self.context.clone();
         let Some(approvals) = context.approvals.clone() else {
             return Ok(());
         };
-        let not_raised = self
-            .drive_lanes_until(pending::follow_plan(&context, &approvals, plan, actual))
-            .await?;
+        let following = pending::follow_plan(&context, &approvals, plan, actual, scope);
+        let mut not_raised = self.drive_lanes_until(following).await?;
         // Logged when it changes, not at every pass.
         for ((guest, op), refusal) in &not_raised {
             if self.not_raised.get(&(*guest, *op)) != Some(refusal) {
                 tracing::warn!(%guest, %op, %refusal, "cannot be put before somebody who could sign it");
             }
         }
+        // What the last pass could not raise of other guests still holds.
+        let others = std::mem::take(&mut self.not_raised);
+        not_raised.extend(others.into_iter().filter(|((guest, _), _)| !scope.has(guest.vmid)));
         self.not_raised = not_raised;
         Ok(())
     }

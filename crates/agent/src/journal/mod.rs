@@ -24,6 +24,7 @@ mod error;
 mod exact;
 mod line;
 mod mark;
+pub mod op_history;
 mod op_line;
 mod open;
 mod real_disk;

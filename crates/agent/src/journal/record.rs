@@ -3,7 +3,7 @@
 //! Engine, gate and recovery build these; the journal writes them and folds them into its state.
 //! Everything that could hold a secret is redacted at construction, here or in [`Details`].
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{OpEvent, OpRecord, UnixSeconds};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -200,8 +200,8 @@ pub struct Versioned {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Retry {
-    /// Which.
-    pub guest: GuestId,
+    /// Its number.
+    pub guest: VmId,
     /// Who says so.
     pub by: String,
 }

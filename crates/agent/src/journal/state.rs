@@ -42,7 +42,7 @@ impl JournalState {
                     values.remove(&key);
                 }
             }
-            Record::Retry(retry) => self.ledger.retry(retry.guest.vmid),
+            Record::Retry(retry) => self.ledger.retry(retry.guest),
             Record::Note(_) => {}
         }
         Ok(())

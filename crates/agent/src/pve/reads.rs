@@ -171,7 +171,7 @@ impl Client {
     }
 
     /// Lines of a task's log, from line `start` (0 is the first).
-    pub(crate) async fn task_log(
+    pub async fn task_log(
         &self,
         upid: &Upid,
         start: u32,

@@ -2,6 +2,7 @@
 
 use camino::Utf8PathBuf;
 use clap::Args;
+use evenkeel_core::selection::GuestName;
 
 use super::OutputArgs;
 
@@ -29,9 +30,18 @@ pub(crate) struct Thaw {
 /// Arguments of `audit`.
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Only what concerns this guest, such as `lxc/101` or `101`
+    /// Only what concerns this guest: 101, lxc/101, or a name that one declared guest has
     #[arg(long)]
-    pub(crate) guest: Option<evenkeel_agent::audit::Guest>,
+    pub(crate) guest: Option<GuestName>,
+    /// Only the newest N entries
+    #[arg(long, value_name = "N")]
+    pub(crate) last: Option<usize>,
+    /// Only what was refused or failed
+    #[arg(long)]
+    pub(crate) refused: bool,
+    /// Only what somebody signed
+    #[arg(long)]
+    pub(crate) signed: bool,
     /// Only what was decided since: a moment or day in UTC, or so long ago such as `24h` or `7d`
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,

@@ -6,13 +6,14 @@ use evenkeel_core::id::HostId;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Role, STATEMENT_LIFE_MAX_S, SignerName, SkPolicy, time};
 
-use super::OutputArgs;
+use super::{OutputArgs, Place};
 
 /// Arguments of `sign`.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("how").required(true).args(["key", "signature", "prepare"])))]
 pub(crate) struct SignArgs {
-    /// A file: a pending item, a statement, or an envelope that needs another signature
+    /// The beginning of a pending item's name, looked up on this host; or a file: a pending item, a statement, or an
+    /// envelope that needs another signature
     #[arg(value_name = "PENDING|FILE")]
     pub(crate) subject: Utf8PathBuf,
     /// Sign with this key: a private key file, that of a FIDO key, or the `.pub` file of a key in ssh-agent
@@ -30,9 +31,11 @@ pub(crate) struct SignArgs {
     /// Why, for the record; only with a pending item
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
-    /// How long the approval is good for, such as `30m`; only with a pending item [default: 1h]
+    /// How long the approval is good for: 30m, 12h, at most 1d; only with a pending item [default: 1h]
     #[arg(long = "life", value_name = "TIME", value_parser = life)]
     pub(crate) life_s: Option<u64>,
+    #[command(flatten)]
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) hosts: KnownHostsArgs,
     #[command(flatten)]
@@ -59,7 +62,7 @@ pub(crate) struct VerifyArgs {
 /// What to do with signers.
 #[derive(Debug, Subcommand)]
 pub(crate) enum SignersVerb {
-    /// List the signers of a trust file, and of the rotations after it
+    /// List who may sign on this host now, or by a trust file and the rotations after it
     List(ListArgs),
     /// Add a key to a trust file, before the host's agent is started with it
     Enrol(EnrolArgs),
@@ -72,8 +75,14 @@ pub(crate) enum SignersVerb {
 /// Arguments of `signers list`.
 #[derive(Debug, Args)]
 pub(crate) struct ListArgs {
+    /// A trust file instead of this host's own
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trust: Option<Utf8PathBuf>,
+    /// A rotation that was taken after that file, as an envelope; all of them, in order
+    #[arg(long, value_name = "FILE", requires = "trust")]
+    pub(crate) rotation: Vec<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) trust: TrustFilesArgs,
+    pub(crate) place: Place,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -191,10 +200,21 @@ const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
 const LIFE_MIN_S: u64 = 60;
 
 fn life(text: &str) -> Result<u64, String> {
-    let life: jiff::SignedDuration = text.parse().map_err(|error| format!("{error}"))?;
+    let span = text.parse::<jiff::Span>().ok();
+    let life =
+        span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
+    let life = life.ok_or_else(|| {
+        "it is no length of time; write 90s, 30m, 12h or 1d, from 60s to 24h".to_owned()
+    })?;
     match u64::try_from(life.as_secs()) {
         Ok(life_s) if (LIFE_MIN_S..=STATEMENT_LIFE_MAX_S).contains(&life_s) => Ok(life_s),
-        Ok(_) | Err(_) => Err("an approval lives from one minute to 24 hours".to_owned()),
+        Ok(life_s) if life_s > STATEMENT_LIFE_MAX_S => {
+            Err("no host takes an approval that lives longer than 24h; write at most 24h"
+                .to_owned())
+        }
+        Ok(_) | Err(_) => {
+            Err("that is too short to carry an approval to its host; write at least 60s".to_owned())
+        }
     }
 }
 

@@ -1,17 +1,16 @@
-//! `evenkeel apply [PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
+//! `evenkeel apply [GUEST…|PLAN]`: one pass of the engine, shown first, exactly as shown or not at all.
 //!
 //! The only verb besides `run` that changes something, and it does so through the same engine: the journal's lock
 //! keeps the two apart. While an agent runs, it makes the pass: see `apply_by_agent`.
 
-use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::engine::{
-    ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, OpEnd,
-    PassCause, PassError, Progress, Report,
+    ApprovalContext, ApprovalContextError, Engine, EngineContext, EngineEvent, Fatal, PassCause,
+    PassError, Progress, Report,
 };
 use evenkeel_agent::host_key::HostKeyError;
 use evenkeel_agent::journal::JournalHandle;
@@ -21,17 +20,17 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{Desired, ReconcileMode};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::plan::{Plan, SavedPlan, Stale};
-use evenkeel_core::reason::ReasonCode;
-use serde_json::json;
+use evenkeel_core::selection::PassScope;
 
 use crate::cli::{self, OutputFormat};
-use crate::command::apply_by_agent;
+use crate::command::apply_subject::{self, ApplySubject};
 use crate::command::validate::believed;
+use crate::command::{apply_by_agent, apply_exit};
 use crate::connect::{Connection, connect, state_dir};
 use crate::error::{Exit, Failure};
+use crate::format::apply::ApplyFormat;
 use crate::interrupt::{Interrupts, before_anything};
-use crate::signing::file;
-use crate::{render, terminal};
+use crate::{format, render, terminal};
 
 /// How long operations that were in flight at a crash are awaited before anything new: a lost answer is settled
 /// a minute after it was sent, and this leaves time to look.
@@ -40,12 +39,41 @@ const RECOVERY_PATIENCE: Duration = Duration::from_secs(90);
 /// How long what was sent is awaited after Ctrl-C. What has not ended then is taken up by the next start.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What a pass shall be about.
+pub(super) struct WantedPass {
+    pub(super) scope: PassScope,
+    /// The plan that was agreed to before.
+    pub(super) saved: Option<SavedPlan>,
+}
+
+impl WantedPass {
+    fn of(
+        subject: ApplySubject,
+        arguments: &cli::ApplyArgs,
+        desired: &Desired,
+    ) -> Result<Self, Failure> {
+        let among = |guests| arguments.filter.among(guests);
+        match subject {
+            ApplySubject::Guests(guests) => {
+                let scope = PassScope::of(&among(guests), desired)?;
+                Ok(Self { scope, saved: None })
+            }
+            ApplySubject::Plan(_) if !among(Vec::new()).is_everything() => {
+                Err(Failure::new(Exit::Usage, "a saved plan says itself which guests it is about")
+                    .hint("leave out --tag, --kind and --name, or choose when planning"))
+            }
+            ApplySubject::Plan(saved) => Ok(Self { scope: saved.scope(), saved: Some(saved) }),
+        }
+    }
+}
+
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let saved = arguments.plan.as_deref().map(read_plan).transpose()?;
     let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
         return Ok(Exit::Invalid);
     };
+    let subject = apply_subject::read(&arguments.subjects, &desired)?;
+    let wanted = WantedPass::of(subject, arguments, &desired)?;
     let state = state_dir(arguments.state.as_deref(), &connection.config);
     tell_tightened(&state);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
@@ -53,7 +81,7 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
         Ok(journal) => journal.handle,
         // There is no second executor: a running agent makes the pass.
         Err(busy @ StateError::Busy(_)) => {
-            let asked = apply_by_agent::run(&connection, &state, &desired, saved, arguments).await;
+            let asked = apply_by_agent::run(&connection, &state, &desired, wanted, arguments).await;
             return asked.unwrap_or_else(|| Err(busy.into()));
         }
         Err(error) => return Err(error.into()),
@@ -61,10 +89,14 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let mut engine = start(&connection, &state, journal, ambient).await?;
     tokio::select! {
-        applied = apply(&mut engine, &desired, saved.as_ref(), &connection, arguments) => return applied,
+        applied = apply(&mut engine, &desired, wanted, &connection, arguments) => return applied,
         () = interrupts.next() => {}
     }
-    stop(engine, &mut interrupts, arguments).await
+    let (left, reports) = stop(engine, &mut interrupts).await?;
+    for report in reports {
+        tell_report(&report, arguments)?;
+    }
+    Err(left)
 }
 
 /// A state directory that `mkdir` made for everybody to see becomes its owner's alone. Trouble with it is told by who
@@ -106,17 +138,19 @@ pub(super) async fn start(
 async fn apply(
     engine: &mut Engine,
     desired: &Desired,
-    saved: Option<&SavedPlan>,
+    wanted: WantedPass,
     connection: &Connection,
     arguments: &cli::ApplyArgs,
 ) -> Result<Exit, Failure> {
+    let WantedPass { scope, saved } = wanted;
     recover(engine).await?;
-    let preview = engine.look(desired, PassCause::Person).await?;
-    let now = SavedPlan::of(&preview.plan, &preview.actual.node, &connection.seal_key);
-    if let Some(stale) = saved.and_then(|saved| saved.stale_against(&now)) {
-        return Err(stale_plan(stale.explained_by(&preview.plan)));
+    let preview = engine.look(desired, scope, PassCause::Person).await?;
+    let Preview { actual, plan, scope } = &preview;
+    let now = SavedPlan::of(plan, scope, &actual.node, &connection.seal_key);
+    if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
+        return Err(stale_plan(stale.explained_by(plan)));
     }
-    if !agreed(&preview.plan, &preview.actual, &now, saved.is_some(), arguments).await? {
+    if !agreed(plan, actual, &now, saved.is_some(), arguments).await? {
         return Ok(Exit::Ok);
     }
     let report = work(engine, desired, preview).await?;
@@ -132,7 +166,7 @@ pub(super) async fn agreed(
     arguments: &cli::ApplyArgs,
 ) -> Result<bool, Failure> {
     if arguments.output.output == OutputFormat::Table {
-        write!(anstream::stdout(), "{}", render::plan::render(plan, actual))?;
+        terminal::print(&render::plan::render(plan, actual))?;
     }
     if now.actions.is_empty() || was_saved || arguments.yes {
         return Ok(true);
@@ -152,12 +186,10 @@ pub(super) async fn agreed(
 /// Tells what came of it, and what to end with.
 pub(super) fn tell_report(report: &Report, arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     match arguments.output.output {
-        OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(report))?,
-        OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::report::render(report))?;
-        }
+        OutputFormat::Json => format::print(&ApplyFormat::of(report))?,
+        OutputFormat::Table => terminal::print(&render::report::render(report))?,
     }
-    Ok(exit(report))
+    Ok(apply_exit::exit(report))
 }
 
 /// What was in flight comes before anything new. A node that cannot be read keeps its lanes shut and holds up nobody.
@@ -188,27 +220,27 @@ pub(super) async fn work(
     }
 }
 
-/// Ctrl-C or SIGTERM: nothing new begins, what was sent is awaited, and what has not ended is told by the journal.
-async fn stop(
+/// Ctrl-C or SIGTERM: nothing new begins, what was sent is awaited, and what has not ended is told by the journal. Tells
+/// what to end with, and what came of passes.
+pub(super) async fn stop(
     mut engine: Engine,
     interrupts: &mut Interrupts,
-    arguments: &cli::ApplyArgs,
-) -> Result<Exit, Failure> {
+) -> Result<(Failure, Vec<Report>), Failure> {
     if engine.queue_depth() == 0 {
-        return Err(before_anything());
+        return Ok((before_anything(), Vec::new()));
     }
     let mut err = anstream::stderr();
     writeln!(
         err,
         "\nStopping: nothing new begins; what was sent is awaited. Once more ends at once."
     )?;
+    let mut reports = Vec::new();
     tokio::select! {
         events = engine.shut_down(SHUTDOWN_PATIENCE) => {
-            for event in events? {
-                if let EngineEvent::Pass { report, .. } = event {
-                    tell_report(&report, arguments)?;
-                }
-            }
+            reports.extend(events?.into_iter().filter_map(|event| match event {
+                EngineEvent::Pass { report, .. } => Some(*report),
+                EngineEvent::Op(_) | EngineEvent::Settled(_) => None,
+            }));
         }
         () = interrupts.next() => {}
     }
@@ -219,71 +251,14 @@ async fn stop(
         write!(err, "{}", render::journal::in_flight(&in_flight))?;
         "the next start takes up by itself what is in flight".to_owned()
     };
-    Err(Failure::new(Exit::Transient, "interrupted").hint(hint))
+    Ok((Failure::new(Exit::Transient, "interrupted").hint(hint), reports))
 }
 
 /// One line a step, on stderr: what is durable is in the journal.
 #[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
 pub(crate) fn tell(progress: Progress) {
-    let mut err = anstream::stderr();
     // A terminal that went away must not stop what is under way.
-    let _ = write!(err, "{}", render::report::progress(&progress));
-}
-
-fn exit(report: &Report) -> Exit {
-    let ends: Vec<&OpEnd> = report.ops.iter().map(|op| &op.end).collect();
-    let held: BTreeSet<ReasonCode> = report
-        .holds
-        .iter()
-        .map(|hold| hold.reason)
-        .chain(ends.iter().filter_map(|end| end.reason()))
-        .collect();
-    let later = ends.iter().any(|end| matches!(end, OpEnd::Stale { .. }))
-        // What is only observed is done when it has been shown.
-        || held
-            .iter()
-            .any(|reason| !matches!(reason, ReasonCode::PendingSignature | ReasonCode::Observe));
-    if report.failed > 0 || !report.errors.is_empty() {
-        Exit::Failed
-    } else if later {
-        Exit::Transient
-    } else if held.contains(&ReasonCode::PendingSignature) {
-        Exit::ApprovalRequired
-    } else {
-        Exit::Ok
-    }
-}
-
-fn as_json(report: &Report) -> serde_json::Value {
-    let op = |op: &evenkeel_agent::engine::OpReport| {
-        json!({
-            "op": op.op, "guest": op.guest, "kind": op.kind, "reasons": op.reasons,
-            "result": op.end.as_str(), "message": op.end.words(), "upid": op.upid,
-        })
-    };
-    json!({
-        "format_version": 1,
-        "planned": report.planned, "started": report.started, "succeeded": report.succeeded,
-        "failed": report.failed, "held": report.held, "skipped": report.skipped,
-        "in_sync": report.in_sync,
-        "errors": report.errors.iter().map(|error| json!({ "guest": error.guest, "message": error.why }))
-            .collect::<Vec<_>>(),
-        "holds": report.holds.iter().map(|hold| json!({
-            "guest": hold.guest, "kind": hold.kind, "code": hold.reason, "message": hold.why,
-        })).collect::<Vec<_>>(),
-        "ops": report.ops.iter().map(op).collect::<Vec<_>>(),
-    })
-}
-
-/// The largest saved plan that is read: ten thousand guests with a kilobyte of changes each, twice over.
-const PLAN_BYTES_MAX: usize = 20 << 20;
-
-fn read_plan(path: &camino::Utf8Path) -> Result<SavedPlan, Failure> {
-    let bytes = file::read(path, PLAN_BYTES_MAX)?;
-    serde_json::from_slice(&bytes).map_err(|error| {
-        Failure::new(Exit::Invalid, format!("{path} is not a saved plan: {error}"))
-            .hint("`evenkeel plan --out FILE` writes one")
-    })
+    let _ = terminal::tell(&render::report::progress(&progress));
 }
 
 /// A plan that is not applied: because it is stale, or because of what holds it.

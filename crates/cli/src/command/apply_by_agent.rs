@@ -13,8 +13,9 @@ use evenkeel_agent::source::dir::load_believed;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::selection::Selection;
 
-use super::apply::{agreed, stale_plan, tell, tell_report};
+use super::apply::{WantedPass, agreed, stale_plan, tell, tell_report};
 use crate::cli;
 use crate::connect::{Connection, desired_path};
 use crate::error::{Exit, Failure};
@@ -25,7 +26,7 @@ pub(super) async fn run(
     connection: &Connection,
     state: &StateDir,
     desired: &Desired,
-    saved: Option<SavedPlan>,
+    wanted: WantedPass,
     arguments: &cli::ApplyArgs,
 ) -> Option<Result<Exit, Failure>> {
     state.socket().exists().then_some(())?;
@@ -35,7 +36,7 @@ pub(super) async fn run(
     };
     let agreed = async {
         reads_the_same(connection, state, desired, arguments).await?;
-        shown(connection, state, desired, saved, arguments).await
+        shown(connection, state, desired, wanted, arguments).await
     };
     let plan = tokio::select! {
         agreed = agreed => agreed,
@@ -70,7 +71,8 @@ async fn reads_the_same(
     desired: &Desired,
     arguments: &cli::ApplyArgs,
 ) -> Result<(), Failure> {
-    let Ok(SocketAnswer::Status { status }) = ask(&state.socket(), &SocketRequest::Status {}).await
+    let Ok(SocketAnswer::Status { status }) =
+        ask(&state.socket(), &SocketRequest::Status { selection: Selection::default() }).await
     else {
         return Ok(());
     };
@@ -111,12 +113,14 @@ async fn shown(
     connection: &Connection,
     state: &StateDir,
     desired: &Desired,
-    saved: Option<SavedPlan>,
+    wanted: WantedPass,
     arguments: &cli::ApplyArgs,
 ) -> Result<Option<SavedPlan>, Failure> {
+    let WantedPass { scope, saved } = wanted;
     let mode = connection.config.policy.mode;
-    let Preview { actual, plan } = preview(&connection.client, desired, state, mode).await?;
-    let now = SavedPlan::of(&plan, &actual.node, &connection.seal_key);
+    let Preview { actual, plan, scope } =
+        preview(&connection.client, desired, scope, state, mode).await?;
+    let now = SavedPlan::of(&plan, &scope, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(stale.explained_by(&plan)));
     }

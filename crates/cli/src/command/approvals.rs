@@ -1,46 +1,107 @@
 //! `evenkeel pending`, `request` and `submit`: what waits for a signature, and what became of one.
 //!
-//! All three ask the running agent. Everything shown of an item is read from the bytes the host signed.
+//! All three ask the running agent; where none runs, `without_agent` does the same. Everything shown of an item is read
+//! from the bytes the host signed.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::io::Write as _;
 use std::time::Duration;
 
-use evenkeel_agent::daemon::client::{Conversation, ask};
-use evenkeel_agent::daemon::protocol::{PendingView, SocketAnswer, SocketRequest};
+use evenkeel_agent::daemon::client::{AskError, Conversation, ask};
+use evenkeel_agent::daemon::protocol::{
+    PendingView, Refused, RefusedCode, SocketAnswer, SocketRequest,
+};
 use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
 use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
     ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, Statement, render, time,
 };
-use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::cli::{self, OutputFormat};
 use crate::command::apply::tell;
 use crate::command::apply_by_agent::unexpected;
+use crate::command::journal::{who, why};
+use crate::command::without_agent;
 use crate::error::{Exit, Failure};
-use crate::render::counted;
+use crate::format::approvals::{PendingFormat, RequestFormat, SubmitFormat};
+use crate::render::{PENDING_SHORT as SHORT, counted, tamed};
 use crate::signing::{file, refusal};
+use crate::{format, terminal};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
 
 pub(crate) async fn pending(arguments: &cli::PendingArgs) -> Result<Exit, Failure> {
-    let answer = asked(&arguments.place, &SocketRequest::Pending {}).await?;
-    let SocketAnswer::Pending { items } = answer else {
-        return Err(unexpected(answer));
-    };
-    let Some(wanted) = &arguments.id else {
-        return list(&items, arguments.output.output);
-    };
+    match &arguments.verb {
+        None => show(&arguments.show).await,
+        Some(cli::PendingVerb::Withdraw(arguments)) => withdraw(arguments).await,
+    }
+}
+
+/// Everything that waits, oldest first.
+pub(crate) async fn items(place: &cli::Place) -> Result<Vec<PendingView>, Failure> {
+    let state = place.state_dir()?;
+    match ask(&state.socket(), &SocketRequest::Pending {}).await {
+        Ok(SocketAnswer::Pending { items }) => Ok(items),
+        Ok(other) => Err(unexpected(other)),
+        Err(AskError::NobodyThere) => without_agent::pending(&state),
+        Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
+            Err(error.into())
+        }
+    }
+}
+
+/// The one item whose name begins so.
+pub(crate) fn named<'a>(
+    items: &'a [PendingView],
+    wanted: &str,
+) -> Result<&'a PendingView, Failure> {
     let found: Vec<&PendingView> =
-        items.iter().filter(|item| item.id.to_string().starts_with(wanted.as_str())).collect();
+        items.iter().filter(|item| item.id.to_string().starts_with(wanted)).collect();
     let [item] = found.as_slice() else {
         let (exit, message) = if found.is_empty() {
-            (Exit::NotFound, format!("nothing that waits begins with `{wanted}`"))
+            (Exit::NotFound, format!("nothing that waits begins with `{}`", tamed(wanted, 64)))
         } else {
             (Exit::Usage, format!("{} items begin with `{wanted}`", found.len()))
         };
         return Err(Failure::new(exit, message).hint("`evenkeel pending` lists what waits"));
     };
+    Ok(item)
+}
+
+async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
+    let items = items(&arguments.place).await?;
+    let id = named(&items, &arguments.id)?.id;
+    let note = format!("{id} withdrawn by {}: {}", who(), why(&arguments.reason));
+    let state = arguments.place.state_dir()?;
+    let request = SocketRequest::Withdraw { id, note: note.clone() };
+    match ask(&state.socket(), &request).await {
+        Ok(SocketAnswer::Done { .. }) => {}
+        Ok(other) => return Err(unexpected(other)),
+        Err(AskError::NobodyThere) => without_agent::withdraw(&state, id, note)?,
+        Err(error @ (AskError::Io(_) | AskError::WentAway | AskError::NotUnderstood(_))) => {
+            return Err(error.into());
+        }
+    }
+    let mut out = std::io::stdout();
+    match arguments.output.output {
+        OutputFormat::Json => format::print(&RequestFormat::of(id))?,
+        OutputFormat::Table => {
+            let short: String = id.to_string().chars().take(SHORT).collect();
+            writeln!(out, "{short} waits no longer")?;
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+async fn show(arguments: &cli::PendingShowArgs) -> Result<Exit, Failure> {
+    let items = items(&arguments.place).await?;
+    let Some(wanted) = &arguments.id else {
+        return list(&items, arguments.output.output);
+    };
+    let item = named(&items, wanted)?;
     if let Some(path) = &arguments.out {
         file::write(path, item.envelope.as_bytes(), arguments.force)?;
         writeln!(
@@ -69,14 +130,21 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
             return Err(Failure::new(Exit::Usage, format!("`{key}` is given twice")));
         }
     }
-    let (op, guest) = (arguments.op, arguments.guest);
-    let answer = asked(&arguments.place, &SocketRequest::Request { op, guest, params }).await?;
-    let SocketAnswer::Raised { id } = answer else {
-        return Err(unexpected(answer));
+    let (op, guest) = (arguments.op, arguments.guest.clone());
+    let socket = arguments.place.state_dir()?.socket();
+    let request = SocketRequest::Request { op, guest, params };
+    let answer = match (ask(&socket, &request).await, request) {
+        (Err(AskError::NobodyThere), SocketRequest::Request { op, guest, params }) => {
+            without_agent::request(&arguments.place, op, &guest, params).await?
+        }
+        (answer, _) => answer?,
+    };
+    let SocketAnswer::Raised { id, guest } = answer else {
+        return Err(usage_of(answer));
     };
     let mut out = std::io::stdout();
     match arguments.output.output {
-        OutputFormat::Json => writeln!(out, "{}", json!({ "format_version": 1, "pending": id }))?,
+        OutputFormat::Json => format::print(&RequestFormat::of(id))?,
         OutputFormat::Table => {
             let short: String = id.to_string().chars().take(SHORT).collect();
             writeln!(out, "{op} of {guest} waits for a signature as {short}")?;
@@ -84,6 +152,18 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
         }
     }
     Ok(Exit::ApprovalRequired)
+}
+
+/// A parameter that makes no sense is a mistake on the command line.
+fn usage_of(answer: SocketAnswer) -> Failure {
+    if let SocketAnswer::Refused(Refused { code, message, .. }) = &answer
+        && *code == RefusedCode::Gate(ReasonCode::Payload)
+    {
+        let message = message.trim_start_matches("payload: ").to_owned();
+        return Failure::new(Exit::Usage, message)
+            .hint("docs/reference/actions.md has every parameter");
+    }
+    unexpected(answer)
 }
 
 pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure> {
@@ -94,8 +174,7 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
     };
     let (told, words, exit) = match &answer {
         SocketAnswer::Op { report } => {
-            let exit = exit_of(&report.end);
-            (op_json(report), op_words(report), exit)
+            (SubmitFormat::act(report), op_words(report), exit_of(&report.end))
         }
         SocketAnswer::Replay { op, result } => {
             let words =
@@ -105,11 +184,9 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
                 OpResult::InFlight | OpResult::Unknown => Exit::Transient,
                 OpResult::Failed => Exit::Failed,
             };
-            (json!({ "result": "replay", "op": op, "first": result }), words, exit)
+            (SubmitFormat::replay(*op, *result, &words), words, exit)
         }
-        SocketAnswer::Done { message } => {
-            (json!({ "result": "done", "message": message }), message.clone(), Exit::Ok)
-        }
+        SocketAnswer::Done { message } => (SubmitFormat::done(message), message.clone(), Exit::Ok),
         SocketAnswer::Status { .. }
         | SocketAnswer::Progress { .. }
         | SocketAnswer::Report { .. }
@@ -118,12 +195,8 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
         | SocketAnswer::Refused(_) => return Err(unexpected(answer)),
     };
     match arguments.output.output {
-        OutputFormat::Json => {
-            let mut told = told;
-            told["format_version"] = json!(1);
-            writeln!(std::io::stdout(), "{told}")?;
-        }
-        OutputFormat::Table => writeln!(std::io::stdout(), "{words}")?,
+        OutputFormat::Json => format::print(&told)?,
+        OutputFormat::Table => terminal::print(&format!("{words}\n"))?,
     }
     Ok(exit)
 }
@@ -136,7 +209,15 @@ async fn submitted(
     let guest = guest_of(&envelope);
     let socket = arguments.place.state_dir()?.socket();
     let deadline = Instant::now() + Duration::from_secs(arguments.wait);
-    let mut answers = Conversation::ask(&socket, &SocketRequest::Submit { envelope }).await?;
+    let request = SocketRequest::Submit { envelope };
+    let mut answers = match (Conversation::ask(&socket, &request).await, request) {
+        (Err(AskError::NobodyThere), SocketRequest::Submit { envelope }) => {
+            let within = Duration::from_secs(arguments.wait);
+            let answer = without_agent::submit(&arguments.place, &envelope, within).await?;
+            return Ok(Ok(answer));
+        }
+        (answers, _) => answers?,
+    };
     let mut op = None;
     loop {
         let answer = match timeout_at(deadline, answers.next()).await {
@@ -180,9 +261,6 @@ fn under_way(op: Option<OperationId>, waited_s: u64) -> Failure {
     )
 }
 
-/// How much of an item's name is shown: enough to tell a few hundred apart.
-const SHORT: usize = 12;
-
 fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
     let read: Vec<(&PendingView, PendingItem)> = items
         .iter()
@@ -193,29 +271,24 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
         .collect::<Result<_, Failure>>()?;
     let mut out = std::io::stdout();
     match output {
-        OutputFormat::Json => {
-            let items: Vec<Value> = read.iter().map(|(view, item)| item_json(view, item)).collect();
-            writeln!(out, "{}", json!({ "format_version": 1, "items": items }))?;
-        }
+        OutputFormat::Json => format::print(&PendingFormat::of(&read))?,
         OutputFormat::Table if read.is_empty() => writeln!(out, "nothing waits for a signature")?,
         OutputFormat::Table => {
-            writeln!(
-                out,
-                "{:<SHORT$}  {:<15}  {:<12}  {:<20}  LOST",
-                "PENDING", "OP", "GUEST", "RAISED"
-            )?;
+            let mut text =
+                format!("{:<SHORT$}  {:<15}  {:<10}  RAISED\n", "PENDING", "OP", "GUEST");
             for (view, item) in &read {
                 let short: String = view.id.to_string().chars().take(SHORT).collect();
                 let (op, guest, raised) =
                     (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
-                writeln!(out, "{short}  {op:<15}  {guest:<12}  {raised:<20}  {}", lost(item))?;
+                writeln!(text, "{short}  {op:<15}  {guest:<10}  {raised}").expect(INFALLIBLE);
+                writeln!(text, "    {}", lost(item)).expect(INFALLIBLE);
             }
+            terminal::print(&text)?;
             let wait = if read.len() == 1 { "waits" } else { "wait" };
-            writeln!(
-                std::io::stderr(),
-                "{} {wait} for a signature: `evenkeel pending PENDING` shows one",
+            terminal::tell(&format!(
+                "{} {wait} for a signature: `evenkeel pending PENDING` shows one\n",
                 counted(read.len(), "item")
-            )?;
+            ))?;
         }
     }
     Ok(Exit::Ok)
@@ -233,27 +306,6 @@ fn lost(item: &PendingItem) -> String {
         [only] => render::visible(&only.what),
         [first, rest @ ..] => format!("{} and {} more", render::visible(&first.what), rest.len()),
     }
-}
-
-fn item_json(view: &PendingView, item: &PendingItem) -> Value {
-    let losses: Vec<Value> = item
-        .losses
-        .iter()
-        .map(|loss| json!({ "what": loss.what, "size_bytes": loss.size_bytes }))
-        .collect();
-    json!({
-        "pending": view.id, "from": view.from, "op": item.op, "guest": item.guest, "name": item.guest_name,
-        "params": item.params, "losses": losses, "last_backup": item.last_backup.map(|at| at.0),
-        "raised_at": item.raised_at.0, "trust_version": item.trust_version, "envelope": view.envelope,
-    })
-}
-
-fn op_json(report: &OpReport) -> Value {
-    json!({
-        "result": report.end.as_str(), "op": report.op, "guest": report.guest, "kind": report.kind,
-        "message": report.end.words(), "upid": report.upid,
-        "reason": report.end.reason(),
-    })
 }
 
 fn op_words(report: &OpReport) -> String {
@@ -281,8 +333,4 @@ fn exit_of(end: &OpEnd) -> Exit {
         OpEnd::Stale { .. } | OpEnd::Skipped => Exit::Transient,
         OpEnd::Failed { .. } | OpEnd::Unknown { .. } => Exit::Failed,
     }
-}
-
-async fn asked(place: &cli::Place, request: &SocketRequest) -> Result<SocketAnswer, Failure> {
-    Ok(ask(&place.state_dir()?.socket(), request).await?)
 }

@@ -10,13 +10,18 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
 use serde_json::json;
 
 use crate::cli::{Audit, OutputFormat};
+use crate::command::named_guest::by_number;
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::{render, terminal};
 
-pub(crate) fn run(arguments: &Audit) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
     let journal = arguments.place.state_dir()?.journal();
     let since = arguments.since.as_deref().map(since).transpose()?;
-    let filter = Filter { guest: arguments.guest, since };
+    let guest = match &arguments.guest {
+        Some(guest) => Some(by_number(&arguments.place, guest).await?),
+        None => None,
+    };
+    let filter = Filter { guest, since, refused: arguments.refused, signed: arguments.signed };
     let files = ReadOnlyDirectory::open(&journal).map_err(|error| {
         let (exit, hint) = if error.kind() == std::io::ErrorKind::NotFound {
             (
@@ -30,10 +35,12 @@ pub(crate) fn run(arguments: &Audit) -> Result<Exit, Failure> {
     })?;
     let mut entries = Vec::new();
     let read = audit::read(&files, &filter, |entry| entries.push(entry));
+    let surplus = arguments.last.map_or(0, |last| entries.len().saturating_sub(last));
+    entries.drain(..surplus);
     match arguments.output.output {
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&entries, read.as_ref()))?,
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::audit::render(&entries))?;
+            terminal::print(&render::audit::render(&entries))?;
         }
     }
     let verified = read.map_err(damaged)?;

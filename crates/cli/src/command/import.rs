@@ -1,49 +1,163 @@
-//! `evenkeel import [VMID…] --out DIR`: desired files for guests that exist, one file a guest.
+//! `evenkeel import [GUEST…] --out DIR`: desired files for guests that exist, one file a guest.
 //!
-//! Only reads from the node. A file that is there already is left alone unless `--force` says otherwise.
+//! Only reads from the node. A guest that a file there declares already is skipped, because two declarations of one guest
+//! make the whole set invalid; a file that is there already is left alone. `--force` writes both anew.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
-use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::observe::{CONCURRENCY, list_guests, observe_scope};
+use evenkeel_agent::source::dir::{self, DirError};
 use evenkeel_core::actual::{Coverage, Snapshot};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::id::VmId;
-use evenkeel_core::import::desired_file;
+use evenkeel_core::import::{DesiredFile, FileFormat, desired_file, spoken_of};
+use evenkeel_core::selection::{GuestName, ON_NODE, PassScope, SelectionError};
 
 use crate::cli::ImportArgs;
 use crate::connect::connect;
 use crate::error::{Exit, Failure};
 use crate::render::counted;
+use crate::terminal;
 
 pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let named: BTreeSet<_> = arguments.guests.iter().copied().collect();
-    let snapshot = observe(&connection.client, &named, CONCURRENCY).await?;
-    all_seen(&named, &snapshot)?;
-    let files: Vec<(Utf8PathBuf, String)> = snapshot
-        .guests
-        .values()
-        .filter(|guest| named.is_empty() || named.contains(&guest.id.vmid))
-        .map(|guest| {
-            (arguments.out.join(file_name(guest.id)), desired_file(guest, snapshot.conventions))
-        })
-        .collect();
+    let (client, selection) = (&connection.client, arguments.select.selection());
+    let named: BTreeSet<VmId> = selection.guests.iter().filter_map(number).collect();
+    let scope = if selection.is_everything() {
+        PassScope::Whole
+    } else {
+        let listed = list_guests(client).await?;
+        let is_listed = |vmid: VmId| listed.iter().any(|guest| guest.id.vmid == vmid);
+        match selection.choose(&listed, ON_NODE) {
+            Ok(chosen) => PassScope::Chosen(chosen),
+            // Who is not listed may be elsewhere, or hidden: the whole node says more.
+            Err(SelectionError::NoSuchGuest { name, .. })
+                if number(&name).is_some_and(|vmid| !is_listed(vmid)) =>
+            {
+                PassScope::Chosen(named.clone())
+            }
+            Err(error) => return Err(error.into()),
+        }
+    };
+    let snapshot = observe_scope(client, &named, &scope, CONCURRENCY).await?;
+    all_seen(&named, &snapshot, &scope)?;
+    let places = Places::read(&arguments.out, arguments.format)?;
+    let (mut files, mut skipped) = (Vec::new(), Vec::new());
+    for guest in snapshot.guests.values() {
+        match places.of(guest.id, arguments.force) {
+            Place::Write { path, format } => {
+                files.push((guest.id, path, desired_file(guest, snapshot.conventions, format)));
+            }
+            Place::Declared(path) => skipped.push((guest.id, path)),
+        }
+    }
     if !arguments.force {
         none_there(&files)?;
     }
     fs_err::create_dir_all(arguments.out.as_std_path()).map_err(cannot_write)?;
-    for (path, text) in &files {
-        write(path, text, arguments.force)?;
+    for (_, path, file) in &files {
+        write(path, &file.text, arguments.force)?;
     }
-    let out = &mut std::io::stdout();
-    writeln!(out, "wrote {} to {}", counted(files.len(), "desired file"), arguments.out)?;
+    tell(&files, &skipped, arguments)
+}
+
+/// What was written, what was left alone, and what a file that has no comments cannot say.
+fn tell(
+    files: &[(GuestId, Utf8PathBuf, DesiredFile)],
+    skipped: &[(GuestId, Utf8PathBuf)],
+    arguments: &ImportArgs,
+) -> Result<Exit, Failure> {
+    for (guest, path, file) in files {
+        if path.extension() == Some(FileFormat::Json.ending()) {
+            for why in &file.left_out {
+                terminal::tell(&format!("note: {guest}: {why}\n"))?;
+            }
+        }
+    }
+    for (guest, path) in skipped.iter().take(SKIPPED_TOLD_MAX) {
+        terminal::tell(&format!("skipped {guest}: {path} declares it\n"))?;
+    }
+    if skipped.len() > SKIPPED_TOLD_MAX {
+        let more = skipped.len() - SKIPPED_TOLD_MAX;
+        terminal::tell(&format!("skipped {more} more that are declared there\n"))?;
+    }
+    if !skipped.is_empty() {
+        terminal::tell("  hint: --force writes a guest anew where a file declares it alone\n")?;
+    }
+    let wrote = counted(files.len(), "desired file");
+    terminal::print(&format!("wrote {wrote} to {}\n", arguments.out))?;
     Ok(Exit::Ok)
 }
 
+/// How many guests that were skipped are named one by one.
+const SKIPPED_TOLD_MAX: usize = 10;
+
+/// Where guests are declared already.
+struct Places {
+    out: Utf8PathBuf,
+    format: FileFormat,
+    /// The file of a guest, and whether it speaks of nothing else.
+    declared: BTreeMap<VmId, (Utf8PathBuf, bool)>,
+}
+
+/// Where a guest's file goes.
+enum Place {
+    Write {
+        path: Utf8PathBuf,
+        format: FileFormat,
+    },
+    /// Another file declares it; two would make all of them invalid.
+    Declared(Utf8PathBuf),
+}
+
+impl Places {
+    /// Reads what is declared in a directory; a file with mistakes counts as far as it can be read.
+    fn read(out: &Utf8Path, format: FileFormat) -> Result<Self, Failure> {
+        let mut declared = BTreeMap::new();
+        let loaded = match dir::load(out.as_std_path()) {
+            Ok(loaded) => Some(loaded),
+            Err(DirError::NotFound(_) | DirError::Empty(_, _)) => None,
+            Err(error) if out.is_dir() => return Err(error.into()),
+            Err(_) => None,
+        };
+        for source in loaded.iter().flat_map(|loaded| loaded.sources.iter()) {
+            let (guests, has_more) = spoken_of(source);
+            let alone = guests.len() == 1 && !has_more;
+            for vmid in guests {
+                declared.insert(vmid, (Utf8PathBuf::from(source.path.as_str()), alone));
+            }
+        }
+        Ok(Self { out: out.to_owned(), format, declared })
+    }
+
+    fn of(&self, guest: GuestId, force: bool) -> Place {
+        match self.declared.get(&guest.vmid) {
+            Some((path, true)) if force => {
+                let format = path.extension().and_then(FileFormat::of_ending);
+                Place::Write { path: path.clone(), format: format.unwrap_or(self.format) }
+            }
+            Some((path, _)) => Place::Declared(path.clone()),
+            None => {
+                let path = self.out.join(file_name(guest, self.format));
+                Place::Write { path, format: self.format }
+            }
+        }
+    }
+}
+
+/// The number a guest was named by.
+fn number(guest: &GuestName) -> Option<VmId> {
+    match guest {
+        GuestName::Number(vmid) => Some(*vmid),
+        GuestName::Id(id) => Some(id.vmid),
+        GuestName::Name(_) => None,
+    }
+}
+
 /// What was asked for must be there; a list that may not be whole is said, and an empty one is no answer.
-fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot) -> Result<(), Failure> {
+fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot, scope: &PassScope) -> Result<(), Failure> {
     if let Some(missing) = named.iter().find(|vmid| !snapshot.guests.contains_key(vmid)) {
         return Err(not_seen(*missing, snapshot));
     }
@@ -52,7 +166,7 @@ fn all_seen(named: &BTreeSet<VmId>, snapshot: &Snapshot) -> Result<(), Failure> 
         let message = format!("no guest of node {} can be seen: {why}", snapshot.node);
         return Err(Failure::new(Exit::Denied, message).hint(DOCTOR));
     }
-    if named.is_empty() {
+    if *scope == PassScope::Whole {
         let mut err = anstream::stderr();
         writeln!(err, "warning: the list of guests may not be whole: {why}\n  hint: {DOCTOR}")?;
     }
@@ -86,9 +200,9 @@ fn not_seen(vmid: VmId, snapshot: &Snapshot) -> Failure {
 }
 
 /// All files or none: half an import would have to be told apart by hand.
-fn none_there(files: &[(Utf8PathBuf, String)]) -> Result<(), Failure> {
+fn none_there(files: &[(GuestId, Utf8PathBuf, DesiredFile)]) -> Result<(), Failure> {
     let there: Vec<&Utf8PathBuf> =
-        files.iter().map(|(path, _)| path).filter(|path| path.exists()).collect();
+        files.iter().map(|(_, path, _)| path).filter(|path| path.exists()).collect();
     match there.as_slice() {
         [] => Ok(()),
         [first, others @ ..] => {
@@ -103,8 +217,8 @@ fn none_there(files: &[(Utf8PathBuf, String)]) -> Result<(), Failure> {
 }
 
 /// `lxc-101.toml`: a name that does not change when the guest is renamed.
-pub(crate) fn file_name(guest: GuestId) -> String {
-    format!("{}-{}.toml", guest.kind, guest.vmid)
+pub(crate) fn file_name(guest: GuestId, format: FileFormat) -> String {
+    format!("{}-{}.{}", guest.kind, guest.vmid, format.ending())
 }
 
 /// Without `replace`, a file that appeared meanwhile is still not overwritten.

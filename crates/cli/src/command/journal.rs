@@ -16,30 +16,38 @@ use evenkeel_agent::journal::verify::{self, VerifiedJournal};
 use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::operation::Resolution;
-use serde_json::json;
 
 use crate::cli::{
     self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,
 };
 use crate::command::apply_by_agent::unexpected;
+use crate::command::journal_show;
+use crate::command::named_guest::by_number;
 use crate::error::{Exit, Failure};
+use crate::format::journal::{JournalFormat, VerifyFormat};
 use crate::render::{self, counted, tamed};
+use crate::{format, terminal};
 
 pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
     match &arguments.verb {
-        None => list(&arguments.list),
+        None => list(&arguments.list).await,
         Some(JournalVerb::Verify { place, output }) => {
             check(&place.state_dir()?.journal(), output.output)
         }
+        Some(JournalVerb::Show(arguments)) => journal_show::run(arguments).await,
         Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
     }
 }
 
-fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
+async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
+    let guest = match &arguments.guest {
+        Some(guest) => Some(by_number(&arguments.place, guest).await?),
+        None => None,
+    };
     let files = reading(&arguments.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
-        arguments.guest.is_none_or(|guest| guest == operation.guest)
+        guest.as_ref().is_none_or(|guest| guest.has_number_of(operation.guest))
             && arguments.op.is_none_or(|op| op == operation.op)
             && (!arguments.open || operation.closed_by().is_none())
     });
@@ -52,16 +60,13 @@ fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     let surplus = arguments.last.map_or(0, |last| operations.len().saturating_sub(last));
     operations.drain(..surplus);
     match arguments.output.output {
-        OutputFormat::Json => {
-            let operations: Vec<_> = operations.iter().map(render::journal::as_json).collect();
-            let answer = json!({ "format_version": 1, "operations": operations });
-            writeln!(std::io::stdout(), "{answer}")?;
-        }
+        OutputFormat::Json => format::print(&JournalFormat::of(&operations))?,
         OutputFormat::Table if operations.is_empty() => {
             writeln!(std::io::stderr(), "no operations")?;
         }
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::journal::table(&operations))?;
+            let table = render::journal::table(&operations, terminal::columns());
+            terminal::print(&table)?;
         }
     }
     Ok(Exit::Ok)
@@ -91,35 +96,15 @@ fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         (Ok(verified), OutputFormat::Json) => {
-            let VerifiedJournal { head, records, segments, tail_bytes } = verified;
-            let head = head.map(|head| json!({ "seq": head.seq, "sum": head.sum.as_str() }));
-            let answer = json!({
-                "format_version": 1, "whole": true, "records": records, "segments": segments,
-                "head": head, "tail_bytes": tail_bytes,
-            });
-            writeln!(std::io::stdout(), "{answer}")?;
+            format::print(&VerifyFormat::whole(&verified))?;
             Ok(Exit::Ok)
         }
         (Err(error), OutputFormat::Table) => Err(error.into()),
         (Err(error), OutputFormat::Json) => {
-            writeln!(std::io::stdout(), "{}", damage_as_json(&error))?;
+            format::print(&VerifyFormat::damaged(&error))?;
             Err(error.into())
         }
     }
-}
-
-fn damage_as_json(error: &JournalError) -> serde_json::Value {
-    let place = match error {
-        JournalError::Damaged { file, damage } => json!({
-            "file": file, "line": damage.line, "offset": damage.offset, "seq": damage.seq,
-        }),
-        JournalError::Segments { file, .. } | JournalError::OtherMachine { file, .. } => {
-            json!({ "file": file })
-        }
-        JournalError::Disk(failure) => json!({ "file": failure.file }),
-    };
-    let problem = tamed(&error.to_string(), PROBLEM_LENGTH_MAX);
-    json!({ "format_version": 1, "whole": false, "at": place, "problem": problem })
 }
 
 /// A message names a file, a place and a rule; what it quotes may be of any length.
@@ -187,7 +172,7 @@ pub(super) async fn ask_agent(
     }
 }
 
-fn why(reason: &str) -> String {
+pub(super) fn why(reason: &str) -> String {
     if reason.is_empty() {
         return "no reason given".to_owned();
     }
@@ -203,7 +188,7 @@ pub(super) fn who() -> String {
     }
 }
 
-fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
+pub(super) fn reading(path: &Path) -> Result<ReadOnlyDirectory, Failure> {
     ReadOnlyDirectory::open(path).map_err(|error| {
         if error.kind() != ErrorKind::NotFound {
             return unreadable(error);

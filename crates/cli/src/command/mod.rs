@@ -2,6 +2,8 @@
 
 pub(crate) mod apply;
 mod apply_by_agent;
+mod apply_exit;
+mod apply_subject;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 pub(crate) mod demo;
@@ -10,6 +12,8 @@ pub(crate) mod explain;
 pub(crate) mod freeze;
 pub(crate) mod import;
 pub(crate) mod journal;
+mod journal_show;
+mod named_guest;
 pub(crate) mod plan;
 pub(crate) mod reference;
 pub(crate) mod retry;
@@ -22,3 +26,4 @@ pub(crate) mod sim;
 pub(crate) mod status;
 pub(crate) mod validate;
 pub(crate) mod verify;
+mod without_agent;

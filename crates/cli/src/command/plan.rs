@@ -3,16 +3,15 @@
 use std::io::Write as _;
 
 use evenkeel_agent::preview::{Preview, preview};
-use evenkeel_core::desired::Origins;
-use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::plan::{Action, Change, GuestPlan, Plan, SavedPlan};
-use serde_json::{Value, json};
+use evenkeel_core::plan::SavedPlan;
+use evenkeel_core::selection::PassScope;
 
 use crate::cli::{self, OutputFormat};
 use crate::command::validate::believed_with_origins;
 use crate::connect::{connect, state_dir};
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::format::plan::PlanFormat;
+use crate::{format, render, terminal};
 
 pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
@@ -21,8 +20,10 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let mode = connection.config.policy.mode;
-    let Preview { actual, plan } = preview(&connection.client, &desired, &state, mode).await?;
+    let (scope, mode) =
+        (PassScope::of(&arguments.select.selection(), &desired)?, connection.config.policy.mode);
+    let Preview { actual, plan, scope } =
+        preview(&connection.client, &desired, scope, &state, mode).await?;
     match arguments.output.output {
         OutputFormat::Table => {
             let drawn = if arguments.verbose {
@@ -30,18 +31,15 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
             } else {
                 render::plan::render(&plan, &actual)
             };
-            write!(anstream::stdout(), "{drawn}")?;
+            terminal::print(&drawn)?;
         }
         OutputFormat::Json => {
-            let mut answer = as_json(&plan);
-            if arguments.verbose {
-                tell_places(&mut answer, &plan, &origins, &sources);
-            }
-            writeln!(std::io::stdout(), "{answer}")?;
+            let places = arguments.verbose.then_some((&origins, &sources));
+            format::print(&PlanFormat::of(&plan, &actual, places))?;
         }
     }
     if let Some(path) = &arguments.out {
-        save(path, &SavedPlan::of(&plan, &actual.node, &connection.seal_key))?;
+        save(path, &SavedPlan::of(&plan, &scope, &actual.node, &connection.seal_key))?;
     }
     if !arguments.detailed_exitcode {
         return Ok(Exit::Ok);
@@ -76,55 +74,4 @@ fn save(path: &camino::Utf8Path, plan: &SavedPlan) -> Result<(), Failure> {
     options.write(true).create(true).truncate(true).mode(0o600);
     let written = options.open(path).and_then(|mut file| writeln!(file, "{text}"));
     written.map_err(|error| Failure::wrapping(Exit::Failed, error))
-}
-
-fn as_json(plan: &Plan) -> Value {
-    json!({
-        "format_version": 1,
-        "guests": plan.guests.iter().map(guest_json).collect::<Vec<_>>(),
-        "in_sync": plan.in_sync,
-        "summary": render::plan::summary(plan),
-    })
-}
-
-/// Adds to each guest where what is declared of it stands, by key or word.
-fn tell_places(answer: &mut Value, plan: &Plan, origins: &Origins, sources: &Sources) {
-    for (at, guest) in plan.guests.iter().enumerate() {
-        if let Some(origins) = origins.guests.get(&guest.guest.vmid) {
-            answer["guests"][at]["declared_at"] = render::origin::all_placed(origins, sources);
-        }
-    }
-}
-
-fn guest_json(guest: &GuestPlan) -> Value {
-    let problem = |problem: &evenkeel_core::plan::PlanProblem| json!({ "message": problem.to_string(), "hint": problem.hint() });
-    json!({
-        "guest": guest.guest,
-        "actions": guest.actions.iter().map(action_json).collect::<Vec<_>>(),
-        "after_restart": guest.waiting.iter().map(change_json).collect::<Vec<_>>(),
-        "problems": guest.problems.iter().map(problem).collect::<Vec<_>>(),
-        "busy": guest.busy.as_ref().map(|busy| json!({ "op": busy.op, "since": busy.since, "unknown": busy.unknown })),
-    })
-}
-
-fn action_json(action: &Action) -> Value {
-    json!({
-        "kind": action.step.kind(),
-        "params": action.step.shown_params(),
-        "class": action.class,
-        "effect": action.effect(),
-        "why": action.why,
-        "reasons": action.reasons(),
-        "changes": action.changes.iter().map(change_json).collect::<Vec<_>>(),
-        "held": action.held.as_ref().map(|held| json!({ "code": held.reason(), "message": held.to_string() })),
-    })
-}
-
-fn change_json(change: &Change) -> Value {
-    json!({
-        "key": change.key.to_string(),
-        "change": change.to_string(),
-        "class": change.class,
-        "when": change.when.to_string(),
-    })
 }

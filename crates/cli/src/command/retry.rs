@@ -9,15 +9,26 @@ use evenkeel_agent::daemon::protocol::SocketRequest;
 use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::{AppendError, Record, Retry};
 use evenkeel_agent::state_dir::StateError;
+use evenkeel_core::selection::GuestName;
 
 use super::journal::{ask_agent, has_journal, who};
+use super::named_guest::by_number;
 use crate::cli::RetryArgs;
 use crate::error::{Exit, Failure};
 
 pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
-    let guest = arguments.guest;
-    let nothing = format!("nothing on {guest} waits because it failed");
+    let guest = match by_number(&arguments.place, &arguments.guest).await? {
+        GuestName::Number(vmid) => vmid,
+        GuestName::Id(id) => id.vmid,
+        GuestName::Name(name) => {
+            return Err(Failure::new(
+                Exit::NotFound,
+                format!("nobody knows a guest called {name}"),
+            ));
+        }
+    };
+    let nothing = format!("nothing on guest {guest} waits because it failed");
     if !has_journal(&state)? {
         return Err(Failure::new(Exit::NotFound, nothing));
     }
@@ -36,12 +47,12 @@ pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
             | StateError::Journal(_)),
         ) => return Err(error.into()),
     };
-    if !journal.state().ledger().failures().knows(guest.vmid) {
+    if !journal.state().ledger().failures().knows(guest) {
         return Err(Failure::new(Exit::NotFound, nothing)
             .hint("`evenkeel status` shows what is held, and why"));
     }
     journal.stage(Record::Retry(Retry { guest, by: who() }), wall(&Machine))?;
     journal.commit().map_err(AppendError::Failed)?;
-    writeln!(std::io::stdout(), "what failed on {guest} is tried by the next pass")?;
+    writeln!(std::io::stdout(), "what failed on guest {guest} is tried by the next pass")?;
     Ok(Exit::Ok)
 }

@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use evenkeel_agent::source::dir::load;
-use evenkeel_core::desired::{
-    BlockLine, DeclaredGuest, Desired, GuestBlock, GuestOrigins, WantedState,
-};
-use evenkeel_core::diagnostic::{Sources, did_you_mean};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::desired::{BlockLine, GuestBlock, GuestOrigins};
+use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::id::GuestId;
+use evenkeel_core::selection::{Candidate, DECLARED, find};
 use serde_json::{Value, json};
 
 use crate::cli::{OutputFormat, ShowArgs};
@@ -27,9 +26,6 @@ const COMMENT_COLUMN_MAX: usize = 40;
 /// What a terminal shows on one line. A comment that does not fit behind its line stands before it.
 const LINE_WIDTH: usize = 80;
 
-/// How many guests an error lists.
-const LISTED_MAX: usize = 6;
-
 pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, Failure> {
     let path = match &arguments.desired {
         Some(path) => path.as_std_path().to_owned(),
@@ -43,7 +39,9 @@ pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, Failure> {
             return Ok(Exit::Invalid);
         }
     };
-    let guest = find(desired, &arguments.guest)?;
+    let declared: Vec<Candidate> = desired.guests.values().map(Candidate::declared).collect();
+    let found = find(&arguments.guest, &declared, DECLARED)?;
+    let guest = &desired.guests[&found.id.vmid];
     let block = GuestBlock::of(guest);
     let nowhere = GuestOrigins::default();
     let origins = loaded.origins.guests.get(&guest.id.vmid).unwrap_or(&nowhere);
@@ -58,58 +56,6 @@ pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, Failure> {
         }
     }
     Ok(Exit::Ok)
-}
-
-/// A declared guest as people name it: `101`, `lxc/101`, or its name if only one has it.
-fn find<'d>(desired: &'d Desired, named: &str) -> Result<&'d DeclaredGuest, Failure> {
-    if let Ok(vmid) = named.parse::<VmId>() {
-        return desired.guests.get(&vmid).ok_or_else(|| not_declared(desired, named));
-    }
-    if let Ok(id) = named.parse::<GuestId>() {
-        let found = desired.guests.get(&id.vmid);
-        if let Some(other) = found.filter(|guest| guest.id != id) {
-            let message = format!("{id} is not declared: {} is", other.id);
-            return Err(Failure::new(Exit::NotFound, message));
-        }
-        return found.ok_or_else(|| not_declared(desired, named));
-    }
-    let same: Vec<&DeclaredGuest> =
-        desired.guests.values().filter(|guest| name_of(guest) == Some(named)).collect();
-    match same.as_slice() {
-        [only] => Ok(only),
-        [] => Err(not_declared(desired, named)),
-        several => {
-            let ids: Vec<String> = several.iter().map(|guest| guest.id.to_string()).collect();
-            let message = format!("several guests are called {named}: {}", ids.join(", "));
-            Err(Failure::new(Exit::Usage, message).hint("name one of them by its number"))
-        }
-    }
-}
-
-fn not_declared(desired: &Desired, named: &str) -> Failure {
-    let failure = Failure::new(Exit::NotFound, format!("{} is not declared", tamed(named, 64)));
-    let names = desired.guests.values().filter_map(name_of);
-    if let Some(near) = did_you_mean(named, names) {
-        return failure.hint(format!("did you mean {near}?"));
-    }
-    let ids: Vec<String> = desired.guests.values().map(|guest| guest.id.to_string()).collect();
-    let more = if ids.len() > LISTED_MAX { ", …" } else { "" };
-    let listed = ids[..ids.len().min(LISTED_MAX)].join(", ");
-    failure.hint(format!("declared are {listed}{more}"))
-}
-
-fn name_of(guest: &DeclaredGuest) -> Option<&str> {
-    let key = match guest.id.kind {
-        GuestKind::Lxc => "hostname",
-        GuestKind::Qemu => "name",
-    };
-    match &guest.state {
-        WantedState::Present(spec) => {
-            let field = spec.fields.iter().find(|field| field.key.to_string() == key)?;
-            field.want.as_ref()?.as_text()
-        }
-        WantedState::Absent => None,
-    }
 }
 
 /// The block, with a comment behind each line that says where it comes from if that is asked for.

@@ -7,9 +7,10 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 
 use camino::Utf8Path;
-use evenkeel_core::sign::{AnyStatement, STATEMENT_LIFE_MAX_S};
+use evenkeel_core::sign::{AnyStatement, ENVELOPE_BYTES_MAX, STATEMENT_LIFE_MAX_S};
 
 use crate::cli::SignArgs;
+use crate::command::approvals;
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::offer::{Offer, Origin};
@@ -18,11 +19,12 @@ use crate::signing::{agreed, file, now};
 /// What the statement's file is called where there is none yet.
 const STATEMENT: &str = "statement.json";
 
-pub(crate) fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
-    let offer = Offer::read(arguments)?;
+    let bytes = subject(arguments).await?;
+    let offer = Offer::read(bytes, arguments)?;
     let mut err = std::io::stderr();
     writeln!(err, "{}", offer.words()?)?;
     warn_of_time(&offer.statement)?;
@@ -39,6 +41,24 @@ pub(crate) fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
     }
     Ok(Exit::Ok)
 }
+
+/// The bytes a word on the command line stands for: those of a file, or of an item that waits on this host.
+async fn subject(arguments: &SignArgs) -> Result<Vec<u8>, Failure> {
+    let word = arguments.subject.as_str();
+    let is_name = word.len() >= NAME_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if is_name && !arguments.subject.as_std_path().exists() {
+        let items = approvals::items(&arguments.place).await.map_err(|failure| {
+            let message = format!("{word} is no file here, and {}", failure.message);
+            Failure::new(failure.exit, message)
+                .hint("fetch the item on its host: `evenkeel pending ID --out item.json`, and sign that file")
+        })?;
+        return Ok(approvals::named(&items, word)?.envelope.clone().into_bytes());
+    }
+    file::read(&arguments.subject, ENVELOPE_BYTES_MAX)
+}
+
+/// The shortest beginning of an item's name that is not taken for a mistyped file.
+const NAME_MIN: usize = 4;
 
 /// The signatures to add: one made now, or those made elsewhere.
 fn signatures(

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::{
-    AgentStatus, FORMAT_VERSION, HostStatus, JournalStatus, operations,
+    AgentStatus, FORMAT_VERSION, HostStatus, JournalStatus, operations, pending,
 };
 use evenkeel_agent::freeze::frozen_by;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
@@ -14,11 +14,12 @@ use evenkeel_agent::state_dir::StateDir;
 use crate::cli::{self, OutputFormat};
 use crate::command::apply_by_agent::unexpected;
 use crate::error::{Exit, Failure};
-use crate::render;
+use crate::{render, terminal};
 
 pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
-    let status = match ask(&state.socket(), &SocketRequest::Status {}).await {
+    let selection = arguments.select.selection();
+    let status = match ask(&state.socket(), &SocketRequest::Status { selection }).await {
         Ok(SocketAnswer::Status { status }) => *status,
         Ok(other) => return Err(unexpected(other)),
         Err(AskError::NobodyThere) => without_agent(&state),
@@ -32,11 +33,15 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
             writeln!(std::io::stdout(), "{text}")?;
         }
         OutputFormat::Table => {
-            write!(anstream::stdout(), "{}", render::status::render(&status, state.path()))?;
+            terminal::print(&render::status::render(&status, state.path(), arguments.all))?;
         }
     }
     if let Some(agent) = &status.agent {
-        return broken_files(agent).map_or(Ok(Exit::Ok), Err);
+        if let Some(failure) = broken_files(agent) {
+            return Err(failure);
+        }
+        // What is told of the guests is what was so when the node could last be read.
+        return Ok(if agent.node_trouble.is_some() { Exit::Transient } else { Exit::Ok });
     }
     Err(Failure::new(
         Exit::Transient,
@@ -53,12 +58,13 @@ fn without_agent(state: &StateDir) -> HostStatus {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
     };
-    let (journal, operations) = match newest {
-        Ok(None) => (none, Vec::new()),
+    let (journal, operations, pending) = match newest {
+        Ok(None) => (none, Vec::new(), Vec::new()),
         Ok(Some((head, state))) => {
-            (JournalStatus::at(Some(&head), "the newest segment, just now"), operations(&state))
+            let journal = JournalStatus::at(Some(&head), "the newest segment, just now");
+            (journal, operations(&state), pending(&state))
         }
-        Err(damage) => (JournalStatus { damage: Some(damage), ..none }, Vec::new()),
+        Err(damage) => (JournalStatus { damage: Some(damage), ..none }, Vec::new(), Vec::new()),
     };
     HostStatus {
         format_version: FORMAT_VERSION,
@@ -67,6 +73,8 @@ fn without_agent(state: &StateDir) -> HostStatus {
         freeze: frozen_by(state),
         journal,
         operations,
+        pending,
+        chosen: None,
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{OutputFormat, VerifyArgs};
 use crate::error::{Exit, Failure};
+use crate::format;
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::offer::item_and_key;
 use crate::signing::refusal::{exit, refused};
@@ -182,12 +183,12 @@ impl VerifyFinding {
         let signatures = self.signatures.iter().map(SignerLine::json);
         let host = self.statement.host();
         json!({
-            "format_version": 1,
+            "format_version": 2,
             "namespace": self.statement.namespace().as_str(),
             "signatures": signatures.collect::<Vec<_>>(),
             "host": { "id": host.id.to_string(), "key": host.key.to_string() },
-            "not_before": self.statement.window().not_before().0,
-            "expires_at": self.statement.window().expires_at().0,
+            "not_before": format::at(self.statement.window().not_before()),
+            "expires_at": format::at(self.statement.window().expires_at()),
             "says": self.words,
             "decision": decision,
         })

@@ -4,13 +4,16 @@
 //! 2026-11-15 20:00:00Z  op_01ARZ3NDEKTSV4RRFFQ69G5FAV  lxc/101  set_config  succeeded     cores 2 -> 4
 //! ```
 
+use std::fmt::Write as _;
+
 use anstyle::Style;
 use evenkeel_agent::journal::history::OpSummary;
-use evenkeel_core::operation::{Closer, OpState, Operation, Upid};
-use serde_json::{Value, json};
+use evenkeel_core::operation::{OpState, Operation, Upid};
 
 use super::style::{ADD, ALARM, FAINT, GUEST, WAITS, styled};
 use super::{counted, tamed};
+
+const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// What is read at a glance; the whole text is in the JSON and in the journal itself.
 const REASON_WIDTH_MAX: usize = 100;
@@ -18,9 +21,12 @@ const REASON_WIDTH_MAX: usize = 100;
 /// Longer than any text the journal takes in.
 const TEXT_LENGTH_MAX: usize = 2_048;
 
-/// The names of the columns, and a line an operation.
-pub(crate) fn table(operations: &[OpSummary]) -> String {
-    let rows: Vec<[String; 5]> = operations.iter().map(columns).collect();
+/// The names of the columns, and a line an operation; what does not fit a terminal of so many columns stands below.
+pub(crate) fn table(operations: &[OpSummary], columns: Option<usize>) -> String {
+    if columns.is_some_and(|columns| columns < WIDE) {
+        return blocks(operations);
+    }
+    let rows: Vec<[String; 5]> = operations.iter().map(cells).collect();
     let names = ["TIME", "OP", "GUEST", "KIND", "STATE"];
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
@@ -63,7 +69,28 @@ pub(crate) fn in_flight(operations: &[Operation]) -> String {
     text
 }
 
-fn columns(operation: &OpSummary) -> [String; 5] {
+/// The narrowest terminal on which the table reads well.
+const WIDE: usize = 140;
+
+/// An operation in two or three lines.
+fn blocks(operations: &[OpSummary]) -> String {
+    let mut text = String::new();
+    for operation in operations {
+        let [at, op, guest, kind, state] = cells(operation);
+        let state = styled(style_of(&operation.state), state);
+        let (at, guest) = (styled(FAINT, at), styled(GUEST, guest));
+        writeln!(text, "{at}  {guest}  {kind}  {state}").expect(INFALLIBLE);
+        let said = tamed(said(operation), REASON_WIDTH_MAX);
+        writeln!(text, "    {op}  {said}").expect(INFALLIBLE);
+        if let Some(upid) = &operation.upid {
+            let upid = styled(FAINT, tamed(upid.as_str(), TEXT_LENGTH_MAX));
+            writeln!(text, "    {upid}").expect(INFALLIBLE);
+        }
+    }
+    text
+}
+
+fn cells(operation: &OpSummary) -> [String; 5] {
     let OpSummary { op, guest, kind, at, state, reason: _, outcome: _, upid: _ } = operation;
     [
         at.strftime("%Y-%m-%d %H:%M:%SZ").to_string(),
@@ -87,31 +114,14 @@ fn style_of(state: &OpState) -> Style {
     }
 }
 
-/// One operation for a program.
-pub(crate) fn as_json(operation: &OpSummary) -> Value {
-    let OpSummary { op, guest, kind, at, state, reason, outcome, upid } = operation;
-    json!({
-        "at": at.to_string(),
-        "op": op,
-        "guest": guest,
-        "kind": kind.as_str(),
-        "state": state.as_str(),
-        "by": operation.closed_by().map(|by| match by {
-            Closer::Evidence => "evidence",
-            Closer::Operator => "operator",
-        }),
-        "reason": tamed(reason, TEXT_LENGTH_MAX),
-        "outcome": tamed(outcome, TEXT_LENGTH_MAX),
-        "upid": upid.as_ref().map(Upid::as_str).map(|upid| tamed(upid, TEXT_LENGTH_MAX)),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use evenkeel_core::action_registry::ActionKind;
     use evenkeel_core::id::OperationId;
+    use evenkeel_core::operation::Closer;
 
     use super::*;
+    use crate::format::journal::SummaryFormat;
 
     fn failed(outcome: &str) -> OpSummary {
         OpSummary {
@@ -136,11 +146,11 @@ mod tests {
         let long = format!("{evil}{}", "y".repeat(1 << 20));
         for text in [evil, &long] {
             let operations = [failed(text)];
-            let table = anstream::adapter::strip_str(&table(&operations)).to_string();
+            let table = anstream::adapter::strip_str(&table(&operations, None)).to_string();
             assert_eq!(table.lines().count(), 2, "{table}");
             assert!(table.chars().all(|c| c == '\n' || diagnostic_safe(c)), "{table:?}");
             assert!(table.len() < 2_000);
-            let json = as_json(&operations[0]);
+            let json = serde_json::to_value(SummaryFormat::of(&operations[0])).unwrap();
             assert_eq!(json["state"], "failed");
             let told = json["outcome"].as_str().unwrap();
             assert!(told.chars().all(diagnostic_safe) && told.chars().count() <= TEXT_LENGTH_MAX);
@@ -153,8 +163,10 @@ mod tests {
 
     #[test]
     fn a_short_reason_is_shown_whole_and_a_missing_outcome_by_the_reason() {
-        let told =
-            table(&[failed("no space left"), OpSummary { outcome: String::new(), ..failed("") }]);
+        let told = table(
+            &[failed("no space left"), OpSummary { outcome: String::new(), ..failed("") }],
+            None,
+        );
         assert!(told.contains("no space left") && told.contains("cores 2 -> 4"), "{told}");
     }
 }

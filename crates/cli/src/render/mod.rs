@@ -2,12 +2,17 @@
 
 pub(crate) mod audit;
 pub(crate) mod diagnostic;
+pub(crate) mod fit;
 pub(crate) mod journal;
+pub(crate) mod operation;
 pub(crate) mod origin;
 pub(crate) mod plan;
 pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod style;
+
+/// How much of a pending item's name is shown: enough to tell a few hundred apart.
+pub(crate) const PENDING_SHORT: usize = 12;
 
 /// `1 guest`, `3 guests`.
 pub(crate) fn counted(count: usize, noun: &str) -> String {

@@ -1,8 +1,11 @@
 //! Where a declared value comes from, as a person and a program read it.
 
+use std::collections::BTreeMap;
+
 use evenkeel_core::desired::{GuestOrigins, LayerName, Origin};
 use evenkeel_core::diagnostic::Sources;
-use serde_json::{Value, json};
+
+use crate::format::plan::PlaceFormat;
 
 /// `profiles.toml:3, profile web`; of the guest's own words only the place.
 pub(crate) fn told(origin: &Origin, sources: &Sources) -> String {
@@ -14,13 +17,16 @@ pub(crate) fn told(origin: &Origin, sources: &Sources) -> String {
 }
 
 /// The same of everything that is declared of a guest, by key or word, for a program.
-pub(crate) fn all_placed(origins: &GuestOrigins, sources: &Sources) -> Value {
+pub(crate) fn all_placed(
+    origins: &GuestOrigins,
+    sources: &Sources,
+) -> BTreeMap<String, PlaceFormat> {
     let words = origins.words.iter().map(|(word, origin)| ((*word).to_owned(), origin));
     let keys = origins.fields.iter().map(|(key, origin)| (key.to_string(), origin));
     let placed = |origin: &Origin| {
-        let file = sources.get(origin.span.file).map(|file| file.path.as_str());
+        let file = sources.get(origin.span.file).map(|file| file.path.clone());
         let line = sources.line_column(origin.span).map(|(line, _)| line);
-        json!({ "file": file, "line": line, "layer": origin.layer.to_string() })
+        PlaceFormat { file, line, layer: origin.layer.to_string() }
     };
     words.chain(keys).map(|(name, origin)| (name, placed(origin))).collect()
 }

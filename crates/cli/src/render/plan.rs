@@ -262,7 +262,7 @@ fn differences(change: &Change) -> Vec<(String, String)> {
         .collect()
 }
 
-fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {
+pub(crate) fn name_of<'a>(guest: &GuestPlan, actual: &'a Snapshot) -> Option<&'a str> {
     let here = actual.guests.get(&guest.guest.vmid)?;
     let key = match here.id.kind {
         GuestKind::Lxc => "hostname",

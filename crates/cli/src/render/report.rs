@@ -79,5 +79,7 @@ pub(crate) fn summary(report: &Report) -> String {
     if !report.errors.is_empty() {
         parts.push(counted(report.errors.len(), "problem"));
     }
-    format!("Apply: {}; {} were as declared.", parts.join(", "), counted(report.in_sync, "guest"))
+    let were = if report.in_sync == 1 { "was" } else { "were" };
+    let guests = counted(report.in_sync, "guest");
+    format!("Apply: {}; {guests} {were} as declared.", parts.join(", "))
 }

@@ -15,22 +15,32 @@
 //!   ! held (locked)  cores 2 -> 4: waiting for vzdump of lxc/101, 34 %
 //! ```
 
+use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
-    AgentStatus, GuestStatus, HostStatus, JournalStatus, OperationStatus, PassStatus, Trouble,
+    AgentStatus, GuestStatus, HostStatus, JournalStatus, OperationStatus, PassStatus,
+    PendingStatus, Trouble,
 };
+use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
+use evenkeel_core::selection::Candidate;
 use jiff::Timestamp;
 
 use super::style::{ALARM, CHANGE, FAINT, GUEST, WAITS, styled};
-use super::{counted, tamed};
+use super::{PENDING_SHORT, counted, tamed};
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-/// The whole status.
-pub(crate) fn render(status: &HostStatus, state: &Path) -> String {
+/// How many guests are told one by one unless somebody asks for all of them: what a screen holds.
+const GUESTS_SHOWN_MAX: usize = 12;
+
+/// How many items that wait for a signature are told one by one; `evenkeel pending` lists all.
+const ITEMS_SHOWN_MAX: usize = 8;
+
+/// The whole status; `all` tells each guest however many there are.
+pub(crate) fn render(status: &HostStatus, state: &Path, all: bool) -> String {
     let mut text = String::new();
     alarms(&mut text, status);
     match &status.agent {
@@ -41,9 +51,18 @@ pub(crate) fn render(status: &HostStatus, state: &Path) -> String {
     if status.agent.is_none() {
         row(&mut text, "state", state.display());
     }
-    for guest in status.agent.iter().flat_map(|agent| &agent.guests) {
-        text.push_str(&guest_text(guest));
+    if let Some(agent) = &status.agent {
+        let each = all || status.chosen.is_some() || agent.guests.len() <= GUESTS_SHOWN_MAX;
+        if each {
+            agent.guests.iter().for_each(|guest| text.push_str(&guest_text(guest)));
+        } else {
+            summary(&mut text, &agent.guests);
+        }
+        if agent.last_pass.is_some() {
+            as_declared(&mut text, status.chosen.as_deref().unwrap_or_default(), &agent.guests);
+        }
     }
+    pending(&mut text, &status.pending);
     operations(&mut text, &status.operations);
     text
 }
@@ -79,6 +98,68 @@ pub(crate) fn frozen(freeze: &Frozen) -> String {
     let since = at.parse().map_or_else(|_| at.clone(), moment);
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     tamed(&format!("since {since} by {by}{why}"), usize::MAX)
+}
+
+/// What many guests have in common: nobody reads two thousand blocks.
+fn summary(text: &mut String, guests: &[GuestStatus]) {
+    writeln!(text, "\n{} are not as declared:", counted(guests.len(), "guest")).expect(INFALLIBLE);
+    let mut line = |mark: String, count: usize, told: &str| {
+        if count > 0 {
+            writeln!(text, "  {mark} {count:>5} {told}").expect(INFALLIBLE);
+        }
+    };
+    let with =
+        |has: &dyn Fn(&GuestStatus) -> bool| guests.iter().filter(|guest| has(guest)).count();
+    line(styled(CHANGE, "~"), with(&|guest| !guest.drift.is_empty()), "differ");
+    let codes: BTreeSet<_> =
+        guests.iter().flat_map(|guest| &guest.held).map(|held| held.code).collect();
+    for code in codes {
+        let count = with(&|guest| guest.held.iter().any(|held| held.code == code));
+        line(styled(WAITS, "!"), count, &styled(WAITS, format!("held ({code})")));
+    }
+    line(styled(WAITS, "…"), with(&|guest| !guest.after_restart.is_empty()), "wait for a restart");
+    line(styled(ALARM, "x"), with(&|guest| !guest.problems.is_empty()), "have a problem");
+    text.push_str("`evenkeel status --all` tells each, `evenkeel status GUEST` one\n");
+}
+
+/// Guests that were asked for and need nothing.
+fn as_declared(text: &mut String, chosen: &[Candidate], others: &[GuestStatus]) {
+    let mut first = true;
+    for guest in chosen.iter().filter(|guest| !others.iter().any(|other| other.guest == guest.id)) {
+        if std::mem::take(&mut first) {
+            text.push('\n');
+        }
+        let name = guest.name.as_deref().map(|name| format!(" {}", tamed(name, NAME_MAX)));
+        let name = styled(FAINT, name.unwrap_or_default());
+        writeln!(text, "{}{name}  as declared", styled(GUEST, guest.id)).expect(INFALLIBLE);
+    }
+}
+
+/// As long as a name in the DNS may be.
+const NAME_MAX: usize = 253;
+
+/// What waits for a signature, whoever asked for it.
+fn pending(text: &mut String, items: &[PendingStatus]) {
+    if items.is_empty() {
+        return;
+    }
+    let wait = if items.len() == 1 { "waits" } else { "wait" };
+    let items_wait = format!("{} {wait}", counted(items.len(), "item"));
+    writeln!(text, "\n{items_wait} for a signature (`evenkeel pending`):").expect(INFALLIBLE);
+    for item in items.iter().take(ITEMS_SHOWN_MAX) {
+        let PendingStatus { pending, op, guest, from, raised_at } = item;
+        let short: String = pending.to_string().chars().take(PENDING_SHORT).collect();
+        let from = match from {
+            RaisedBy::Plan => "declared",
+            RaisedBy::Request => "requested",
+        };
+        let since = raised_at.map(|at| format!(", since {}", moment(at))).unwrap_or_default();
+        let guest = styled(GUEST, guest);
+        writeln!(text, "  {short}  {guest} {op}  {from}{since}").expect(INFALLIBLE);
+    }
+    if items.len() > ITEMS_SHOWN_MAX {
+        writeln!(text, "  and {} more", items.len() - ITEMS_SHOWN_MAX).expect(INFALLIBLE);
+    }
 }
 
 fn row(text: &mut String, name: &str, value: impl Display) {

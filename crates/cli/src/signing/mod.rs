@@ -52,7 +52,7 @@ pub(crate) fn agreed(writing: &WritingArgs, question: &str) -> Result<(), Failur
     }
     if !terminal::is_there() {
         let message = "nothing was signed: there is no terminal to ask on";
-        return Err(Failure::new(Exit::Failed, message).hint("read what is shown, then add --yes"));
+        return Err(Failure::new(Exit::Usage, message).hint("read what is shown, then add --yes"));
     }
     if terminal::agrees(question)? {
         return Ok(());

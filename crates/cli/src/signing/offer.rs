@@ -6,16 +6,12 @@
 //! envelope ─► its signatures hold ───────────────────────────────┘
 //! ```
 
-use camino::Utf8Path;
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::{
-    AnyStatement, ENVELOPE_BYTES_MAX, Envelope, Namespace, PendingId, PendingItem, PublicKey,
-    render,
-};
+use evenkeel_core::sign::{AnyStatement, Envelope, Namespace, PendingItem, PublicKey, render};
 
 use super::known_hosts::KnownHosts;
 use super::refusal::refused;
-use super::{LIFE_DEFAULT_S, file, nonce, now, window};
+use super::{LIFE_DEFAULT_S, nonce, now, window};
 use crate::cli::SignArgs;
 use crate::error::{Exit, Failure};
 
@@ -47,8 +43,7 @@ pub(crate) enum Origin {
 
 impl Offer {
     /// Reads what is to be signed.
-    pub(crate) fn read(arguments: &SignArgs) -> Result<Self, Failure> {
-        let bytes = resolve(&arguments.subject)?;
+    pub(crate) fn read(bytes: Vec<u8>, arguments: &SignArgs) -> Result<Self, Failure> {
         let in_file = |failure: Failure| failure.in_file(&arguments.subject);
         let known = KnownHosts::read(&arguments.hosts)?;
         if !looks_like_an_envelope(&bytes) {
@@ -121,20 +116,6 @@ impl Offer {
             Origin::Statement | Origin::Envelope { .. } => format!("You sign:\n\n{statement}"),
         })
     }
-}
-
-/// The bytes a word on the command line stands for: today those of a file. A pending item's id will be
-/// asked of the running agent here.
-fn resolve(subject: &Utf8Path) -> Result<Vec<u8>, Failure> {
-    let is_id = subject.as_str().parse::<PendingId>().is_ok();
-    if is_id && !subject.as_std_path().exists() {
-        let message =
-            format!("{subject} is the id of a pending item, and only files can be signed yet");
-        return Err(Failure::new(Exit::NotFound, message).hint(
-            "looking items up by id comes with the running agent; save the item to a file and name that",
-        ));
-    }
-    file::read(subject, ENVELOPE_BYTES_MAX)
 }
 
 /// A statement has neither of an envelope's fields, so the two are never mistaken for each other. What it

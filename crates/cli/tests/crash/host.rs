@@ -13,6 +13,7 @@ use evenkeel_agent::daemon::client::ask;
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::HostStatus;
 use evenkeel_agent::host_key::HostKey;
+use evenkeel_core::selection::Selection;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -170,7 +171,9 @@ impl Host {
     fn status(&self) -> Option<HostStatus> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let socket = self.path("state/agent.sock");
-        match runtime.block_on(ask(&socket, &SocketRequest::Status {})) {
+        match runtime
+            .block_on(ask(&socket, &SocketRequest::Status { selection: Selection::default() }))
+        {
             Ok(SocketAnswer::Status { status }) => Some(*status),
             Ok(other) => panic!("a status was asked for, and it answers {other:?}"),
             Err(_) => None,

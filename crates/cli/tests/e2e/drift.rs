@@ -110,7 +110,9 @@ fn waiting(plan: &Value) -> BTreeSet<String> {
     let of = |guest: &Value| {
         let name = guest["guest"].as_str().unwrap().to_owned();
         let keys = guest["after_restart"].as_array().unwrap().clone();
-        keys.into_iter().map(move |change| format!("{name} {}", change["change"]))
+        keys.into_iter().map(move |change| {
+            format!("{name} {} {} {}", change["key"], change["before"], change["after"])
+        })
     };
     guests(plan).flat_map(of).collect()
 }

@@ -76,7 +76,10 @@ fn a_frozen_host_sends_nothing_until_it_is_thawed_and_the_audit_tells_who_did_it
     assert_eq!(entries(&node.desk, &["--since", "1h"]).len(), all.len());
     assert_eq!(entries(&node.desk, &["--since", "2099-01-01"]).len(), 0);
     let table = node.desk.run("audit", &STATE).ends_with(0).stdout;
-    assert!(table.contains("disk swap") && table.contains("lxc/100 set_config allowed"), "{table}");
+    assert!(
+        table.contains("disk swap") && table.contains("lxc/100  set_config  allowed"),
+        "{table}"
+    );
 }
 
 #[test]

@@ -82,3 +82,38 @@ fn a_token_that_sees_nothing_imports_nothing_and_says_why() {
     let blind = node.run_as(3, "import", &["--out", "desired", "--node", "pve1"]);
     insta::assert_snapshot!("import-with-a-token-without-rights", blind.ends_with(4).story());
 }
+
+/// Every kind of guest the simulator has, on every release it pretends.
+#[test]
+fn a_plan_right_after_import_is_empty_in_every_format() {
+    for release in [Release::V7_4, Release::V8_4, Release::V9_2] {
+        let node = Node::start(&Scenario { release, guests: 40, ..Scenario::default() });
+        for format in ["toml", "yaml", "json"] {
+            node.run("import", &["--out", format, "--format", format]).ends_with(0);
+            let names = node.desk.names(format);
+            assert!(names.iter().all(|name| name.ends_with(format)), "{names:?}");
+            assert_eq!(names.len(), 40);
+            node.run("plan", &["--desired", format, "--detailed-exitcode"]).ends_with(0);
+        }
+    }
+}
+
+#[test]
+fn a_guest_that_another_file_declares_is_skipped_and_the_set_stays_valid() {
+    let node = Node::with_guests(6);
+    node.desk
+        .write("desired/pair.yaml", "guest:\n  100: {kind: lxc}\n  102: {kind: lxc, cores: 1}\n");
+    node.desk.write("desired/db.json", "{\"guest\": {\"101\": {\"kind\": \"qemu\"}}}\n");
+    let first = node.run("import", &["--out", "desired"]).ends_with(0);
+    insta::assert_snapshot!("import-beside-other-files", first.story());
+    assert_eq!(node.desk.names("desired").len(), 5, "{:?}", node.desk.names("desired"));
+    node.desk.run("validate", &["desired"]).ends_with(0);
+    // What it wrote itself is declared too: doing it again writes nothing.
+    node.run("import", &["--out", "desired"]).ends_with(0);
+    let forced = node.run("import", &["--out", "desired", "--force"]).ends_with(0);
+    assert!(forced.stderr.contains("skipped lxc/100: desired/pair.yaml"), "{}", forced.stderr);
+    assert!(!forced.stderr.contains("skipped qemu/101"), "{}", forced.stderr);
+    assert!(node.desk.read("desired/db.json").contains("\"name\""), "replaced where it stands");
+    node.desk.run("validate", &["desired"]).ends_with(0);
+    node.run("import", &["--out", "desired", "--format", "xml"]).ends_with(64);
+}

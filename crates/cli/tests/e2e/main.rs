@@ -5,8 +5,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod agentless;
 mod applying;
 mod applying_by_agent;
+mod choosing;
 mod converges;
 #[expect(dead_code, reason = "its other users judge; this one has a command line")]
 #[path = "../../../core/tests/sign/support.rs"]
@@ -19,6 +21,7 @@ mod doctor;
 mod drift;
 mod explaining;
 mod failing;
+mod formats;
 mod freezing;
 mod gate;
 mod importing;

@@ -159,7 +159,7 @@ pub(crate) fn arrived(http: &Http) -> usize {
 fn the_example_configuration_is_valid_and_complete() {
     let example = include_str!("../../../../docs/reference/agent.toml");
     let desk = Desk::new();
-    let told = with_config(&desk, example).ends_with(3);
+    let told = with_config(&desk, example).ends_with(5);
     assert!(
         told.stderr.contains("the token file cannot be used: cannot read /etc/evenkeel/token"),
         "{}",

@@ -50,7 +50,7 @@ fn a_line_of_allowed_signers_is_enrolled_with_its_validity_or_not_at_all() {
         (format!("bob namespaces=\"git\" {key}"), "does not allow"),
         (format!("*@example.com {key}"), "a signer's name"),
         (format!("bob {key}carol {key}"), "more than one line"),
-        (key.clone(), "refused as"),
+        (key.clone(), "add --name NAME"),
     ] {
         operator.desk.write("line", &line);
         let told = operator.run(&enrol);

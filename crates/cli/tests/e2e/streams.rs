@@ -69,9 +69,9 @@ fn completions_and_manual_pages_name_every_verb() {
 fn json_stands_alone_on_stdout_and_carries_its_format_version() {
     let node = Node::with_guests(6);
     node.run("import", &["--out", "desired"]).ends_with(0);
-    for verb in ["plan", "doctor"] {
+    for (verb, version) in [("plan", 2), ("doctor", 1)] {
         let told = node.run(verb, &["--desired", "desired", "-o", "json"]).ends_with(0);
-        assert_eq!(told.json()["format_version"], 1, "{verb}");
+        assert_eq!(told.json()["format_version"], version, "{verb}");
         assert_eq!(told.stdout.lines().count(), 1, "{verb}");
         assert_eq!(told.stderr, "", "{verb}");
     }

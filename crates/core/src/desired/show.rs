@@ -124,11 +124,12 @@ impl GuestBlock {
             return quoted(&secret::shown(key.key(), value));
         }
         let clean = self.without_secret_parts(key, value);
-        let text = spelled(&key.key().format, clean.as_ref().unwrap_or(value), PartChoice::All);
-        text.unwrap_or_else(|| {
-            self.is_masked = true;
-            quoted(secret::MASK)
-        })
+        let spelled = spelled(&key.key().format, clean.as_ref().unwrap_or(value), PartChoice::All);
+        if let Some(spelled) = spelled {
+            return spelled.toml();
+        }
+        self.is_masked = true;
+        quoted(secret::MASK)
     }
 
     fn without_secret_parts(&mut self, key: KeyRef, value: &Value) -> Option<Value> {

@@ -193,6 +193,25 @@ impl Change {
         }
     }
 
+    /// What is in effect, whole, as PVE stores it, secrets masked; none if the key is absent.
+    pub fn before(&self) -> Option<String> {
+        self.whole(self.from.as_ref())
+    }
+
+    /// What shall be, whole, as PVE is sent it, secrets masked; none if the key shall be absent.
+    pub fn after(&self) -> Option<String> {
+        self.whole(self.to.as_ref())
+    }
+
+    fn whole(&self, value: Option<&Value>) -> Option<String> {
+        let (key, value) = (self.key.key(), value.filter(|value| !value.is_empty())?);
+        if key.secret {
+            return Some(secret::MASK.to_owned());
+        }
+        let text = print::pve(&key.format, value);
+        Some(secret::masked_param(&self.key.to_string(), &text).into_owned())
+    }
+
     /// A value of the key, as a person may see it.
     fn shown(&self, value: Option<&Value>) -> String {
         let key = self.key.key();

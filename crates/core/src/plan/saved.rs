@@ -4,7 +4,7 @@
 //! held, not the digests: those change with every write, our own included. Of a secret it holds a seal that only
 //! somebody with the same API token can make, so that another secret is noticed and none can be guessed from the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,10 @@ use sha2::{Digest as _, Sha512_256};
 
 use super::{Action, GuestBusy, Held, Plan};
 use crate::action_registry::ActionKind;
-use crate::id::{GuestId, NodeName};
+use crate::id::{GuestId, NodeName, VmId};
 use crate::reason::ReasonCode;
 use crate::secret;
+use crate::selection::PassScope;
 
 /// A plan in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,6 +27,9 @@ pub struct SavedPlan {
     pub node: NodeName,
     /// Every action that would run, in order.
     pub actions: Vec<SavedAction>,
+    /// The guests it is about, if they were chosen; what else is declared was not looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<BTreeSet<VmId>>,
     /// Which token its seals were made with; none if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sealed_by: Option<Seal>,
@@ -177,12 +181,21 @@ impl Stale {
 
 impl SavedPlan {
     /// What of a plan would run.
-    pub fn of(plan: &Plan, node: &NodeName, key: &SealKey) -> Self {
+    pub fn of(plan: &Plan, scope: &PassScope, node: &NodeName, key: &SealKey) -> Self {
         let actions: Vec<SavedAction> =
             plan.runnable().map(|action| SavedAction::of(action, key)).collect();
         let is_sealed = actions.iter().any(|action| !action.seals.is_empty());
         let sealed_by = is_sealed.then(|| key.mark());
-        Self { format: PlanFormat::V1, node: node.clone(), actions, sealed_by }
+        let chosen = match scope {
+            PassScope::Whole => None,
+            PassScope::Chosen(chosen) => Some(chosen.clone()),
+        };
+        Self { format: PlanFormat::V1, node: node.clone(), actions, chosen, sealed_by }
+    }
+
+    /// What it is about: a plan made anew to compare with it looks at the same guests.
+    pub fn scope(&self) -> PassScope {
+        self.chosen.clone().map_or(PassScope::Whole, PassScope::Chosen)
     }
 
     /// Whether a plan made now would run something else; the first difference.
@@ -254,9 +267,10 @@ mod tests {
     #[test]
     fn a_plan_that_something_holds_now_says_what_and_not_to_plan_again() {
         let (node, key) = ("pve1".parse().unwrap(), SealKey::of_token("t"));
-        let saved = SavedPlan::of(&planned(None, None), &node, &key);
+        let saved = SavedPlan::of(&planned(None, None), &PassScope::Whole, &node, &key);
         let told = |plan: &Plan| {
-            let stale = saved.stale_against(&SavedPlan::of(plan, &node, &key)).unwrap();
+            let stale =
+                saved.stale_against(&SavedPlan::of(plan, &PassScope::Whole, &node, &key)).unwrap();
             let stale = stale.explained_by(plan);
             (stale.held_by(), stale.to_string(), stale.hint())
         };

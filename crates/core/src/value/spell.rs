@@ -1,4 +1,4 @@
-//! A value as a person would write it in a desired file, in TOML.
+//! A value as a person would write it in a desired file, whatever its syntax.
 //!
 //! Called by `import`, which turns what PVE stores into a declaration, and by `desired::show`, which prints a declaration
 //! back. Reading it again gives the same value; a property test holds the two together. No secret is ever spelled.
@@ -16,26 +16,57 @@ pub(crate) enum PartChoice {
     All,
 }
 
-/// The text of a value; none for a secret and for what cannot be written as text.
-pub(crate) fn spelled(format: &ValueFormat, value: &Value, parts: PartChoice) -> Option<String> {
+/// A value as it is spelled in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Spelled {
+    /// `true`.
+    Bool(bool),
+    /// A number, as text that all three syntaxes read alike.
+    Number(String),
+    /// Text.
+    Text(String),
+    /// Texts in order.
+    List(Vec<String>),
+    /// Parts with names.
+    Table(Vec<(String, Spelled)>),
+}
+
+impl Spelled {
+    /// The same in TOML.
+    pub(crate) fn toml(&self) -> String {
+        match self {
+            Self::Bool(on) => on.to_string(),
+            Self::Number(number) => number.clone(),
+            Self::Text(text) => quoted(text),
+            Self::List(items) => list(items),
+            Self::Table(parts) => {
+                let parts = parts.iter().map(|(name, value)| format!("{name} = {}", value.toml()));
+                format!("{{ {} }}", parts.collect::<Vec<_>>().join(", "))
+            }
+        }
+    }
+}
+
+/// The spelling of a value; none for a secret and for what cannot be written as text.
+pub(crate) fn spelled(format: &ValueFormat, value: &Value, parts: PartChoice) -> Option<Spelled> {
     Some(match value {
-        Value::Bool(on) => on.to_string(),
+        Value::Bool(on) => Spelled::Bool(*on),
         Value::Integer(mib) if matches!(format, ValueFormat::Mebibytes { .. }) => memory(*mib),
-        Value::Integer(number) => number.to_string(),
+        Value::Integer(number) => Spelled::Number(number.to_string()),
         Value::Number(number) => decimal(&number.to_string()),
-        Value::Text(text) => quoted(text),
-        Value::List(items) => list(items.iter()),
-        Value::Set(items) => list(items.iter()),
-        Value::Size(size) => quoted(&friendly_size(*size)),
+        Value::Text(text) => Spelled::Text(text.to_string()),
+        Value::List(items) => Spelled::List(items.iter().map(ToString::to_string).collect()),
+        Value::Set(items) => Spelled::List(items.iter().map(ToString::to_string).collect()),
+        Value::Size(size) => Spelled::Text(friendly_size(*size)),
         Value::Property(property) => table(format.shape()?, property, parts)?,
-        Value::Volume(_) => quoted(&print::pve(format, value)),
-        Value::AnyUuid if parts == PartChoice::All => quoted(&print::pve(format, value)),
+        Value::Volume(_) => Spelled::Text(print::pve(format, value)),
+        Value::AnyUuid if parts == PartChoice::All => Spelled::Text(print::pve(format, value)),
         Value::Secret | Value::AnyUuid | Value::Odd(_) => return None,
     })
 }
 
 /// A property string: its bare part alone if that is all there is, else a table.
-fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<String> {
+fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelled> {
     let mut shown: Vec<&(&'static str, Value)> = property
         .parts()
         .iter()
@@ -59,7 +90,7 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<String
     }
     // A part that switches the whole and is off leaves nothing else; an empty table would not say so.
     if let (Some(switch), true) = (shape.switch, property.is_empty()) {
-        return Some(format!("{{ {switch} = false }}"));
+        return Some(Spelled::Table(vec![(switch.to_owned(), Spelled::Bool(false))]));
     }
     let fresh = match parts {
         PartChoice::Compared => can_be_named_by_storage(property),
@@ -69,16 +100,17 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<String
     // A part that must be there and says nothing was declared as an empty list; normal form drops it.
     let is_empty = |name: &str| parts == PartChoice::All && property.get(name).is_none();
     let empty = shape.parts.iter().filter(|part| part.required && is_empty(part.name));
-    entries.extend(empty.map(|part| format!("{} = \"\"", part.name)));
+    entries.extend(empty.map(|part| (part.name.to_owned(), Spelled::Text(String::new()))));
     for (name, value) in &shown {
         if let (Value::Volume(volume), true) = (value, fresh) {
-            entries.push(format!("storage = {}", quoted(volume.storage()?)));
-            entries.push(format!("size = {}", quoted(&friendly_size(property.size()?))));
+            let (storage, size) = (volume.storage()?.to_owned(), friendly_size(property.size()?));
+            entries.push(("storage".to_owned(), Spelled::Text(storage)));
+            entries.push(("size".to_owned(), Spelled::Text(size)));
         } else if !(fresh && matches!(value, Value::Size(_))) {
-            entries.push(format!("{name} = {}", spelled(&shape.part(name)?.format, value, parts)?));
+            entries.push(((*name).to_owned(), spelled(&shape.part(name)?.format, value, parts)?));
         }
     }
-    Some(format!("{{ {} }}", entries.join(", ")))
+    Some(Spelled::Table(entries))
 }
 
 /// A volume that `storage` and `size` find again: of a known size, and not a template's base image.
@@ -89,8 +121,12 @@ fn can_be_named_by_storage(property: &Property) -> bool {
         && !volume.is_some_and(VolumeRef::is_base_image)
 }
 
-fn memory(mib: i64) -> String {
-    if mib > 0 && mib % 1024 == 0 { quoted(&format!("{}GiB", mib / 1024)) } else { mib.to_string() }
+fn memory(mib: i64) -> Spelled {
+    if mib > 0 && mib % 1024 == 0 {
+        Spelled::Text(format!("{}GiB", mib / 1024))
+    } else {
+        Spelled::Number(mib.to_string())
+    }
 }
 
 /// `8GiB` for PVE's `8G`.
@@ -102,17 +138,17 @@ fn friendly_size(size: Bytes) -> String {
     }
 }
 
-pub(crate) fn list<'a>(items: impl Iterator<Item = &'a Box<str>>) -> String {
-    let items: Vec<String> = items.map(|item| quoted(item)).collect();
+pub(crate) fn list(items: impl IntoIterator<Item: AsRef<str>>) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| quoted(item.as_ref())).collect();
     format!("[{}]", items.join(", "))
 }
 
 /// A decimal number; one that a double cannot hold is a text.
-fn decimal(text: &str) -> String {
+fn decimal(text: &str) -> Spelled {
     if text.parse::<f64>().map(|number| number.to_string()).as_deref() != Ok(text) {
-        return quoted(text);
+        return Spelled::Text(text.to_owned());
     }
-    if text.contains('.') { text.to_owned() } else { format!("{text}.0") }
+    Spelled::Number(if text.contains('.') { text.to_owned() } else { format!("{text}.0") })
 }
 
 pub(crate) fn quoted(text: &str) -> String {

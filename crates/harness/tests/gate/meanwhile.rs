@@ -8,6 +8,7 @@ use std::time::Duration;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{OpEnd, PassCause};
 use evenkeel_core::id::GuestId;
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{Role, Signer, TrustVersion, TrustedSigners, Window};
 use evenkeel_harness::{Operator, Rig, statement};
 use evenkeel_sim::{Effect, Event, Fault};
@@ -291,7 +292,12 @@ async fn x10_a_protection_whose_return_is_not_known_keeps_its_lane_shut_until_it
         }
         assert_eq!(count(&rig, RUNNING, UNPROTECT), 2, "it was given back");
         assert_eq!(engine.unknown().count(), 1, "nobody knows whether it was");
-        let busy = engine.look(&declared, PassCause::Schedule).await.unwrap().plan.guests[0]
+        let busy = engine
+            .look(&declared, PassScope::Whole, PassCause::Schedule)
+            .await
+            .unwrap()
+            .plan
+            .guests[0]
             .busy
             .clone()
             .unwrap();

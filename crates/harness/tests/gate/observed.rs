@@ -7,6 +7,7 @@ use evenkeel_agent::engine::{Engine, EngineEvent, OpEnd, PassCause, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::PassScope;
 
 use crate::support::*;
 
@@ -20,8 +21,10 @@ async fn report(
     desired: &Desired,
     meanwhile: impl AsyncFnOnce(&mut Engine),
 ) -> Report {
-    let preview =
-        engine.look(desired, PassCause::Schedule).await.unwrap_or_else(|error| panic!("{error}"));
+    let preview = engine
+        .look(desired, PassScope::Whole, PassCause::Schedule)
+        .await
+        .unwrap_or_else(|error| panic!("{error}"));
     meanwhile(engine).await;
     let pass = engine.submit(desired, preview).await.unwrap();
     loop {
@@ -91,7 +94,7 @@ async fn a_guest_that_came_to_be_observed_after_the_plan_is_held_in_the_lane() {
     let report = live(&rig, async |engine| {
         let read_again = async |engine: &mut Engine| {
             engine
-                .look(&observed, PassCause::Schedule)
+                .look(&observed, PassScope::Whole, PassCause::Schedule)
                 .await
                 .unwrap_or_else(|error| panic!("{error}"));
         };

@@ -1,6 +1,7 @@
 //! The guests of the demonstration, and the node they live on.
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::import::FileFormat;
 use evenkeel_sim::{Config, Scenario, SimPower, World};
 use jiff::Timestamp;
 
@@ -58,7 +59,7 @@ impl DemoGuest {
 
     /// Its desired file, as `import` names it.
     pub(super) fn file(&self) -> String {
-        format!("desired/{}", crate::command::import::file_name(self.id()))
+        format!("desired/{}", crate::command::import::file_name(self.id(), FileFormat::Toml))
     }
 
     fn config(&self, epoch_s: u64) -> Config {

@@ -46,7 +46,7 @@ pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
         Ok(connection) => server::check(connection, &desired, &state, &mut findings).await,
         Err(_) => Ok(()),
     };
-    let written = match (&connected, arguments.write) {
+    let written = match (&connected, &arguments.write) {
         // Nothing is tried that the checks before it say cannot work.
         (Ok(connection), Some(guest)) if asked.is_ok() => {
             write::check(connection, &state, guest, arguments.yes, &mut findings).await

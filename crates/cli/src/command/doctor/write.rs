@@ -11,15 +11,16 @@
 use std::sync::Arc;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
-use evenkeel_agent::audit::Guest as NamedGuest;
 use evenkeel_agent::engine::{Engine, PassCause, Report};
-use evenkeel_agent::observe::{CONCURRENCY, observe};
+use evenkeel_agent::find_guest::find_guest;
+use evenkeel_agent::observe::observe_guest;
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::actual::Guest;
 use evenkeel_core::desired::{Desired, load};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::plan::Plan;
+use evenkeel_core::selection::{GuestName, PassScope};
 use serde_json::json;
 
 use super::findings::Findings;
@@ -36,7 +37,7 @@ const ADDED: &str =
 pub(super) async fn check(
     connection: &Connection,
     state: &StateDir,
-    named: NamedGuest,
+    named: &GuestName,
     yes: bool,
     findings: &mut Findings,
 ) -> Result<(), Failure> {
@@ -72,21 +73,9 @@ pub(super) async fn check(
     Ok(())
 }
 
-async fn find(connection: &Connection, named: NamedGuest) -> Result<Guest, Failure> {
-    let vmid = match named {
-        NamedGuest::Id(id) => id.vmid,
-        NamedGuest::Number(vmid) => vmid,
-    };
-    let snapshot = observe(&connection.client, &[vmid].into(), CONCURRENCY).await?;
-    let found = snapshot.guests.get(&vmid).filter(|guest| match named {
-        NamedGuest::Id(id) => guest.id == id,
-        NamedGuest::Number(_) => true,
-    });
-    found.cloned().ok_or_else(|| {
-        let message = format!("there is no such guest on {}", snapshot.node);
-        Failure::new(Exit::NotFound, format!("--write: {message}"))
-            .hint("name one of this node's guests, such as lxc/101 or 101")
-    })
+async fn find(connection: &Connection, named: &GuestName) -> Result<Guest, Failure> {
+    let id = find_guest(&connection.client, named).await?;
+    Ok(observe_guest(&connection.client, id).await?)
 }
 
 fn description(guest: &Guest) -> Result<Option<String>, Failure> {
@@ -127,7 +116,7 @@ async fn round_trip(
     };
     let written = one_pass(engine, &declared(id, Some(&more))?, id).await;
     let restored = one_pass(engine, &declared(id, before)?, id).await;
-    let now = find(connection, NamedGuest::Id(id)).await.and_then(|guest| description(&guest));
+    let now = find(connection, &GuestName::Id(id)).await.and_then(|guest| description(&guest));
     let bare = |text: Option<&str>| text.map(|text| text.trim_end().to_owned());
     if now.as_ref().is_ok_and(|now| bare(now.as_deref()) == bare(before)) {
         return written.and(restored);
@@ -156,7 +145,7 @@ fn declared(id: GuestId, description: Option<&str>) -> Result<Desired, Failure> 
 
 /// Brings the guest to what is declared, and nothing else.
 async fn one_pass(engine: &mut Engine, desired: &Desired, id: GuestId) -> Result<(), Failure> {
-    let preview = engine.look(desired, PassCause::Person).await?;
+    let preview = engine.look(desired, PassScope::Whole, PassCause::Person).await?;
     if let Some(why) = not_runnable(&preview.plan) {
         let hint = "nothing was sent; try again when that is over, or name another guest";
         return Err(

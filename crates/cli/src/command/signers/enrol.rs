@@ -14,6 +14,9 @@ use crate::signing::{file, trust};
 /// The largest file read for one key: a `.pub` file has some hundred bytes.
 const KEY_FILE_BYTES_MAX: usize = 64 * 1024;
 
+/// How the line of a `.pub` file begins; a line of `allowed_signers` begins with a name.
+const KEY_TYPES: [&str; 4] = ["ssh-", "ecdsa-", "sk-ssh-", "sk-ecdsa-"];
+
 pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
     let signer = signer(arguments)?;
     let path = &arguments.trust;
@@ -32,6 +35,10 @@ pub(crate) fn run(arguments: &EnrolArgs) -> Result<Exit, Failure> {
 fn signer(arguments: &EnrolArgs) -> Result<Signer, Failure> {
     let path = &arguments.key;
     let line = one_line(path)?;
+    if arguments.name.is_none() && KEY_TYPES.iter().any(|kind| line.starts_with(kind)) {
+        let message = format!("{path} is a public key, and nothing says whose");
+        return Err(Failure::new(Exit::Usage, message).hint("add --name NAME, such as --name anna"));
+    }
     let signer = match &arguments.name {
         Some(name) => enrol::from_public_key(&name.to_string(), arguments.role, &line),
         None => enrol::from_allowed_signers(&line, arguments.role),

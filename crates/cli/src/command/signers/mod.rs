@@ -1,4 +1,4 @@
-//! `evenkeel signers list|enrol|rotate|recover`: who may sign on a host, as files.
+//! `evenkeel signers list|enrol|rotate|recover`: who may sign on a host.
 //!
 //! A trust file is the first link, installed by root. Every later change is a signed rotation that the
 //! host's agent judges; nothing here changes a host.
@@ -12,9 +12,9 @@ use evenkeel_core::sign::Authority;
 use crate::cli::SignersVerb;
 use crate::error::{Exit, Failure};
 
-pub(crate) fn run(arguments: &SignersVerb) -> Result<Exit, Failure> {
+pub(crate) async fn run(arguments: &SignersVerb) -> Result<Exit, Failure> {
     match arguments {
-        SignersVerb::List(arguments) => list::run(arguments),
+        SignersVerb::List(arguments) => list::run(arguments).await,
         SignersVerb::Enrol(arguments) => enrol::run(arguments),
         SignersVerb::Rotate(arguments) => rotate::run(arguments, Authority::Planned),
         SignersVerb::Recover(arguments) => rotate::run(arguments, Authority::Recovery),

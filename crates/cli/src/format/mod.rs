@@ -1,0 +1,83 @@
+//! What `-o json` prints: one type for each answer, so that a format is a decision and not an accident.
+//!
+//! docs/reference/json.md says what holds for all of them; the JSON Schemas beside it are made from these types. Values
+//! stand whole, secrets are masked as everywhere, moments are RFC 3339 in UTC. Fields are added while `format_version`
+//! stays; none is renamed, removed or given another meaning.
+
+pub(crate) mod apply;
+pub(crate) mod approvals;
+#[cfg(test)]
+mod audit;
+pub(crate) mod journal;
+pub(crate) mod plan;
+pub(crate) mod signers;
+#[cfg(test)]
+mod status;
+
+use std::io::Write as _;
+
+use evenkeel_agent::journal::moment;
+use evenkeel_core::operation::UnixSeconds;
+use serde::Serialize;
+
+use crate::error::Failure;
+
+/// Prints an answer on one line.
+pub(crate) fn print(answer: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string(answer).map_err(std::io::Error::from)?;
+    Ok(writeln!(std::io::stdout(), "{text}")?)
+}
+
+/// A moment as every format writes it; none for one that no calendar has.
+pub(crate) fn at(at: UnixSeconds) -> Option<String> {
+    moment(at).map(|at| at.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::{Schema, schema_for};
+
+    use super::*;
+
+    /// Every format, under the name of its page.
+    fn schemas() -> Vec<(&'static str, Schema)> {
+        vec![
+            ("plan", schema_for!(plan::PlanFormat)),
+            ("apply", schema_for!(apply::ApplyFormat)),
+            ("status", schema_for!(status::StatusFormat)),
+            ("pending", schema_for!(approvals::PendingFormat)),
+            ("request", schema_for!(approvals::RequestFormat)),
+            ("submit", schema_for!(approvals::SubmitFormat)),
+            ("journal", schema_for!(journal::JournalFormat)),
+            ("journal-show", schema_for!(journal::ShownFormat)),
+            ("journal-verify", schema_for!(journal::VerifyFormat)),
+            ("signers-list", schema_for!(signers::SignersFormat)),
+            ("audit", schema_for!(audit::AuditFormat)),
+            ("validate", schema_for!(audit::ValidateFormat)),
+        ]
+    }
+
+    /// The schemas people read are those of the types. `EVENKEEL_BLESS=1` writes them anew.
+    #[test]
+    fn the_published_schemas_are_those_of_the_types() {
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json");
+        let page = include_str!("../../../../docs/reference/json.md");
+        for (name, schema) in schemas() {
+            let path = format!("{directory}/{name}.json");
+            let text = format!("{}\n", serde_json::to_string_pretty(&schema).unwrap());
+            if std::env::var_os("EVENKEEL_BLESS").is_some() {
+                fs_err::create_dir_all(directory).unwrap();
+                fs_err::write(&path, &text).unwrap();
+            }
+            let there = fs_err::read_to_string(&path).unwrap_or_default();
+            assert!(
+                there == text,
+                "{path} is not what the types say; set EVENKEEL_BLESS=1 to write it"
+            );
+            assert!(
+                page.contains(&format!("json/{name}.json")),
+                "docs/reference/json.md links {name}"
+            );
+        }
+    }
+}
