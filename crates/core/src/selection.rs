@@ -12,6 +12,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::desired::{DeclaredGuest, Desired, WantedState};
+use crate::diagnostic::did_you_mean;
 use crate::id::{GuestId, GuestKind, IdError, VmId};
 use crate::name::shown;
 use crate::value::Value;
@@ -333,7 +334,11 @@ pub fn find<'a>(
                     .iter()
                     .find(|guest| guest.id.vmid == id.vmid)
                     .map(|other| format!("{} is {other}", id.vmid)),
-                GuestName::Number(_) | GuestName::Name(_) => None,
+                GuestName::Name(name) => {
+                    let names = candidates.iter().filter_map(|guest| guest.name.as_deref());
+                    did_you_mean(name, names).map(|near| format!("did you mean {near}?"))
+                }
+                GuestName::Number(_) => None,
             };
             let there = there.unwrap_or_else(|| what_there_is(candidates, among));
             Err(SelectionError::NoSuchGuest { name: name.clone(), among, there })

@@ -103,7 +103,7 @@ fn a_guest_that_is_not_declared_is_not_found() {
     let near = desk.run("show", &["shpo", "--desired", "desired"]).ends_with(5);
     assert!(near.stderr.contains("did you mean shop?"), "{}", near.stderr);
     let none = desk.run("show", &["999", "--desired", "desired"]).ends_with(5);
-    assert!(none.stderr.contains("declared are lxc/101, qemu/102"), "{}", none.stderr);
+    assert!(none.stderr.contains("there are lxc/101 shop, qemu/102 shop-db"), "{}", none.stderr);
     desk.write("desired/guests.toml", "[guest.101]\nuse = [\"wbe\"]\n");
     let wrong = desk.run("show", &["101", "--desired", "desired"]).ends_with(3);
     assert!(wrong.stderr.contains("did you mean `web`?"), "{}", wrong.stderr);

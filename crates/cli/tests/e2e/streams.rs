@@ -6,7 +6,6 @@ use std::process::Stdio;
 use crate::support::{Desk, Node};
 
 const VERBS: [&str; 25] = [
-    "retry",
     "demo",
     "sim",
     "plan",
@@ -22,6 +21,7 @@ const VERBS: [&str; 25] = [
     "thaw",
     "audit",
     "journal",
+    "retry",
     "validate",
     "explain",
     "show",

@@ -116,7 +116,11 @@ fn another_address_than_loopback_takes_a_token_and_answers_nobody_without_it() {
     let open = format!("{}\nmetrics.listen = \"0.0.0.0:0\"", usual(&node));
     configure(&node, &open);
     let run = node.desk.run("run", &["-c", "agent.toml"]).ends_with(3);
-    assert!(run.stderr.contains("token_file") && run.stderr.contains("line 3"), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("token_file") && run.stderr.contains("agent.toml:3:18"),
+        "{}",
+        run.stderr
+    );
 
     let secret = "0123456789abcdef-marked";
     node.desk.write("scrape-token", &format!("{secret}\n"));
