@@ -13,6 +13,7 @@ use evenkeel_core::operation::{OpEvent, OpRecord, Operation, UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
 use serde::{Deserialize, Serialize};
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
 
 use super::approval_context::ApprovalContext;
@@ -191,6 +192,12 @@ impl EngineContext {
             Ok(()) => Ok(()),
             Err(error) => error.refusal().map(drop),
         }
+    }
+
+    /// Keeps approvals from being judged while it is held. Whoever waits for it lets the lanes go on.
+    pub(super) async fn judging(&self) -> Option<OwnedMutexGuard<()>> {
+        let lock = Arc::clone(&self.approvals.as_ref()?.judging_lock);
+        Some(lock.lock_owned().await)
     }
 
     /// Whether an operator has frozen this host.

@@ -150,10 +150,7 @@ pub(super) async fn raise(
 /// Ends an item: approvals of it are refused from now on. Not while one of it is judged: what was found to wait still
 /// waits when its act is on disk. Whoever calls this lets the lanes go on meanwhile.
 pub(super) async fn end(context: &EngineContext, id: PendingId) -> Result<(), Fatal> {
-    let _judging = match &context.approvals {
-        Some(approvals) => Some(approvals.judging_lock.lock().await),
-        None => None,
-    };
+    let _judging = context.judging().await;
     let ended = context.append(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await;
     // On a nearly full disk it stays; whoever approves it is refused by what has changed.
     if let Err(error) = ended {

@@ -68,10 +68,22 @@ pub fn records(
 impl Engine {
     /// Takes an item back that somebody asked for. Approvals of it are refused from then on.
     pub async fn withdraw(&mut self, id: PendingId, note: String) -> Result<(), WithdrawError> {
-        let due = self.context.journal.read(move |state, _| records(state, id, note)).await;
-        for record in due.map_err(|error| EngineError::from(Fatal::Journal(error)))?? {
-            self.context.append(record).await?;
-        }
-        Ok(())
+        let context = self.context.clone();
+        let taking = async {
+            // What is found to wait still waits when its act is on disk.
+            let _judging = context.judging().await;
+            let due = context.journal.read(move |state, _| records(state, id, note)).await;
+            for record in due.map_err(Fatal::Journal)?? {
+                context.append(record).await?;
+            }
+            Ok(())
+        };
+        self.drive_lanes_until(taking).await
+    }
+}
+
+impl From<Fatal> for WithdrawError {
+    fn from(fatal: Fatal) -> Self {
+        Self::Engine(fatal.into())
     }
 }

@@ -124,6 +124,26 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
     assert!(approvals.judging_lock.try_lock().is_ok() && approvals.authority.try_write().is_ok());
 }
 
+/// An item that was found to wait still waits when its act is on disk.
+#[tokio::test(start_paused = true)]
+async fn no_item_ends_while_an_approval_is_judged() {
+    let rig = rig().await;
+    let judging = rig.approvals.as_ref().unwrap().judging_lock.clone();
+    let (absent, present) = (desired(ABSENT), desired("guest.100 = { kind = \"lxc\" }"));
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let held = judging.lock().await;
+        let ending = tokio::time::timeout(Duration::from_secs(30), pass(engine, &present));
+        assert!(ending.await.is_err(), "a pass took the item away meanwhile");
+        assert_eq!(engine.pending().await?.len(), 1);
+        drop(held);
+        pass(engine, &present).await?;
+        assert!(engine.pending().await?.is_empty(), "then it ends");
+        Ok(())
+    })
+    .await;
+}
+
 /// A container with a detached volume, and the item that asks for its removal.
 async fn asked(rig: &Rig, engine: &mut Engine) -> (PendingId, PendingItem) {
     let guest: GuestId = "lxc/100".parse().unwrap();
