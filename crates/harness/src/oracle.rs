@@ -27,11 +27,14 @@ use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
 use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
-use crate::history::{CLOSED_UNREAD, JournalHistory, fold};
+use crate::history::{CLOSED_UNREAD, HistoryOp, JournalHistory, fold};
 use crate::scene::GuestModes;
 
 /// More requests than these in one second are no work any more.
 const REQUESTS_PER_SECOND_MAX: u32 = 5_000;
+
+/// The longest time that what was planned may be in its lane: an ignored shutdown, and lost answers after it.
+const LANE_WORK_MS_MAX: u64 = 20 * 60 * 1_000;
 
 /// Hears everything of one run; clones are the same oracle.
 #[derive(Debug, Clone, Default)]
@@ -55,6 +58,8 @@ struct OracleState {
     stopped_ms: Option<u64>,
     /// What it must leave alone although it is declared, and since when it knows.
     modes: (u64, GuestModes),
+    /// Whose cores it does not compare, and since when it knows.
+    ignores_cores: BTreeMap<GuestId, u64>,
     /// What it tried, and what came of it.
     tried: TriedRequests,
     /// Keys that were ever declared, by guest.
@@ -146,12 +151,15 @@ impl Oracle {
         inner.failed_ms = None;
         inner.stopped_ms = None;
         inner.tried.forget_all();
-        inner.modes = Default::default();
+        (inner.modes, inner.ignores_cores) = Default::default();
     }
 
     /// What the agent must leave alone from now on.
     pub(crate) fn modes(&self, now_ms: u64, modes: GuestModes) {
-        self.inner().modes = (now_ms, modes);
+        let mut inner = self.inner();
+        let since = |guest: &GuestId| inner.ignores_cores.get(guest).copied().unwrap_or(now_ms);
+        let ignores = modes.ignores_cores.iter().map(|guest| (*guest, since(guest))).collect();
+        (inner.ignores_cores, inner.modes) = (ignores, (now_ms, modes));
     }
 
     /// The agent was told to stop: nothing new may begin.
@@ -441,24 +449,22 @@ impl OracleState {
         was_frozen.then(|| "(2) the host was frozen".to_owned())
     }
 
-    /// A guest that is only observed is not written to, and a key that is ignored is not written.
+    /// A guest that is only observed is not written to, and a key that is ignored is not written; what was planned
+    /// before it came to be ignored is in its lane for a while.
     fn is_let_be(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
-        let (since_ms, modes) = &self.modes;
-        if *since_ms >= now_ms || self.is_undeclared_by_right(now_ms, write) {
+        if self.is_undeclared_by_right(now_ms, write) {
             return None;
         }
-        let observed = modes.observed.contains(&write.guest);
-        let ignores = modes.ignores_cores.contains(&write.guest);
-        let deletes = write
-            .params
-            .get("delete")
-            .is_some_and(|list| list.split(',').any(|key| key == "cores"));
-        let ignored = ignores && (write.params.contains_key("cores") || deletes);
-        match (observed, ignored) {
-            (true, _) => Some("(8) the guest is only observed".to_owned()),
-            (false, true) => Some("(8) `cores` is ignored".to_owned()),
-            (false, false) => None,
+        let (since_ms, modes) = &self.modes;
+        if *since_ms < now_ms && modes.observed.contains(&write.guest) {
+            return Some("(8) the guest is only observed".to_owned());
         }
+        let ignored = self.ignores_cores.get(&write.guest);
+        let ignored = ignored.is_some_and(|since_ms| since_ms + LANE_WORK_MS_MAX < now_ms);
+        let deletes = write.params.get("delete");
+        let deletes = deletes.is_some_and(|list| list.split(',').any(|key| key == "cores"));
+        let writes = write.params.contains_key("cores") || deletes;
+        (ignored && writes).then(|| "(8) `cores` is ignored".to_owned())
     }
 
     /// Invariant 20: what failed is not tried again before its pause is over.
@@ -469,6 +475,11 @@ impl OracleState {
         ticket: u64,
         write: &WriteRequest,
     ) -> Option<String> {
+        // What is signed is tried once, by whoever signed it.
+        let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
+        if of_guest.max_by_key(|op| op.started).is_some_and(HistoryOp::is_signed) {
+            return None;
+        }
         let told = self.readings.directly_before(now_ms, write.guest);
         let told: BTreeSet<&str> = told.iter().map(|(_, told)| told.digest.as_str()).collect();
         let told = format!("{told:?}");
