@@ -51,6 +51,8 @@ struct DriverState {
     /// Who must hear of what people ask.
     oracle: Oracle,
     desired: Arc<Desired>,
+    /// What the last pass was about.
+    passed_with: Option<Arc<Desired>>,
     modes: GuestModes,
     /// The plan of the last pass; none if it could not read the node.
     plan: Option<Plan>,
@@ -210,6 +212,11 @@ impl AgentDriver {
             Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
             Err(error) => Err(error),
         };
+        // What another declaration asks for is another thing, and nothing that failed holds it.
+        let same = self.papers().passed_with.replace(Arc::clone(&desired));
+        if !same.is_some_and(|same| Arc::ptr_eq(&same, &desired)) {
+            self.oracle().asked_to_try(None);
+        }
         self.papers().plan = match passed {
             Ok(pass) => Some(pass.plan),
             Err(PassError::Fatal(fatal)) => return Err(fatal),

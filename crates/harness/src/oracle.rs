@@ -186,9 +186,7 @@ impl Oracle {
     }
 
     pub(crate) fn declare(&self, guest: GuestId, keys: impl IntoIterator<Item = String>) {
-        let mut inner = self.inner();
-        inner.tried.forget(guest);
-        inner.declared.entry(guest).or_default().extend(keys);
+        self.inner().declared.entry(guest).or_default().extend(keys);
     }
 
     /// Everything that is synced now, to be compared with what a crash leaves.

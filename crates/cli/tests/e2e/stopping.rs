@@ -69,7 +69,8 @@ fn a_signal_during_apply_lets_nothing_new_begin() {
         // One more pair may have had its turn between our count and the signal.
         assert!(all <= sent + 2 * SYNC_WRITES_PER_NODE_MAX, "{sent} at {name}, then {all}");
         assert!(run.stderr.contains("everything that was begun has ended"), "{}", run.stderr);
-        let (done, skipped) = (format!("{all} actions done"), format!("{} skipped", DRIFTED - all));
+        let (done, skipped) =
+            (format!("Apply: {all} action"), format!("{} skipped", DRIFTED - all));
         assert!(run.stdout.contains(&done) && run.stdout.contains(&skipped), "{}", run.stdout);
         assert!(
             run.stderr.lines().count() < DRIFTED,

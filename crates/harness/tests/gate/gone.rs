@@ -13,6 +13,7 @@ use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{PendingId, PendingItem};
 use evenkeel_harness::Rig;
+use evenkeel_harness::script::finish;
 use evenkeel_sim::Event;
 
 use crate::support::*;
@@ -20,7 +21,6 @@ use crate::support::*;
 /// The approval lies in its lane, the judge is busy, and meanwhile somebody ends the item.
 async fn ended_while_the_judge_is_busy(
     rig: &Rig,
-    wait: Duration,
     ends: impl AsyncFnOnce(&mut Engine, PendingId),
 ) -> OpEnd {
     let absent = desired(ABSENT);
@@ -28,7 +28,6 @@ async fn ended_while_the_judge_is_busy(
         pass(engine, &absent).await?;
         let (id, item) =
             engine.pending().await?.into_iter().map(|(id, (item, _))| (id, item)).next().unwrap();
-        tokio::time::sleep(wait).await;
         let approval = anna().approve(&item, 7, now(rig));
         let judge = Arc::clone(&rig.approvals.as_ref().unwrap().judging_lock).lock_owned().await;
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
@@ -50,27 +49,42 @@ fn assert_not_pending(rig: &Rig, end: &OpEnd) {
 async fn g26_an_item_that_expires_before_its_approval_is_judged_is_not_executed() {
     let mut rig = rig().await;
     rig.approvals.as_mut().unwrap().policy.pending_days = 1;
-    // Signed half an hour before the item's day is over, judged after it.
-    let end = ended_while_the_judge_is_busy(
-        &rig,
-        Duration::from_mins(23 * 60 + 30),
-        async |engine, _| {
-            tokio::time::sleep(Duration::from_mins(31)).await;
-            pass(engine, &desired(ABSENT)).await.unwrap();
-            // The pass raised it anew, which is another item: nobody signed that one.
-            let again: Vec<PendingId> = engine.pending().await.unwrap().into_keys().collect();
-            let gone = again.into_iter().map(|id| Kept::remove(Subject::Pending, id.to_string()));
-            let gone: Vec<Record> = gone.map(Record::Kept).collect();
-            engine.keep_due(move |_| gone).await.unwrap();
-        },
-    );
-    assert_not_pending(&rig, &end.await);
+    let absent = desired(ABSENT);
+    live(&rig, async |engine| {
+        pass(engine, &absent).await?;
+        let first = item(engine).await;
+        // Signed half an hour before the item's day is over, judged after it.
+        tokio::time::sleep(Duration::from_mins(23 * 60 + 30)).await;
+        let approval = anna().approve(&first, 7, now(&rig));
+        let judge = Arc::clone(&rig.approvals.as_ref().unwrap().judging_lock).lock_owned().await;
+        let accepted = engine.submit_approval(approval.as_bytes()).await?;
+        assert!(matches!(accepted, Submitted::Accepted(_)), "{accepted:?}");
+        tokio::time::sleep(Duration::from_mins(31)).await;
+        // The pass that ends the item comes to the judge's lock first, the act after it.
+        {
+            let mut passing = pin!(pass(engine, &absent));
+            let waited = tokio::time::timeout(Duration::from_secs(1), passing.as_mut()).await;
+            assert!(waited.is_err(), "the pass waits for the judge");
+            drop(judge);
+            passing.await?;
+        }
+        finish(engine).await?;
+        pass(engine, &absent).await?;
+        // Raised anew, it is another item: nobody signed that one.
+        assert_ne!(item(engine).await.serial, first.serial);
+        Ok(())
+    })
+    .await;
+    assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new(), "a refusal sends nothing");
+    let refused = rig.disk.read("journal-000001.jsonl").unwrap();
+    let refused = String::from_utf8_lossy(&refused).contains("\"reason\":\"not_pending\"");
+    assert!(refused, "the journal tells why");
 }
 
 #[tokio::test(start_paused = true)]
 async fn g26_an_item_that_is_taken_back_before_its_approval_is_judged_is_not_executed() {
     let rig = rig().await;
-    let end = ended_while_the_judge_is_busy(&rig, Duration::ZERO, async |engine, id| {
+    let end = ended_while_the_judge_is_busy(&rig, async |engine, id| {
         let gone = Record::Kept(Kept::remove(Subject::Pending, id.to_string()));
         engine.keep_due(move |_| vec![gone]).await.unwrap();
     });
