@@ -401,9 +401,8 @@ impl PassScope {
         match self {
             Self::Whole => Cow::Borrowed(desired),
             Self::Chosen(chosen) => {
-                let mut part = desired.clone();
-                part.guests.retain(|vmid, _| chosen.contains(vmid));
-                Cow::Owned(part)
+                let guest = |vmid: &VmId| Some((*vmid, desired.guests.get(vmid)?.clone()));
+                Cow::Owned(Desired { guests: chosen.iter().filter_map(guest).collect() })
             }
         }
     }

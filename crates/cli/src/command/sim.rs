@@ -9,10 +9,10 @@ use evenkeel_core::release::Release;
 use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
 use jiff::Timestamp;
 use serde_json::json;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::{OutputFormat, SimArgs};
 use crate::error::{Exit, Failure};
+use crate::interrupt::Interrupts;
 use crate::render::counted;
 use crate::signing::file;
 
@@ -35,9 +35,9 @@ pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
             .hint("is the port taken? --listen 127.0.0.1:0 takes a free one")
     })?;
     // Listening before anybody can know of us: a script that ends us at once still gets its state saved.
-    let mut stop = StopSignal::listen()?;
+    let mut stop = Interrupts::listen()?;
     announce(&http, &node, arguments)?;
-    stop.came().await;
+    stop.next().await;
     if let Some(path) = &arguments.state {
         http.node
             .with(|simulator| simulator.save(path.as_std_path()))
@@ -148,30 +148,4 @@ fn announce(http: &Http, node: &Announced, arguments: &SimArgs) -> Result<(), Fa
     }
     out.flush()?;
     Ok(())
-}
-
-/// Somebody wants it to end: Ctrl-C, or a service manager.
-pub(super) struct StopSignal {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignal {
-    pub(super) fn listen() -> Result<Self, Failure> {
-        let listen = |kind| {
-            signal(kind).map_err(|error| {
-                Failure::new(Exit::Failed, "cannot listen for signals to end").because(error)
-            })
-        };
-        let (interrupt, terminate) = (SignalKind::interrupt(), SignalKind::terminate());
-        Ok(Self { interrupt: listen(interrupt)?, terminate: listen(terminate)? })
-    }
-
-    pub(super) async fn came(&mut self) {
-        // Both only wait; dropping the one that did not come loses nothing.
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
-    }
 }

@@ -17,16 +17,16 @@ use evenkeel_sim::RequestRecord;
 
 use self::narration::{lines, proof, say};
 use self::sandbox::{Sandbox, demand};
-use crate::command::sim::StopSignal;
 use crate::error::{Exit, Failure};
+use crate::interrupt::Interrupts;
 
 pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
-    let mut stop = StopSignal::listen()?;
+    let mut stop = Interrupts::listen()?;
     let mut sandbox = Sandbox::set(headless).await?;
     tokio::select! {
         // Dropped in the middle, the sandbox still ends its agent and removes its directory.
         told = story(&mut sandbox) => told.map_err(|failure| sandbox.explain(failure))?,
-        () = stop.came() => {
+        () = stop.next() => {
             return Err(Failure::new(Exit::Failed, "the demo was interrupted")
                 .hint("nothing is left behind; `evenkeel demo --headless` runs without pauses"));
         }
