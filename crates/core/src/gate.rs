@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
 use crate::classify::BackupMemory;
-use crate::desired::{self, Desired, ReconcileMode};
+use crate::desired::{self, Desired};
 use crate::id::NodeName;
 use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
 use crate::release::Release;
@@ -68,15 +68,13 @@ pub enum GateVerdict {
     Refused(Box<PlanProblem>),
 }
 
-/// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes. The
-/// host's mode is that of now: what was planned before the host came to observe only is held.
+/// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes.
 pub fn judge(
     planned: &Action,
     desired: &desired::DeclaredGuest,
     fresh: FreshGuest<'_>,
     site: &NodeSite,
     memory: BackupMemory,
-    host_mode: ReconcileMode,
 ) -> GateVerdict {
     let NodeSite { node, release, conventions } = site.clone();
     let vmid = desired.id.vmid;
@@ -94,7 +92,7 @@ pub fn judge(
         coverage: Coverage::Whole,
     };
     let memories = [(vmid, memory)].into();
-    let context = PlanContext { host_mode, memories, ..PlanContext::default() };
+    let context = PlanContext { memories, ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return GateVerdict::Unneeded;
     };

@@ -3,7 +3,6 @@
 mod support;
 
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::plan::{Held, plan};
 
@@ -19,14 +18,7 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let (now, _) = support::actual(found);
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
-    judge(
-        action,
-        declared,
-        fresh,
-        &NodeSite::of(&now),
-        BackupMemory::none(),
-        ReconcileMode::Enforce,
-    )
+    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none())
 }
 
 const NOBODY: &str = "";

@@ -174,6 +174,9 @@ impl AgentDriver {
                 event = engine.work() => self.hear(event?),
             }
             let unknown = engine.unknown().map(|(op, _)| op).collect();
+            if engine.is_idle() {
+                self.oracle().older_orders(false);
+            }
             let mut papers = self.papers();
             (papers.idle, papers.unknown) = (engine.is_idle(), unknown);
         }
@@ -204,7 +207,7 @@ impl AgentDriver {
     }
 
     async fn pass(&self, engine: &mut Engine, rig: &Rig, cause: PassCause) -> Result<(), Fatal> {
-        let desired = Arc::clone(&self.papers().desired);
+        let (desired, was_idle) = (Arc::clone(&self.papers().desired), engine.is_idle());
         let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
         // From here on the agent knows them.
         self.oracle().modes(now_ms, modes);
@@ -216,6 +219,9 @@ impl AgentDriver {
         let same = self.papers().passed_with.replace(Arc::clone(&desired));
         if !same.is_some_and(|same| Arc::ptr_eq(&same, &desired)) {
             self.oracle().asked_to_try(None);
+            if !was_idle {
+                self.oracle().older_orders(true);
+            }
         }
         self.papers().plan = match passed {
             Ok(pass) => Some(pass.plan),

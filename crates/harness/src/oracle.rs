@@ -62,6 +62,8 @@ struct OracleState {
     ignores_cores: BTreeMap<GuestId, u64>,
     /// What it tried, and what came of it.
     tried: TriedRequests,
+    /// What an older declaration asked for may still be in its lane, beside what the newest asks for.
+    older_orders: bool,
     /// Keys that were ever declared, by guest.
     declared: BTreeMap<GuestId, BTreeSet<String>>,
     /// The call of the disk that goes wrong.
@@ -151,6 +153,7 @@ impl Oracle {
         inner.failed_ms = None;
         inner.stopped_ms = None;
         inner.tried.forget_all();
+        inner.older_orders = false;
         (inner.modes, inner.ignores_cores) = Default::default();
     }
 
@@ -174,6 +177,11 @@ impl Oracle {
             Some(guest) => inner.tried.forget(guest),
             None => inner.tried.forget_all(),
         }
+    }
+
+    /// Whether lanes may hold what an older declaration asked for: that fails for itself alone.
+    pub(crate) fn older_orders(&self, may_be: bool) {
+        self.inner().older_orders = may_be;
     }
 
     /// The call of the disk that goes wrong.
@@ -475,7 +483,8 @@ impl OracleState {
     ) -> Option<String> {
         // What is signed is tried once, by whoever signed it.
         let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
-        if of_guest.max_by_key(|op| op.started).is_some_and(HistoryOp::is_signed) {
+        let is_signed = of_guest.max_by_key(|op| op.started).is_some_and(HistoryOp::is_signed);
+        if is_signed || self.older_orders {
             return None;
         }
         let told = self.readings.directly_before(now_ms, write.guest);

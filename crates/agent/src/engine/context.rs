@@ -10,6 +10,7 @@ use evenkeel_core::back_off::{FailureMemory, TryFailure};
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Operation, UnixSeconds, Upid};
+use evenkeel_core::plan::ObservedBy;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
 use serde::{Deserialize, Serialize};
@@ -217,9 +218,13 @@ impl EngineContext {
         *self.lock_observed() = observed.collect();
     }
 
-    /// Whether the newest desired state only observes a guest.
-    pub(super) fn is_observed(&self, vmid: VmId) -> bool {
-        self.lock_observed().contains(&vmid)
+    /// Who says by now, in the host's policy or the newest desired state, that a guest is only observed.
+    pub(super) fn observed_by(&self, vmid: VmId) -> Option<ObservedBy> {
+        let guest = self.lock_observed().contains(&vmid).then_some(ObservedBy::Guest);
+        match self.host_mode() {
+            ReconcileMode::Observe => Some(ObservedBy::Host),
+            ReconcileMode::Enforce => guest,
+        }
     }
 
     fn lock_observed(&self) -> MutexGuard<'_, BTreeSet<VmId>> {

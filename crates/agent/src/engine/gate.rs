@@ -4,7 +4,7 @@
 //! parts can make one: a benign action takes the same way as all others.
 //!
 //! ```text
-//!   planned    observed? ─> read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
 //!   owed       read the guest ─> is it the one whose protection we took off? (owed.rs) ──> Cleared
 //! ```
@@ -138,14 +138,7 @@ async fn clear_planned(
     let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
-    // The modes of now count: files and configuration may have been read again since it was planned.
-    let mut declared = desired::DeclaredGuest::clone(&order.desired);
-    if context.is_observed(guest.vmid) {
-        declared.mode = desired::ReconcileMode::Observe;
-    }
-    let host_mode = context.host_mode();
-    let verdict = judge(&order.action, &declared, fresh, &order.site, memory, host_mode);
-    let action = match verdict {
+    let action = match judge(&order.action, &order.desired, fresh, &order.site, memory) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),

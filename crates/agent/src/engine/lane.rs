@@ -17,7 +17,6 @@ use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Upid};
 use evenkeel_core::plan::Held;
 use evenkeel_core::pve_call::PveCall;
-use evenkeel_core::reason::ReasonCode;
 
 use super::answer::{Answered, follow};
 use super::destroy_steps::DestroySteps;
@@ -142,6 +141,18 @@ fn jittered(context: &EngineContext, pause: Duration) -> Duration {
     pause + pause * quarter / 1_000
 }
 
+/// What people have said since the order was judged.
+fn held_by_now(context: &EngineContext, order: &Order) -> Option<Held> {
+    if context.is_frozen() {
+        return Some(Held::Frozen);
+    }
+    match order {
+        Order::Planned(order) => context.observed_by(order.action.guest.vmid).map(Held::Observed),
+        // A signature goes before a mode, and what we owe a guest is its own.
+        Order::Approved(_) | Order::Owed(_) => None,
+    }
+}
+
 /// One try.
 struct Tried {
     end: OpEnd,
@@ -166,13 +177,12 @@ async fn try_once(
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
     // Asked last, because reading took its time: after a stop or a freeze nothing begins (invariant 19), not even for
-    // the better.
+    // the better, and what is only observed by now is let be.
     if permit.is_stopping() {
         return Ok(not_started(OpEnd::Skipped));
     }
-    if context.is_frozen() {
-        let why = Held::Frozen.to_string();
-        return Ok(not_started(OpEnd::Held { reason: ReasonCode::Frozen, why }));
+    if let Some(held) = held_by_now(context, order) {
+        return Ok(not_started(OpEnd::Held { reason: held.reason(), why: held.to_string() }));
     }
     if let Err(error) = context.append(started(context, op, &cleared)).await {
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
