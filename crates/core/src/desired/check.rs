@@ -15,10 +15,12 @@ use super::field;
 use super::layers::{GuestOrigins, Layer, LayerName, Origin, Origins, Placed};
 use super::tree::{Node, Tree, TreeEntry};
 use super::{
-    DeclaredGuest, Desired, GUESTS_MAX, GuestSource, ReconcileMode, Run, StopMode, WantedState,
+    CloneSource, DeclaredGuest, Desired, GUESTS_MAX, GuestSource, ReconcileMode, Run, StopMode,
+    WantedState,
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
+use crate::operation::VolumeId;
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
 pub(super) use shared::PROFILE_NAME_MAX;
@@ -371,12 +373,20 @@ impl<'a> DesiredChecker<'a> {
             ("template", Tree::Text(volume)) => {
                 self.volume(source, volume).map(GuestSource::Template)
             }
-            ("backup", Tree::Text(volume)) => self.volume(source, volume).map(GuestSource::Backup),
+            ("backup", Tree::Text(volume)) => {
+                let volume = self.volume(source, volume)?;
+                Some(GuestSource::Backup { volume, unique: true })
+            }
             // A float prints without its `.0`: JSON knows one kind of number, and so does its schema.
             ("clone", Tree::Integer(_) | Tree::Float(_)) => match clone_number(&source.value.value)
                 .parse()
             {
-                Ok(vmid) => Some(GuestSource::Clone(vmid)),
+                Ok(guest) => Some(GuestSource::Clone(CloneSource {
+                    guest,
+                    full: true,
+                    storage: None,
+                    snapshot: None,
+                })),
                 Err(error) => {
                     let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
                     self.errors.push(diagnostic.at(source.value.span, "this number"));
@@ -404,10 +414,10 @@ impl<'a> DesiredChecker<'a> {
         }
     }
 
-    fn volume(&mut self, entry: &TreeEntry, volume: &str) -> Option<String> {
+    fn volume(&mut self, entry: &TreeEntry, volume: &str) -> Option<VolumeId> {
         let format = registry::ValueFormat::Text(registry::Rule::VolumeId);
         match crate::value::read::declared(&format, volume) {
-            Ok(_) => Some(volume.trim_ascii().to_owned()),
+            Ok(_) => volume.trim_ascii().parse().ok(),
             Err(misfit) => {
                 let diagnostic =
                     Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));

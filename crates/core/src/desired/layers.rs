@@ -148,7 +148,9 @@ impl Layer {
             origins.fields.insert(key, origin);
             declared.push(DeclaredField { key, want: value });
         }
-        (Spec { run: spec_run, stop, source, ignore, fields: declared }, mode, origins)
+        let spec =
+            Spec { run: spec_run, stop, source, ignore, fields: declared, ..Spec::default() };
+        (spec, mode, origins)
     }
 }
 

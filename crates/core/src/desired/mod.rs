@@ -15,6 +15,7 @@ mod ignore;
 mod layers;
 mod schema;
 mod show;
+mod source;
 pub mod syntax;
 pub mod tree;
 
@@ -26,6 +27,7 @@ pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 pub use schema::schema;
 pub use show::{BlockLine, GuestBlock, LineSubject};
+pub use source::{CloneSource, FirstUse, GuestSource};
 
 use serde::Deserialize;
 
@@ -110,6 +112,12 @@ pub struct Spec {
     pub stop: StopMode,
     /// What it is made from, if it must be made.
     pub source: Option<GuestSource>,
+    /// What it gets once, when it is made.
+    pub first: FirstUse,
+    /// It holds nothing anybody would miss: what we made, and nobody else touched since, we may destroy unsigned.
+    pub scratch: bool,
+    /// It shall be a template.
+    pub template: bool,
     /// What is left to others.
     pub ignore: IgnoreList,
     /// The declared keys, sorted.
@@ -133,17 +141,6 @@ pub enum StopMode {
     Shutdown,
     /// Its power is cut.
     Force,
-}
-
-/// What a new guest is made from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum GuestSource {
-    /// A container template.
-    Template(String),
-    /// Another guest.
-    Clone(VmId),
-    /// A backup.
-    Backup(String),
 }
 
 /// One declared key.

@@ -72,7 +72,7 @@ impl GuestBlock {
     }
 
     fn spec(&mut self, spec: &Spec) {
-        let Spec { run, stop, source, ignore, fields } = spec;
+        let Spec { run, stop, source, first: _, scratch: _, template: _, ignore, fields } = spec;
         match run {
             Some(Run::Running) => self.word("run", &quoted("running")),
             Some(Run::Stopped) => self.word("run", &quoted("stopped")),
@@ -83,9 +83,11 @@ impl GuestBlock {
         }
         if let Some(source) = source {
             let (name, value) = match source {
-                GuestSource::Template(volume) => ("template", quoted(volume)),
-                GuestSource::Clone(vmid) => ("clone", vmid.to_string()),
-                GuestSource::Backup(volume) => ("backup", quoted(volume)),
+                GuestSource::Empty => ("empty", "true".to_owned()),
+                GuestSource::Template(volume) => ("template", quoted(volume.as_str())),
+                GuestSource::Image { volume, into: _ } => ("image", quoted(volume.as_str())),
+                GuestSource::Clone(from) => ("clone", from.guest.to_string()),
+                GuestSource::Backup { volume, unique: _ } => ("backup", quoted(volume.as_str())),
             };
             self.word("source", &format!("{{ {name} = {value} }}"));
         }
