@@ -65,9 +65,8 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let (none, mode) = (BackupMemory::none(), ReconcileMode::Enforce);
-            let fresh = FreshGuest::Here(fresh);
-            let verdict = judge(black_box(&action), &declared, fresh, &site, none, mode);
+            let (none, fresh) = (BackupMemory::none(), FreshGuest::Here(fresh));
+            let verdict = judge(black_box(&action), &declared, fresh, &site, none);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };
