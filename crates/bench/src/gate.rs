@@ -19,7 +19,6 @@ use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
