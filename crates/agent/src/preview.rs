@@ -73,6 +73,7 @@ fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> PlanContext {
         host_mode,
         busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
         memories: memories_in(&journal),
+        making: journal.ledger().making().clone(),
         // A person asks: `apply` tries everything.
         ..PlanContext::default()
     }

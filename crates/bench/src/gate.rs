@@ -22,7 +22,7 @@ use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::operation::{MakingMemory, UnixSeconds};
 use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
@@ -65,7 +65,8 @@ fn judgement() -> BenchRow {
     let judged = || {
         for _ in 0..CALLS {
             let (none, fresh) = (BackupMemory::none(), FreshGuest::Here(fresh));
-            let verdict = judge(black_box(&action), &declared, fresh, &site, none);
+            let making = MakingMemory::default();
+            let verdict = judge(black_box(&action), &declared, fresh, &site, none, making);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

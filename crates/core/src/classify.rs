@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use change::change;
 use change::creation;
+pub use change::opens_the_host;
 pub use volume::{BackupMemory, leaving_unsaved, never_written, saved_volumes};
 pub(crate) use volume::{revert, slot_of};
 

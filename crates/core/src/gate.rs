@@ -9,8 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::actual::{Coverage, Guest, Snapshot};
 use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
-use crate::id::NodeName;
+use crate::id::{NodeName, VmId};
+use crate::operation::MakingMemory;
 use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
+use crate::reason::{ReasonCode, Refusal};
 use crate::release::Release;
 use crate::value::compare::Conventions;
 use crate::value::{Value, print, read};
@@ -31,6 +33,20 @@ impl NodeSite {
     pub fn of(actual: &Snapshot) -> Self {
         let (node, release) = (actual.node.clone(), actual.release);
         Self { node, release, conventions: actual.conventions }
+    }
+
+    /// The node with this guest alone, or with none of its number.
+    pub fn snapshot(&self, vmid: VmId, guest: Option<&Guest>) -> Snapshot {
+        let Self { node, release, conventions } = self.clone();
+        Snapshot {
+            node,
+            release,
+            conventions,
+            guests: guest.map(|guest| (vmid, guest.clone())).into_iter().collect(),
+            elsewhere: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            coverage: Coverage::Whole,
+        }
     }
 }
 
@@ -75,24 +91,20 @@ pub fn judge(
     fresh: FreshGuest<'_>,
     site: &NodeSite,
     memory: BackupMemory,
+    making: MakingMemory,
 ) -> GateVerdict {
-    let NodeSite { node, release, conventions } = site.clone();
-    let vmid = desired.id.vmid;
+    let (vmid, desired_id) = (desired.id.vmid, desired.id);
     if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
         return GateVerdict::Stale("the guest is no longer on this node".to_owned());
     }
+    if fresh.guest().is_some() && planned.step.kind().creates_guest() {
+        return GateVerdict::Stale("a guest has the number now".to_owned());
+    }
     let desired = Desired { guests: [(vmid, desired.clone())].into() };
-    let actual = Snapshot {
-        node,
-        release,
-        conventions,
-        guests: fresh.guest().map(|guest| (vmid, guest.clone())).into_iter().collect(),
-        elsewhere: BTreeMap::new(),
-        hidden: BTreeSet::new(),
-        coverage: Coverage::Whole,
-    };
+    let actual = site.snapshot(vmid, fresh.guest());
     let memories = [(vmid, memory)].into();
-    let context = PlanContext { memories, ..PlanContext::default() };
+    let never_run = making.never_ran(desired_id);
+    let context = PlanContext { memories, making, ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return GateVerdict::Unneeded;
     };
@@ -101,6 +113,11 @@ pub fn judge(
         action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted)
     };
     let same = |action: &&Action| what_it_does(&action.step) == what_it_does(wanted);
+    let others = now.actions.iter().filter(|action| action.step != Step::Start).count();
+    if let (Step::Start, true, true) = (wanted, never_run, others > 0) {
+        let why = "its first start waits until everything declared is in effect";
+        return GateVerdict::Held(Held::Until(Refusal::new(ReasonCode::Stale, why)));
+    }
     if let Some(action) = now.actions.iter().filter(alike).find(same) {
         return match &action.held {
             None => GateVerdict::Clear(Box::new(action.clone())),

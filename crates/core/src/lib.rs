@@ -30,6 +30,7 @@ pub mod import;
 pub mod lane;
 pub mod loss;
 pub mod name;
+pub mod new_guest;
 pub mod operation;
 pub mod plan;
 pub mod pve_call;

@@ -14,7 +14,9 @@ use crate::action_registry::ActionKind;
 use crate::actual::Guest;
 use crate::classify::never_written;
 use crate::destroy::Destroy;
+use crate::id::VmId;
 use crate::identity::{identity, identity_after_restart};
+use crate::new_guest::NewGuest;
 use crate::operation::{IdentityHash, OpPhase};
 use crate::plan::{SetConfig, Step};
 use crate::reason::{ReasonCode, Refusal};
@@ -55,6 +57,8 @@ pub enum PveCall {
         /// Which.
         snapshot: SnapshotName,
     },
+    /// Make it.
+    Make(Box<NewGuest>),
     /// Remove the guest, after its preparations.
     Destroy(Destroy),
 }
@@ -117,10 +121,7 @@ impl PveCall {
             Step::Start => Self::Start,
             Step::Shutdown { timeout_s } => Self::Shutdown { timeout_s: *timeout_s },
             Step::Stop => Self::Stop,
-            Step::Create => {
-                let why = step.kind().no_executor().unwrap_or("it has no call");
-                return Err(Refusal::new(ReasonCode::NotExecutable, why));
-            }
+            Step::Make(new) => Self::Make(new.clone()),
             Step::Destroy(_) => {
                 let why = crate::plan::Held::PendingSignature.to_string();
                 return Err(Refusal::new(ReasonCode::PendingSignature, why));
@@ -181,8 +182,29 @@ impl PveCall {
             | Self::Start
             | Self::Shutdown { .. }
             | Self::Stop
+            | Self::Make(_)
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. } => OpPhase::Act,
+        }
+    }
+
+    /// Whether it makes a guest; then its number was proved free.
+    pub fn makes(&self) -> bool {
+        matches!(self, Self::Make(_))
+    }
+
+    /// The guest that is copied.
+    pub fn clone_source(&self) -> Option<VmId> {
+        match self {
+            Self::Make(new) => new.clone_source(),
+            Self::SetConfig(_)
+            | Self::Resize { .. }
+            | Self::Start
+            | Self::Shutdown { .. }
+            | Self::Stop
+            | Self::Rollback { .. }
+            | Self::DeleteSnapshot { .. }
+            | Self::Destroy(_) => None,
         }
     }
 
@@ -200,6 +222,7 @@ impl PveCall {
             }
             Self::SetConfig(_)
             | Self::Resize { .. }
+            | Self::Make(_)
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
             | Self::Destroy(_) => None,

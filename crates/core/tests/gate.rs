@@ -2,11 +2,14 @@
 
 mod support;
 
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
-use evenkeel_core::plan::{Held, plan};
+use evenkeel_core::operation::MakingMemory;
+use evenkeel_core::plan::plan;
 
-const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n";
+const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n\
+    source = { template = \"local:vztmpl/debian-12.tar.zst\" }\n";
 
 /// Plans what is declared on one node, and judges its first action on the guest of another moment.
 fn judged(planned_on: &str, found: &str) -> GateVerdict {
@@ -18,7 +21,8 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let (now, _) = support::actual(found);
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
-    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none())
+    let making = MakingMemory::default();
+    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none(), making)
 }
 
 const NOBODY: &str = "";
@@ -34,10 +38,12 @@ fn an_act_on_a_guest_that_is_gone_is_stale() {
 #[test]
 fn an_act_that_makes_a_guest_is_judged_where_there_is_none() {
     let verdict = judged(NOBODY, NOBODY);
-    assert!(matches!(verdict, GateVerdict::Held(Held::NotExecutable(_))), "{verdict:?}");
+    let GateVerdict::Clear(action) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(action.step.kind(), ActionKind::Create);
 }
 
 #[test]
-fn an_act_that_makes_a_guest_is_not_needed_once_it_is_there() {
-    assert_eq!(judged(NOBODY, RUNNING), GateVerdict::Unneeded);
+fn an_act_that_makes_a_guest_is_stale_once_somebody_has_the_number() {
+    let GateVerdict::Stale(why) = judged(NOBODY, RUNNING) else { panic!("not stale") };
+    assert!(why.contains("has the number"), "{why}");
 }

@@ -2,15 +2,16 @@
 //!
 //! Shared by every operation under way. It must never hold anything that one operation changes for another.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
-use evenkeel_core::operation::{OpEvent, OpRecord, Operation, UnixSeconds, Upid};
+use evenkeel_core::operation::{MakingMemory, OpEvent, OpRecord, Operation, UnixSeconds, Upid};
 use evenkeel_core::plan::ObservedBy;
+use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,8 @@ pub struct EngineContext {
     pub(super) observes: Arc<dyn Fn() -> bool + Send + Sync>,
     /// Guests that the newest desired state only observes. What was planned from an older one asks here too.
     pub(super) observed: Arc<Mutex<BTreeSet<VmId>>>,
+    /// What guests that are being made will take of each storage.
+    pub(super) promises: Arc<Mutex<BTreeMap<VmId, BTreeMap<String, Bytes>>>>,
     /// What judges destructive acts; without it they all wait.
     pub(super) approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
@@ -114,8 +117,18 @@ impl EngineContext {
     ) -> Self {
         let (frozen, observes, listener) =
             (Arc::new(|| false), Arc::new(|| false), Arc::new(|_| {}));
-        let (observed, approvals) = (Arc::default(), None);
-        Self { client, journal, ambient, owner, frozen, observes, observed, approvals, listener }
+        Self {
+            client,
+            journal,
+            ambient,
+            owner,
+            frozen,
+            observes,
+            observed: Arc::default(),
+            promises: Arc::default(),
+            approvals: None,
+            listener,
+        }
     }
 
     /// Asked before every act whether an operator has frozen the host.
@@ -163,6 +176,37 @@ impl EngineContext {
     pub(super) async fn failures(&self) -> Result<FailureMemory, Fatal> {
         let read = self.journal.read(|state, _| state.ledger().failures().clone());
         read.await.map_err(Fatal::Journal)
+    }
+
+    /// Guests we made, or tried to make.
+    pub(super) async fn making(&self) -> Result<MakingMemory, Fatal> {
+        let read = self.journal.read(|state, _| state.ledger().making().clone());
+        read.await.map_err(Fatal::Journal)
+    }
+
+    /// A guest that is about to be made will take this much; what it was promised before is forgotten.
+    pub(super) fn promise(&self, vmid: VmId, sizes: BTreeMap<String, Bytes>) {
+        self.lock_promises().insert(vmid, sizes);
+    }
+
+    /// Its making has ended: what it took is taken.
+    pub(super) fn keep_promise(&self, vmid: VmId) {
+        self.lock_promises().remove(&vmid);
+    }
+
+    /// What is promised to other guests, by storage.
+    pub(super) fn promised_but(&self, vmid: VmId) -> BTreeMap<String, Bytes> {
+        let mut sums: BTreeMap<String, Bytes> = BTreeMap::new();
+        let promises = self.lock_promises();
+        for (storage, size) in promises.iter().filter(|(of, _)| **of != vmid).flat_map(|(_, s)| s) {
+            let sum = sums.entry(storage.clone()).or_insert(Bytes(0));
+            sum.0 = sum.0.saturating_add(size.0);
+        }
+        sums
+    }
+
+    fn lock_promises(&self) -> MutexGuard<'_, BTreeMap<VmId, BTreeMap<String, Bytes>>> {
+        self.promises.lock().expect("nobody panics while they hold the promises")
     }
 
     /// That a try failed now; none of what is never tried again.

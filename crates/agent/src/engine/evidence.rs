@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use evenkeel_core::actual::{Guest, SnapshotPoint};
 use evenkeel_core::allocation::allocates_on;
+use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{OpState, Operation, StartedIntent, UnixSeconds, Upid};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskFact,
@@ -96,7 +97,7 @@ impl EvidenceReader {
                 self.evidence.postcondition = Some(self.seen(found));
             }
             Question::NumberUse => {
-                let found = number_use(context, operation).await;
+                let found = number_use(context, operation.intent.guest.vmid).await;
                 self.evidence.number = Some(self.seen(found));
             }
             Question::Volumes => {
@@ -225,8 +226,8 @@ async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
 }
 
 /// Free only by a node that has quorum: another one may not have heard.
-async fn number_use(context: &EngineContext, operation: &Operation) -> NumberUse {
-    match context.client.vmid_is_free(operation.intent.guest.vmid).await {
+pub(super) async fn number_use(context: &EngineContext, vmid: VmId) -> NumberUse {
+    match context.client.vmid_is_free(vmid).await {
         Ok(false) => NumberUse::Taken,
         Ok(true) => match context.client.cluster_status().await {
             Ok(entries) if has_quorum(&entries) => NumberUse::Free,

@@ -11,6 +11,7 @@
 
 pub(super) mod approved;
 pub(super) mod cleared;
+mod make;
 pub(super) mod owed;
 
 use std::collections::BTreeMap;
@@ -21,8 +22,9 @@ use evenkeel_core::actual;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::desired;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
+use evenkeel_core::lane::{CloneSource, Job, Sharing};
 use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
@@ -70,6 +72,25 @@ impl Order {
             Self::Approved(order) => order.item.op,
             Self::Owed(_) => ActionKind::SetConfig,
         }
+    }
+
+    /// The lanes it needs, and the storage it fills.
+    pub(super) fn job(&self, op: OperationId) -> Job {
+        let job = Job::on(self.guest().vmid, op);
+        let Self::Planned(order) = self else {
+            return job;
+        };
+        let Step::Make(new) = &order.action.step else {
+            return job;
+        };
+        // Proxmox locks a container while it is copied; a machine can be copied several times at once.
+        let sharing = match new.guest.kind {
+            GuestKind::Lxc => Sharing::Exclusive,
+            GuestKind::Qemu => Sharing::Shared,
+        };
+        let source = new.clone_source().map(|vmid| CloneSource { vmid, sharing });
+        let storage = new.storages().into_iter().find_map(|storage| storage.parse().ok());
+        Job { source, storage, ..job }
     }
 
     /// Why it is done, for people.
@@ -138,7 +159,8 @@ async fn clear_planned(
     let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
-    let action = match judge(&order.action, &order.desired, fresh, &order.site, memory) {
+    let making = context.making().await?.of(guest.vmid);
+    let action = match judge(&order.action, &order.desired, fresh, &order.site, memory, making) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -149,7 +171,7 @@ async fn clear_planned(
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
-        return Err(NotCleared::Failed("no act that makes a guest is carried out yet".to_owned()));
+        return clear_making(context, order, action, call).await;
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
@@ -161,7 +183,7 @@ async fn clear_planned(
         | Step::Start
         | Step::Shutdown { .. }
         | Step::Stop
-        | Step::Create
+        | Step::Make(_)
         | Step::Destroy(_) => None,
     };
     Ok(Cleared {
@@ -181,6 +203,35 @@ async fn clear_planned(
     })
 }
 
+/// A guest that is not there may be made if its number is proved free, and nothing of the node speaks against it.
+async fn clear_making(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    action: Action,
+    call: PveCall,
+) -> Result<Cleared, NotCleared> {
+    let Step::Make(new) = &action.step else {
+        return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
+    };
+    make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    context.promise(new.guest.vmid, new.allocates());
+    Ok(Cleared {
+        guest: action.guest,
+        kind: action.step.kind(),
+        params: action.step.params(),
+        reasons: action.reasons(),
+        decision: allowed(&action.class.to_string(), &action.why),
+        repeat: Repeat::Convergent,
+        identity_after: None,
+        task_mark: None,
+        attempt: Some(AttemptHash::of(&action.step, &order.desired, None)),
+        call,
+        identity: None,
+        before: BTreeMap::new(),
+        volumes_before: None,
+    })
+}
+
 /// The old text of every key the action writes.
 fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
     let Ok(config) = &guest.config else {
@@ -195,7 +246,7 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
         Step::Resize { disk, .. } => {
             old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
         }
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Make(_) | Step::Destroy(_) => {
             [("run".to_owned(), guest.power.to_string())].into()
         }
     }

@@ -21,6 +21,7 @@ use evenkeel_core::pve_call::PveCall;
 use super::answer::{Answered, follow};
 use super::destroy_steps::DestroySteps;
 use super::error::Fatal;
+use super::follow_up::follow_up;
 use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
 use super::gate::owed::{note_given_back, owed};
@@ -39,8 +40,7 @@ const TRIES_MAX: u32 = 4;
 /// The first pause before trying again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 
-/// What the engine hears of a job: the report of its operation and of one that followed from it, or that everything
-/// must end.
+/// What the engine hears of a job: the reports of its operation and of what followed from it, or that everything must end.
 pub(super) type OpResult = Result<Vec<OpReport>, Fatal>;
 
 /// Carries out an order. `first` names the job in its lane, and its first operation.
@@ -51,19 +51,13 @@ pub(super) async fn run(
     mut turn: Turn,
 ) -> Done<OpResult> {
     match run_order(&context, first, &order, &mut turn).await {
-        Ok((outcome, reports)) => {
-            // What was not even begun is in the report of the pass; a line for each would bury the others.
-            for report in reports.iter().filter(|report| report.end != OpEnd::Skipped) {
-                context.tell(Progress::Ended(Box::new(report.clone())));
-            }
-            Done { outcome, result: Ok(reports) }
-        }
+        Ok((outcome, reports)) => Done { outcome, result: Ok(reports) },
         // What was sent is not known to the journal: the lane stays shut, and the process ends.
         Err(fatal) => Done { outcome: LaneOutcome::Unknown, result: Err(fatal) },
     }
 }
 
-/// The order, and what it owes the guest if it failed.
+/// The order, what follows if it made the guest, and what it owes the guest if it failed.
 async fn run_order(
     context: &EngineContext,
     first: OperationId,
@@ -74,7 +68,12 @@ async fn run_order(
     let mut outcome = report.end.outcome();
     let mut reports = vec![report];
     match order {
-        Order::Planned(_) => {}
+        Order::Planned(order) => {
+            let is_made = matches!(reports[0].end, OpEnd::Succeeded { .. });
+            if is_made && order.action.step.kind().creates_guest() {
+                outcome = follow_up(context, order, turn, &mut reports).await?;
+            }
+        }
         Order::Approved(_) => {
             if let Some(debt) = debt_of(context, &reports[0]).await? {
                 let op = context.new_operation();
@@ -104,8 +103,22 @@ async fn debt_of(context: &EngineContext, report: &OpReport) -> Result<Option<Op
     Ok(owed(context).await?.into_iter().find(|owed| owed.id == report.op))
 }
 
-/// Tries an order as often as it may be tried.
-async fn carry_out(
+/// Tries an order as often as it may be tried, and tells how it ended.
+pub(super) async fn carry_out(
+    context: &EngineContext,
+    first: OperationId,
+    order: &Order,
+    turn: &mut Turn,
+) -> Result<OpReport, Fatal> {
+    let report = try_often(context, first, order, turn).await?;
+    // What was not even begun is in the report of the pass; a line for each would bury the others.
+    if report.end != OpEnd::Skipped {
+        context.tell(Progress::Ended(Box::new(report.clone())));
+    }
+    Ok(report)
+}
+
+async fn try_often(
     context: &EngineContext,
     first: OperationId,
     order: &Order,
@@ -209,7 +222,9 @@ async fn try_once(
             let answer = send(context, &cleared).await;
             drop((permit, signers));
             let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
-            (follow(context, op, answer).await?, named)
+            let followed = follow(context, op, answer).await?;
+            context.keep_promise(cleared.guest().vmid);
+            (followed, named)
         }
     };
     if let (Order::Owed(owing), OpEnd::Succeeded { .. }) = (order, &answered.end) {
@@ -251,6 +266,7 @@ pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<T
             writes.shutdown(guest, *timeout_s, false).await.map(Taken::Task)
         }
         PveCall::Stop => writes.stop(guest).await.map(Taken::Task),
+        PveCall::Make(new) => writes.make(new, None).await.map(Taken::Task),
         PveCall::Rollback { snapshot } => writes.rollback(guest, snapshot).await.map(Taken::Task),
         PveCall::DeleteSnapshot { snapshot } => {
             writes.delete_snapshot(guest, snapshot).await.map(Taken::Task)

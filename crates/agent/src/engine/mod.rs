@@ -20,6 +20,7 @@ mod decisions;
 mod destroy_steps;
 mod error;
 mod evidence;
+mod follow_up;
 mod gate;
 mod identity_proof;
 mod lane;
@@ -294,47 +295,46 @@ impl Engine {
     fn lane_told(&mut self, event: LaneEvent<OpResult>) -> Result<(), Fatal> {
         match event {
             LaneEvent::Ended { op: job, done } => {
-                let mut reports = done.result?;
+                let reports = done.result?;
                 for report in &reports {
                     if let OpEnd::Unknown { why } = &report.end {
                         self.mark_unknown(report.op, job, report.guest.vmid);
                         self.note_doubt(report.op, report.op, why);
                     }
                 }
-                if !reports.is_empty() {
-                    self.ended(job, reports.remove(0));
-                }
-                self.told
-                    .extend(reports.into_iter().map(|report| EngineEvent::Op(Box::new(report))));
+                self.ended(job, reports);
             }
             LaneEvent::Panicked { op: job, message } => {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
                     report.end = OpEnd::Unknown { why: format!("evenkeel failed: {message}") };
                     self.mark_unknown(job, job, report.guest.vmid);
                     self.recheck_unknown();
-                    self.ended(job, report);
+                    self.ended(job, vec![report]);
                 }
             }
             LaneEvent::Skipped(job) => {
                 if let Some((_, report)) = self.submitted.get(&job).cloned() {
-                    self.ended(job, report);
+                    self.ended(job, vec![report]);
                 }
             }
         }
         Ok(())
     }
 
-    fn ended(&mut self, job: OperationId, report: OpReport) {
+    fn ended(&mut self, job: OperationId, reports: Vec<OpReport>) {
         let Some((pass, _)) = self.submitted.remove(&job) else {
             return;
         };
         self.signed.retain(|_, (op, _)| *op != job);
-        self.told.push_back(EngineEvent::Op(Box::new(report.clone())));
+        let told = reports.iter().map(|report| EngineEvent::Op(Box::new(report.clone())));
+        self.told.extend(told);
         let Some(pass) = pass else {
             return;
         };
         if let Some(running) = self.passes.get_mut(&pass) {
-            running.report.count(report);
+            for report in reports {
+                running.report.count(report);
+            }
             running.open -= 1;
         }
         self.close_pass(pass);

@@ -124,7 +124,8 @@ impl Engine {
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
         let host_mode = self.context.host_mode();
-        Ok(PlanContext { frozen, host_mode, busy: busy.collect(), memories, failures, now })
+        let (busy, making) = (busy.collect(), self.context.making().await?);
+        Ok(PlanContext { frozen, host_mode, busy, memories, failures, now, making })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
@@ -213,9 +214,9 @@ impl Engine {
         let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
         let report =
             OpReport { op, guest, kind, reasons, end: OpEnd::Skipped, upid: None, started: 0 };
-        let context = self.context.clone();
+        let (context, job) = (self.context.clone(), order.job(op));
         let work: Work<_> = Box::new(move |turn| lane::run(context, op, order, turn).boxed());
-        ((Job::on(guest.vmid, op), work), report)
+        ((job, work), report)
     }
 
     fn submit_owed(&mut self, owed: BTreeMap<VmId, Vec<LaneJob>>) -> Result<(), Fatal> {

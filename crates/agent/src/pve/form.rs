@@ -74,13 +74,6 @@ impl Form {
         }
     }
 
-    /// Adds all parameters of another form.
-    #[must_use]
-    pub(crate) fn with_all(mut self, other: Self) -> Self {
-        self.fields.extend(other.fields);
-        self
-    }
-
     /// The parameter names, in order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().map(|(name, _)| name.as_str())

@@ -4,7 +4,8 @@
 //! sent at most once, on a connection of its own; after an unknown outcome the caller looks at the
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
-use evenkeel_core::id::{GuestId, GuestKind, NodeName, VmId};
+use evenkeel_core::id::{GuestId, GuestKind, NodeName};
+use evenkeel_core::new_guest::NewGuest;
 use evenkeel_core::operation::StorageName;
 use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
 use evenkeel_core::secret::masked_param;
@@ -62,57 +63,6 @@ impl From<MaybeTask> for Taken {
             None => Self::Done,
         }
     }
-}
-
-/// A new guest.
-#[derive(Debug, Clone)]
-pub struct NewGuest {
-    /// Its number.
-    pub vmid: VmId,
-    /// What it is made from; this decides its kind.
-    pub origin: CreateFrom,
-    /// Its config. For a container name `unprivileged`: PVE's default changed in 9.0.
-    pub settings: Settings,
-    /// Where volumes without a storage of their own go.
-    pub storage: Option<StorageName>,
-}
-
-/// What a new guest is made from.
-#[derive(Debug, Clone)]
-pub enum CreateFrom {
-    /// A container from a template volume.
-    Template {
-        /// The template's volume id.
-        volid: String,
-        /// The root password, if one is set.
-        password: Option<SecretString>,
-    },
-    /// A virtual machine with empty disks.
-    Empty,
-    /// A guest from a backup, under a number that is free.
-    Backup {
-        /// Container or virtual machine.
-        kind: GuestKind,
-        /// The backup's volume id.
-        volid: String,
-        /// New MAC addresses and identities instead of the old ones.
-        unique: bool,
-    },
-}
-
-/// A copy of a guest.
-#[derive(Debug, Clone)]
-pub struct CloneOrder {
-    /// The number of the copy.
-    pub to: VmId,
-    /// Its name.
-    pub name: Option<String>,
-    /// The snapshot to copy; otherwise the present state.
-    pub snapshot: Option<SnapshotName>,
-    /// True for a copy of its own, false for one that stands on the template.
-    pub full: bool,
-    /// Where a full copy goes.
-    pub storage: Option<StorageName>,
 }
 
 /// What a destroy takes with it.
@@ -206,50 +156,22 @@ impl Writes<'_> {
         self.client.call::<MaybeTask>(request).await.map(Taken::from)
     }
 
-    /// Makes a guest under a free number, from a template, empty, or from a backup. Never over an
-    /// existing one: `force` is not sent, so PVE refuses a number that is taken.
-    pub async fn create(self, new: NewGuest) -> Result<Upid, Error> {
-        let NewGuest { vmid, origin, settings, storage } = new;
-        let form = Form::new()
-            .with("vmid", vmid.to_string())
-            .with_some("storage", storage.as_ref().map(StorageName::as_str))
-            .with_all(form_of(settings));
-        let (kind, form) = match origin {
-            CreateFrom::Template { volid, password } => {
-                let form = form.with("ostemplate", volid);
-                let form = match password {
-                    Some(password) => form.with_secret("password", password),
-                    None => form,
-                };
-                (GuestKind::Lxc, form)
-            }
-            CreateFrom::Empty => (GuestKind::Qemu, form),
-            CreateFrom::Backup { kind: GuestKind::Lxc, volid, unique } => {
-                let form = form.with("ostemplate", volid).with_flag("restore", true);
-                (GuestKind::Lxc, form.with_flag("unique", unique))
-            }
-            CreateFrom::Backup { kind: GuestKind::Qemu, volid, unique } => {
-                (GuestKind::Qemu, form.with("archive", volid).with_flag("unique", unique))
-            }
+    /// Makes a guest under a free number. Never over an existing one: `force` is not sent, so PVE refuses a number that
+    /// is taken. The task of a clone carries the number of the source.
+    pub async fn make(self, new: &NewGuest, password: Option<SecretString>) -> Result<Upid, Error> {
+        let form = new.params().into_iter().fold(Form::new(), with_text);
+        if let Some(source) = new.clone_source() {
+            let source = GuestId { kind: new.guest.kind, vmid: source };
+            return self.post_task(source, ["clone"], form).await;
+        }
+        let keys = (!new.first.ssh_keys.is_empty()).then(|| new.first.ssh_keys.join("\n"));
+        let form = form.with("vmid", new.guest.vmid.to_string()).with_some("ssh-public-keys", keys);
+        let form = match password {
+            Some(password) => form.with_secret("password", password),
+            None => form,
         };
-        let request = HttpRequest::post(self.client.node_path([kind.as_str()]), form);
+        let request = HttpRequest::post(self.client.node_path([new.guest.kind.as_str()]), form);
         self.client.call::<Task>(request).await.map(|task| task.0)
-    }
-
-    /// Copies a guest. The task carries the number of the source.
-    pub async fn clone_guest(self, source: GuestId, clone: CloneOrder) -> Result<Upid, Error> {
-        let CloneOrder { to, name, snapshot, full, storage } = clone;
-        let name_key = match source.kind {
-            GuestKind::Lxc => "hostname",
-            GuestKind::Qemu => "name",
-        };
-        let form = Form::new()
-            .with("newid", to.to_string())
-            .with_some(name_key, name)
-            .with_some("snapname", snapshot.as_ref().map(SnapshotName::as_str))
-            .with_flag("full", full)
-            .with_some("storage", storage.as_ref().map(StorageName::as_str));
-        self.post_task(source, ["clone"], form).await
     }
 
     /// Turns a guest into a template. For a container PVE works on after it answered `Done`; its
@@ -339,14 +261,16 @@ impl Writes<'_> {
 
 /// What core calls a secret is never shown, also not when PVE repeats it in an error.
 fn form_of(settings: Settings) -> Form {
-    settings.into_iter().fold(Form::new(), |form, (key, value)| {
-        let is_plain = masked_param(key.as_str(), &value) == value;
-        if is_plain {
-            form.with(key.as_str(), value)
-        } else {
-            form.with_secret(key.as_str(), value.into())
-        }
-    })
+    let texts = settings.into_iter().map(|(key, value)| (key.as_str().to_owned(), value));
+    texts.fold(Form::new(), with_text)
+}
+
+fn with_text(form: Form, (name, value): (String, String)) -> Form {
+    if masked_param(&name, &value) == value {
+        form.with(&name, value)
+    } else {
+        form.with_secret(&name, value.into())
+    }
 }
 
 fn joined(keys: &[ConfigKey]) -> Option<String> {

@@ -207,7 +207,7 @@ impl ChangeFormat {
             }
             Step::Start => run("stopped", "running"),
             Step::Shutdown { .. } | Step::Stop => run("running", "stopped"),
-            Step::Create => state("absent", "present"),
+            Step::Make(_) => state("absent", "present"),
             Step::Destroy(_) => state("present", "absent"),
         }
     }

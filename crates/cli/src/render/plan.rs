@@ -15,9 +15,10 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::ActionClass;
-use evenkeel_core::desired::{LineSubject, Origins};
+use evenkeel_core::desired::{LineSubject, Origins, Run};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestKind, VmId};
+use evenkeel_core::new_guest::NewGuest;
 use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
 
 use super::origin::told;
@@ -154,7 +155,8 @@ fn action_rows(action: &Action) -> Vec<PlanRow> {
         Step::SetConfig(_) => return rows,
         Step::Resize { disk, .. } => LineSubject::Key(*disk),
         Step::Start | Step::Shutdown { .. } | Step::Stop => LineSubject::Word("run"),
-        Step::Create => LineSubject::Word("kind"),
+        // The keys that go with it have their own.
+        Step::Make(_) => return rows,
         Step::Destroy(_) => LineSubject::Word("state"),
     };
     for row in &mut rows {
@@ -191,9 +193,7 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
                 "disruptive, cuts the power".into(),
             )]
         }
-        Step::Create => {
-            vec![row(action, ("+", ADD), "create".into(), String::new(), String::new())]
-        }
+        Step::Make(new) => make_rows(action, new),
         Step::Destroy(_) => {
             vec![row(
                 action,
@@ -204,6 +204,31 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
             )]
         }
     }
+}
+
+/// What a guest is made from, every key that goes with the request, and that it starts afterwards.
+fn make_rows(action: &Action, new: &NewGuest) -> Vec<PlanRow> {
+    let from = action.reasons().concat();
+    let from = from.split_once(", ").map_or("", |(_, from)| from).to_owned();
+    let made = row(action, ("+", ADD), new.kind().to_string(), from, String::new());
+    let mut rows = vec![PlanRow { declared: Some(LineSubject::Word("source")), ..made }];
+    let plain = |subject: String, change: String, declared| PlanRow {
+        mark: ("+", ADD),
+        subject,
+        change,
+        effect: (String::new(), FAINT),
+        declared: Some(declared),
+    };
+    for key in new.settings.keys() {
+        let text = action.step.shown_params().remove(&key.to_string()).unwrap_or_default();
+        rows.push(plain(key.to_string(), text, LineSubject::Key(*key)));
+    }
+    if new.run == Some(Run::Running) {
+        let then = "once everything declared is in effect".to_owned();
+        let start = plain("start".to_owned(), then, LineSubject::Word("run"));
+        rows.push(PlanRow { mark: (">", ADD), ..start });
+    }
+    rows
 }
 
 fn change_rows(action: &Action, change: &Change) -> Vec<PlanRow> {

@@ -40,6 +40,7 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::WeakKey
         | ReasonCode::SkPresence
         | ReasonCode::NotExecutable
+        | ReasonCode::Policy
         | ReasonCode::Rights => Exit::Denied,
         ReasonCode::Stale
         | ReasonCode::Expired
@@ -110,6 +111,9 @@ fn next_step(reason: ReasonCode) -> &'static str {
         | ReasonCode::Busy
         | ReasonCode::Storage => "try again when the host has become free",
         ReasonCode::NotExecutable => "do it by hand; evenkeel never does",
+        ReasonCode::Policy => {
+            "root allows it in `[policy]` of agent.toml, or it is declared otherwise"
+        }
         ReasonCode::Rights => {
             "grant the token what is named; `evenkeel doctor` prints the smallest role"
         }

@@ -158,6 +158,8 @@ pub enum Proof {
     SnapshotGone,
     /// No slot holds the volume.
     VolumeGone,
+    /// The guest is there, unlocked. Whose it is, only the task tells.
+    GuestMade,
     /// Nothing that is read today.
     NotRead,
 }
@@ -172,6 +174,7 @@ impl Proof {
             | Self::PowerState(_)
             | Self::NumberFree
             | Self::VolumeGone
+            | Self::GuestMade
             | Self::NotRead => false,
         }
     }

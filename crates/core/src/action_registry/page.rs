@@ -122,6 +122,7 @@ fn proof(proof: Proof) -> &'static str {
         Proof::SnapshotParent => "its own task, and the snapshot the guest stands on",
         Proof::SnapshotGone => "that the snapshot is no longer listed",
         Proof::VolumeGone => "that no slot holds the volume",
+        Proof::GuestMade => "its own task, and a guest without a lock under its number",
         Proof::NotRead => "",
     }
 }

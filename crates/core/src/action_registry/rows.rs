@@ -132,7 +132,7 @@ actions! {
         rights: &[("/vms", "VM.Config.Disk"), ("/storage", "Datastore.AllocateSpace")],
     }
     Create "create" "Make a new guest." {
-        execution: Execution::NotYet("creating guests is not available yet"),
+        execution: Execution::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             text("bwlimit"),
@@ -146,11 +146,13 @@ actions! {
         takes_keys: true,
         call: "POST",
         tasks: tasks(&["vzcreate"], &["qmcreate"]),
+        proof: Proof::GuestMade,
         origin: OriginEffect::Begins,
         replaces: Replacement::OtherGuest,
         rights: &[("/vms", "VM.Allocate"), ("/storage", "Datastore.AllocateSpace")],
     }
     Clone "clone" "Make a new guest from another one." {
+        execution: Execution::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             text("bwlimit"),
@@ -171,6 +173,7 @@ actions! {
             qemu: &["qmclone"],
             subject: TaskSubject::CloneSource,
         },
+        proof: Proof::GuestMade,
         origin: OriginEffect::Begins,
         // A clone's task carries its source's number, so it tells nothing of the number it takes. The destroy that must
         // come before it does.
@@ -183,6 +186,7 @@ actions! {
         ],
     }
     Restore "restore" "Make a guest from a backup." {
+        execution: Execution::Planned,
         cost: ActionCost::ByFreeNumber,
         params: &[
             param("archive", ParamForm::Volume),
@@ -198,6 +202,7 @@ actions! {
         takes_keys: true,
         call: "POST",
         tasks: tasks(&["vzrestore"], &["qmrestore"]),
+        proof: Proof::GuestMade,
         origin: OriginEffect::Begins,
         replaces: Replacement::OtherGuest,
         rights: &[("/vms", "VM.Allocate"), ("/storage", "Datastore.AllocateSpace")],

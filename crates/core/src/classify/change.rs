@@ -3,10 +3,13 @@
 //! Called by `classify` for every key of a write, and by the planner to part what needs a signature from
 //! what does not. It never looks at who asks.
 
+use std::collections::BTreeSet;
+
 use super::volume::{self, BackupMemory, SlotChange};
 use super::{ActionClass, Judgement};
 use crate::actual::{ConfigField, GuestConfig, ValueReading};
 use crate::id::{GuestKind, VmId};
+use crate::new_guest::{imported, is_public_image};
 use crate::registry::{Declarable, Hazard, KeyRef, ValueFormat};
 use crate::value::{Property, Value, VolumeRef, is_root_device};
 
@@ -58,7 +61,7 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
             Some(VolumeRef::Path(_)) => {
                 destructive(format!("gives `{key}` a file or device of the host"))
             }
-            _ if value.as_property().is_some_and(|new| new.get("import-from").is_some()) => {
+            _ if value.as_property().is_some_and(copies_somebodys) => {
                 destructive(format!("`{key}` copies an image that may be another guest's"))
             }
             Some(
@@ -171,6 +174,33 @@ fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgem
         )
         | None => Judgement::benign(),
     }
+}
+
+/// Whether a new volume is filled from something that may be a guest's own.
+fn copies_somebodys(new: &Property) -> bool {
+    new.get("import-from").is_some() && !imported(new).is_some_and(is_public_image)
+}
+
+/// What a configuration that came from elsewhere opens to its guest besides what is declared: code that runs on the host,
+/// devices and directories of the host, and keys that nobody here can read.
+pub fn opens_the_host(config: &GuestConfig, declared: &BTreeSet<KeyRef>) -> Option<String> {
+    if let Some(name) = config.unknown.first() {
+        return Some(format!("it came with `{name}`, which evenkeel does not know"));
+    }
+    let opens = |field: &&ConfigField| {
+        let Some(reading) = field.after_restart().or(field.current.as_ref()) else {
+            return false;
+        };
+        let key = field.key.key();
+        let runs_code = key.hazard == Hazard::Forbidden && key.declared == Declarable::RootOnly;
+        let volume = reading.value.as_property().and_then(Property::volume);
+        runs_code
+            || key.name == "hostpci"
+            || opens_host(field.key, None, Some(&reading.value))
+            || matches!(volume, Some(VolumeRef::Path(_)))
+    };
+    let opened = config.fields.iter().filter(|field| !declared.contains(&field.key)).find(opens);
+    opened.map(|field| format!("it came with `{}`, which opens the host to it", field.key))
 }
 
 fn is_odd(value: &Value) -> bool {

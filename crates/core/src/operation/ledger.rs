@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GuestOrigin, IdempotencyKey, IdentityHash, IllegalTransition, OpEvent, Operation, Provenance,
-    Repeat, StartedIntent, Upid,
+    GuestOrigin, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory, OpEvent, Operation,
+    Provenance, Repeat, StartedIntent, Upid,
 };
 use crate::action_registry::OriginEffect;
 use crate::back_off::FailureMemory;
@@ -40,6 +40,9 @@ pub struct Ledger {
     /// What failed and waits for its next try.
     #[serde(default)]
     failures: FailureMemory,
+    /// Guests we made, or tried to make.
+    #[serde(default)]
+    making: MakingMemory,
 }
 
 type Open = BTreeMap<VmId, OperationId>;
@@ -112,6 +115,7 @@ impl Ledger {
         };
         trace_origin(&mut self.origins, operation, &record.event);
         trace_failures(&mut self.failures, operation, &record.event);
+        self.making.trace(operation, &record.event);
         if !operation.is_in_flight() {
             self.open.remove(&operation.intent.guest.vmid);
         }
@@ -123,9 +127,15 @@ impl Ledger {
         &self.failures
     }
 
-    /// A person wants a guest to be tried at once.
+    /// Guests we made, or tried to make.
+    pub fn making(&self) -> &MakingMemory {
+        &self.making
+    }
+
+    /// A person wants a guest to be tried at once, whoever made it.
     pub fn retry(&mut self, vmid: VmId) {
         self.failures.retry(vmid);
+        self.making.retry(vmid);
     }
 
     /// The operation of that name.

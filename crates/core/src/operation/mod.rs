@@ -15,6 +15,7 @@
 //! only follow an earlier one of the same operation (invariant 4).
 
 mod ledger;
+mod making;
 mod names;
 mod provenance;
 mod upid;
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, OpRecord, ReplayError, fold};
+pub use making::MakingMemory;
 pub use names::{IdempotencyKey, StorageName, VolumeId};
 pub use provenance::{GuestOrigin, IdentityHash, NotAnIdentityHash, Provenance};
 pub use upid::{UnixSeconds, Upid};

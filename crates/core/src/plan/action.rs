@@ -10,11 +10,13 @@ use std::fmt;
 use crate::action_registry::ActionKind;
 use crate::back_off::FailedBefore;
 use crate::classify::ActionClass;
+use crate::desired::GuestSource;
 use crate::destroy::Destroy;
 use crate::effect::When;
 use crate::id::GuestId;
+use crate::new_guest::NewGuest;
 use crate::quantity::Bytes;
-use crate::reason::ReasonCode;
+use crate::reason::{ReasonCode, Refusal};
 use crate::registry::{Compared, FormatPart, KeyRef, Shape, ValueFormat};
 use crate::secret;
 use crate::value::print::cut;
@@ -63,7 +65,7 @@ pub enum Step {
     /// Cut the guest's power.
     Stop,
     /// Make the guest.
-    Create,
+    Make(Box<NewGuest>),
     /// Remove the guest and its volumes.
     Destroy(Destroy),
 }
@@ -90,7 +92,7 @@ impl Step {
             Self::Start => ActionKind::Start,
             Self::Shutdown { .. } => ActionKind::Shutdown,
             Self::Stop => ActionKind::Stop,
-            Self::Create => ActionKind::Create,
+            Self::Make(new) => new.kind(),
             Self::Destroy(_) => ActionKind::Destroy,
         }
     }
@@ -118,7 +120,8 @@ impl Step {
             ],
             Self::Shutdown { timeout_s } => vec![("timeout".to_owned(), timeout_s.to_string())],
             Self::Destroy(destroy) => return destroy.params(),
-            Self::Start | Self::Stop | Self::Create => Vec::new(),
+            Self::Make(new) => return new.params(),
+            Self::Start | Self::Stop => Vec::new(),
         };
         pairs.into_iter().collect()
     }
@@ -305,6 +308,8 @@ pub enum Held {
     FailedBefore(Box<FailedBefore>),
     /// No executor for it exists.
     NotExecutable(&'static str),
+    /// Something else that must change first.
+    Until(Refusal),
 }
 
 /// Who wants an action to be shown only.
@@ -326,6 +331,7 @@ impl Held {
             Self::Frozen => ReasonCode::Frozen,
             Self::FailedBefore(_) => ReasonCode::FailedBefore,
             Self::NotExecutable(_) => ReasonCode::NotExecutable,
+            Self::Until(refusal) => refusal.reason,
         }
     }
 }
@@ -341,6 +347,7 @@ impl fmt::Display for Held {
             Self::Frozen => f.write_str("this host is frozen"),
             Self::FailedBefore(failed) => failed.fmt(f),
             Self::NotExecutable(why) => f.write_str(why),
+            Self::Until(refusal) => f.write_str(&refusal.detail),
         }
     }
 }
@@ -370,8 +377,23 @@ impl Action {
             }
             Step::Start => vec!["run stopped -> running".to_owned()],
             Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
-            Step::Create => vec!["state absent -> present".to_owned()],
+            Step::Make(new) => vec![made_from(new)],
             Step::Destroy(_) => vec!["state present -> absent".to_owned()],
         }
     }
+}
+
+/// `state absent -> present, from local:vztmpl/debian-12.tar.zst`.
+fn made_from(new: &NewGuest) -> String {
+    let from = match &new.source {
+        GuestSource::Empty => "with empty disks".to_owned(),
+        GuestSource::Template(volume)
+        | GuestSource::Image { volume, .. }
+        | GuestSource::Backup { volume, .. } => format!("from {volume}"),
+        GuestSource::Clone(from) => {
+            let snapshot = from.snapshot.as_ref().map(|name| format!(" at {name}"));
+            format!("from {}/{}{}", new.guest.kind, from.guest, snapshot.unwrap_or_default())
+        }
+    };
+    format!("state absent -> present, {from}")
 }

@@ -15,6 +15,7 @@
 
 mod action;
 mod diff;
+mod new_guest;
 mod problem;
 mod saved;
 mod write;
@@ -32,7 +33,8 @@ use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_rem
 use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
-use crate::operation::{Provenance, UnixSeconds};
+use crate::new_guest::NewGuest;
+use crate::operation::{MakingMemory, Provenance, UnixSeconds};
 use crate::reason::ReasonCode;
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
@@ -53,6 +55,8 @@ pub struct PlanContext {
     pub failures: FailureMemory,
     /// The node's time, to tell whose pause is over.
     pub now: UnixSeconds,
+    /// What the journal knows of guests that we made, or tried to make.
+    pub making: MakingMemory,
 }
 
 impl PlanContext {
@@ -168,6 +172,7 @@ pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan
             plan.guests.push(planned);
         }
     }
+    new_guest::await_sources(&mut plan, desired);
     plan
 }
 
@@ -187,7 +192,8 @@ fn plan_guest(
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
         }
         (WantedState::Present(spec), Some(here)) => {
-            plan_present(spec, here, actual, context.memory(guest.id.vmid), &mut planned);
+            let spec = new_guest::until_first_start(spec, here, &context.making);
+            plan_present(&spec, here, actual, context.memory(guest.id.vmid), &mut planned);
         }
         (WantedState::Absent, Some(here)) => {
             push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
@@ -204,6 +210,9 @@ fn plan_guest(
         };
         judge(&mut planned, here, observed, context);
         hold_failed(&mut planned, guest, here, context);
+        if let (WantedState::Present(spec), Some(here)) = (&guest.state, here) {
+            new_guest::hold(&mut planned, spec, here, &context.making);
+        }
     }
     planned
 }
@@ -241,7 +250,12 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
         (WantedState::Present(_) | WantedState::Absent, Coverage::Partial(why)) => {
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
-        (WantedState::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
+        (WantedState::Present(spec), Coverage::Whole) => {
+            match NewGuest::declared(guest.id, spec, actual.release) {
+                Ok(new) => push(planned, Step::Make(Box::new(new)), Vec::new()),
+                Err(problem) => planned.problems.push(problem),
+            }
+        }
         (WantedState::Absent, Coverage::Whole) => {}
     }
 }

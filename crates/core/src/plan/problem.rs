@@ -81,6 +81,10 @@ pub enum PlanProblem {
     },
     /// A part of it is ignored, and what is stored cannot be read, so that part could not be kept.
     IgnoredUnread(KeyRef),
+    /// It is not there, and nothing says what to make it from.
+    NoSource,
+    /// It shall come from a backup, and nothing says where its volumes shall be.
+    NoStorage,
     /// A template cannot be started.
     Template,
     /// A paused machine is neither resumed nor asked to shut down.
@@ -137,6 +141,12 @@ impl fmt::Display for PlanProblem {
                     "{key} is stored in a form that cannot be read, and a part of it is ignored"
                 )
             }
+            Self::NoSource => {
+                f.write_str("the guest is not there, and no `source` says what to make it from")
+            }
+            Self::NoStorage => f.write_str(
+                "the guest is not there, and no volume says on which storage it shall be",
+            ),
             Self::Template => f.write_str("the guest is a template, which cannot be started"),
             Self::Paused => {
                 f.write_str("the machine is paused; evenkeel leaves that to whoever paused it")
@@ -169,6 +179,8 @@ impl PlanProblem {
             | Self::Protected(_)
             | Self::FixedAtCreation(_)
             | Self::NotInRelease { .. }
+            | Self::NoSource
+            | Self::NoStorage
             | Self::Template
             | Self::Paused => false,
         }
@@ -208,6 +220,10 @@ impl PlanProblem {
             Self::IgnoredUnread(key) => {
                 format!("ignore {key} as a whole, or set it once on the node")
             }
+            Self::NoSource => {
+                "add `source` to have it made (`evenkeel explain source`), or take it out of the file".to_owned()
+            }
+            Self::NoStorage => "declare rootfs or a disk with its storage".to_owned(),
             Self::Template => "leave `run` out for a template".to_owned(),
             Self::Paused | Self::PowerUnknown => return None,
         })

@@ -49,15 +49,17 @@ fn after_write(found: Postcondition, late: bool) -> AnswerVerdict {
         Postcondition::DoesNotHold
         | Postcondition::AnotherGuest
         | Postcondition::NotYet
+        | Postcondition::Half
         | Postcondition::Unreadable
             if !late =>
         {
             AnswerVerdict::LookAgain
         }
         Postcondition::DoesNotHold => AnswerVerdict::Failed,
-        Postcondition::AnotherGuest | Postcondition::NotYet | Postcondition::Unreadable => {
-            AnswerVerdict::Unknown
-        }
+        Postcondition::AnotherGuest
+        | Postcondition::NotYet
+        | Postcondition::Half
+        | Postcondition::Unreadable => AnswerVerdict::Unknown,
     }
 }
 
@@ -65,9 +67,10 @@ fn after_refusal(kind: ActionKind, found: Postcondition) -> AnswerVerdict {
     match found {
         Postcondition::Holds if kind.row().proof == Proof::NumberFree => AnswerVerdict::AskNumber,
         Postcondition::Holds if kind.proved_by_state() => AnswerVerdict::Done,
-        Postcondition::Holds | Postcondition::DoesNotHold | Postcondition::NotYet => {
-            AnswerVerdict::Failed
-        }
+        Postcondition::Holds
+        | Postcondition::DoesNotHold
+        | Postcondition::NotYet
+        | Postcondition::Half => AnswerVerdict::Failed,
         Postcondition::AnotherGuest | Postcondition::Unreadable => match kind.row().refusal {
             RefusalMeaning::NothingDone => AnswerVerdict::Failed,
             RefusalMeaning::PerhapsInPart => AnswerVerdict::Unknown,

@@ -114,6 +114,8 @@ pub enum FailReason {
     TaskFailed,
     /// The task ended, and the fact did not follow.
     FactMissing,
+    /// The guest's making ended half way, and something is left under its number.
+    HalfMade,
     /// No task, no effect: the request was never carried out.
     DidNotHappen,
     /// Only preparations were sent, never the act.
@@ -172,6 +174,7 @@ impl fmt::Display for FailReason {
         f.write_str(match self {
             Self::TaskFailed => "the task failed; its log says why",
             Self::FactMissing => "the task ended, but the guest is not as it should be",
+            Self::HalfMade => "its making ended half way, and something is left under its number",
             Self::DidNotHappen => "the request was never carried out",
             Self::ActNotSent => "it was interrupted during its preparations; the act was not sent",
         })

@@ -106,6 +106,8 @@ pub enum Postcondition {
     DoesNotHold,
     /// It is on its way there.
     NotYet,
+    /// A guest is there, but not all that a making would leave: half of it, or somebody else's.
+    Half,
     /// The number belongs to a guest of another identity.
     AnotherGuest,
     /// It could not be read.

@@ -79,6 +79,7 @@ enum Fact {
     Holds,
     DoesNotHold,
     NotYet,
+    Half,
     AnotherGuest,
 }
 
@@ -108,6 +109,7 @@ impl Case<'_> {
             Fact::Holds if !self.operation.intent.kind.proved_by_state() => {
                 Ok(RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven))
             }
+            Fact::Half => Ok(RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven)),
             Fact::Holds => Ok(RecoveryDecision::Succeed { warning: None }),
             Fact::DoesNotHold => self.did_not_happen(FailReason::DidNotHappen, looked_at),
             Fact::NotYet => self.not_yet(sent_at.plus(LATE_FORK_SECONDS)),
@@ -162,8 +164,21 @@ impl Case<'_> {
         if request != OpPhase::Act {
             return Ok(fail(FailReason::ActNotSent));
         }
+        let makes = self.operation.intent.kind.creates_guest();
         match self.fact(looked_at)? {
-            Fact::Holds => Ok(self.held_after(status)),
+            // Proxmox has said that the making failed: nothing follows, and what is there may be anybody's.
+            Fact::Holds | Fact::Half | Fact::NotYet if makes && status == TaskFact::Failed => {
+                Ok(fail(FailReason::HalfMade))
+            }
+            // Its worker is dead, and left a stub that is locked, or a part of the guest.
+            Fact::Half | Fact::NotYet if makes && status == TaskFact::Unclear => {
+                Ok(fail(FailReason::HalfMade))
+            }
+            Fact::Half if status == TaskFact::Forgotten => {
+                Ok(RecoveryDecision::Doubt(OutcomeDoubt::OriginUnproven))
+            }
+            // What was made is compared with what is declared by the next plan.
+            Fact::Holds | Fact::Half => Ok(self.held_after(status)),
             Fact::AnotherGuest => Ok(RecoveryDecision::Doubt(OutcomeDoubt::AnotherGuest)),
             Fact::DoesNotHold if status == TaskFact::Failed => {
                 self.did_not_happen(FailReason::TaskFailed, looked_at)
@@ -215,7 +230,7 @@ impl Case<'_> {
                 self.did_not_happen(FailReason::DidNotHappen, unlocked_at)
             }
             (
-                Fact::Holds | Fact::NotYet | Fact::AnotherGuest | Fact::DoesNotHold,
+                Fact::Holds | Fact::NotYet | Fact::Half | Fact::AnotherGuest | Fact::DoesNotHold,
                 Repeat::Convergent | Repeat::AtMostOnce { .. },
             ) => Ok(RecoveryDecision::Doubt(OutcomeDoubt::StillUnknown)),
         }
@@ -262,6 +277,7 @@ impl Case<'_> {
             Postcondition::Unreadable => Err(self.unreadable(Question::Postcondition)),
             Postcondition::AnotherGuest => Ok(Fact::AnotherGuest),
             Postcondition::NotYet => Ok(Fact::NotYet),
+            Postcondition::Half if kind.creates_guest() => Ok(Fact::Half),
             // The number is still taken, so "gone" is not true yet.
             Postcondition::Holds if kind == ActionKind::Destroy => Ok(Fact::NotYet),
             Postcondition::Holds => Ok(Fact::Holds),
@@ -271,7 +287,7 @@ impl Case<'_> {
             {
                 Ok(Fact::NotYet)
             }
-            Postcondition::DoesNotHold => Ok(Fact::DoesNotHold),
+            Postcondition::DoesNotHold | Postcondition::Half => Ok(Fact::DoesNotHold),
         }
     }
 

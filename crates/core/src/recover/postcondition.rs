@@ -46,9 +46,33 @@ pub fn postcondition(
         Proof::SnapshotGone => {
             listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
         }
+        Proof::GuestMade => made(guest, params),
         Proof::VolumeGone => readable(guest, |config| volume_is_gone(config, params)),
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
         Proof::NotRead => Postcondition::Unreadable,
+    }
+}
+
+/// A making is over once the guest has no lock. It is whole if everything that was sent is there, and volumes where
+/// volumes were to come.
+fn made(guest: &Guest, params: &BTreeMap<String, String>) -> Postcondition {
+    let Ok(config) = &guest.config else {
+        return Postcondition::Unreadable;
+    };
+    if guest.lock.is_some() {
+        return Postcondition::NotYet;
+    }
+    let keys: BTreeMap<String, String> = params
+        .iter()
+        .filter(|(name, _)| registry::find(guest.id.kind, name).is_some())
+        .map(|(name, text)| (name.clone(), text.clone()))
+        .collect();
+    let copies = ["ostemplate", "archive", "newid"].iter().any(|name| params.contains_key(*name));
+    let filled = !copies || !config.volumes().is_empty();
+    if filled && config_holds(guest, config, &keys) {
+        Postcondition::Holds
+    } else {
+        Postcondition::Half
     }
 }
 

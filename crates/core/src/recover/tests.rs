@@ -104,10 +104,11 @@ const STATUSES: [TaskFact; 7] = [
     TaskFact::Unreadable,
 ];
 
-const FACTS: [Postcondition; 5] = [
+const FACTS: [Postcondition; 6] = [
     Postcondition::Holds,
     Postcondition::DoesNotHold,
     Postcondition::NotYet,
+    Postcondition::Half,
     Postcondition::AnotherGuest,
     Postcondition::Unreadable,
 ];
@@ -221,7 +222,16 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let proof = if operation.intent.kind == ActionKind::Destroy {
         found(evidence.number.as_ref()) == Some(&NumberUse::Free)
     } else {
-        found(evidence.postcondition.as_ref()) == Some(&Postcondition::Holds)
+        let by_task = matches!(
+            found(evidence.task.as_ref()),
+            Some(TaskFact::Succeeded | TaskFact::Warned)
+        );
+        match found(evidence.postcondition.as_ref()) {
+            Some(Postcondition::Holds) => true,
+            // Proxmox itself says that it is made; keys may read back otherwise.
+            Some(Postcondition::Half) => by_task,
+            _ => false,
+        }
     };
     // A create or rollback that failed or is forgotten leaves nothing to call ours.
     let made = match found(evidence.task.as_ref()) {
@@ -240,10 +250,24 @@ fn failure_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let known = matches!(operation.state, OpState::TaskRunning { .. });
     let task_failed = known && found(evidence.task.as_ref()) == Some(&TaskFact::Failed);
     let number = found(evidence.number.as_ref());
-    let absent = found(evidence.postcondition.as_ref()) == Some(&Postcondition::DoesNotHold)
+    let not_so = match found(evidence.postcondition.as_ref()) {
+        Some(Postcondition::DoesNotHold) => true,
+        Some(Postcondition::Half) => !kind.creates_guest(),
+        _ => false,
+    };
+    let absent = not_so
         && (!kind.creates_guest() || number == Some(&NumberUse::Free))
         && (kind != ActionKind::Destroy || number == Some(&NumberUse::Taken));
-    operation.furthest != OpPhase::Act || absent || (task_failed && !kind.proved_by_state())
+    // A worker that was killed does nothing more, whatever it left.
+    let left_over = known
+        && kind.creates_guest()
+        && found(evidence.task.as_ref()) == Some(&TaskFact::Unclear)
+        && matches!(
+            found(evidence.postcondition.as_ref()),
+            Some(Postcondition::Half | Postcondition::NotYet | Postcondition::DoesNotHold)
+        );
+    let not_made = left_over || (task_failed && !kind.proved_by_state());
+    operation.furthest != OpPhase::Act || absent || not_made
 }
 
 /// A volume that was allocated is never forgotten, so that it is never allocated again.

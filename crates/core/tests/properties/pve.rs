@@ -134,7 +134,7 @@ impl Pve {
                     self.apply_waiting(vmid, |_| true);
                 }
             }
-            Step::Create | Step::Destroy(_) => panic!("{} must not run", action.step.kind()),
+            Step::Make(_) | Step::Destroy(_) => panic!("{} must not run", action.step.kind()),
         }
     }
 

@@ -21,7 +21,7 @@ fn keys(action: &Action) -> BTreeSet<String> {
             set.chain(&write.delete).chain(&write.revert).map(ToString::to_string).collect()
         }
         Step::Resize { disk, .. } => BTreeSet::from([disk.to_string()]),
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => {
+        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Make(_) | Step::Destroy(_) => {
             BTreeSet::new()
         }
     }
@@ -97,7 +97,7 @@ proptest! {
         let world = World::new(&mut dice);
         for action in world.plan().actions() {
             let Some(guest) = world.pve.guests.get(&action.guest.vmid) else {
-                prop_assert!(matches!(action.step, Step::Create) && action.held.is_some());
+                prop_assert!(matches!(action.step, Step::Make(_)));
                 continue;
             };
             prop_assert!(guest.lock.is_none() || action.held.is_some(), "a locked guest is left alone");
@@ -106,7 +106,7 @@ proptest! {
             let digest = match &action.step {
                 Step::SetConfig(write) => &write.digest,
                 Step::Resize { digest, .. } => digest,
-                Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Create | Step::Destroy(_) => continue,
+                Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Make(_) | Step::Destroy(_) => continue,
             };
             prop_assert!(guest.readable, "what cannot be read is not written");
             prop_assert!(!digest.is_empty() && *digest == guest.digest());

@@ -43,6 +43,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 ///
 /// ```text
 /// release 8.4 · tags have case · cgroup v1 · partial WHY · hidden VMID · frozen · observes · busy VMID · elsewhere lxc/102 pve2
+/// made lxc/101 (by us, and it never ran) · contested 101 (a making of ours did not end well)
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
@@ -160,9 +161,21 @@ fn setting(
             let vmid = guests.last().unwrap().0.id.vmid;
             context.memories.insert(vmid, BackupMemory::of([rest.to_owned()]));
         }
+        "made" => making(context, "never_ran", &serde_json::json!([rest])),
+        "contested" => {
+            let op = OperationId::from_parts(1_700_000_000_000, 7).to_string();
+            making(context, "contested", &serde_json::json!({ rest: op }));
+        }
         "no" => guests.last_mut().unwrap().1.retain(|entry| entry.key != "digest"),
         _ => panic!("what is `{line}`?"),
     }
+}
+
+/// What the journal would know of guests we made, one word of it.
+fn making(context: &mut PlanContext, word: &str, value: &serde_json::Value) {
+    let mut known = serde_json::to_value(&context.making).unwrap();
+    known[word] = value.clone();
+    context.making = serde_json::from_value(known).unwrap();
 }
 
 /// A plan as a reviewer reads it: every parameter that would be sent, the reasons, what is held.

@@ -7,11 +7,14 @@ use crate::engine::Cleared;
 use crate::pve::error::Error;
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use crate::pve::task::Upid;
-use crate::pve::writes::{CloneOrder, CreateFrom, DestroyFlags, Migration, NewGuest, VolumeMove};
+use crate::pve::writes::{DestroyFlags, Migration, VolumeMove};
 use crate::pve::{Client, ConfigView, ContentFilter, Feature, TaskFilter, TaskSource};
+use evenkeel_core::desired::{CloneSource, FirstUse, GuestSource};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::operation::StorageName;
+use evenkeel_core::new_guest::NewGuest;
+use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::pve_call::{ConfigChange, ConfigKey, Settings, SnapshotName};
+use evenkeel_core::registry;
 use evenkeel_core::sign::ConfigDigest;
 
 /// An exchange that gives the same outcome to every request, and keeps the requests.
@@ -100,15 +103,15 @@ pub(crate) fn writes() -> Vec<Call> {
         "set_config lxc" => |c| c.writes(&Cleared::in_a_test()).set_config(lxc(), change()),
         "set_config qemu" => |c| c.writes(&Cleared::in_a_test()).set_config(qemu(), change()),
         "resize" => |c| c.writes(&Cleared::in_a_test()).resize(lxc(), &key("rootfs"), 1 << 30, &digest()),
-        "create lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(CreateFrom::Template {
-            volid: "local:vztmpl/debian.tar.zst".into(),
-            password: Some("pass word".into()),
-        })),
-        "create qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(CreateFrom::Empty)),
-        "restore lxc" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Lxc))),
-        "restore qemu" => |c| c.writes(&Cleared::in_a_test()).create(new(backup(GuestKind::Qemu))),
-        "clone lxc" => |c| c.writes(&Cleared::in_a_test()).clone_guest(lxc(), copy()),
-        "clone qemu" => |c| c.writes(&Cleared::in_a_test()).clone_guest(qemu(), copy()),
+        "create lxc" => |c| {
+            let source = GuestSource::Template(volume("local:vztmpl/debian.tar.zst"));
+            make(c, new(GuestKind::Lxc, source), Some("pass word".into()))
+        },
+        "create qemu" => |c| make(c, new(GuestKind::Qemu, GuestSource::Empty), None),
+        "restore lxc" => |c| make(c, new(GuestKind::Lxc, backup()), None),
+        "restore qemu" => |c| make(c, new(GuestKind::Qemu, backup()), None),
+        "clone lxc" => |c| make(c, new(GuestKind::Lxc, copy()), None),
+        "clone qemu" => |c| make(c, new(GuestKind::Qemu, copy()), None),
         "template" => |c| c.writes(&Cleared::in_a_test()).template(lxc()),
         "snapshot" => |c| c.writes(&Cleared::in_a_test()).snapshot(lxc(), &snapshot(), Some("before the update")),
         "delete_snapshot" => |c| c.writes(&Cleared::in_a_test()).delete_snapshot(lxc(), &snapshot()),
@@ -179,23 +182,45 @@ fn change() -> ConfigChange {
     ConfigChange { set, delete, revert, digest: digest() }
 }
 
-fn new(origin: CreateFrom) -> NewGuest {
-    let settings = Settings::new().set(&key("cores"), "2");
-    NewGuest { vmid: vmid(101), origin, settings, storage: Some(storage()) }
+fn new(kind: GuestKind, source: GuestSource) -> NewGuest {
+    let name = match kind {
+        GuestKind::Lxc => "hostname",
+        GuestKind::Qemu => "name",
+    };
+    let key = registry::find(kind, name).expect("a key");
+    NewGuest {
+        guest: GuestId { kind, vmid: vmid(101) },
+        source,
+        settings: [(key, "web".to_owned())].into(),
+        storage: Some(storage()),
+        first: FirstUse { ssh_keys: vec!["ssh-ed25519 AAAA ops".into()], password: None },
+        run: None,
+    }
 }
 
-fn backup(kind: GuestKind) -> CreateFrom {
-    CreateFrom::Backup { kind, volid: "local:backup/x.tar.zst".into(), unique: true }
+async fn make(
+    client: Client,
+    new: NewGuest,
+    password: Option<secrecy::SecretString>,
+) -> Result<Upid, Error> {
+    client.writes(&Cleared::in_a_test()).make(&new, password).await
 }
 
-fn copy() -> CloneOrder {
-    CloneOrder {
-        to: vmid(102),
-        name: Some("web".into()),
-        snapshot: Some(snapshot()),
+fn volume(text: &str) -> VolumeId {
+    text.parse().expect("a volume")
+}
+
+fn backup() -> GuestSource {
+    GuestSource::Backup { volume: volume("local:backup/x.tar.zst"), unique: true }
+}
+
+fn copy() -> GuestSource {
+    GuestSource::Clone(CloneSource {
+        guest: vmid(102),
         full: true,
         storage: Some(storage()),
-    }
+        snapshot: Some(snapshot()),
+    })
 }
 
 fn migration() -> Migration {

@@ -1,0 +1,89 @@
+//! What follows the making of a guest, in the same lane: what the request did not take, sizes, and then the first start.
+//!
+//! ```text
+//!   made ─> read the guest ─> plan it ─> carry out ─┐      at most ROUNDS_MAX times
+//!              ▲                                    │
+//!              └──────── something is left ─────────┘
+//! ```
+//!
+//! Nothing here decides: each action is planned by core and goes through the gate like any other. If the agent dies in
+//! between, the next pass plans the rest.
+
+use std::sync::Arc;
+
+use evenkeel_core::desired::Desired;
+use evenkeel_core::lane::LaneOutcome;
+use evenkeel_core::plan::{Action, PlanContext, plan};
+
+use super::EngineContext;
+use super::backups;
+use super::error::Fatal;
+use super::gate::{Order, PlannedOrder};
+use super::lane::carry_out;
+use super::report::{OpEnd, OpReport};
+use crate::observe::observe_guest;
+use crate::queue::Turn;
+
+/// How often a new guest is looked at again: a clone takes one write of `onboot`, one of everything else with its sizes
+/// and start, and one look that finds nothing; one more is for what somebody else changed meanwhile.
+const ROUNDS_MAX: usize = 4;
+
+/// Brings a guest that was just made to what is declared. Tells the outcome for its lane.
+pub(super) async fn follow_up(
+    context: &EngineContext,
+    made: &PlannedOrder,
+    turn: &mut Turn,
+    reports: &mut Vec<OpReport>,
+) -> Result<LaneOutcome, Fatal> {
+    for _ in 0..ROUNDS_MAX {
+        let actions = planned(context, made).await?;
+        let mut sent = false;
+        for action in actions {
+            let op = context.new_operation();
+            if let Some(held) = &action.held {
+                let end = OpEnd::Held { reason: held.reason(), why: held.to_string() };
+                reports.push(report(op, &action, end));
+                continue;
+            }
+            let desired = Arc::clone(&made.desired);
+            let order = PlannedOrder { action, desired, site: made.site.clone() };
+            let report = carry_out(context, op, &Order::Planned(Box::new(order)), turn).await?;
+            let outcome = report.end.outcome();
+            sent |= report.started > 0;
+            reports.push(report);
+            if outcome != LaneOutcome::Succeeded {
+                return Ok(outcome);
+            }
+        }
+        if !sent {
+            break;
+        }
+        // What is held now is planned anew after the next look.
+        reports.retain(|report| !matches!(report.end, OpEnd::Held { .. }));
+    }
+    Ok(LaneOutcome::Succeeded)
+}
+
+/// What is left to do to it. A guest that cannot be read is left to the next pass.
+async fn planned(context: &EngineContext, made: &PlannedOrder) -> Result<Vec<Action>, Fatal> {
+    let id = made.action.guest;
+    let Ok(guest) = observe_guest(&context.client, id).await else {
+        return Ok(Vec::new());
+    };
+    let desired = Desired { guests: [(id.vmid, (*made.desired).clone())].into() };
+    let known = PlanContext {
+        frozen: context.is_frozen(),
+        host_mode: context.host_mode(),
+        memories: backups::memories(context).await?,
+        making: context.making().await?,
+        now: context.node_now(),
+        ..PlanContext::default()
+    };
+    let plan = plan(&desired, &made.site.snapshot(id.vmid, Some(&guest)), &known);
+    Ok(plan.guests.into_iter().flat_map(|guest| guest.actions).collect())
+}
+
+fn report(op: evenkeel_core::id::OperationId, action: &Action, end: OpEnd) -> OpReport {
+    let (guest, kind, reasons) = (action.guest, action.step.kind(), action.reasons());
+    OpReport { op, guest, kind, reasons, end, upid: None, started: 0 }
+}

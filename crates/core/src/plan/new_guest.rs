@@ -1,0 +1,130 @@
+//! What holds a guest that we made until its first start, and one of which nobody can say who made it.
+//!
+//! A new guest runs for the first time only when everything declared is in effect. A guest under a number for which a
+//! making of ours failed may be anybody's: it is shown and never touched.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use super::{GuestPlan, Held, Plan, Step};
+use crate::actual::Guest;
+use crate::classify::opens_the_host;
+use crate::desired::{DeclaredField, Desired, GuestSource, Spec};
+use crate::id::{GuestId, GuestKind};
+use crate::operation::MakingMemory;
+use crate::reason::{ReasonCode, Refusal};
+use crate::registry;
+use crate::value::Value;
+
+/// What is declared, as far as it is planned now. A clone copies `onboot`: before anything else it is set as declared,
+/// or off, because a reboot of the node could start a guest that is not as declared yet.
+pub(super) fn until_first_start<'s>(
+    spec: &'s Spec,
+    here: &Guest,
+    making: &MakingMemory,
+) -> Cow<'s, Spec> {
+    if !making.never_ran(here.id) {
+        return Cow::Borrowed(spec);
+    }
+    let key = registry::find(here.id.kind, "onboot").expect("a key of both kinds");
+    let declared = spec.fields.iter().find(|field| field.key == key);
+    let wanted = declared.and_then(|field| field.want.clone()).unwrap_or(Value::Bool(false));
+    let current = here.config.as_ref().ok().and_then(|config| config.field(key)?.current.as_ref());
+    let is_on = current.is_some_and(|reading| reading.value == Value::Bool(true));
+    if !is_on || wanted == Value::Bool(true) {
+        return Cow::Borrowed(spec);
+    }
+    let fields = vec![DeclaredField { key, want: Some(wanted) }];
+    Cow::Owned(Spec { fields, ..Spec::default() })
+}
+
+/// Holds what must not happen to a guest yet.
+pub(super) fn hold(planned: &mut GuestPlan, spec: &Spec, here: &Guest, making: &MakingMemory) {
+    if let Some(op) = making.contested(here.id.vmid) {
+        let why = format!(
+            "evenkeel tried to make it ({op}) and cannot prove that this is the guest it made; if it is the one you \
+             mean, run `evenkeel retry {}`",
+            here.id
+        );
+        for action in planned.actions.iter_mut().filter(|action| action.held.is_none()) {
+            action.held = Some(until(ReasonCode::IdentityUnproven, why.clone()));
+        }
+        return;
+    }
+    if !making.never_ran(here.id) {
+        return;
+    }
+    let waits = first_start_waits(planned, spec, here);
+    let start = planned.actions.iter_mut().find(|action| action.step == Step::Start);
+    if let (Some(start), Some(waits)) = (start.filter(|start| start.held.is_none()), waits) {
+        start.held = Some(Held::Until(waits));
+    }
+}
+
+/// Why a guest must not start for the first time.
+fn first_start_waits(planned: &GuestPlan, spec: &Spec, here: &Guest) -> Option<Refusal> {
+    let first =
+        |reason, why: String| Some(Refusal::new(reason, format!("its first start waits: {why}")));
+    let others = planned.actions.iter().filter(|action| action.step != Step::Start);
+    if let Some(held) = others.filter_map(|action| action.held.as_ref()).next() {
+        return first(held.reason(), held.to_string());
+    }
+    if let Some(problem) = planned.problems.first() {
+        return first(ReasonCode::Stale, problem.to_string());
+    }
+    if let Some(change) = planned.waiting.first() {
+        return first(ReasonCode::Stale, format!("{change} is not in effect"));
+    }
+    let from_elsewhere = match spec.source {
+        Some(GuestSource::Clone(_) | GuestSource::Backup { .. }) => true,
+        Some(GuestSource::Empty | GuestSource::Template(_) | GuestSource::Image { .. }) | None => {
+            false
+        }
+    };
+    let opened = here.config.as_ref().ok().filter(|_| from_elsewhere);
+    let declared: BTreeSet<_> = spec.fields.iter().map(|field| field.key).collect();
+    if let Some(why) = opened.and_then(|config| opens_the_host(config, &declared)) {
+        return first(ReasonCode::Policy, why);
+    }
+    if from_elsewhere && is_privileged(here) && !says_privileged(spec) {
+        let why = "it came as a privileged container; declare unprivileged = false to have that";
+        return first(ReasonCode::Policy, why.to_owned());
+    }
+    None
+}
+
+fn is_privileged(here: &Guest) -> bool {
+    let key = registry::find(GuestKind::Lxc, "unprivileged").expect("a key of containers");
+    let config = here.config.as_ref().ok().filter(|_| here.id.kind == GuestKind::Lxc);
+    config.is_some_and(|config| {
+        let stored = config.field(key).and_then(|field| field.current.as_ref());
+        stored.is_none_or(|reading| reading.value != Value::Bool(true))
+    })
+}
+
+fn says_privileged(spec: &Spec) -> bool {
+    spec.fields.iter().any(|field| {
+        field.key.key().name == "unprivileged" && field.want == Some(Value::Bool(false))
+    })
+}
+
+/// A guest that is cloned from a declared one waits until that one is as declared.
+pub(super) fn await_sources(plan: &mut Plan, desired: &Desired) {
+    let unready: BTreeSet<GuestId> = plan.guests.iter().map(|guest| guest.guest).collect();
+    for guest in &mut plan.guests {
+        for action in guest.actions.iter_mut().filter(|action| action.held.is_none()) {
+            let Step::Make(new) = &action.step else { continue };
+            let GuestSource::Clone(from) = &new.source else { continue };
+            let source = GuestId { kind: new.guest.kind, vmid: from.guest };
+            let declared = desired.guests.contains_key(&from.guest);
+            if declared && unready.contains(&source) {
+                let why = format!("{source}, from which it is made, is not as declared yet");
+                action.held = Some(until(ReasonCode::Busy, why));
+            }
+        }
+    }
+}
+
+fn until(reason: ReasonCode, why: impl Into<String>) -> Held {
+    Held::Until(Refusal::new(reason, why.into()))
+}
