@@ -4,6 +4,7 @@
 //! sent at most once, on a connection of its own; after an unknown outcome the caller looks at the
 //! world, and so it does after dropping a call that was under way. Flags that decide over data are spelled out in every call, never left to PVE's defaults.
 
+use evenkeel_core::desired::GuestSource;
 use evenkeel_core::id::{GuestId, GuestKind, NodeName};
 use evenkeel_core::new_guest::NewGuest;
 use evenkeel_core::operation::StorageName;
@@ -164,7 +165,9 @@ impl Writes<'_> {
             let source = GuestId { kind: new.guest.kind, vmid: source };
             return self.post_task(source, ["clone"], form).await;
         }
-        let keys = (!new.first.ssh_keys.is_empty()).then(|| new.first.ssh_keys.join("\n"));
+        let is_template = matches!(new.source, GuestSource::Template(_));
+        let keys = Some(new.first.ssh_keys.join("\n"));
+        let keys = keys.filter(|keys| is_template && !keys.is_empty());
         let form = form.with("vmid", new.guest.vmid.to_string()).with_some("ssh-public-keys", keys);
         let form = match password {
             Some(password) => form.with_secret("password", password),

@@ -222,10 +222,8 @@ fn success_is_proved(operation: &Operation, evidence: &Evidence) -> bool {
     let proof = if operation.intent.kind == ActionKind::Destroy {
         found(evidence.number.as_ref()) == Some(&NumberUse::Free)
     } else {
-        let by_task = matches!(
-            found(evidence.task.as_ref()),
-            Some(TaskFact::Succeeded | TaskFact::Warned)
-        );
+        let by_task =
+            matches!(found(evidence.task.as_ref()), Some(TaskFact::Succeeded | TaskFact::Warned));
         match found(evidence.postcondition.as_ref()) {
             Some(Postcondition::Holds) => true,
             // Proxmox itself says that it is made; keys may read back otherwise.

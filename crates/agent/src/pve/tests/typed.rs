@@ -73,7 +73,6 @@ async fn every_write_sends_exactly_its_parameters() {
     let digest = "digest=da39a3ee5e6b4b0d3255bfef95601890afd80709";
     let change =
         format!("tags=a%3Bb&cipassword=pass%20word&delete=nameserver%2Ctty&revert=cmode&{digest}");
-    let new = "vmid=101&storage=local-lvm&cores=2";
     let expected = [
         "start: POST /nodes/pve1/lxc/100/status/start".to_owned(),
         "shutdown: POST /nodes/pve1/qemu/200/status/shutdown timeout=60&forceStop=0".to_owned(),
@@ -81,23 +80,21 @@ async fn every_write_sends_exactly_its_parameters() {
         format!("set_config lxc: PUT /nodes/pve1/lxc/100/config {change}"),
         format!("set_config qemu: POST /nodes/pve1/qemu/200/config {change}&background_delay=5"),
         format!("resize: PUT /nodes/pve1/lxc/100/resize disk=rootfs&size=1073741824&{digest}"),
-        format!(
-            "create lxc: POST /nodes/pve1/lxc {new}&ostemplate=local%3Avztmpl%2Fdebian.tar.zst\
-             &password=pass%20word"
-        ),
-        format!("create qemu: POST /nodes/pve1/qemu {new}"),
-        format!(
-            "restore lxc: POST /nodes/pve1/lxc {new}&ostemplate=local%3Abackup%2Fx.tar.zst\
-             &restore=1&unique=1"
-        ),
-        format!(
-            "restore qemu: POST /nodes/pve1/qemu {new}&archive=local%3Abackup%2Fx.tar.zst&unique=1"
-        ),
-        "clone lxc: POST /nodes/pve1/lxc/100/clone \
-         newid=102&hostname=web&snapname=before&full=1&storage=local-lvm"
+        "create lxc: POST /nodes/pve1/lxc hostname=web&ostemplate=local%3Avztmpl%2Fdebian.tar.zst\
+         &vmid=101&ssh-public-keys=ssh-ed25519%20AAAA%20ops&password=pass%20word"
             .to_owned(),
-        "clone qemu: POST /nodes/pve1/qemu/200/clone \
-         newid=102&name=web&snapname=before&full=1&storage=local-lvm"
+        "create qemu: POST /nodes/pve1/qemu name=web&vmid=101".to_owned(),
+        "restore lxc: POST /nodes/pve1/lxc hostname=web&ostemplate=local%3Abackup%2Fx.tar.zst\
+         &restore=1&storage=local-lvm&unique=1&vmid=101"
+            .to_owned(),
+        "restore qemu: POST /nodes/pve1/qemu archive=local%3Abackup%2Fx.tar.zst&name=web\
+         &storage=local-lvm&unique=1&vmid=101"
+            .to_owned(),
+        "clone lxc: POST /nodes/pve1/lxc/102/clone \
+         full=1&hostname=web&newid=101&snapname=before&storage=local-lvm"
+            .to_owned(),
+        "clone qemu: POST /nodes/pve1/qemu/102/clone \
+         full=1&name=web&newid=101&snapname=before&storage=local-lvm"
             .to_owned(),
         "template: POST /nodes/pve1/lxc/100/template".to_owned(),
         "snapshot: POST /nodes/pve1/lxc/100/snapshot \

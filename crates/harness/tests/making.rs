@@ -1,0 +1,203 @@
+//! Guests that are declared and not there are made: once, never over somebody's, and never started before they are as
+//! declared.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use evenkeel_agent::engine::{OpEnd, Report};
+use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::reason::ReasonCode;
+use evenkeel_harness::Rig;
+use evenkeel_harness::script::{
+    desired, executed, fault, finish, pass, polls, rig, somebody_sends, states, until, writes,
+};
+use evenkeel_sim::{Effect, Simulator};
+
+const TEMPLATE: &str = "store:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
+
+fn container(more: &str) -> String {
+    format!(
+        "[guest.120]\nkind = \"lxc\"\nsource = {{ template = \"{TEMPLATE}\" }}\nhostname = \"web\"\n\
+         rootfs = {{ storage = \"local-lvm\", size = \"8GiB\" }}\n{more}"
+    )
+}
+
+fn kinds(report: &Report) -> Vec<(ActionKind, bool)> {
+    let done = |end: &OpEnd| matches!(end, OpEnd::Succeeded { .. });
+    report.ops.iter().map(|op| (op.kind, done(&op.end))).collect()
+}
+
+fn power(sim: &Simulator, vmid: u32) -> Option<String> {
+    let power = sim.world.guests.get(&vmid).map(|guest| format!("{:?}", guest.power))?;
+    power.split(' ').next().map(str::to_owned)
+}
+
+/// How often a guest was made.
+fn makings(rig: &Rig) -> usize {
+    let made = |path: &str| path.ends_with("/lxc") || path.ends_with("/qemu");
+    let of_number = |record: &&evenkeel_sim::RequestRecord| {
+        record.method == "POST" && (made(&record.path) || record.path.ends_with("/clone"))
+    };
+    writes(rig).iter().filter(of_number).filter(|record| record.executed_ms.is_some()).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_is_made_and_started_in_one_pass() {
+    let rig = rig(4);
+    let wanted = desired(&container("cores = 2\nrun = \"running\"\n"));
+    let lived = rig.live(async |engine| {
+        let first = pass(engine, &wanted).await?;
+        Ok((first, pass(engine, &wanted).await?))
+    });
+    let (first, second) = lived.await.unwrap().unwrap();
+    assert_eq!(kinds(&first), [(ActionKind::Create, true), (ActionKind::Start, true)], "{first:?}");
+    assert_eq!((second.planned, second.in_sync), (0, 1), "{second:?}");
+    rig.node.with(|sim| {
+        assert_eq!(power(sim, 120).as_deref(), Some("Running"));
+        let config = &sim.world.guests[&120].config;
+        assert_eq!(config.active.get("hostname").map(String::as_str), Some("web"));
+        assert_eq!(config.active.get("unprivileged").map(String::as_str), Some("1"));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_request_does_not_take_follows_before_the_first_start() {
+    let rig = rig(4);
+    rig.node.with(|sim| {
+        let source = "lxc/100".parse().unwrap();
+        sim.happen(evenkeel_sim::Event::Power { guest: source, running: false });
+    });
+    let wanted =
+        "[guest.120]\nkind = \"lxc\"\nsource = { clone = 100 }\ncores = 7\nrun = \"running\"\n";
+    let wanted = desired(wanted);
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    let kinds = kinds(&report);
+    assert_eq!(kinds.first(), Some(&(ActionKind::Clone, true)), "{report:?}");
+    assert_eq!(kinds.last(), Some(&(ActionKind::Start, true)), "{report:?}");
+    assert!(kinds.contains(&(ActionKind::SetConfig, true)), "{report:?}");
+    rig.node.with(|sim| {
+        let config = &sim.world.guests[&120].config;
+        assert_eq!(config.active.get("cores").map(String::as_str), Some("7"));
+        assert_eq!(power(sim, 120).as_deref(), Some("Running"));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_missing_template_holds_and_nothing_is_sent() {
+    let rig = rig(4);
+    let wanted = desired(&container("").replace("debian-12-standard", "nobody-has-this"));
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    assert_eq!(*reason, ReasonCode::Storage);
+    assert!(why.contains("is not there"), "{why}");
+    assert!(writes(&rig).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_without_room_holds_and_names_the_room() {
+    let rig = rig(4);
+    let wanted = desired(&container("").replace("8GiB", "900000GiB"));
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    assert_eq!(*reason, ReasonCode::Storage);
+    assert!(why.contains("local-lvm has") && why.contains("free"), "{why}");
+    assert!(writes(&rig).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_somebody_took_meanwhile_is_never_touched() {
+    let rig = rig(4);
+    let wanted = desired(&container("cores = 5\nrun = \"running\"\n"));
+    // Somebody is faster, between our reading and our request.
+    fault(&rig, Effect::Latency { ms: 5_000 }, "POST", "/lxc", 1);
+    let lived = rig.live(async |engine| {
+        let begun = evenkeel_harness::script::begin(engine, &wanted).await?;
+        let taken = async {
+            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+            let form = [("vmid", "120"), ("ostemplate", TEMPLATE), ("rootfs", "local-lvm:4")];
+            somebody_sends(&rig, "POST", "lxc", &form);
+            std::future::pending::<()>().await;
+        };
+        let report = async {
+            loop {
+                if let evenkeel_agent::engine::EngineEvent::Pass { id, report } =
+                    engine.work().await?
+                    && id == begun.id
+                {
+                    return Ok::<_, evenkeel_agent::engine::Fatal>(*report);
+                }
+            }
+        };
+        let first = tokio::select! {
+            report = report => report?,
+            () = taken => unreachable!(),
+        };
+        Ok((first, pass(engine, &wanted).await?))
+    });
+    let (first, second) = lived.await.unwrap().unwrap();
+    assert!(!matches!(first.ops[0].end, OpEnd::Succeeded { .. }), "{first:?}");
+    assert!(second.ops.is_empty() || second.started == 0, "{second:?}");
+    rig.node.with(|sim| {
+        let config = &sim.world.guests[&120].config;
+        assert_eq!(config.active.get("cores"), None, "somebody's guest stays as it is");
+        assert_eq!(power(sim, 120).as_deref(), Some("Stopped"));
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_making_that_fails_is_told_and_tried_again_later() {
+    let rig = rig(4);
+    let message = "unable to create CT 120 - no space left".to_owned();
+    fault(&rig, Effect::TaskFails { message }, "POST", "vzcreate", 1);
+    let wanted = desired(&container("run = \"running\"\n"));
+    let lived = rig.live(async |engine| {
+        let first = pass(engine, &wanted).await?;
+        let second = pass(engine, &wanted).await?;
+        tokio::time::sleep(std::time::Duration::from_mins(3)).await;
+        Ok((first, second, pass(engine, &wanted).await?))
+    });
+    let (first, second, third) = lived.await.unwrap().unwrap();
+    let OpEnd::Failed { why } = &first.ops[0].end else { panic!("{first:?}") };
+    assert!(why.contains("no space left"), "{why}");
+    assert_eq!(second.holds[0].reason, ReasonCode::FailedBefore, "{second:?}");
+    assert_eq!(kinds(&third), [(ActionKind::Create, true), (ActionKind::Start, true)], "{third:?}");
+}
+
+/// Kills the agent after every number of polls, lets the next life go on, and looks at the node.
+#[tokio::test(start_paused = true)]
+async fn a_death_at_any_moment_makes_the_guest_once() {
+    for cut in (1..400).step_by(3) {
+        let rig = rig(3);
+        let wanted = desired(&container("cores = 2\nrun = \"running\"\n"));
+        let first = rig.live(async |engine| pass(engine, &wanted).await.map(drop));
+        if polls(cut, first).await.is_some() {
+            break;
+        }
+        let second = rig.live(async |engine| {
+            finish(engine).await?;
+            pass(engine, &wanted).await?;
+            finish(engine).await?;
+            pass(engine, &wanted).await
+        });
+        let report = second.await.unwrap().unwrap();
+        assert_eq!(makings(&rig), 1, "killed after {cut} polls: {:?}", states(&rig));
+        assert_eq!(report.in_sync, 1, "killed after {cut} polls: {report:?} {:?}", states(&rig));
+        rig.node.with(|sim| assert_eq!(power(sim, 120).as_deref(), Some("Running"), "{cut}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_death_with_the_request_on_its_way_is_settled_by_the_task() {
+    let rig = rig(3);
+    let wanted = desired(&container("run = \"running\"\n"));
+    let life = rig.live(async |engine| pass(engine, &wanted).await.map(drop));
+    assert!(until(&rig, executed, life).await.is_none(), "it was killed");
+    let second = rig.live(async |engine| {
+        finish(engine).await?;
+        pass(engine, &wanted).await
+    });
+    let report = second.await.unwrap().unwrap();
+    assert_eq!(makings(&rig), 1, "{report:?}");
+    rig.node.with(|sim| assert_eq!(power(sim, 120).as_deref(), Some("Running")));
+}
