@@ -67,6 +67,9 @@ pub(crate) fn needs_signature(write: &WriteRequest) -> bool {
 pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
     let target = request.target();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    if let Some(new) = making(request, path) {
+        return Some(new);
+    }
     let guest = guest_of(path)?;
     let (_, call) = path.split_once(&format!("/{guest}"))?;
     let words: Vec<&str> = call.split('/').skip(1).collect();
@@ -94,6 +97,29 @@ pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
     }
     let forces = |key: &str| matches!(key, "skiplock" | "force");
     (!params.keys().any(|key| forces(key))).then_some(WriteRequest { guest, kind, params })
+}
+
+/// A request that makes a guest.
+fn making(request: &HttpRequest, path: &str) -> Option<WriteRequest> {
+    if request.method().as_str() != "POST" {
+        return None;
+    }
+    let params = pairs(&request.body().unwrap_or_default());
+    let words: Vec<&str> = path.split('/').collect();
+    let (kind, guest_kind, number) = match words.as_slice() {
+        [.., kind @ ("lxc" | "qemu")] => {
+            let restores = params.contains_key("archive") || params.contains_key("restore");
+            let act = if restores { ActionKind::Restore } else { ActionKind::Create };
+            (act, *kind, params.get("vmid")?)
+        }
+        [.., kind @ ("lxc" | "qemu"), _, "clone"] => {
+            (ActionKind::Clone, *kind, params.get("newid")?)
+        }
+        _ => return None,
+    };
+    let guest = format!("{guest_kind}/{number}").parse().ok()?;
+    let overwrites = params.contains_key("force") || params.contains_key("start");
+    (!overwrites).then_some(WriteRequest { guest, kind, params })
 }
 
 fn pairs(text: &str) -> BTreeMap<String, String> {

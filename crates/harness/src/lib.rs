@@ -10,6 +10,7 @@ mod dice;
 mod end;
 mod faults;
 mod history;
+mod newcomers;
 mod operator;
 mod oracle;
 mod people;

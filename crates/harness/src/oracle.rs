@@ -262,7 +262,8 @@ impl Oracle {
         } else {
             inner.writes += 1;
             inner.judge(node, now_ms, number, request);
-            if let Some(guest) = guest_of(&target) {
+            let written = write_of(request).map(|write| write.guest);
+            if let Some(guest) = written.or_else(|| guest_of(&target)) {
                 inner.under_way.push(OpenOperation { guest, record });
             }
             inner.awaited.insert(number);
@@ -364,6 +365,7 @@ impl OracleState {
             self.allocates_once(&write),
             has_a_digest(&write),
             self.is_patient(node, now_ms, ticket, &write),
+            self.is_ready_to_run(node, now_ms, &write),
             self.is_let_be(now_ms, &write),
         ];
         let place = format!("{} at {now_ms} ms", request.call());
@@ -440,6 +442,11 @@ impl OracleState {
 
     /// Invariants 2 and 9: the guest was read directly before, and was free to be written.
     fn is_fresh(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
+        if write.kind.creates_guest() {
+            let proved = self.readings.proved_free(now_ms, write.guest.vmid.get());
+            return (!proved)
+                .then(|| "(2) the number was not proved free directly before".to_owned());
+        }
         if !self.readings.knows(write.guest) {
             return Some("(2) this life never read the guest".to_owned());
         }
@@ -465,7 +472,8 @@ impl OracleState {
         if *since_ms < now_ms && modes.observed.contains(&write.guest) {
             return Some("(8) the guest is only observed".to_owned());
         }
-        let ignored = self.ignores_cores.get(&write.guest);
+        // What is ignored afterwards is still what a guest is made with.
+        let ignored = self.ignores_cores.get(&write.guest).filter(|_| !write.kind.creates_guest());
         let ignored = ignored.is_some_and(|since_ms| since_ms + LANE_WORK_MS_MAX < now_ms);
         let deletes = write.params.get("delete");
         let deletes = deletes.is_some_and(|list| list.split(',').any(|key| key == "cores"));
@@ -493,6 +501,38 @@ impl OracleState {
         self.tried.sent(node, now_ms, ticket, write, &told)
     }
 
+    /// A guest that we made runs for the first time only when it is as declared.
+    fn is_ready_to_run(
+        &self,
+        node: &InProcess,
+        now_ms: u64,
+        write: &WriteRequest,
+    ) -> Option<String> {
+        if write.kind != ActionKind::Start || self.older_orders || !self.never_ran(write.guest) {
+            return None;
+        }
+        let (_, modes) = &self.modes;
+        let wish = modes.newcomers.get(&write.guest)?;
+        let told = self.readings.directly_before(now_ms, write.guest);
+        let unlike = node.with(|sim| {
+            let found = sim.world.guest(write.guest)?;
+            // Somebody may have changed it since it was read.
+            let digest = found.config.digest(write.guest.kind);
+            let is_as_read = told.iter().any(|(_, told)| told.digest == digest);
+            crate::end::differs_stopped(wish, found).filter(|_| is_as_read)
+        });
+        unlike.map(|key| format!("it runs before it is as declared (`{key}`)"))
+    }
+
+    /// Whether our journal says that we made the guest and started it never.
+    fn never_ran(&self, guest: GuestId) -> bool {
+        let done = |op: &&HistoryOp| op.guest == guest && op.state == "succeeded";
+        let of_guest = || self.history.ops.values().filter(done);
+        let made = of_guest().filter(|op| op.kind.creates_guest()).map(|op| op.started).max();
+        let ran = of_guest().filter(|op| op.kind == ActionKind::Start).map(|op| op.started).max();
+        made.is_some_and(|made| ran.is_none_or(|ran| ran < made))
+    }
+
     /// Nothing is allocated beside a volume that may be what an earlier write left.
     fn allocates_once(&self, write: &WriteRequest) -> Option<String> {
         let again = |value: &String| {
@@ -512,6 +552,11 @@ impl OracleState {
         let Some(keys) = self.declared.get(&write.guest) else {
             return Some("(8) the guest was never declared".to_owned());
         };
+        // A copied `onboot` goes off before the first start.
+        let goes_off = write.params.get("onboot").is_some_and(|on| on == "0");
+        if goes_off && self.never_ran(write.guest) {
+            return None;
+        }
         if write.kind != ActionKind::SetConfig {
             return None;
         }

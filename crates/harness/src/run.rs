@@ -23,6 +23,7 @@ use crate::agent_driver::{AgentDriver, DriverCommand};
 use crate::denials::DeniedFacts;
 use crate::dice::Dice;
 use crate::faults::FaultMaker;
+use crate::newcomers::Newcomers;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
 use crate::scene::{self, Wishes};
@@ -67,6 +68,8 @@ pub(crate) struct SeedRun {
     pub(crate) node_off_s: i64,
     /// The guests the node began with.
     pub(crate) guests: Vec<GuestId>,
+    /// Guests it shall have besides.
+    pub(crate) newcomers: Newcomers,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
     /// Whom somebody signed for last.
@@ -140,13 +143,15 @@ impl SeedRun {
         });
         let (has_signers, denied) = (dice.percent(85), DeniedFacts::of(&mut dice));
         let layered = dice.percent(50);
+        let first_guests: Vec<GuestId> = first_files.iter().map(|(guest, _)| *guest).collect();
         let mut run = Self {
             dice,
             rig,
             driver: AgentDriver::watched_by(oracle.clone()),
             oracle,
             wishes: Wishes { layered, ..Wishes::default() },
-            guests: first_files.iter().map(|(guest, _)| *guest).collect(),
+            newcomers: Newcomers::of(seed, &first_guests),
+            guests: first_guests,
             faults: FaultMaker::of(first_files),
             signers: None,
             signed_guest: None,
@@ -228,6 +233,9 @@ impl SeedRun {
         agent: Pin<&mut F>,
     ) -> DriveEnd {
         self.faults.pass(&self.rig.node, &self.oracle);
+        if let Some(told) = self.newcomers.mischief(&self.rig.node) {
+            self.note(|| told);
+        }
         self.tell_progress();
         self.hear_answers();
         if self.signers.is_some() && self.dice.percent(PEOPLE_PERCENT) {
@@ -358,6 +366,7 @@ impl SeedRun {
     fn change_wishes(&mut self) {
         let (dice, wishes, guests) = (&mut self.dice, &mut self.wishes, &self.guests);
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
+        self.newcomers.change(&mut self.wishes);
         self.note(|| format!("wishes {:?}", self.wishes.guests));
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);

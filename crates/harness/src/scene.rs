@@ -51,6 +51,8 @@ pub(crate) struct Wishes {
 pub(crate) struct GuestModes {
     pub(crate) observed: BTreeSet<GuestId>,
     pub(crate) ignores_cores: BTreeSet<GuestId>,
+    /// What is wanted of each guest that may have to be made.
+    pub(crate) newcomers: BTreeMap<GuestId, Wish>,
 }
 
 /// What is wanted of one guest; nothing is said about what is none.
@@ -66,8 +68,10 @@ pub(crate) struct Wish {
     pub(crate) description: Option<String>,
     /// For containers: takes effect after a restart.
     pub(crate) nameserver: Option<String>,
+    /// What it is made from, if it must be made, as a file says it.
+    pub(crate) source: Option<String>,
     /// The first disk: storage and GiB.
-    first_disk: Option<(String, u64)>,
+    pub(crate) first_disk: Option<(String, u64)>,
     /// A second one, to be allocated.
     pub(crate) second_disk: Option<(String, u64)>,
     undescribed: bool,
@@ -105,6 +109,12 @@ impl Wishes {
         GuestModes {
             observed: those(|wish| wish.observed),
             ignores_cores: those(|wish| wish.ignores_cores),
+            newcomers: self
+                .guests
+                .iter()
+                .filter(|(_, wish)| wish.source.is_some())
+                .map(|(guest, wish)| (*guest, wish.clone()))
+                .collect(),
         }
     }
 
@@ -206,6 +216,7 @@ impl Wish {
             return line("state = \"absent\"".to_owned());
         }
         let run = |runs| if runs { "running" } else { "stopped" };
+        self.source.iter().for_each(|source| line(format!("source = {source}")));
         self.run.into_iter().for_each(|runs| line(format!("run = \"{}\"", run(runs))));
         if self.force {
             line("stop = \"force\"".to_owned());

@@ -1,6 +1,5 @@
 //! Guests that are declared and not there are made: once, never over somebody's, and never started before they are as
 //! declared.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use evenkeel_agent::engine::{OpEnd, Report};
 use evenkeel_core::action_registry::ActionKind;

@@ -103,7 +103,7 @@ impl Config {
     }
 
     /// The SHA-1 of the rendered file.
-    pub(crate) fn digest(&self, kind: GuestKind) -> String {
+    pub fn digest(&self, kind: GuestKind) -> String {
         let hash = Sha1::digest(self.render(kind).as_bytes());
         hash.iter().fold(String::new(), |mut text, byte| {
             let _infallible = write!(text, "{byte:02x}");

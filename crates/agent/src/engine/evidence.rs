@@ -195,8 +195,10 @@ async fn claimed_by_others(
 }
 
 async fn lock(context: &EngineContext, operation: &Operation) -> Lock {
+    let makes = operation.intent.kind.creates_guest();
     match context.client.guest_status(operation.intent.guest).await {
-        Ok(status) if status.lock.is_some() => Lock::Held,
+        // The lock of a stub tells only that somebody began: a worker that was killed leaves it for ever.
+        Ok(status) if status.lock.is_some() && !makes => Lock::Held,
         Ok(_) => still_works(context, operation).await,
         Err(error) if is_gone(&error) => still_works(context, operation).await,
         Err(_) => Lock::Unreadable,
@@ -215,8 +217,11 @@ async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
         ..TaskFilter::default()
     };
     // The list of active tasks also shows those that have just ended.
+    let makes = operation.intent.kind.creates_guest();
     let works = |task: &wire::TaskEntry| {
-        task.exit_status().is_none() && could_be_ours(operation, &context.owner, &task.upid)
+        let under_number = task.upid.task_id().parse() == Ok(operation.intent.guest.vmid);
+        let ours = could_be_ours(operation, &context.owner, &task.upid);
+        task.exit_status().is_none() && (ours || (makes && under_number))
     };
     match context.client.tasks(&filter).await {
         Ok(tasks) if tasks.iter().any(works) => Lock::Held,

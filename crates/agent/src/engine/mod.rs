@@ -247,9 +247,11 @@ impl Engine {
         Ok(self.release(op)?)
     }
 
-    /// A person wants a guest to be tried at once, whatever failed before. Tells whether anything waited.
+    /// A person wants a guest to be tried at once, whatever failed before and whoever made it. Tells whether anything
+    /// waited.
     pub async fn retry(&mut self, guest: VmId, by: String) -> Result<bool, EngineError> {
-        let waited = self.context.failures().await?.knows(guest);
+        let contested = self.context.making().await?.contested(guest).is_some();
+        let waited = contested || self.context.failures().await?.knows(guest);
         if waited {
             self.context.append(Record::Retry(Retry { guest, by })).await?;
         }

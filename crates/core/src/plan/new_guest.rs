@@ -65,8 +65,8 @@ pub(super) fn hold(planned: &mut GuestPlan, spec: &Spec, here: &Guest, making: &
 fn first_start_waits(planned: &GuestPlan, spec: &Spec, here: &Guest) -> Option<Refusal> {
     let first =
         |reason, why: String| Some(Refusal::new(reason, format!("its first start waits: {why}")));
-    let others = planned.actions.iter().filter(|action| action.step != Step::Start);
-    if let Some(held) = others.filter_map(|action| action.held.as_ref()).next() {
+    let mut others = planned.actions.iter().filter(|action| action.step != Step::Start);
+    if let Some(held) = others.find_map(|action| action.held.as_ref()) {
         return first(held.reason(), held.to_string());
     }
     if let Some(problem) = planned.problems.first() {

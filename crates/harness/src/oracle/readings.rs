@@ -16,6 +16,9 @@ use crate::scene::loose;
 /// Nothing that leaves was read longer ago: a look is some six readings, none of which takes more than forty seconds.
 const KEPT_MS: u64 = 300_000;
 
+/// What a making depends on is read in this time: five readings, of which some are asked again after a pause.
+const MAKING_READS_MS_MAX: u64 = 240_000;
+
 /// What the living agent was told.
 #[derive(Debug, Default)]
 pub(super) struct GuestReadings {
@@ -28,6 +31,8 @@ pub(super) struct GuestReadings {
     listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
     /// Numbers that are free as the node said last; true once a node with quorum has said so.
     pub(super) free: BTreeMap<u32, bool>,
+    /// When a number was last said to be free.
+    free_ms: BTreeMap<u32, u64>,
 }
 
 /// One reading of a guest.
@@ -91,8 +96,10 @@ impl GuestReadings {
                 keep(&mut self.others, other, now_ms);
                 if status == 200 {
                     self.free.entry(vmid).or_insert(false);
+                    self.free_ms.insert(vmid, now_ms);
                 } else {
                     self.free.remove(&vmid);
+                    self.free_ms.remove(&vmid);
                 }
             }
             RequestKind::ClusterStatus => {
@@ -131,6 +138,12 @@ impl GuestReadings {
             of_it.map(move |status| (status, pending))
         });
         both.collect()
+    }
+
+    /// Whether a node with quorum said that a number is free, just before.
+    pub(super) fn proved_free(&self, now_ms: u64, vmid: u32) -> bool {
+        let is_new = |said_ms: &u64| said_ms + MAKING_READS_MS_MAX >= now_ms;
+        self.free.get(&vmid) == Some(&true) && self.free_ms.get(&vmid).is_some_and(is_new)
     }
 
     /// Whether other readings, each asked when the one before was answered, fill the time.
