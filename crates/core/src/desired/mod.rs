@@ -27,7 +27,9 @@ pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 pub use schema::schema;
 pub use show::{BlockLine, GuestBlock, LineSubject};
-pub use source::{CloneSource, FirstUse, GuestSource};
+pub use source::{
+    CloneSource, FirstUse, GuestSource, SECRET_NAME_MAX, VolumeContent, is_stored_secret,
+};
 
 use serde::Deserialize;
 

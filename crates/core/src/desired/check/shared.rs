@@ -257,6 +257,8 @@ impl DesiredChecker<'_> {
             uses.iter().filter(fits).map(|used| &used.profile.layer).collect();
         let merged = own.merged(&profiles, self.shared.defaults(id.kind));
         self.volumes_in_two_slots(&merged, Some(id));
+        self.words_at_odds(&merged, Some(id));
+        self.source_fits(&merged, id);
         let (spec, mode, origins) = merged.apart();
         (WantedState::Present(spec), mode, origins)
     }

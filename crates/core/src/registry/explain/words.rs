@@ -10,6 +10,7 @@ pub(super) struct FileWord {
     about: &'static str,
     value: &'static str,
     default: &'static str,
+    parts: &'static [(&'static str, &'static str)],
     example: &'static str,
 }
 
@@ -21,6 +22,7 @@ pub(super) const WORDS: &[FileWord] = &[
         about: "Whether the guest is a container or a virtual machine. Every guest says it, itself or by a profile.",
         value: "`lxc` for a container, `qemu` for a virtual machine",
         default: "an error",
+        parts: &[],
         example: "kind = \"lxc\"",
     },
     FileWord {
@@ -29,6 +31,7 @@ pub(super) const WORDS: &[FileWord] = &[
         about: "Whether the guest shall run. It is started, or asked to shut down, until it is so.",
         value: "`running`, `stopped`",
         default: "not managed: it may run or not",
+        parts: &[],
         example: "run = \"running\"",
     },
     FileWord {
@@ -38,6 +41,7 @@ pub(super) const WORDS: &[FileWord] = &[
                 removing a block only stops managing the guest.",
         value: "`present`, `absent`",
         default: "`present`",
+        parts: &[],
         example: "state = \"absent\"",
     },
     FileWord {
@@ -47,15 +51,62 @@ pub(super) const WORDS: &[FileWord] = &[
                 power is cut.",
         value: "`shutdown`, `force`",
         default: "`shutdown`",
+        parts: &[],
         example: "stop = \"force\"",
     },
     FileWord {
         name: "source",
         line: "What the guest is made from, if it is not there.",
-        about: "What the guest is made from if it is not there. It says nothing about a guest that is.",
-        value: "a table with one of `template` (containers), `clone` or `backup`",
+        about: "What the guest is made from if it is not there. It says nothing about a guest that is: changing it later \
+                changes nothing, and nothing is ever replaced.",
+        value: "a table with one of `template` (containers), `image` or `empty` (machines), `clone`, `backup`",
         default: "a guest that is not there is not made",
+        parts: &[
+            ("template", "containers: a volume of content vztmpl"),
+            ("image", "machines: a volume of content import, which becomes the disk `into`"),
+            ("into", "beside `image`: the disk it becomes, declared with its storage and size"),
+            ("empty", "machines: true, or an empty table; its disks are new and empty"),
+            ("clone", "the number of a guest to copy"),
+            ("full", "beside `clone`: false for a linked clone of a template; if absent true"),
+            ("storage", "beside `clone`: where a full copy goes; if absent where the source is"),
+            ("snapshot", "beside `clone`: the snapshot to copy; if absent the present state"),
+            ("backup", "a volume of content backup to restore"),
+            ("unique", "beside `backup`: false keeps the old MAC addresses; if absent true"),
+        ],
         example: "source = { template = \"local:vztmpl/debian-12.tar.zst\" }",
+    },
+    FileWord {
+        name: "first",
+        line: "What a new container gets once, when it is made.",
+        about: "What a new container gets once, when it is made from a template. It is never compared, journalled or shown, and \
+                nobody needs it again. A machine gets its user and keys from cloud-init.",
+        value: "a table: [guest.101.first]",
+        default: "nothing is given",
+        parts: &[
+            ("ssh_keys", "a list of public keys of its root user"),
+            ("password", "{ secret = \"NAME\" }: a file in the secrets directory of the host"),
+        ],
+        example: "first = { ssh_keys = [\"ssh-ed25519 AAAA you@example\"] }",
+    },
+    FileWord {
+        name: "scratch",
+        line: "Whether we may destroy what we made, unsigned.",
+        about: "Whether the guest holds nothing anybody would miss. What evenkeel made itself, and nobody else touched since, it may \
+                then destroy without a signature. It counts only for the numbers in `scratch_vmids` of agent.toml.",
+        value: "`true`, `false`",
+        default: "`false`: destroying it needs a signature",
+        parts: &[],
+        example: "scratch = true",
+    },
+    FileWord {
+        name: "template",
+        line: "Whether the guest shall be a template.",
+        about: "Whether the guest shall be a template, from which others are cloned. There is no way back, so the conversion \
+                waits for an operator's signature. To make a guest from a template, write `source`.",
+        value: "`true`, `false`",
+        default: "`false`: it stays what it is",
+        parts: &[],
+        example: "template = true",
     },
     FileWord {
         name: "unset",
@@ -63,6 +114,7 @@ pub(super) const WORDS: &[FileWord] = &[
         about: "Keys that must be absent. A key that is neither declared nor unset is left as it is.",
         value: "a list of keys",
         default: "nothing must be absent",
+        parts: &[],
         example: "unset = [\"nameserver\"]",
     },
     FileWord {
@@ -72,6 +124,7 @@ pub(super) const WORDS: &[FileWord] = &[
                 over the defaults.",
         value: "a list of names of [profile.NAME] blocks",
         default: "none",
+        parts: &[],
         example: "use = [\"web\"]",
     },
     FileWord {
@@ -80,6 +133,7 @@ pub(super) const WORDS: &[FileWord] = &[
         about: "Whether what differs is changed. With `observe` it is shown and never changed.",
         value: "`observe`, or left out",
         default: "the guest is kept as declared",
+        parts: &[],
         example: "mode = \"observe\"",
     },
     FileWord {
@@ -89,6 +143,7 @@ pub(super) const WORDS: &[FileWord] = &[
                 left out are Proxmox VE's default, and this is the way out.",
         value: "a list of keys and parts",
         default: "nothing is ignored",
+        parts: &[],
         example: "ignore = [\"tags\", \"net0.rate\"]",
     },
 ];
@@ -99,8 +154,19 @@ pub(super) fn words() -> Vec<Explanation> {
         kinds: GuestKind::ALL.to_vec(),
         about: word.about.to_owned(),
         facts: vec![("value", word.value.to_owned()), ("if absent", word.default.to_owned())],
-        parts: Vec::new(),
+        parts: word.parts.iter().map(|(name, takes)| (*name, (*takes).to_owned())).collect(),
         example: word.example.to_owned(),
     };
     WORDS.iter().map(word).collect()
+}
+
+/// A part of a word, such as `source.clone`.
+pub(super) fn part(asked: &str) -> Option<Explanation> {
+    let (name, part) = asked.split_once('.')?;
+    let word = WORDS.iter().find(|word| word.name == name)?;
+    let (_, takes) = word.parts.iter().find(|(known, _)| *known == part)?;
+    let facts = vec![("value", (*takes).to_owned())];
+    let (about, example) = (format!("A part of {name}. {}", word.line), word.example.to_owned());
+    let (name, kinds) = (asked.to_owned(), GuestKind::ALL.to_vec());
+    Some(Explanation { name, kinds, about, facts, parts: Vec::new(), example })
 }
