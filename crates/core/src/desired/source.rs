@@ -44,6 +44,16 @@ pub enum GuestSource {
     },
 }
 
+impl GuestSource {
+    /// Whether what is made from it has the users, keys and passwords of another guest.
+    pub fn brings_users(&self) -> bool {
+        match self {
+            Self::Clone(_) | Self::Backup { .. } => true,
+            Self::Empty | Self::Template(_) | Self::Image { .. } => false,
+        }
+    }
+}
+
 /// A guest to be copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneSource {

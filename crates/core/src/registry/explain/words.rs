@@ -10,9 +10,16 @@ pub(super) struct FileWord {
     about: &'static str,
     value: &'static str,
     default: &'static str,
-    parts: &'static [(&'static str, &'static str)],
+    /// Its parts, each with what it takes and a line that has it.
+    parts: &'static [(&'static str, &'static str, &'static str)],
     example: &'static str,
+    kinds: &'static [GuestKind],
 }
+
+const BOTH: &[GuestKind] = &GuestKind::ALL;
+const IMAGE: &str = "source = { image = \"local:import/debian-12.qcow2\", into = \"scsi0\" }";
+const KEYS: &str = "first = { ssh_keys = [\"ssh-ed25519 AAAA you@example\"] }";
+const TEMPLATE: &str = "source = { template = \"local:vztmpl/debian-12.tar.zst\" }";
 
 /// The words of a guest's block that are no keys of Proxmox VE.
 pub(super) const WORDS: &[FileWord] = &[
@@ -24,6 +31,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "an error",
         parts: &[],
         example: "kind = \"lxc\"",
+        kinds: BOTH,
     },
     FileWord {
         name: "run",
@@ -33,6 +41,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "not managed: it may run or not",
         parts: &[],
         example: "run = \"running\"",
+        kinds: BOTH,
     },
     FileWord {
         name: "state",
@@ -43,6 +52,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "`present`",
         parts: &[],
         example: "state = \"absent\"",
+        kinds: BOTH,
     },
     FileWord {
         name: "stop",
@@ -53,6 +63,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "`shutdown`",
         parts: &[],
         example: "stop = \"force\"",
+        kinds: BOTH,
     },
     FileWord {
         name: "source",
@@ -62,18 +73,47 @@ pub(super) const WORDS: &[FileWord] = &[
         value: "a table with one of `template` (containers), `image` or `empty` (machines), `clone`, `backup`",
         default: "a guest that is not there is not made",
         parts: &[
-            ("template", "containers: a volume of content vztmpl"),
-            ("image", "machines: a volume of content import, which becomes the disk `into`"),
-            ("into", "beside `image`: the disk it becomes, declared with its storage and size"),
-            ("empty", "machines: true, or an empty table; its disks are new and empty"),
-            ("clone", "the number of a guest to copy"),
-            ("full", "beside `clone`: false for a linked clone of a template; if absent true"),
-            ("storage", "beside `clone`: where a full copy goes; if absent where the source is"),
-            ("snapshot", "beside `clone`: the snapshot to copy; if absent the present state"),
-            ("backup", "a volume of content backup to restore"),
-            ("unique", "beside `backup`: false keeps the old MAC addresses; if absent true"),
+            ("template", "containers: a volume of content vztmpl", TEMPLATE),
+            ("image", "machines: a volume of content import, which becomes the disk `into`", IMAGE),
+            (
+                "into",
+                "beside `image`: the disk it becomes, declared with its storage and size",
+                IMAGE,
+            ),
+            (
+                "empty",
+                "machines: true, or an empty table; its disks are new and empty",
+                "source = { empty = true }",
+            ),
+            ("clone", "the number of a guest to copy", "source = { clone = 9000 }"),
+            (
+                "full",
+                "beside `clone`: false for a linked clone of a template; if absent true",
+                "source = { clone = 9000, full = false }",
+            ),
+            (
+                "storage",
+                "beside `clone`: where a full copy goes; if absent where the source is",
+                "source = { clone = 9000, storage = \"local-lvm\" }",
+            ),
+            (
+                "snapshot",
+                "beside `clone`: the snapshot to copy; if absent the present state",
+                "source = { clone = 9000, snapshot = \"gold\" }",
+            ),
+            (
+                "backup",
+                "a volume of content backup to restore",
+                "source = { backup = \"store:backup/vzdump-lxc-101-2026_11_01-02_00_00.tar.zst\" }",
+            ),
+            (
+                "unique",
+                "beside `backup`: false keeps the old MAC addresses; if absent true",
+                "source = { backup = \"store:backup/vzdump-lxc-101-2026_11_01-02_00_00.tar.zst\", unique = false }",
+            ),
         ],
-        example: "source = { template = \"local:vztmpl/debian-12.tar.zst\" }",
+        example: TEMPLATE,
+        kinds: BOTH,
     },
     FileWord {
         name: "first",
@@ -83,10 +123,15 @@ pub(super) const WORDS: &[FileWord] = &[
         value: "a table: [guest.101.first]",
         default: "nothing is given",
         parts: &[
-            ("ssh_keys", "a list of public keys of its root user"),
-            ("password", "{ secret = \"NAME\" }: a file in the secrets directory of the host"),
+            ("ssh_keys", "a list of public keys of its root user", KEYS),
+            (
+                "password",
+                "{ secret = \"NAME\" }: a file in the secrets directory of the host",
+                "first = { password = { secret = \"web-root\" } }",
+            ),
         ],
-        example: "first = { ssh_keys = [\"ssh-ed25519 AAAA you@example\"] }",
+        example: KEYS,
+        kinds: &[GuestKind::Lxc],
     },
     FileWord {
         name: "scratch",
@@ -97,6 +142,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "`false`: destroying it needs a signature",
         parts: &[],
         example: "scratch = true",
+        kinds: BOTH,
     },
     FileWord {
         name: "template",
@@ -107,6 +153,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "`false`: it stays what it is",
         parts: &[],
         example: "template = true",
+        kinds: BOTH,
     },
     FileWord {
         name: "unset",
@@ -116,6 +163,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "nothing must be absent",
         parts: &[],
         example: "unset = [\"nameserver\"]",
+        kinds: BOTH,
     },
     FileWord {
         name: "use",
@@ -126,6 +174,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "none",
         parts: &[],
         example: "use = [\"web\"]",
+        kinds: BOTH,
     },
     FileWord {
         name: "mode",
@@ -135,6 +184,7 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "the guest is kept as declared",
         parts: &[],
         example: "mode = \"observe\"",
+        kinds: BOTH,
     },
     FileWord {
         name: "ignore",
@@ -145,16 +195,17 @@ pub(super) const WORDS: &[FileWord] = &[
         default: "nothing is ignored",
         parts: &[],
         example: "ignore = [\"tags\", \"net0.rate\"]",
+        kinds: BOTH,
     },
 ];
 
 pub(super) fn words() -> Vec<Explanation> {
     let word = |word: &FileWord| Explanation {
         name: word.name.to_owned(),
-        kinds: GuestKind::ALL.to_vec(),
+        kinds: word.kinds.to_vec(),
         about: word.about.to_owned(),
         facts: vec![("value", word.value.to_owned()), ("if absent", word.default.to_owned())],
-        parts: word.parts.iter().map(|(name, takes)| (*name, (*takes).to_owned())).collect(),
+        parts: word.parts.iter().map(|(name, takes, _)| (*name, (*takes).to_owned())).collect(),
         example: word.example.to_owned(),
     };
     WORDS.iter().map(word).collect()
@@ -164,9 +215,29 @@ pub(super) fn words() -> Vec<Explanation> {
 pub(super) fn part(asked: &str) -> Option<Explanation> {
     let (name, part) = asked.split_once('.')?;
     let word = WORDS.iter().find(|word| word.name == name)?;
-    let (_, takes) = word.parts.iter().find(|(known, _)| *known == part)?;
+    let (_, takes, example) = word.parts.iter().find(|(known, _, _)| *known == part)?;
     let facts = vec![("value", (*takes).to_owned())];
-    let (about, example) = (format!("A part of {name}. {}", word.line), word.example.to_owned());
-    let (name, kinds) = (asked.to_owned(), GuestKind::ALL.to_vec());
+    let (about, example) = (format!("A part of {name}. {}", word.line), (*example).to_owned());
+    let (name, kinds) = (asked.to_owned(), word.kinds.to_vec());
     Some(Explanation { name, kinds, about, facts, parts: Vec::new(), example })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::registry::explain::is_taken;
+
+    #[test]
+    fn every_example_of_a_word_is_taken_by_the_reader_of_desired_files() {
+        for word in WORDS.iter().filter(|word| !["kind", "use"].contains(&word.name)) {
+            let examples = word.parts.iter().map(|(_, _, example)| *example);
+            for example in examples.chain([word.example]) {
+                let disk = "scsi0 = { storage = \"local-lvm\", size = \"20GiB\" }";
+                let taken = |kind: &GuestKind| {
+                    is_taken(*kind, example) || is_taken(*kind, &format!("{example}\n{disk}"))
+                };
+                assert!(word.kinds.iter().any(taken), "{example}");
+            }
+        }
+    }
 }
