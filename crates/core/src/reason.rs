@@ -110,6 +110,8 @@ reason_codes! {
     Observe = "observe",
     /// The token lacks a right that judging or proving the act takes.
     Rights = "rights",
+    /// The host's own policy does not let whoever declared it have it.
+    Policy = "policy",
 }
 
 impl fmt::Display for ReasonCode {
@@ -175,7 +177,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            failed_before unknown_outcome observe rights";
+            failed_before unknown_outcome observe rights policy";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

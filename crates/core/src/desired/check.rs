@@ -15,7 +15,9 @@ use std::collections::btree_map::Entry;
 use super::field;
 use super::layers::{GuestOrigins, Layer, LayerName, Origin, Origins, Placed};
 use super::tree::{Node, Tree, TreeEntry};
-use super::{DeclaredGuest, Desired, GUESTS_MAX, ReconcileMode, Run, StopMode, WantedState};
+use super::{
+    DeclaredBy, DeclaredGuest, Desired, GUESTS_MAX, ReconcileMode, Run, StopMode, WantedState,
+};
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
@@ -116,7 +118,8 @@ impl<'a> DesiredChecker<'a> {
             self.errors
                 .push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
         }
-        self.guests.insert(vmid, (DeclaredGuest { id, mode, state }, origins, entry.key_span));
+        let guest = DeclaredGuest { id, by: DeclaredBy::LocalFiles, mode, state };
+        self.guests.insert(vmid, (guest, origins, entry.key_span));
     }
 
     /// The kind a block says it is of, with the place of the word.
