@@ -12,6 +12,7 @@ use evenkeel_core::id::{HostId, NodeName};
 use serde::Deserialize;
 
 use crate::daemon::places;
+use crate::first_secrets::{DEFAULT_SECRETS, FirstSecrets};
 use crate::path_trust::{LoosePath, check_path};
 use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
@@ -46,6 +47,9 @@ pub struct AgentConfig {
     /// Who may sign.
     #[serde(default)]
     pub trust: TrustConfig,
+    /// Passwords for new guests.
+    #[serde(default)]
+    pub secrets: SecretsConfig,
     /// The host's own limits.
     #[serde(default)]
     pub policy: Policy,
@@ -65,6 +69,7 @@ impl Default for AgentConfig {
             desired: DesiredConfig::default(),
             state: StateConfig::default(),
             trust: TrustConfig::default(),
+            secrets: SecretsConfig::default(),
             policy: Policy::default(),
             metrics: MetricsConfig::default(),
             interval: interval_default_s(),
@@ -97,6 +102,21 @@ impl TrustConfig {
 
 /// Where the trust file is looked for if nobody says.
 pub const DEFAULT_TRUST: &str = "/etc/evenkeel/trust.toml";
+
+/// `[secrets]`: root's secrets for new guests.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecretsConfig {
+    /// The directory with a file for each.
+    pub dir: Option<PathBuf>,
+}
+
+impl SecretsConfig {
+    /// The secrets that are meant; the directory need not be there.
+    pub fn store(&self) -> FirstSecrets {
+        FirstSecrets::new(self.dir.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_SECRETS)))
+    }
+}
 
 /// `[metrics]`: numbers for Prometheus, on loopback, or elsewhere for those who show a token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]

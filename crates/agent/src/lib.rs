@@ -16,6 +16,7 @@ pub mod daemon;
 pub mod effective_clock;
 pub mod engine;
 pub mod find_guest;
+pub mod first_secrets;
 pub mod freeze;
 pub mod host_key;
 pub mod journal;

@@ -3,8 +3,14 @@
 //! Read once at start with the rest of root's file. A value outside its bounds is refused with its place,
 //! because a limit that cannot hold protects nobody.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use evenkeel_core::create_policy::{CreatePolicy, SourcePattern};
 use evenkeel_core::desired::ReconcileMode;
+use evenkeel_core::operation::StorageName;
+use evenkeel_core::quantity::Bytes;
 use evenkeel_core::sign::{STATEMENT_LIFE_MAX_S, StatementLimits};
+use evenkeel_core::vmid_ranges::VmidRanges;
 use serde::{Deserialize, Deserializer};
 
 const DAY_S: u64 = 24 * 60 * 60;
@@ -23,8 +29,11 @@ const PENDING_DAYS_BOUND: u64 = 365;
 /// the source.
 const DESTRUCTIVE_BOUND: u64 = 1_000;
 
+/// A hub that may have more guests made a day than this fills a host in an hour.
+const CREATE_BOUND: u64 = 1_000;
+
 /// The host's limits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
     /// Whether this host changes guests at all, or only shows what differs. The stricter of host and guest holds.
@@ -41,6 +50,11 @@ pub struct Policy {
     /// How many signed operations may start in 24 hours: what a stolen key can do before somebody looks.
     #[serde(deserialize_with = "within::<0, DESTRUCTIVE_BOUND, _>")]
     pub destructive_per_day: u64,
+    /// The numbers of guests that may be scratch: what we made there, and nobody touched since, we may destroy unsigned.
+    pub scratch_vmids: VmidRanges,
+    /// What a hub may have made; nothing without it.
+    #[serde(deserialize_with = "create")]
+    pub create: Option<CreatePolicy>,
 }
 
 impl Default for Policy {
@@ -51,8 +65,52 @@ impl Default for Policy {
             pending_items: 256,
             pending_days: 30,
             destructive_per_day: 10,
+            scratch_vmids: VmidRanges::default(),
+            create: None,
         }
     }
+}
+
+/// `[policy.create]` as it is written. What is left out allows nothing, but for the number of guests a day.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CreateWire {
+    vmids: VmidRanges,
+    sources: Vec<SourcePattern>,
+    storages: BTreeMap<StorageName, StorageQuota>,
+    bridges: BTreeSet<String>,
+    #[serde(deserialize_with = "within::<0, CREATE_BOUND, _>")]
+    per_day: u64,
+    privileged: bool,
+}
+
+impl Default for CreateWire {
+    fn default() -> Self {
+        let CreatePolicy { vmids, sources, storages: _, bridges, per_day: _, privileged } =
+            CreatePolicy::default();
+        Self { vmids, sources, storages: BTreeMap::new(), bridges, per_day: 10, privileged }
+    }
+}
+
+/// How much of a storage may be used: `"500GiB"`.
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct StorageQuota(Bytes);
+
+impl TryFrom<String> for StorageQuota {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let quota = Bytes::from_person(text.trim());
+        quota.map(Self).map_err(|error| format!("{error}; write a size such as \"500GiB\""))
+    }
+}
+
+fn create<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CreatePolicy>, D::Error> {
+    let CreateWire { vmids, sources, storages, bridges, per_day, privileged } =
+        CreateWire::deserialize(deserializer)?;
+    let storages = storages.into_iter().map(|(name, StorageQuota(bytes))| (name, bytes)).collect();
+    Ok(Some(CreatePolicy { vmids, sources, storages, bridges, per_day, privileged }))
 }
 
 impl Policy {
@@ -92,6 +150,26 @@ mod tests {
     }
 
     #[test]
+    fn what_a_hub_may_have_made_is_nothing_unless_it_is_said() {
+        assert_eq!(toml::from_str::<Policy>("").unwrap().create, None);
+        let policy: Policy = toml::from_str(
+            "scratch_vmids = \"9100-9199\"\n[create]\nvmids = \"1000-1999\"\n\
+             sources = [\"local:vztmpl/*\", \"local:import/*\", \"clone:9000-9009\"]\n\
+             storages = { local-lvm = \"500GiB\" }\nbridges = [\"vmbr1\"]\nper_day = 10\nprivileged = false\n",
+        )
+        .unwrap();
+        assert_eq!(policy.scratch_vmids.to_string(), "9100-9199");
+        let create = policy.create.unwrap();
+        assert_eq!((create.vmids.to_string(), create.sources.len()), ("1000-1999".to_owned(), 3));
+        let quotas: Vec<_> =
+            create.storages.iter().map(|(name, quota)| (name.as_str(), *quota)).collect();
+        assert_eq!(quotas, [("local-lvm", Bytes(500 << 30))]);
+        assert_eq!((create.bridges.len(), create.per_day, create.privileged), (1, 10, false));
+        let empty: Policy = toml::from_str("[create]\n").unwrap();
+        assert_eq!(empty.create, Some(CreatePolicy { per_day: 10, ..CreatePolicy::default() }));
+    }
+
+    #[test]
     fn g27_a_limit_outside_of_its_bounds_or_misspelt_is_refused_with_its_place() {
         let refused = [
             ("statement_life_s = 86401", "60 to 86400"),
@@ -105,6 +183,16 @@ mod tests {
             ("destructive_per_week = 1", "unknown field"),
             ("destructive_per_day = \"10\"", "invalid type"),
             ("mode = \"watch\"", "`enforce` or `observe`"),
+            ("scratch_vmids = \"9199-9100\"", "smaller number"),
+            ("scratch_vmids = \"all\"", "1000-1999"),
+            ("create = { per_day = 1001 }", "0 to 1000"),
+            ("create = { vmids = \"1-99\" }", "from 100 on"),
+            ("create = { sources = [\"local:*\"] }", "local:vztmpl/*"),
+            ("create = { storages = { tank = \"500GB\" } }", "GiB"),
+            ("create = { storages = { tank = \"500\" } }", "500GiB"),
+            ("create = { storages = [\"tank\"] }", "invalid type"),
+            ("create = { bridge = [\"vmbr1\"] }", "unknown field"),
+            ("create = { privileged = \"no\" }", "invalid type"),
         ];
         for (text, why) in refused {
             let told = toml::from_str::<Policy>(text).unwrap_err().to_string();

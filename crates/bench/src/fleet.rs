@@ -125,7 +125,12 @@ fn declared(id: GuestId, pairs: &[Pair]) -> desired::DeclaredGuest {
     fields.sort_by_key(|field| field.key);
     let spec = Spec { run: Some(Run::Running), fields, ..Spec::default() };
     let mode = desired::ReconcileMode::Enforce;
-    desired::DeclaredGuest { id, mode, state: WantedState::Present(spec) }
+    desired::DeclaredGuest {
+        id,
+        by: desired::DeclaredBy::LocalFiles,
+        mode,
+        state: WantedState::Present(spec),
+    }
 }
 
 fn stored(id: GuestId, pairs: &[Pair]) -> actual::Guest {

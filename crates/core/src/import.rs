@@ -3,14 +3,17 @@
 //! Called by `evenkeel import`. A plan right after finds nothing to do: what is written is what the guest
 //! has after its next restart, in the spelling people use, and every value is read back before it is
 //! trusted. Left out are secrets, what PVE makes by itself (MAC addresses, UUIDs), what no token may set,
-//! and values that cannot be read; a comment says so where a reader would miss them.
+//! and values that cannot be read; a comment says so where a reader would miss them. What the guest was made from is at
+//! most such a comment: nothing proves it, and a guest that is there needs none.
 
 mod format;
 
 pub use format::FileFormat;
 use format::{FileLine, written};
 
-use crate::actual::{ConfigField, Guest, Power, ValueReading};
+use std::collections::BTreeSet;
+
+use crate::actual::{ConfigField, Guest, GuestConfig, Power, ValueReading};
 use crate::desired::syntax;
 use crate::desired::tree::Tree;
 use crate::diagnostic::SourceFile;
@@ -40,8 +43,12 @@ pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat)
         }
         Power::Stopped | Power::Paused | Power::Unknown => {}
     }
+    if guest.template {
+        lines.push(FileLine::Declare("template".to_owned(), Spelled::Bool(true)));
+    }
     match &guest.config {
         Ok(config) => {
+            lines.extend(origin(config).map(FileLine::Comment));
             let fields = config.fields.iter();
             lines.extend(fields.filter_map(|field| line(field, guest, conventions)));
             lines.extend(config.unknown.iter().map(|key| {
@@ -60,6 +67,21 @@ pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat)
     });
     let left_out = left_out.collect();
     DesiredFile { text: written(guest.id, &lines, format), left_out }
+}
+
+/// What the names of its volumes tell of a guest's making: a linked clone stands on a volume of the template it was
+/// copied from. Names can lie, and the template may be gone: it is told, never declared.
+fn origin(config: &GuestConfig) -> Option<String> {
+    let bases: BTreeSet<VmId> = config
+        .fields
+        .iter()
+        .filter_map(|field| field.after_restart()?.value.as_property()?.volume()?.base_owner())
+        .filter_map(|owner| owner.parse().ok())
+        .collect();
+    let [base] = Vec::from_iter(bases)[..] else { return None };
+    Some(format!(
+        "a linked clone of {base}, by its volumes: source = {{ clone = {base}, full = false }}"
+    ))
 }
 
 /// The numbers of the guests a desired file speaks of, as far as it can be read at all, and whether it says anything
@@ -118,7 +140,7 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::actual::{ConfigEntry, GuestConfig};
+    use crate::actual::ConfigEntry;
     use crate::id::{GuestId, GuestKind};
 
     fn guest(kind: GuestKind, entries: &[(&str, &str, Option<&str>)]) -> Guest {
@@ -222,6 +244,31 @@ mod tests {
             "{\n  \"guest\": {\n    \"101\": {\n      \"kind\": \"lxc\",\n      \"run\": \"running\",\n      \
              \"memory\": \"2GiB\",\n      \"net0\": { \"name\": \"eth0\", \"bridge\": \"vmbr0\" }\n    }\n  }\n}\n"
         );
+    }
+
+    #[test]
+    fn a_template_is_declared_as_one_and_a_linked_clone_only_told() {
+        for (volume, told) in [
+            ("tank:base-9000-disk-0/vm-101-disk-0", true),
+            ("local:9000/base-9000-disk-0.qcow2/101/vm-101-disk-0.qcow2", true),
+            ("tank:vm-101-disk-0", false),
+            ("tank:base-101-disk-0", false),
+        ] {
+            let text = format!("{volume},size=8G");
+            let mut guest = guest(GuestKind::Qemu, &[("scsi0", &text, None)]);
+            (guest.power, guest.template) = (Power::Stopped, volume.ends_with(":base-101-disk-0"));
+            let file = desired_file(&guest, Conventions::default(), FileFormat::Toml);
+            let comment = "# a linked clone of 9000, by its volumes: source = { clone = 9000, full = false }\n";
+            assert_eq!(file.text.contains(comment), told, "{}", file.text);
+            assert_eq!(file.left_out.len(), usize::from(told));
+            assert_eq!(file.text.contains("\ntemplate = true\n"), guest.template, "{}", file.text);
+            let mut sources = crate::diagnostic::Sources::default();
+            sources.add("a.toml", file.text.clone());
+            let declared = crate::desired::load(&sources).unwrap();
+            let declared = declared.guests.values().next().unwrap();
+            let crate::desired::WantedState::Present(spec) = &declared.state else { panic!() };
+            assert_eq!((&spec.source, spec.template), (&None, guest.template));
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod approval;
 pub mod back_off;
 pub mod budget;
 pub mod classify;
+pub mod create_policy;
 pub mod desired;
 pub mod destroy;
 pub mod diagnostic;
@@ -46,3 +47,4 @@ pub mod sign;
 #[cfg(test)]
 mod thorough;
 pub mod value;
+pub mod vmid_ranges;

@@ -3,14 +3,18 @@
 //! Derived from the registry, for `doctor`: it compares them with what the token has and prints the
 //! smallest role that would do.
 
+mod purpose;
+
 use std::collections::{BTreeMap, BTreeSet};
+
+pub use purpose::Purpose;
 
 use crate::action_registry::ActionKind;
 use crate::desired::{Desired, ReconcileMode, Spec, WantedState};
 use crate::id::{GuestKind, NodeName};
 use crate::registry::{Declarable, Hazard};
 use crate::release::Release;
-use crate::value::Value;
+use crate::value::{Value, VolumeRef};
 
 /// Privileges by the path they are needed on.
 pub type Rights = BTreeMap<&'static str, BTreeSet<&'static str>>;
@@ -57,6 +61,11 @@ pub fn to_keep(desired: &Desired, release: Release) -> Rights {
 }
 
 fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release) {
+    for purpose in Purpose::of(kind, spec) {
+        for (path, privileges) in purpose.rights(release) {
+            rights.entry(path).or_default().extend(privileges);
+        }
+    }
     let mut need = |path: &'static str, privilege: &'static str| {
         rights.entry(path).or_default().insert(privilege);
     };
@@ -69,6 +78,8 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
         let key = field.key.key();
         match key.declared {
             Declarable::Yes => {}
+            // Written once, if the guest is made.
+            Declarable::AtCreation if spec.source.is_some() => {}
             // No privilege lets a token set these.
             Declarable::RootOnly | Declarable::AtCreation | Declarable::No(_) => continue,
         }
@@ -82,6 +93,10 @@ fn add_spec(rights: &mut Rights, kind: GuestKind, spec: &Spec, release: Release)
                 if kind == GuestKind::Qemu && property.is_some_and(super::value::Property::is_cdrom)
                 {
                     need("/vms", "VM.Config.CDROM");
+                }
+                let volume = property.and_then(super::value::Property::volume);
+                if matches!(volume, Some(VolumeRef::CloudInit { .. })) {
+                    need("/vms", "VM.Config.Cloudinit");
                 }
             }
             Hazard::Safe
@@ -173,6 +188,41 @@ mod tests {
         assert_eq!(rights["/sdn/zones"], BTreeSet::from(["SDN.Use"]));
         let old = keep("[guest.101]\nkind = \"lxc\"\nnet0 = \"name=eth0\"\n", Release::V7_4);
         assert!(!old.contains_key("/sdn/zones"));
+    }
+
+    #[test]
+    fn what_may_be_made_asks_for_what_its_making_takes_on_that_release() {
+        let vms = |text: &str, release| keep(text, release).remove("/vms").unwrap();
+        let root = |text: &str, release| keep(text, release).remove("/").unwrap();
+        let template =
+            "[guest.120]\nkind = \"lxc\"\nsource = { template = \"local:vztmpl/a.tar.zst\" }\n";
+        assert_eq!(vms(template, Release::V8_4), BTreeSet::from(["VM.Allocate", "VM.Audit"]));
+        let clone = "[guest.221]\nkind = \"qemu\"\nsource = { clone = 9000 }\n";
+        assert!(vms(clone, Release::V8_4).contains("VM.Clone"));
+        assert!(
+            keep(clone, Release::V8_4).contains_key("/sdn/zones"),
+            "it copies the source's cards"
+        );
+        assert!(!keep(clone, Release::V7_4).contains_key("/sdn/zones"));
+        let backup = "[guest.222]\nkind = \"lxc\"\nsource = { backup = \"s1:backup/x\" }\n";
+        assert!(vms(backup, Release::V8_4).contains("VM.Backup"));
+        for text in [template, backup] {
+            let privileged = format!("{text}unprivileged = false\n");
+            assert!(root(&privileged, Release::V9_0).contains("Sys.Modify"), "{text}");
+            assert!(!root(&privileged, Release::V8_4).contains("Sys.Modify"), "{text}");
+            assert!(
+                !root(&format!("{text}unprivileged = true\n"), Release::V9_0)
+                    .contains("Sys.Modify")
+            );
+        }
+        let cloud =
+            "[guest.220]\nkind = \"qemu\"\nide2 = { storage = \"local-lvm\", cloudinit = true }\n";
+        let needed = vms(cloud, Release::V8_4);
+        assert!(needed.contains("VM.Config.Cloudinit") && needed.contains("VM.Config.CDROM"));
+        assert!(
+            vms("[guest.9000]\nkind = \"qemu\"\ntemplate = true\n", Release::V8_4)
+                .contains("VM.Allocate")
+        );
     }
 
     #[test]

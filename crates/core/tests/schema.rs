@@ -47,6 +47,8 @@ fn every_declarable_key_has_a_description_and_no_other_is_there() {
                 key.slots.is_some()
                     && pattern.trim_start_matches("^(?:").split(['(', '[']).next() == Some(key.name)
             });
+            // `template` is a word of desired files too, which asks for a signed conversion.
+            let single = single.filter(|_| key.name != "template");
             let found = single.or(family.map(|(_, schema)| schema));
             let declarable = !matches!(key.declared, Declarable::No(_));
             assert_eq!(found.is_some(), declarable, "{kind} {}", key.name);

@@ -51,13 +51,24 @@ pub(super) fn not_text(path: &str) -> ConfigMistakes {
 
 fn of_tree(top: &Node, sources: &Sources) -> Vec<Diagnostic> {
     let mut errors = Vec::new();
-    let Tree::Table(entries) = &top.value else { return errors };
+    if let Tree::Table(entries) = &top.value {
+        of_section(None, entries, sources, &mut errors);
+    }
+    errors
+}
+
+/// Every mistake in a section and in those below it.
+fn of_section(
+    section: Option<&str>,
+    entries: &[TreeEntry],
+    sources: &Sources,
+    errors: &mut Vec<Diagnostic>,
+) {
     for entry in entries {
+        let path = section.map_or(entry.key.clone(), |section| format!("{section}.{}", entry.key));
         match &entry.value.value {
-            Tree::Table(keys) if is_section(&entry.key) => {
-                for key in keys {
-                    errors.extend(mistake(Some(&entry.key), key, sources));
-                }
+            Tree::Table(keys) if is_section(&path) => {
+                of_section(Some(&path), keys, sources, errors);
             }
             Tree::Null
             | Tree::Bool(_)
@@ -65,21 +76,25 @@ fn of_tree(top: &Node, sources: &Sources) -> Vec<Diagnostic> {
             | Tree::Float(_)
             | Tree::Text(_)
             | Tree::List(_)
-            | Tree::Table(_) => errors.extend(mistake(None, entry, sources)),
+            | Tree::Table(_) => errors.extend(mistake(section, entry, sources)),
         }
     }
-    errors
 }
 
 /// Whether an empty section of that name is taken.
-fn is_section(name: &str) -> bool {
-    toml::from_str::<AgentConfig>(&format!("[{}]\n", quoted(name))).is_ok()
+fn is_section(path: &str) -> bool {
+    toml::from_str::<AgentConfig>(&heading(path)).is_ok()
+}
+
+/// `[policy.create]`, with every name in quotes.
+fn heading(path: &str) -> String {
+    format!("[{}]\n", path.split('.').map(quoted).collect::<Vec<_>>().join("."))
 }
 
 /// What is wrong with one key, read by itself.
 fn mistake(section: Option<&str>, entry: &TreeEntry, sources: &Sources) -> Option<Diagnostic> {
     let value = value_text(&entry.value, sources)?;
-    let heading = section.map(|name| format!("[{}]\n", quoted(name))).unwrap_or_default();
+    let heading = section.map(heading).unwrap_or_default();
     let alone = format!("{heading}{} = {value}\n", quoted(&entry.key));
     let error = toml::from_str::<AgentConfig>(&alone).err()?;
     let place = section.map_or("agent.toml".to_owned(), |name| format!("[{name}]"));
@@ -143,6 +158,20 @@ fn elsewhere(section: Option<&str>, key: &str) -> Option<&'static str> {
         }
         (Some("state"), "path" | "directory" | "folder") => "write dir = \"/var/lib/evenkeel\"",
         (Some("trust"), "path" | "dir" | "signers") => "write file = \"/etc/evenkeel/trust.toml\"",
+        (Some("secrets"), "path" | "directory" | "folder" | "file") => {
+            "write dir = \"/etc/evenkeel/secrets\""
+        }
+        (
+            Some("policy"),
+            "vmids" | "sources" | "storages" | "bridges" | "per_day" | "privileged"
+            | "create_per_day",
+        ) => "it belongs under [policy.create]",
+        (Some("policy.create"), "scratch_vmids") => "it belongs under [policy]",
+        (Some("policy.create"), "templates" | "images" | "clones" | "source") => {
+            "write sources = [\"local:vztmpl/*\", \"clone:9000-9009\"]"
+        }
+        (None, "create") => "write [policy.create]",
+        (None, "secrets_dir" | "secret_dir") => "write dir under [secrets]",
         (Some("metrics"), "port" | "address" | "bind" | "enabled") => {
             "write listen = \"127.0.0.1:9469\""
         }
@@ -196,7 +225,22 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("policy"), "pending_days") => ("a number of days", "30"),
         (Some("policy"), "destructive_per_day") => ("a number", "10"),
         (Some("policy"), "disruptive_per_hour") => ("a number", "20"),
-        (None, "pve" | "desired" | "state" | "trust" | "policy" | "metrics") => {
+        (Some("policy"), "scratch_vmids") => ("guest numbers in quotes", "\"9100-9199\""),
+        (Some("policy.create"), "vmids") => ("guest numbers in quotes", "\"1000-1999\""),
+        (Some("policy.create"), "sources") => {
+            ("a list of sources in quotes", "[\"local:vztmpl/*\", \"clone:9000-9009\"]")
+        }
+        (Some("policy.create"), "storages") => {
+            ("a table of storages with sizes", "{ local-lvm = \"500GiB\" }")
+        }
+        (Some("policy.create.storages"), _) => ("a size in quotes", "\"500GiB\""),
+        (Some("policy.create"), "bridges") => ("a list of bridges in quotes", "[\"vmbr1\"]"),
+        (Some("policy.create"), "per_day") => ("a number", "10"),
+        (Some("policy.create"), "privileged") => ("true or false", "false"),
+        (Some("secrets"), "dir") => {
+            ("the path of a directory in quotes", "\"/etc/evenkeel/secrets\"")
+        }
+        (None, "pve" | "desired" | "state" | "trust" | "secrets" | "policy" | "metrics") => {
             ("a section with keys of its own", "")
         }
         _ => return None,

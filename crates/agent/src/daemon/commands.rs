@@ -254,13 +254,16 @@ impl AgentLoop {
 
     /// Takes over what may change while the agent runs, and says what may not.
     fn take_config(&mut self, new: AgentConfig, inputs: &mut LoopInputs) {
-        let AgentConfig { host_id, pve, desired, state, trust, policy, metrics, interval } = &new;
+        let AgentConfig { host_id, pve, desired, state, trust, secrets, policy, metrics, interval } =
+            &new;
+        let fixed_policy = Policy { mode: self.config.policy.mode, ..policy.clone() };
         let fixed = [
             ("host_id", *host_id != self.config.host_id),
             ("[pve]", *pve != self.config.pve),
             ("[state]", *state != self.config.state),
             ("[trust]", *trust != self.config.trust),
-            ("[policy]", Policy { mode: self.config.policy.mode, ..*policy } != self.config.policy),
+            ("[secrets]", *secrets != self.config.secrets),
+            ("[policy]", fixed_policy != self.config.policy),
             ("[metrics]", *metrics != self.config.metrics),
         ];
         for (what, changed) in fixed {

@@ -83,7 +83,7 @@ impl ApprovalContext {
         Ok(Self {
             authority: Arc::new(RwLock::new(authority)),
             seal: Arc::new(move |item| key.sign_pending(item)),
-            policy: config.policy,
+            policy: config.policy.clone(),
             judging_lock: Arc::default(),
         })
     }

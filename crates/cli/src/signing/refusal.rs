@@ -40,8 +40,8 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::WeakKey
         | ReasonCode::SkPresence
         | ReasonCode::NotExecutable
-        | ReasonCode::Policy
-        | ReasonCode::Rights => Exit::Denied,
+        | ReasonCode::Rights
+        | ReasonCode::Policy => Exit::Denied,
         ReasonCode::Stale
         | ReasonCode::Expired
         | ReasonCode::NotYetValid
@@ -111,11 +111,11 @@ fn next_step(reason: ReasonCode) -> &'static str {
         | ReasonCode::Busy
         | ReasonCode::Storage => "try again when the host has become free",
         ReasonCode::NotExecutable => "do it by hand; evenkeel never does",
-        ReasonCode::Policy => {
-            "root allows it in `[policy]` of agent.toml, or it is declared otherwise"
-        }
         ReasonCode::Rights => {
             "grant the token what is named; `evenkeel doctor` prints the smallest role"
+        }
+        ReasonCode::Policy => {
+            "root decides on the host: the named field under [policy] in agent.toml bounds it"
         }
         ReasonCode::UnknownOutcome => {
             "look at the guest, then close the operation with `evenkeel journal resolve`"

@@ -28,6 +28,7 @@ mod importing;
 mod journal;
 mod keys;
 mod loose_files;
+mod making;
 mod messages;
 mod observing;
 mod odd_files;

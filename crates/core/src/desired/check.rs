@@ -1,10 +1,11 @@
 //! From trees to `Desired`: every rule of a desired file but the form of single values.
 //!
 //! Collects all errors, each with its place in the text; knows nothing of any syntax. Values are read by
-//! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`. What only the node can
-//! tell (its release, root's keys) is left to the planner.
+//! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`; what a guest is made from
+//! is read by `source.rs`. What only the node can tell (its release, root's keys) is left to the planner.
 
 mod shared;
+mod source;
 mod unknown;
 
 use std::cmp::Reverse;
@@ -15,20 +16,20 @@ use super::field;
 use super::layers::{GuestOrigins, Layer, LayerName, Origin, Origins, Placed};
 use super::tree::{Node, Tree, TreeEntry};
 use super::{
-    CloneSource, DeclaredGuest, Desired, GUESTS_MAX, GuestSource, ReconcileMode, Run, StopMode,
-    WantedState,
+    DeclaredBy, DeclaredGuest, Desired, GUESTS_MAX, ReconcileMode, Run, StopMode, WantedState,
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
-use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::operation::VolumeId;
+use crate::id::{GuestId, GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
 pub(super) use shared::PROFILE_NAME_MAX;
 use shared::SharedLayers;
 
 /// Words of a guest's table that are not configuration keys.
-const GUEST_WORDS: &[&str] =
-    &["ignore", "kind", "mode", "run", "source", "state", "stop", "unset", "use"];
+const GUEST_WORDS: &[&str] = &[
+    "first", "ignore", "kind", "mode", "run", "scratch", "source", "state", "stop", "template",
+    "unset", "use",
+];
 
 /// What PVE shows beside a guest's keys and nobody sets.
 const KEPT_BY_PVE: &[&str] =
@@ -117,7 +118,8 @@ impl<'a> DesiredChecker<'a> {
             self.errors
                 .push(Diagnostic::new(Code::Limit, message).at(entry.key_span, "one too many"));
         }
-        self.guests.insert(vmid, (DeclaredGuest { id, mode, state }, origins, entry.key_span));
+        let guest = DeclaredGuest { id, by: DeclaredBy::LocalFiles, mode, state };
+        self.guests.insert(vmid, (guest, origins, entry.key_span));
     }
 
     /// The kind a block says it is of, with the place of the word.
@@ -157,7 +159,14 @@ impl<'a> DesiredChecker<'a> {
                         format!("`{}` is declared for a guest that shall be absent", entry.key);
                     let diagnostic = Diagnostic::new(Code::Contradiction, message)
                         .at(entry.key_span, "of no use here");
-                    let hint = format!("keep only `kind`, `state` and `mode` for {id}");
+                    let hint = match entry.key.as_str() {
+                        // The journal knows what the guest was made as.
+                        "scratch" => {
+                            "leave it out: it counts when a guest is made, and is remembered"
+                                .to_owned()
+                        }
+                        _ => format!("keep only `kind`, `state` and `mode` for {id}"),
+                    };
                     self.errors.push(diagnostic.hint(hint));
                 }
             }
@@ -195,6 +204,15 @@ impl<'a> DesiredChecker<'a> {
                 "source" => {
                     layer.source = self.source(kind, entry).map(|from| placed(name, entry, from));
                 }
+                "first" => {
+                    layer.first = self.first(kind, entry).map(|first| placed(name, entry, first));
+                }
+                "scratch" => {
+                    layer.scratch = self.switch(entry).map(|on| placed(name, entry, on));
+                }
+                "template" => {
+                    layer.template = self.switch(entry).map(|on| placed(name, entry, on));
+                }
                 "ignore" => layer.ignore = Some(placed(name, entry, self.ignore(kind, entry))),
                 "unset" => unset = Some(entry),
                 _ => {
@@ -208,6 +226,7 @@ impl<'a> DesiredChecker<'a> {
             self.unset(kind, name, entry, entries, &mut layer);
         }
         self.volumes_in_two_slots(&layer, None);
+        self.words_at_odds(&layer, None);
         layer
     }
 
@@ -342,96 +361,6 @@ impl<'a> DesiredChecker<'a> {
         names
     }
 
-    /// `source = { template = … }`, `{ clone = … }` or `{ backup = … }`.
-    fn source(&mut self, kind: GuestKind, entry: &TreeEntry) -> Option<GuestSource> {
-        let entries = self.table(&entry.value, "`source`")?;
-        let [source] = entries else {
-            let diagnostic = Diagnostic::new(
-                Code::Structure,
-                "`source` must name exactly one thing to make the guest from",
-            );
-            self.errors.push(
-                diagnostic
-                    .at(entry.value.span, "")
-                    .hint("write template = \"…\", clone = 9000 or backup = \"…\""),
-            );
-            return None;
-        };
-        if source.key == "template" && kind != GuestKind::Lxc {
-            let diagnostic = Diagnostic::new(
-                Code::Contradiction,
-                format!("a {kind} guest is not made from a template"),
-            );
-            let diagnostic = diagnostic.at(source.key_span, "templates are for containers");
-            self.errors.push(
-                diagnostic
-                    .hint("write clone = 9000 to copy a guest, or backup = \"…\" to restore one"),
-            );
-            return None;
-        }
-        match (source.key.as_str(), &source.value.value) {
-            ("template", Tree::Text(volume)) => {
-                self.volume(source, volume).map(GuestSource::Template)
-            }
-            ("backup", Tree::Text(volume)) => {
-                let volume = self.volume(source, volume)?;
-                Some(GuestSource::Backup { volume, unique: true })
-            }
-            // A float prints without its `.0`: JSON knows one kind of number, and so does its schema.
-            ("clone", Tree::Integer(_) | Tree::Float(_)) => match clone_number(&source.value.value)
-                .parse()
-            {
-                Ok(guest) => Some(GuestSource::Clone(CloneSource {
-                    guest,
-                    full: true,
-                    storage: None,
-                    snapshot: None,
-                })),
-                Err(error) => {
-                    let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
-                    self.errors.push(diagnostic.at(source.value.span, "this number"));
-                    None
-                }
-            },
-            ("template" | "backup", _) => {
-                let message = format!("`source.{}` must be a volume id in quotes", source.key);
-                let error = field::wrong_type(&source.value, &message);
-                self.errors.push(error.hint(VOLUME_HINT));
-                None
-            }
-            ("clone", _) => {
-                let error = field::wrong_type(
-                    &source.value,
-                    "`source.clone` must be the number of a guest",
-                );
-                self.errors.push(error.hint("write clone = 9000, without quotes"));
-                None
-            }
-            (_, _) => {
-                self.unknown(source, "`source`", ["backup", "clone", "template"].into_iter());
-                None
-            }
-        }
-    }
-
-    fn volume(&mut self, entry: &TreeEntry, volume: &str) -> Option<VolumeId> {
-        let format = registry::ValueFormat::Text(registry::Rule::VolumeId);
-        match crate::value::read::declared(&format, volume) {
-            Ok(_) => volume.trim_ascii().parse().ok(),
-            Err(misfit) => {
-                let diagnostic =
-                    Diagnostic::new(Code::BadValue, format!("`{}`: {misfit}", entry.key));
-                let example = match entry.key.as_str() {
-                    "template" => "local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst",
-                    _ => "local:backup/vzdump-lxc-101-2024_01_31-02_00_00.tar.zst",
-                };
-                let hint = format!("write it as Proxmox VE lists it, such as {example}");
-                self.errors.push(diagnostic.at(entry.value.span, "").hint(hint));
-                None
-            }
-        }
-    }
-
     /// One word out of a few.
     fn word<T: Clone>(&mut self, entry: &TreeEntry, words: &[(&str, T)]) -> Option<T> {
         let names: Vec<&str> = words.iter().map(|(name, _)| *name).collect();
@@ -475,9 +404,8 @@ impl<'a> DesiredChecker<'a> {
                 let found = format!("this is {}", field::article(node.value.kind_name()));
                 let diagnostic = Diagnostic::new(Code::WrongType, message).at(node.span, found);
                 let hint = match what {
-                    "`source`" => {
-                        "write source = { template = \"local:vztmpl/…\" }, { clone = 9000 } or { backup = \"…\" }"
-                    }
+                    "`source`" => source::SOURCE_HINT,
+                    "`first`" => "write [guest.101.first], and ssh_keys or password below it",
                     "`guest`" => "each guest has a block under its number, as in [guest.101]",
                     "a guest" => "write its keys below it, `kind` at least",
                     _ => "write [guest.101], and the guest's keys below it",
@@ -504,6 +432,7 @@ impl<'a> DesiredChecker<'a> {
         let all: Vec<&str> = words.clone().collect();
         let advice = match place {
             "`source`" => alias::source(&entry.key),
+            "`first`" => alias::first(&entry.key),
             "`defaults`" => alias::word("kind", &entry.key),
             _ => alias::block(&entry.key),
         };
@@ -515,10 +444,6 @@ impl<'a> DesiredChecker<'a> {
         self.errors.push(diagnostic);
     }
 }
-
-/// How a volume is written.
-const VOLUME_HINT: &str =
-    "write it as Proxmox VE lists it, such as \"local:vztmpl/debian-12.tar.zst\"";
 
 fn placed<T>(layer: &LayerName, entry: &TreeEntry, value: T) -> Placed<T> {
     Placed { value, origin: Origin { layer: layer.clone(), span: entry.key_span } }
@@ -532,17 +457,6 @@ fn is_absent(guest: &Node) -> bool {
 fn choice_of(names: &[&str]) -> String {
     let quoted: Vec<String> = names.iter().map(|name| format!("\"{name}\"")).collect();
     quoted.join(" or ")
-}
-
-/// The digits of a number; of anything else nothing.
-fn clone_number(value: &Tree) -> String {
-    match value {
-        Tree::Integer(number) => number.to_string(),
-        Tree::Float(number) => number.to_string(),
-        Tree::Null | Tree::Bool(_) | Tree::Text(_) | Tree::List(_) | Tree::Table(_) => {
-            String::new()
-        }
-    }
 }
 
 /// Why a key cannot be absent.

@@ -181,10 +181,14 @@ impl FieldReader<'_> {
         if let (Some((_, size)), Some(VolumeRef::Fresh { .. })) = (size, property.volume()) {
             errors.push(two_sizes(name, *size));
         }
-        if let Some(storage) =
-            entries.iter().find(|entry| entry.key == "storage" && has_volume(shape))
-        {
-            errors.extend(self.storage(name, shape, storage, &mut property).err());
+        let storage = entries.iter().find(|entry| entry.key == "storage" && has_volume(shape));
+        let drive = entries.iter().find(|entry| is_cloud_init_word(shape, entry));
+        if let Some(drive) = drive {
+            errors.extend(cloud_init_mistake(name, drive, storage, size.map(|(_, size)| *size)));
+        }
+        if let Some(storage) = storage {
+            let drive = drive.is_some();
+            errors.extend(self.storage(name, shape, storage, drive, &mut property).err());
         }
         if !errors.is_empty() {
             return Err(errors);
@@ -204,7 +208,7 @@ impl FieldReader<'_> {
         entry: &TreeEntry,
         property: &mut Property,
     ) -> Result<(), Vec<Diagnostic>> {
-        if entry.key == "storage" && has_volume(shape) {
+        if is_cloud_init_word(shape, entry) || entry.key == "storage" && has_volume(shape) {
             return Ok(());
         }
         let Some(part) = shape.part(&entry.key) else {
@@ -225,12 +229,13 @@ impl FieldReader<'_> {
         Ok(())
     }
 
-    /// `storage = "local-lvm"` stands for a volume to be allocated there.
+    /// `storage = "local-lvm"` stands for a volume to be allocated there, or for cloud-init's drive.
     fn storage(
         &self,
         name: &str,
         shape: &Shape,
         entry: &TreeEntry,
+        is_cloud_init: bool,
         property: &mut Property,
     ) -> Result<(), Diagnostic> {
         let part = volume_part(shape).expect("the caller saw a volume part");
@@ -253,7 +258,12 @@ impl FieldReader<'_> {
         let storage = read::declared(&format, storage)
             .map_err(|misfit| self.misfit(&format!("{name}.storage"), &misfit, entry.value.span))?;
         if let Value::Text(storage) = storage {
-            property.set(part.name, Value::Volume(VolumeRef::Fresh { storage }));
+            let volume = if is_cloud_init {
+                VolumeRef::CloudInit { storage }
+            } else {
+                VolumeRef::Fresh { storage }
+            };
+            property.set(part.name, Value::Volume(volume));
         }
         Ok(())
     }
@@ -325,6 +335,33 @@ fn volume_part(shape: &Shape) -> Option<&'static FormatPart> {
 
 fn has_volume(shape: &Shape) -> bool {
     volume_part(shape).is_some()
+}
+
+/// `cloudinit = true` beside a storage stands for the drive that PVE fills with cloud-init's answers.
+fn is_cloud_init_word(shape: &Shape, entry: &TreeEntry) -> bool {
+    entry.key == "cloudinit" && shape.part("media").is_some()
+}
+
+fn cloud_init_mistake(
+    name: &str,
+    entry: &TreeEntry,
+    storage: Option<&TreeEntry>,
+    size: Option<Span>,
+) -> Option<Diagnostic> {
+    let example = format!("write {name} = {{ storage = \"local-lvm\", cloudinit = true }}");
+    if entry.value.value != Tree::Bool(true) {
+        let error = wrong_type(&entry.value, &format!("`{name}.cloudinit` must be true"));
+        return Some(error.hint(format!("{example}, or leave it out")));
+    }
+    if storage.is_none() {
+        let message = format!("`{name}` is cloud-init's drive and names no storage");
+        let error =
+            Diagnostic::new(Code::Structure, message).at(entry.key_span, "on which storage?");
+        return Some(error.hint(example));
+    }
+    let size = size?;
+    let message = format!("`{name}` is cloud-init's drive, which has no size of its own");
+    Some(Diagnostic::new(Code::Contradiction, message).at(size, "not here").hint(example))
 }
 
 /// A volume that must be allocated and has no size.

@@ -102,7 +102,8 @@ fn from_first_name(file: &SourceFile) -> Option<Span> {
 
 /// A secret's name, or one that may be meant for it: the mistake that is told may be in the name itself.
 fn may_name_secret(word: &str) -> bool {
-    if is_secret_name(word) {
+    // Public keys are no secret, but a private one is soon pasted where they belong.
+    if is_secret_name(word) || word == "ssh_keys" {
         return true;
     }
     let keys = || GuestKind::ALL.into_iter().flat_map(table);

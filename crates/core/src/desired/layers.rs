@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::show::LineSubject;
-use super::{DeclaredField, GuestSource, IgnoreList, ReconcileMode, Run, Spec, StopMode};
+use super::{DeclaredField, FirstUse, GuestSource, IgnoreList, ReconcileMode, Run, Spec, StopMode};
 use crate::diagnostic::{Sources, Span};
 use crate::id::{GuestKind, VmId};
 use crate::registry::KeyRef;
@@ -103,6 +103,9 @@ pub(super) struct Layer {
     pub(super) run: Option<Placed<Run>>,
     pub(super) stop: Option<Placed<StopMode>>,
     pub(super) source: Option<Placed<GuestSource>>,
+    pub(super) first: Option<Placed<FirstUse>>,
+    pub(super) scratch: Option<Placed<bool>>,
+    pub(super) template: Option<Placed<bool>>,
     pub(super) mode: Option<Placed<ReconcileMode>>,
     pub(super) ignore: Option<Placed<IgnoreList>>,
     /// Keys that are set, or that must be absent.
@@ -113,7 +116,7 @@ impl Layer {
     /// This layer put over one that is farther from the guest: what is nearer wins, key by key.
     #[must_use]
     pub(super) fn over(self, farther: &Self) -> Self {
-        let Self { run, stop, source, mode, ignore, mut fields } = self;
+        let Self { run, stop, source, first, scratch, template, mode, ignore, mut fields } = self;
         for (key, field) in &farther.fields {
             fields.entry(*key).or_insert_with(|| field.clone());
         }
@@ -121,6 +124,9 @@ impl Layer {
             run: run.or_else(|| farther.run.clone()),
             stop: stop.or_else(|| farther.stop.clone()),
             source: source.or_else(|| farther.source.clone()),
+            first: first.or_else(|| farther.first.clone()),
+            scratch: scratch.or_else(|| farther.scratch.clone()),
+            template: template.or_else(|| farther.template.clone()),
             mode: mode.or_else(|| farther.mode.clone()),
             ignore: ignore.or_else(|| farther.ignore.clone()),
             fields,
@@ -135,12 +141,15 @@ impl Layer {
 
     /// What is declared, and where each of it comes from.
     pub(super) fn apart(self) -> (Spec, ReconcileMode, GuestOrigins) {
-        let Self { run, stop, source, mode, ignore, fields } = self;
+        let Self { run, stop, source, first, scratch, template, mode, ignore, fields } = self;
         let mut origins = GuestOrigins::default();
         let mut words = Words(&mut origins.words);
         let spec_run = words.take("run", run);
         let stop = words.take("stop", stop).unwrap_or_default();
         let source = words.take("source", source);
+        let first = words.take("first", first).unwrap_or_default();
+        let scratch = words.take("scratch", scratch).unwrap_or_default();
+        let template = words.take("template", template).unwrap_or_default();
         let mode = words.take("mode", mode).unwrap_or_default();
         let ignore = words.take("ignore", ignore).unwrap_or_default();
         let mut declared = Vec::with_capacity(fields.len());
@@ -148,8 +157,8 @@ impl Layer {
             origins.fields.insert(key, origin);
             declared.push(DeclaredField { key, want: value });
         }
-        let spec =
-            Spec { run: spec_run, stop, source, ignore, fields: declared, ..Spec::default() };
+        let fields = declared;
+        let spec = Spec { run: spec_run, stop, source, first, scratch, template, ignore, fields };
         (spec, mode, origins)
     }
 }
@@ -200,14 +209,20 @@ mod tests {
         let modes = vec![ReconcileMode::Enforce, ReconcileMode::Observe];
         let mode = prop::option::of(placed(select(modes)));
         let ignore = any::<bool>().prop_map(|run| IgnoreList { run, ..IgnoreList::default() });
-        (run, stop, mode, prop::option::of(placed(ignore)), fields)
-            .prop_map(|(run, stop, mode, ignore, fields)| Layer {
-                run,
-                stop,
-                mode,
-                ignore,
-                fields,
-                source: None,
+        let switch = || prop::option::of(placed(any::<bool>()));
+        let source = select(vec![
+            GuestSource::Empty,
+            GuestSource::Template("local:vztmpl/a.tar.zst".parse().unwrap()),
+            GuestSource::Backup { volume: "b:backup/x".parse().unwrap(), unique: false },
+        ]);
+        let first = select(vec!["a", "b"])
+            .prop_map(|key| FirstUse { ssh_keys: vec![key.to_owned()], password: None });
+        let making =
+            (prop::option::of(placed(source)), prop::option::of(placed(first)), switch(), switch());
+        (run, stop, mode, prop::option::of(placed(ignore)), fields, making)
+            .prop_map(|(run, stop, mode, ignore, fields, making)| {
+                let (source, first, scratch, template) = making;
+                Layer { run, stop, source, first, scratch, template, mode, ignore, fields }
             })
             .boxed()
     }
@@ -249,6 +264,10 @@ mod tests {
             prop_assert_eq!(&merged.run, &nearest.iter().find_map(|layer| layer.run.clone()));
             prop_assert_eq!(&merged.stop, &nearest.iter().find_map(|layer| layer.stop.clone()));
             prop_assert_eq!(&merged.mode, &nearest.iter().find_map(|layer| layer.mode.clone()));
+            prop_assert_eq!(&merged.source, &nearest.iter().find_map(|layer| layer.source.clone()));
+            prop_assert_eq!(&merged.first, &nearest.iter().find_map(|layer| layer.first.clone()));
+            prop_assert_eq!(&merged.scratch, &nearest.iter().find_map(|layer| layer.scratch.clone()));
+            prop_assert_eq!(&merged.template, &nearest.iter().find_map(|layer| layer.template.clone()));
             prop_assert_eq!(&merged.ignore, &nearest.iter().find_map(|layer| layer.ignore.clone()));
             for layer in &nearest {
                 for key in layer.fields.keys() {

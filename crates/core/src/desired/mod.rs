@@ -27,7 +27,9 @@ pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 pub use schema::schema;
 pub use show::{BlockLine, GuestBlock, LineSubject};
-pub use source::{CloneSource, FirstUse, GuestSource};
+pub use source::{
+    CloneSource, FirstUse, GuestSource, SECRET_NAME_MAX, VolumeContent, is_stored_secret,
+};
 
 use serde::Deserialize;
 
@@ -77,10 +79,22 @@ pub struct Desired {
 pub struct DeclaredGuest {
     /// Kind and number.
     pub id: GuestId,
+    /// Who declared it, which decides how much they may have made.
+    pub by: DeclaredBy,
     /// Whether what differs is changed, or only shown.
     pub mode: ReconcileMode,
     /// What shall be of it.
     pub state: WantedState,
+}
+
+/// Who declared a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeclaredBy {
+    /// Files of this host, which root or the agent's user wrote: unlimited.
+    #[default]
+    LocalFiles,
+    /// A hub: bounded by the host's own policy.
+    Hub,
 }
 
 /// Whether what differs is changed, of one guest or of a whole host.

@@ -5,12 +5,16 @@
 //! asks [`super::Origins`] by the subject of each line.
 
 use super::{
-    DeclaredField, DeclaredGuest, GuestSource, ReconcileMode, Run, Spec, StopMode, WantedState,
+    CloneSource, DeclaredField, DeclaredGuest, FirstUse, GuestSource, ReconcileMode, Run, Spec,
+    StopMode, WantedState,
 };
 use crate::registry::KeyRef;
 use crate::secret;
 use crate::value::spell::{PartChoice, list, quoted, spelled};
 use crate::value::{Property, Value};
+
+/// What stands for `first`, which is shown nowhere.
+const GIVEN: &str = "given";
 
 /// A block of a desired file, in TOML.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +76,7 @@ impl GuestBlock {
     }
 
     fn spec(&mut self, spec: &Spec) {
-        let Spec { run, stop, source, first: _, scratch: _, template: _, ignore, fields } = spec;
+        let Spec { run, stop, source, first, scratch, template, ignore, fields } = spec;
         match run {
             Some(Run::Running) => self.word("run", &quoted("running")),
             Some(Run::Stopped) => self.word("run", &quoted("stopped")),
@@ -82,14 +86,16 @@ impl GuestBlock {
             self.word("stop", &quoted("force"));
         }
         if let Some(source) = source {
-            let (name, value) = match source {
-                GuestSource::Empty => ("empty", "true".to_owned()),
-                GuestSource::Template(volume) => ("template", quoted(volume.as_str())),
-                GuestSource::Image { volume, into: _ } => ("image", quoted(volume.as_str())),
-                GuestSource::Clone(from) => ("clone", from.guest.to_string()),
-                GuestSource::Backup { volume, unique: _ } => ("backup", quoted(volume.as_str())),
-            };
-            self.word("source", &format!("{{ {name} = {value} }}"));
+            self.word("source", &source_table(source));
+        }
+        if *first != FirstUse::default() {
+            self.is_masked = true;
+            self.word("first", &quoted(GIVEN));
+        }
+        for (word, on) in [("scratch", *scratch), ("template", *template)] {
+            if on {
+                self.word(word, "true");
+            }
         }
         for DeclaredField { key, want } in fields {
             if let Some(value) = want {
@@ -146,5 +152,90 @@ impl GuestBlock {
         }
         self.is_masked |= !secrets.is_empty();
         (!secrets.is_empty()).then_some(Value::Property(clean))
+    }
+}
+
+/// What a guest is made from, without what is meant anyway.
+fn source_table(source: &GuestSource) -> String {
+    let mut parts = Vec::new();
+    match source {
+        GuestSource::Empty => parts.push("empty = true".to_owned()),
+        GuestSource::Template(volume) => {
+            parts.push(format!("template = {}", quoted(volume.as_str())));
+        }
+        GuestSource::Image { volume, into } => {
+            parts.push(format!("image = {}", quoted(volume.as_str())));
+            parts.push(format!("into = {}", quoted(&into.to_string())));
+        }
+        GuestSource::Clone(CloneSource { guest, full, storage, snapshot }) => {
+            parts.push(format!("clone = {guest}"));
+            parts.extend((!full).then(|| "full = false".to_owned()));
+            let storage =
+                storage.as_ref().map(|name| format!("storage = {}", quoted(name.as_str())));
+            parts.extend(storage);
+            let name =
+                snapshot.as_ref().map(|name| format!("snapshot = {}", quoted(name.as_str())));
+            parts.extend(name);
+        }
+        GuestSource::Backup { volume, unique } => {
+            parts.push(format!("backup = {}", quoted(volume.as_str())));
+            parts.extend((!unique).then(|| "unique = false".to_owned()));
+        }
+    }
+    format!("{{ {} }}", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::load;
+    use crate::diagnostic::Sources;
+
+    fn block(text: &str) -> GuestBlock {
+        let mut sources = Sources::default();
+        sources.add("a.toml", text);
+        let desired = load(&sources).unwrap_or_else(|errors| panic!("{errors:?} in {text}"));
+        GuestBlock::of(desired.guests.values().next().unwrap())
+    }
+
+    #[test]
+    fn what_a_guest_is_made_from_is_shown_without_what_is_meant_anyway() {
+        for (kind, written, shown) in [
+            ("qemu", "{}", "{ empty = true }"),
+            ("qemu", "{ clone = 9000, full = true }", "{ clone = 9000 }"),
+            (
+                "lxc",
+                "{ snapshot = \"gold\", storage = \"local-lvm\", clone = 9000 }",
+                "{ clone = 9000, storage = \"local-lvm\", snapshot = \"gold\" }",
+            ),
+            ("qemu", "{ clone = 9000, full = false }", "{ clone = 9000, full = false }"),
+            ("lxc", "{ backup = \"s1:backup/x\", unique = true }", "{ backup = \"s1:backup/x\" }"),
+            (
+                "lxc",
+                "{ backup = \"s1:backup/x\", unique = false }",
+                "{ backup = \"s1:backup/x\", unique = false }",
+            ),
+        ] {
+            let toml =
+                block(&format!("[guest.101]\nkind = \"{kind}\"\nsource = {written}\n")).toml();
+            assert!(toml.ends_with(&format!("\nsource = {shown}\n")), "{toml}");
+        }
+    }
+
+    #[test]
+    fn x08_what_is_given_once_is_never_shown() {
+        let shown = block(
+            "[guest.120]\nkind = \"lxc\"\nscratch = true\ntemplate = true\n[guest.120.first]\n\
+             ssh_keys = [\"ssh-ed25519 AAAAmarked marked\"]\npassword = { secret = \"marked\" }\n",
+        );
+        let toml = shown.toml();
+        assert!(shown.is_masked && !toml.contains("marked"), "{toml}");
+        assert_eq!(
+            toml,
+            "[guest.120]\nkind = \"lxc\"\nfirst = \"given\"\nscratch = true\ntemplate = true\n"
+        );
+        assert!(!block("[guest.120]\nkind = \"lxc\"\nfirst = {}\n").is_masked);
+        let guest = format!("{:?}", FirstUse { ssh_keys: vec!["marked".into()], password: None });
+        assert!(!guest.contains("marked"), "{guest}");
     }
 }

@@ -4,6 +4,10 @@
 //! right key and not only the nearest spelling; nothing is ever accepted by it. A word stands here only if it is no key
 //! itself for that kind of guest: the registry wins.
 
+mod blocks;
+
+pub(crate) use blocks::{block, first, source};
+
 use super::Shape;
 use crate::id::GuestKind;
 
@@ -114,13 +118,30 @@ const KEYS: &[KeyAlias] = &[
         "a machine mounts its disks inside; `virtiofs0` shares a directory of the host",
     ),
     alias(
-        &["ostemplate", "template", "template_file_id", "vztmpl", "image"],
+        &["ostemplate", "template_file_id", "vztmpl"],
         "write source = { template = \"local:vztmpl/debian-12.tar.zst\" }",
         "write source = { clone = 9000 }, with the number of the template",
     ),
+    alias(
+        &["image", "disk_image", "cloud_image", "import_from", "import", "qcow2"],
+        "write source = { template = \"local:vztmpl/debian-12.tar.zst\" }",
+        "write source = { image = \"local:import/debian-12.qcow2\", into = \"scsi0\" }",
+    ),
     both(
-        &["clone", "cloned_from", "clone_from", "clone_id", "full_clone", "clone_vmid"],
+        &["clone", "cloned_from", "clone_from", "clone_id", "clone_vmid"],
         "write source = { clone = 9000 }, with the number of the guest to copy",
+    ),
+    both(
+        &["full_clone", "linked_clone", "linked"],
+        "write source = { clone = 9000, full = false } for a linked clone; a full one is the default",
+    ),
+    both(
+        &["ephemeral", "temporary", "disposable", "throwaway"],
+        "write scratch = true for a guest that nobody would miss",
+    ),
+    both(
+        &["is_template", "convert_to_template", "templated"],
+        "write template = true; the conversion waits for a signature",
     ),
     both(
         &["restore", "archive", "backup", "restore_from"],
@@ -134,8 +155,8 @@ const KEYS: &[KeyAlias] = &[
     ),
     alias(
         &["password", "passwd", "root_password", "rootpw", "user_password", "cipassword"],
-        "many people read a desired file, so it holds no password: set one inside with `pct exec NUMBER -- passwd`, \
-         or bring SSH keys along in the template",
+        "many people read a desired file, so it holds no password: a new container gets one by \
+         password = { secret = \"NAME\" } under [guest.101.first]; set another inside with `pct exec NUMBER -- passwd`",
         "many people read a desired file, so it holds no password: write `sshkeys` for cloud-init, or set one inside",
     ),
     alias(
@@ -149,7 +170,7 @@ const KEYS: &[KeyAlias] = &[
             "authorized_keys",
             "keys",
         ],
-        "Proxmox VE takes SSH keys for a container only while it makes it: bring them along in the template",
+        "Proxmox VE takes SSH keys for a container only while it makes it: write ssh_keys = [\"…\"] under [guest.101.first]",
         "write sshkeys = [\"ssh-ed25519 AAAA… you@example\"]",
     ),
     alias(
@@ -488,51 +509,6 @@ pub(crate) fn choice(words: &[&'static str], written: &str) -> Option<&'static s
     let word = folded(written);
     let mut found = CHOICES.iter().filter(|(others, _)| is_one_of(&word, others));
     found.find_map(|(_, meant)| words.iter().find(|ours| *ours == meant)).copied()
-}
-
-/// What to write instead of a block or key at the top of a desired file.
-pub(crate) fn block(written: &str) -> Option<&'static str> {
-    Some(match folded(written).as_str() {
-        "guests" => "write [guest.101], a block for each guest",
-        "vm" | "vms" | "machine" | "machines" | "qemu" | "kvm" | "virtualmachine"
-        | "virtualmachines" => "write [guest.101] with kind = \"qemu\", and a block for each guest",
-        "lxc" | "ct" | "cts" | "container" | "containers" => {
-            "write [guest.101] with kind = \"lxc\", and a block for each guest"
-        }
-        "resource" | "provider" | "variable" | "module" | "data" => {
-            "this is Terraform's; here a guest is a block [guest.101] with its keys, and `evenkeel import` writes one"
-        }
-        "hosts" | "tasks" | "vars" => {
-            "this is Ansible's; here a guest is a block [guest.101] with its keys, and `evenkeel import` writes one"
-        }
-        "pve" | "desired" | "trust" | "policy" | "metrics" | "interval" | "hostid" => {
-            "this belongs into agent.toml"
-        }
-        "version" | "apiversion" | "format" => "leave it out",
-        _ => {
-            let of_a_guest = GuestKind::ALL
-                .into_iter()
-                .any(|kind| super::find(kind, written).is_some() || key(kind, written).is_some());
-            let word = matches!(written, "kind" | "run" | "state" | "stop" | "source" | "unset");
-            return (of_a_guest || word)
-                .then_some("a guest's keys stand below its heading: [guest.101]");
-        }
-    })
-}
-
-/// What to write instead of a way to make a guest.
-pub(crate) fn source(written: &str) -> Option<&'static str> {
-    Some(match folded(written).as_str() {
-        "ostemplate" | "image" | "vztmpl" | "templatefileid" => {
-            "write template = \"local:vztmpl/…\""
-        }
-        "vmid" | "vm" | "from" | "guest" | "clonefrom" | "id" => "write clone = 9000",
-        "archive" | "restore" | "snapshot" | "file" => "write backup = \"store:backup/…\"",
-        "iso" | "cdrom" => {
-            "an ISO is no source: declare the disks, and ide2 = \"local:iso/debian-12.iso,media=cdrom\""
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]

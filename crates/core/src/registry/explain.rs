@@ -7,7 +7,7 @@ mod example;
 mod words;
 
 pub(crate) use example::example;
-use words::{WORDS, words};
+use words::{WORDS, part, words};
 
 use super::reference::{absent, applies, value};
 use super::{
@@ -55,7 +55,7 @@ pub fn explain(asked: &str) -> Result<Vec<Explanation>, UnknownKey> {
         Some(("qemu", name)) => (Some(GuestKind::Qemu), name),
         Some(_) | None => (None, asked),
     };
-    if let Some(word) = words().into_iter().find(|word| word.name == name) {
+    if let Some(word) = words().into_iter().find(|word| word.name == name).or_else(|| part(name)) {
         return Ok(vec![word]);
     }
     let mut told: Vec<Explanation> = Vec::new();

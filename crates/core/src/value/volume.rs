@@ -90,6 +90,24 @@ impl VolumeRef {
         }
     }
 
+    /// The number of the guest whose base image a linked clone stands on, where its storage says so in the name.
+    pub fn base_owner(&self) -> Option<&str> {
+        match self {
+            Self::Existing { name, .. } => match name.split('/').collect::<Vec<_>>()[..] {
+                [base, _] => guest_in(base, &["base-", "basevol-"]),
+                [folder, base, owner, _] if number(owner).is_some() => {
+                    number(folder).filter(|_| base.starts_with("base-"))
+                }
+                _ => None,
+            },
+            Self::Fresh { .. }
+            | Self::CloudInit { .. }
+            | Self::Path(_)
+            | Self::Empty
+            | Self::HostCdrom => None,
+        }
+    }
+
     /// Whether it is an image for CD-ROM drives, which is nobody's data.
     pub fn is_image(&self) -> bool {
         matches!(self, Self::Existing { name, .. } if name.starts_with("iso/"))

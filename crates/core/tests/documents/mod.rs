@@ -22,17 +22,24 @@ pub(crate) fn good() -> BoxedStrategy<Value> {
             word("stop", &["shutdown", "force"]),
             ignore(kind),
         );
-        (Just(kind), fields, unset(kind), words, source(kind))
+        (Just(kind), fields, unset(kind), words, making(kind))
     });
     (100_u32..=999_999_999, guest)
-        .prop_map(|(vmid, (kind, fields, unset, words, source))| {
+        .prop_map(|(vmid, (kind, fields, unset, words, making))| {
             let mut guest: Map<String, Value> = fields.into_iter().collect();
+            if let Some(into) = making.get("source").and_then(|source| source["into"].as_str()) {
+                guest.insert(into.into(), json!({ "storage": "local-lvm", "size": "20GiB" }));
+            }
             let unset: Vec<&str> =
                 unset.into_iter().filter(|name| !guest.contains_key(*name)).collect();
             guest.insert("unset".into(), json!(unset));
             let (run, mode, stop, ignore) = words;
+            // A template does not run.
+            let run = run.filter(|(_, run)| {
+                run != "running" || making.get("template") != Some(&json!(true))
+            });
             guest.extend([run, mode, stop, ignore].into_iter().flatten());
-            guest.extend(source);
+            guest.extend(making);
             guest.insert("kind".into(), kind.as_str().into());
             let mut guests = Map::new();
             guests.insert(vmid.to_string(), guest.into());
@@ -65,7 +72,9 @@ pub(crate) fn layered() -> BoxedStrategy<(Value, Value)> {
                         }
                     }
                     _ => {
-                        let same_kind = other["kind"] == kind && name != "source";
+                        // What a block says of making and running must hold by itself.
+                        let alone = ["first", "run", "source", "template"].contains(&name.as_str());
+                        let same_kind = other["kind"] == kind && !alone;
                         let hidden = other.get(name).filter(|_| same_kind && hides && at > 0);
                         if let Some(hidden) = hidden {
                             layers[at - 1].insert(name.clone(), hidden.clone());
@@ -97,6 +106,14 @@ pub(crate) fn broken() -> BoxedStrategy<Value> {
     let accidents = prop::collection::vec((any::<Index>(), any::<Index>(), accident()), 1..4);
     (good(), accidents)
         .prop_map(|(mut document, accidents)| {
+            // Whether an image has its disk is nothing a schema could see.
+            walk(&mut document, &mut |value| {
+                if let Value::Object(entries) = value
+                    && entries.get("source").is_some_and(|source| source.get("image").is_some())
+                {
+                    entries.remove("source");
+                }
+            });
             for (which, place, accident) in accidents {
                 let mut count = 0;
                 walk(&mut document, &mut |_| count += 1);
@@ -243,16 +260,76 @@ fn word(
     prop::option::of(select(words).prop_map(move |word| (name.to_owned(), json!(word)))).boxed()
 }
 
-fn source(kind: GuestKind) -> BoxedStrategy<Option<(String, Value)>> {
-    let volume = text(&ValueFormat::Text(Rule::VolumeId));
-    let clone = (100_u32..999_999_999).prop_map(|vmid| json!({ "clone": vmid }));
-    let backup = volume.clone().prop_map(|volume| json!({ "backup": volume }));
-    let template = volume.prop_map(|volume| json!({ "template": volume }));
-    let made = match kind {
-        GuestKind::Lxc => prop_oneof![clone, backup, template].boxed(),
-        GuestKind::Qemu => prop_oneof![clone, backup].boxed(),
+/// The words about making a guest.
+fn making(kind: GuestKind) -> BoxedStrategy<Map<String, Value>> {
+    let key = "ssh-ed25519 AAAA[a-z+/]{4}={0,2}( [a-z@%,]{0,5})?";
+    let first = (prop::collection::vec(key, 0..3), prop::option::of("[a-z0-9][a-z._-]{0,5}"))
+        .prop_map(|(keys, secret)| match secret {
+            Some(secret) => json!({ "ssh_keys": keys, "password": { "secret": secret } }),
+            None => json!({ "ssh_keys": keys }),
+        });
+    let switch = || prop::option::of(any::<bool>());
+    (prop::option::of(source(kind)), prop::option::of(first), switch(), switch())
+        .prop_map(move |(source, first, scratch, template)| {
+            // Only what is made from a template gets anything once.
+            let is_fresh = source.as_ref().is_none_or(|source| source.get("template").is_some());
+            let first = first.filter(|_| is_fresh && kind == GuestKind::Lxc);
+            let words = [
+                ("source", source),
+                ("first", first),
+                ("scratch", scratch.map(Value::Bool)),
+                ("template", template.map(Value::Bool)),
+            ];
+            words.into_iter().filter_map(|(word, value)| Some((word.to_owned(), value?))).collect()
+        })
+        .boxed()
+}
+
+fn source(kind: GuestKind) -> BoxedStrategy<Value> {
+    let volume = |content: &str| {
+        let pattern = format!("local(-lvm)?:{content}/[A-Za-z0-9._:-]{{1,8}}");
+        proptest::string::string_regex(&pattern).unwrap()
     };
-    prop::option::of(made.prop_map(|source| ("source".to_owned(), source))).boxed()
+    let clone = (
+        100_u32..999_999_999,
+        prop::option::of(any::<bool>()),
+        prop::option::of("[a-z][a-z0-9._-]{0,5}[a-z0-9]"),
+        prop::option::of("[a-z][a-z0-9_-]{1,5}"),
+    );
+    let clone = clone.prop_map(|(guest, full, storage, snapshot)| {
+        let mut clone = json!({ "clone": guest });
+        // A linked clone stays where its source is.
+        let storage = storage.filter(|_| full != Some(false));
+        let parts = [
+            ("full", full.map(Value::from)),
+            ("storage", storage.map(Value::from)),
+            ("snapshot", snapshot.map(Value::from)),
+        ];
+        for (part, value) in parts {
+            if let Some(value) = value {
+                clone[part] = value;
+            }
+        }
+        clone
+    });
+    let backup = (volume("backup"), prop::option::of(any::<bool>())).prop_map(
+        |(volume, unique)| match unique {
+            Some(unique) => json!({ "backup": volume, "unique": unique }),
+            None => json!({ "backup": volume }),
+        },
+    );
+    match kind {
+        GuestKind::Lxc => {
+            let template = volume("vztmpl").prop_map(|volume| json!({ "template": volume }));
+            prop_oneof![clone, backup, template].boxed()
+        }
+        GuestKind::Qemu => {
+            let image = (volume("import"), "scsi[0-9]|virtio1[0-5]|sata[0-5]|ide[0-3]")
+                .prop_map(|(volume, slot)| json!({ "image": volume, "into": slot }));
+            let empty = select(vec![json!({}), json!({ "empty": true })]);
+            prop_oneof![clone, backup, image, empty].boxed()
+        }
+    }
 }
 
 fn unset(kind: GuestKind) -> BoxedStrategy<Vec<&'static str>> {
@@ -506,7 +583,13 @@ fn table(shape: &'static Shape) -> BoxedStrategy<Value> {
             let storage = (rule(Rule::ConfigId), sized(1)).prop_map(|(storage, size)| {
                 vec![("storage".to_owned(), json!(storage)), ("size".to_owned(), json!(size))]
             });
-            return prop_oneof![named, storage].boxed();
+            if !cdrom {
+                return prop_oneof![named, storage].boxed();
+            }
+            let drive = rule(Rule::ConfigId).prop_map(|storage| {
+                vec![("storage".to_owned(), json!(storage)), ("cloudinit".to_owned(), json!(true))]
+            });
+            return prop_oneof![named, storage, drive].boxed();
         }
         (names(part), value(&part.format)).prop_map(|entry| vec![entry]).boxed()
     };

@@ -1,4 +1,4 @@
-//! What `doctor` finds on this machine: state directory, journal, freeze, signers, clock, desired files.
+//! What `doctor` finds on this machine: state directory, journal, freeze, signers, clock, desired files, secrets.
 //!
 //! Only reads, takes no lock, and makes nothing: it is run before there is anything, too.
 
@@ -13,7 +13,7 @@ use evenkeel_agent::freeze::frozen_by;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::source::dir::{DirError, load_believed};
 use evenkeel_agent::state_dir::{StateDir, this_machine};
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, WantedState};
 
 use super::findings::Findings;
 use crate::render::counted;
@@ -171,4 +171,24 @@ pub(super) fn desired(
         Err(error) => findings.fail("desired", &error.to_string(), &error.hint()),
     }
     Desired::default()
+}
+
+/// The secrets that new guests are given. A guest that is there needs none any more, so a missing one is a warning.
+pub(super) fn secrets(desired: &Desired, config: &AgentConfig, findings: &mut Findings) {
+    let store = config.secrets.store();
+    let mut ready = 0;
+    for guest in desired.guests.values() {
+        let WantedState::Present(spec) = &guest.state else { continue };
+        let Some(name) = &spec.first.password else { continue };
+        match store.first_password(guest.id.vmid, name) {
+            Ok(_) => ready += 1,
+            Err(error) => {
+                let what = format!("{} could not be given its password: {error}", guest.id);
+                findings.warn("secrets", &what, &error.hint());
+            }
+        }
+    }
+    if ready > 0 {
+        findings.ok("secrets", format!("{} for new guests ready", counted(ready, "password")));
+    }
 }

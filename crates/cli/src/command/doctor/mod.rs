@@ -1,7 +1,7 @@
 //! `evenkeel doctor`: whether everything an agent depends on is there, and what to do where it is not.
 //!
 //! ```text
-//!   host.rs    state directory, journal, freeze, signers, clock, desired files: what this machine tells
+//!   host.rs    state directory, journal, freeze, signers, clock, desired files, secrets: what this machine tells
 //!   server.rs  server, certificate, clock, rights, guests, other users of the token: what the node tells
 //! ```
 //!
@@ -42,6 +42,7 @@ pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     let mut findings = Findings::default();
     host::check(&config, &state, &mut findings);
     let desired = host::desired(arguments.desired.as_deref(), &config, &mut findings);
+    host::secrets(&desired, &config, &mut findings);
     let asked = match &connected {
         Ok(connection) => server::check(connection, &desired, &state, &mut findings).await,
         Err(_) => Ok(()),

@@ -11,9 +11,9 @@ use evenkeel_agent::pve::tls::TlsTrust;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::actual::{Coverage, Snapshot};
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
 use evenkeel_core::release::Release;
-use evenkeel_core::rights::{self, Separation};
+use evenkeel_core::rights::{self, Purpose, Rights, Separation};
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
@@ -118,17 +118,36 @@ async fn token_rights(
 ) -> Result<(), Failure> {
     let held = connection.client.permissions().await?;
     let needed = rights::to_keep(desired, release);
-    let missing = rights::missing(&needed, |path, privilege| holds(&held, path, privilege));
+    let holds = |path: &str, privilege: &str| holds(&held, path, privilege);
+    let missing = rights::missing(&needed, holds);
     if missing.is_empty() {
         findings.ok("rights", "the token has every right that is needed".to_owned());
+        let further = Purpose::ALL.into_iter().filter_map(|purpose| {
+            let lacks = rights::missing(&purpose.rights(release), holds);
+            let words = purpose.words();
+            (!lacks.is_empty()).then(|| format!("for {words} it would need {}", listed(&lacks)))
+        });
+        let further: Vec<String> = further.collect();
+        if !further.is_empty() {
+            findings.advise(&further.join("\n"));
+        }
         return Ok(());
     }
+    let purposes = declared_purposes(desired);
     let commands =
         rights::grant_commands(&needed, &connection.token_id, separation(connection).await);
     let next = format!("on the node:\n{}", commands.join("\n"));
     for (position, (path, privileges)) in missing.iter().enumerate() {
         let names: Vec<&str> = privileges.iter().copied().collect();
-        let what = format!("the token lacks {} on {path}", names.join(", "));
+        let takes = |purpose: &&Purpose| {
+            let rights = purpose.rights(release);
+            rights.get(path).is_some_and(|takes| !takes.is_disjoint(privileges))
+        };
+        let users: Vec<&str> =
+            purposes.iter().filter(takes).map(|purpose| purpose.words()).collect();
+        let users =
+            if users.is_empty() { String::new() } else { format!(", for {}", users.join(", ")) };
+        let what = format!("the token lacks {} on {path}{users}", names.join(", "));
         // One role mends them all, so it is said once, at the end.
         if position + 1 == missing.len() {
             findings.fail("rights", &what, &next);
@@ -137,6 +156,25 @@ async fn token_rights(
         }
     }
     Ok(())
+}
+
+/// What the declared guests that are changed may come to need.
+fn declared_purposes(desired: &Desired) -> BTreeSet<Purpose> {
+    let enforced = desired.guests.values().filter(|guest| guest.mode == ReconcileMode::Enforce);
+    let purposes = enforced.flat_map(|guest| match &guest.state {
+        WantedState::Present(spec) => Purpose::of(guest.id.kind, spec),
+        WantedState::Absent => Vec::new(),
+    });
+    purposes.collect()
+}
+
+/// `VM.Clone on /vms, SDN.Use on /sdn/zones`.
+fn listed(rights: &Rights) -> String {
+    let on = |(path, privileges): (&&str, &BTreeSet<&str>)| {
+        let names: Vec<&str> = privileges.iter().copied().collect();
+        format!("{} on {path}", names.join(" and "))
+    };
+    rights.iter().map(on).collect::<Vec<_>>().join(", ")
 }
 
 /// Whether the token has rights of its own. Only who may look at users is told.

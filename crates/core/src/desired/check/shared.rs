@@ -255,8 +255,14 @@ impl DesiredChecker<'_> {
         let fits = |used: &&UsedProfile| used.profile.kind.is_some_and(|(kind, _)| kind == id.kind);
         let profiles: Vec<&Layer> =
             uses.iter().filter(fits).map(|used| &used.profile.layer).collect();
-        let merged = own.merged(&profiles, self.shared.defaults(id.kind));
+        let mut merged = own.merged(&profiles, self.shared.defaults(id.kind));
         self.volumes_in_two_slots(&merged, Some(id));
+        self.words_at_odds(&merged, Some(id));
+        self.source_fits(&merged, id);
+        // What all containers get once is not for one that comes with users of its own.
+        if merged.source.as_ref().is_some_and(|source| source.value.brings_users()) {
+            merged.first = None;
+        }
         let (spec, mode, origins) = merged.apart();
         (WantedState::Present(spec), mode, origins)
     }

@@ -6,6 +6,7 @@
 //!   value.rs    every spelling of one value
 //!   pattern.rs  texts as regular expressions
 //!   number.rs   numbers in texts
+//!   making.rs   what a guest is made from
 //! ```
 //!
 //! It accepts what [`super::load`] accepts, one file at a time; a shared corpus and a property test
@@ -19,9 +20,12 @@
 //! - Size of the file, depth of nesting, repetition by YAML aliases, dates, tags, merge keys: likewise.
 //! - A number with a fraction of more than 18 digits, all its zeros counted: a schema compares numbers
 //!   by value and cannot count digits.
-//! - One volume in two slots of a guest, and a `format` beside a volume that exists: a schema compares no two values.
+//! - One volume in two slots of a guest, a `format` beside a volume that exists, a guest that is a copy of itself, an image
+//!   for a disk that is not declared or holds something else: a schema compares no two values.
+//! - `template` and `run`, `first` and `source` at odds in two layers: a schema sees each block by itself.
 //! - The node's release and root's keys: neither can `load`; the planner does.
 
+mod making;
 mod number;
 mod pattern;
 mod value;
@@ -35,7 +39,7 @@ use super::check::{PROFILE_NAME_MAX, cannot_unset};
 use super::ignore::ignorable_parts;
 use super::{GUESTS_MAX, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
 use crate::id::{GuestKind, VmId};
-use crate::registry::{self, Absent, Declarable, Key, KeyRef, Rule, ValueFormat};
+use crate::registry::{self, Absent, Declarable, Key, KeyRef};
 
 /// The schema of one desired file, draft 2020-12.
 pub fn schema() -> Value {
@@ -133,7 +137,7 @@ fn profile_name() -> String {
 }
 
 fn present(kind: GuestKind, definitions: &mut Definitions) -> Value {
-    let mut properties = words(kind, definitions);
+    let mut properties = words(kind);
     let mut families = Map::new();
     for key in declarable(kind) {
         let mut schema = definitions.key(kind.as_str(), key);
@@ -155,18 +159,13 @@ fn present(kind: GuestKind, definitions: &mut Definitions) -> Value {
         "patternProperties": families,
         "additionalProperties": false,
         "dependentSchemas": contradictions(kind),
+        "allOf": making::at_odds(),
     })
 }
 
 /// The words of a guest that are not configuration keys.
-fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
-    let volume = definitions.text(Rule::VolumeId);
-    let vmid = json!({ "type": "integer", "minimum": VmId::MIN, "maximum": VmId::MAX });
-    let mut sources = json!({ "clone": vmid, "backup": volume });
-    if kind == GuestKind::Lxc {
-        sources["template"] = volume;
-    }
-    let words = json!({
+fn words(kind: GuestKind) -> Map<String, Value> {
+    let mut words = json!({
         "kind": true,
         "state": {
             "description": "Whether the guest shall exist; `absent` asks for a signed destroy.",
@@ -182,13 +181,16 @@ fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
             "enum": ["shutdown", "force"],
             "default": "shutdown",
         },
-        "source": {
-            "description": "What the guest is made from, if it must be made.",
-            "type": "object",
-            "properties": sources,
-            "additionalProperties": false,
-            "minProperties": 1,
-            "maxProperties": 1,
+        "source": making::source(kind),
+        "scratch": {
+            "description": "It holds nothing anybody would miss: what we made we may destroy unsigned, where the host allows it.",
+            "type": "boolean",
+            "default": false,
+        },
+        "template": {
+            "description": "It shall be a template; the conversion is signed.",
+            "type": "boolean",
+            "default": false,
         },
         "mode": {
             "description": "Whether what differs is changed, or only shown.",
@@ -215,6 +217,9 @@ fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
             "uniqueItems": true,
         },
     });
+    if kind == GuestKind::Lxc {
+        words["first"] = making::first();
+    }
     let Value::Object(words) = words else { unreachable!("the literal above is an object") };
     words
 }
@@ -299,12 +304,5 @@ fn default(absent: Absent) -> Option<Value> {
         Absent::Integer(value) => Some(value.into()),
         Absent::Text(value) => Some(value.into()),
         Absent::Nothing | Absent::ContainerName | Absent::CpuWeight | Absent::ServerFilled => None,
-    }
-}
-
-impl Definitions {
-    /// A text under a rule.
-    fn text(&mut self, rule: Rule) -> Value {
-        self.value(&ValueFormat::Text(rule), None)
     }
 }

@@ -10,11 +10,11 @@ use crate::value::MOUNT_OPTIONS;
 use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS, SIZE_UNITS};
 
 /// White space around a text, which the reader drops.
-const BLANK: &str = "[\\t\\n\\f\\r ]*";
+pub(super) const BLANK: &str = "[\\t\\n\\f\\r ]*";
 /// What Rust's `trim_end` drops; `\s` is not the same in every engine.
 const UNICODE_BLANK: &str =
     "[\\t-\\r \\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]*";
-const CONFIG_ID: &str = "[A-Za-z][A-Za-z0-9_.-]+";
+pub(super) const CONFIG_ID: &str = "[A-Za-z][A-Za-z0-9_.-]+";
 const VOLUME_NAME: &str = "[^\\x00-\\x20\\x7f,]+";
 const DEVICE: &str = "[a-z]+[0-9]+";
 const OCTET: &str = "(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
@@ -326,6 +326,6 @@ fn any_case(words: &[&str]) -> String {
 }
 
 /// A word as itself; the registry's words hold no other special character than the point.
-fn escaped(word: &str) -> String {
+pub(super) fn escaped(word: &str) -> String {
     word.replace('.', "\\.")
 }

@@ -78,7 +78,11 @@ impl Definitions {
                     self.value(&ValueFormat::Text(Rule::ConfigId), None),
                 );
                 names.push("storage");
-                conditions.extend(allocation(&names));
+                let has_drives = shape.part("media").is_some();
+                if has_drives {
+                    properties.insert("cloudinit".to_owned(), json!({ "const": true }));
+                }
+                conditions.extend(allocation(&names, has_drives));
             }
             if part.required {
                 conditions.push(one_of_required(&names));
@@ -105,8 +109,9 @@ fn reference(name: &str) -> Value {
     json!({ "$ref": format!("#/$defs/{name}") })
 }
 
-/// A new volume has one size and is no CD-ROM. `names` are those of the volume, `storage` the last.
-fn allocation(names: &[&str]) -> Vec<Value> {
+/// A new volume has one size and is no CD-ROM; cloud-init's drive has none. `names` are those of the volume, `storage` the
+/// last.
+fn allocation(names: &[&str], has_drives: bool) -> Vec<Value> {
     let not_a_cdrom = json!({ "media": { "not": { "const": "cdrom" } } });
     let is_fresh: Vec<Value> = names[..names.len() - 1]
         .iter()
@@ -118,10 +123,14 @@ fn allocation(names: &[&str]) -> Vec<Value> {
         .collect();
     let mut one_size = not_a_cdrom.clone();
     one_size["size"] = Value::Bool(false);
-    vec![
-        json!({ "if": { "required": ["storage"] }, "then": { "required": ["size"], "properties": not_a_cdrom } }),
-        json!({ "if": any_of(is_fresh), "then": { "properties": one_size } }),
-    ]
+    let sized = json!({ "if": { "required": ["storage"] }, "then": { "required": ["size"], "properties": not_a_cdrom } });
+    let unsized_drive = json!({ "required": ["storage"], "properties": { "size": false } });
+    let storage = if has_drives {
+        json!({ "if": { "required": ["cloudinit"] }, "then": unsized_drive, "else": sized })
+    } else {
+        sized
+    };
+    vec![storage, json!({ "if": any_of(is_fresh), "then": { "properties": one_size } })]
 }
 
 fn one_of_required(names: &[&str]) -> Value {
