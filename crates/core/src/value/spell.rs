@@ -101,7 +101,20 @@ fn table(shape: &Shape, property: &Property, parts: PartChoice) -> Option<Spelle
     let is_empty = |name: &str| parts == PartChoice::All && property.get(name).is_none();
     let empty = shape.parts.iter().filter(|part| part.required && is_empty(part.name));
     entries.extend(empty.map(|part| (part.name.to_owned(), Spelled::Text(String::new()))));
+    let drive = match property.volume() {
+        Some(VolumeRef::CloudInit { storage }) if shape.part("media").is_some() => Some(storage),
+        Some(_) | None => None,
+    };
     for (name, value) in &shown {
+        if let (Value::Volume(_), Some(storage)) = (value, drive) {
+            entries.push(("storage".to_owned(), Spelled::Text(storage.to_string())));
+            entries.push(("cloudinit".to_owned(), Spelled::Bool(true)));
+            continue;
+        }
+        // Cloud-init's drive is a CD-ROM, whatever is said.
+        if drive.is_some() && *name == "media" {
+            continue;
+        }
         if let (Value::Volume(volume), true) = (value, fresh) {
             let (storage, size) = (volume.storage()?.to_owned(), friendly_size(property.size()?));
             entries.push(("storage".to_owned(), Spelled::Text(storage)));
