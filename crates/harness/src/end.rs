@@ -26,6 +26,7 @@ const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 
 /// The same while something waits because it failed: the longest pause, and a little, is over after twelve of them.
 const BETWEEN_TRIES: Duration = Duration::from_mins(6);
+const TRIES_IN_LONGEST_PAUSE: u32 = 12;
 
 /// After so many passes somebody looks after guests whose making did not end well.
 const LOOKED_AFTER: u32 = 6;
@@ -146,6 +147,11 @@ impl SeedRun {
                 break;
             }
         }
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.pay_debts(commands, agent).await
+        {
+            return ended;
+        }
         for (name, guest, state, reason) in self.oracle.open_operations() {
             self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
         }
@@ -161,6 +167,27 @@ impl SeedRun {
         }
         for belied in self.rig.node.with(|sim| self.oracle.belied(sim)) {
             self.oracle.broke(belied);
+        }
+        DriveEnd::Elapsed
+    }
+
+    /// A protection that could not be given back waits like everything that failed, and no plan shows that it does: it
+    /// has until the longest pause is over.
+    async fn pay_debts<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        mut agent: Pin<&mut F>,
+    ) -> DriveEnd {
+        for _ in 0..TRIES_IN_LONGEST_PAUSE {
+            if self.rig.node.with(|sim| self.oracle.owed_protection(&sim.world)).is_empty() {
+                break;
+            }
+            let _ = commands.send(DriverCommand::Pass);
+            match wait(agent.as_mut(), BETWEEN_TRIES, &mut None).await {
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            }
+            self.tell_progress();
         }
         DriveEnd::Elapsed
     }

@@ -293,6 +293,9 @@ impl Oracle {
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);
         inner.tell_end(now_ms, ticket, &format!("{} {}", answer.status, answer.reason));
         inner.tried.refused(node, ticket.number, now_ms, answer.status, &answer.reason);
+        if let RequestKind::Status(guest) | RequestKind::Pending(guest) = ticket.call {
+            inner.tried.was_read(node, guest);
+        }
         let body: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let OracleState { readings, claims, .. } = &mut *inner;
         if let Some((guest, told)) = readings.take(node, ticket, (answer.status, &body)) {

@@ -30,7 +30,8 @@ pub struct ApprovalContext {
     pub seal: Seal,
     /// Root's limits.
     pub policy: Policy,
-    /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act.
+    /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act. Who holds
+    /// it must not ask for the authority.
     pub judging_lock: Arc<Mutex<()>>,
 }
 

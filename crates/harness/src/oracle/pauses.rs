@@ -94,6 +94,15 @@ impl TriedRequests {
         }
     }
 
+    /// The agent is told of a guest. Whoever finds that somebody else has done what its own task failed to do has not
+    /// failed; if that is undone again, nothing holds the next try.
+    pub(super) fn was_read(&mut self, node: &InProcess, guest: GuestId) {
+        if let Some(of_guest) = self.0.get_mut(&guest) {
+            let found = file_and_power(node, guest);
+            of_guest.retain(|_, before| before.guest == found);
+        }
+    }
+
     /// Another thing is declared for a guest, or somebody asked for it to be tried.
     pub(super) fn forget(&mut self, guest: GuestId) {
         self.0.remove(&guest);

@@ -191,6 +191,44 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
     .await;
 }
 
+/// One act has begun and ends its item, another is judged, and the signers change: whenever that is, all three go on.
+#[tokio::test(start_paused = true)]
+async fn a_rotation_that_meets_two_acts_stops_neither_them_nor_itself() {
+    let both = desired(
+        "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
+    );
+    let minute = std::time::Duration::from_mins(1);
+    let mut polls = 1;
+    loop {
+        let rig = rig().await;
+        let ended_before = live(&rig, async |engine| {
+            pass(engine, &both).await?;
+            for (nonce, (item, _)) in (7..).zip(engine.pending().await?.values()) {
+                let approval = anna().approve(item, nonce, now(&rig));
+                let submitted = engine.submit_approval(approval.as_bytes()).await?;
+                assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
+            }
+            let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+            // Nothing is lost with the future: the acts go on with the next one.
+            let ended_before = crash_after(polls, engine.work()).await.is_some();
+            let rotated = engine.submit_approval(envelope.as_bytes());
+            let rotated = tokio::time::timeout(minute, rotated).await;
+            let rotated = rotated.unwrap_or_else(|_| panic!("all wait after {polls} polls"))?;
+            assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
+            while !engine.is_idle() {
+                tokio::time::timeout(minute, engine.work()).await.unwrap()?;
+            }
+            Ok(ended_before)
+        })
+        .await;
+        if ended_before {
+            break;
+        }
+        polls += 1;
+    }
+    println!("{polls} moments");
+}
+
 #[tokio::test(start_paused = true)]
 async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
     let rig = rig().await;

@@ -88,8 +88,10 @@ async fn judge<'o>(
     }
     let found = prove_identity(context, &fresh, &order.mark).await?;
     let provable = end_is_provable(context, order.item.op).await;
-    let judging = approvals.judging_lock.lock().await;
+    // In this order: the lane asks for the judge's lock once more, to end its item, while it holds the signers. Whoever
+    // held that lock and waited for the signers, behind a rotation that waits for the lane, would stop all three.
     let signers = approvals.authority.read().await;
+    let judging = approvals.judging_lock.lock().await;
     let Some(trust) = signers.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
     };
