@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::node::{Node, RELEASES, container};
+use crate::node::{Node, RELEASES, container, id};
 
 #[test]
 fn a_stub_is_there_when_the_answer_comes_and_shows_nothing_but_its_lock() {
@@ -176,6 +176,9 @@ fn an_imported_disk_has_the_size_of_its_image_and_says_where_it_came_from() {
     let volumes = &node.0.world.storages["store"].volumes;
     let origin = volumes["301/vm-301-disk-0.raw"].origin.clone().expect("it was filled");
     assert_eq!(origin.guest_birth, node.0.world.birth(origin.vmid.expect("a guest's")));
+    let read = |guest: &str| node.0.world.read_from_others(id(guest));
+    assert_eq!(read("qemu/300"), []);
+    assert_eq!(read("qemu/301"), [("store:301/vm-301-disk-0.raw".to_owned(), origin)]);
 }
 
 #[test]
