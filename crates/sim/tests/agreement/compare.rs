@@ -43,6 +43,9 @@ impl Replay {
 
     fn data_difference(&mut self, at: usize, row: &Row, ours: &Value) -> Option<String> {
         let captured = row.data();
+        if captured.is_null() {
+            return (!ours.is_null()).then(|| format!("data {ours}, captured null"));
+        }
         if row.is("/config") && row.method == "GET" {
             return self.config_difference(at, row, ours);
         }
@@ -82,7 +85,7 @@ impl Replay {
             let fields = ["type", "id", "user", "status", "saved", "tokenid"];
             return field_difference(&captured[0], &ours[0], &fields);
         }
-        if captured.is_null() || row.is("/version") || row.is("/feature") {
+        if row.is("/version") || row.is("/feature") {
             return (captured != ours).then(|| format!("data {ours}, captured {captured}"));
         }
         (kind(captured) != kind(ours))
