@@ -121,6 +121,76 @@ def machine(pve, node):
     done(pve, node.qemu(301).delete())
 
 
+def failed(pve, upid):
+    """Waits for a task, which must fail, and gives its words."""
+    status = Tasks.blocking_status(pve, upid, timeout=30, polling_interval=0.02)
+    assert status and status["exitstatus"] != "OK", (upid, status)
+    return status["exitstatus"]
+
+
+def save(pve, node, vmid):
+    """Saves a guest and gives the archive that its notes name."""
+    done(pve, node.all.vzdump.post(
+        vmid=vmid, storage="store", mode="stop", compress="zstd", remove=0, protected=1,
+        **{"notes-template": "{{guestname}} by proxmoxer"},
+    ))
+    rows = node.all.storage("store").content.get(content="backup", vmid=vmid)
+    [row] = [row for row in rows if row["notes"].endswith(" by proxmoxer")]
+    assert row["protected"] == 1 and row["size"] > 0, row
+    config = node.all.vzdump.extractconfig.get(volume=row["volid"])
+    assert "memory: 256" in config.splitlines(), config
+    return row["volid"]
+
+
+def made_and_ended(pve, node):
+    """Guests of both kinds are templates, linked clones, backups and come back from them."""
+    missing = failed(pve, node.lxc.create(
+        vmid=400, ostemplate="store:vztmpl/nope_1_amd64.tar.gz", rootfs="local-lvm:1",
+    ))
+    assert missing.endswith("volume 'store:vztmpl/nope_1_amd64.tar.gz' does not exist"), missing
+    assert int(pve.cluster.nextid.get(vmid=400)) == 400, "a failed create leaves nothing"
+
+    done(pve, node.lxc.create(
+        vmid=400, hostname="gold", ostemplate=TEMPLATE, rootfs="local-lvm:1", memory=256,
+        mp0="local-lvm:1,mp=/data,backup=1", unprivileged=1, onboot=1,
+    ))
+    archive = save(pve, node, 400)
+    done(pve, node.lxc.create(
+        vmid=401, ostemplate=archive, restore=1, unique=1, storage="tank", hostname="back",
+    ))
+    back = node.lxc(401).config.get()
+    assert back["hostname"] == "back" and back["mp0"].startswith("tank:"), back
+    done(pve, node.lxc(401).move_volume.post(volume="mp0", storage="local-lvm"))
+    assert node.lxc(401).config.get()["unused0"].startswith("tank:")
+    # The answer is null although a task works.
+    assert node.lxc(400).template.post() is None
+    while not node.lxc(400).config.get().get("template"):
+        pass
+    done(pve, node.lxc(400).clone.post(newid=402, hostname="linked"))
+    assert int(node.lxc(402).config.get()["onboot"]) == 1, "a clone starts with the node, too"
+
+    done(pve, node.qemu.create(
+        vmid=410, name="gold", memory=256, scsi0="store:1,format=qcow2", ide2="store:cloudinit",
+        ciuser="ops", net0="virtio,bridge=vmbr0",
+    ))
+    volume = node.qemu(410).config.get()["scsi0"].split(",")[0]
+    done(pve, node.qemu.create(vmid=411, scsi0=f"local-lvm:0,import-from={volume}"))
+    assert "size=1G" in node.qemu(411).config.get()["scsi0"]
+    archive = save(pve, node, 410)
+    done(pve, node.qemu.create(vmid=412, archive=archive, unique=1, name="back"))
+    assert node.qemu(412).config.get()["name"] == "back"
+    done(pve, node.qemu(410).template.post())
+    done(pve, node.qemu(410).clone.post(newid=413, name="linked"))
+    assert "base-410-disk-0.qcow2/413/" in node.qemu(413).config.get()["scsi0"]
+    used = failed(pve, node.qemu(410).delete())
+    assert used.endswith("is still in use by linked cloned"), used
+    for guests, vmids in ((node.qemu, (413, 412, 411, 410)), (node.lxc, (402, 401, 400))):
+        for vmid in vmids:
+            done(pve, guests(vmid).delete(purge=1))
+    kept = node.all.storage("store").content.get(content="backup")
+    assert len(kept) == 2, "backups outlive their guests"
+
+
 def permission_denied(reader, node_name, digest):
     """A token that may look is told so when it writes."""
     guest = reader.nodes(node_name).lxc(100)
@@ -136,7 +206,8 @@ class Node:
 
     def __init__(self, pve, name):
         self.name = name
-        self.lxc, self.qemu = pve.nodes(name).lxc, pve.nodes(name).qemu
+        self.all = pve.nodes(name)
+        self.lxc, self.qemu = self.all.lxc, self.all.qemu
 
 
 def main(binary, release):
@@ -148,11 +219,15 @@ def main(binary, release):
         lists(pve, node)
         container(pve, node)
         machine(pve, node)
+        made_and_ended(pve, node)
         digest = node.lxc(100).config.get()["digest"]
         permission_denied(connect(ready, READER), ready["node"], digest)
         wrong = connect(ready, READER[:-1] + "9")
         refused(401, wrong.version.get)
-    print(f"proxmoxer against {release}: list, set, start, create, clone, snapshot, destroy, denied")
+    print(
+        f"proxmoxer against {release}: list, set, start, create, import, clone, link, snapshot, save, restore, move, "
+        "destroy, denied"
+    )
 
 
 if __name__ == "__main__":

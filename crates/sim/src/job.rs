@@ -262,6 +262,13 @@ impl TaskJob {
         if let Self::Backup { order } = self { order.patience_ms } else { LOCK_WAIT_MS }
     }
 
+    /// The part at whose end a fault strikes: the one in which the work is done.
+    pub(crate) fn struck_at(&self) -> u8 {
+        let machine =
+            |guest: &GuestId| if guest.kind == GuestKind::Qemu { restore::DATA_STEP } else { 0 };
+        if let Self::Restore { guest, .. } = self { machine(guest) } else { 0 }
+    }
+
     /// The guest that is started by a task of its own when this one has ended well.
     pub(crate) fn starts_after(&self) -> Option<GuestId> {
         let made = if let Self::Create { guest, order } = self {

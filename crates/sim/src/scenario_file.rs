@@ -118,7 +118,7 @@ pub struct DeclaredBackup {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ScenarioError {
     /// A name of a storage that neither the node nor the file has.
-    #[error("the scenario names the storage `{0}`, which the node does not have")]
+    #[error("it names the storage `{0}`, which is not there; declare it under `storages`")]
     UnknownStorage(String),
     /// A size that is none.
     #[error("`{0}` is no size; write 126M or 2G")]

@@ -231,7 +231,7 @@ impl World {
     }
 
     /// The volume behind an id.
-    pub(crate) fn volume(&self, volid: &str) -> Option<&Volume> {
+    pub fn volume(&self, volid: &str) -> Option<&Volume> {
         let (storage, name) = split_volid(volid)?;
         self.storages.get(storage)?.volumes.get(stored_name(name))
     }
@@ -262,6 +262,19 @@ impl World {
             vmid,
             guest_birth: archived.map(|archive| archive.guest_birth).or_else(owner),
         }
+    }
+
+    /// The volumes a guest's file names that were filled with the data of another guest, each with whose it is.
+    pub fn read_from_others(&self, id: GuestId) -> Vec<(String, DataOrigin)> {
+        let Some(guest) = self.guest(id) else { return Vec::new() };
+        let named = guest.config.active.iter().filter(|(key, _)| is_disk_key(id.kind, key));
+        let volids = named.filter_map(|(_, value)| value.split(',').next());
+        let filled = volids.filter_map(|volid| {
+            let origin = self.volume(volid)?.origin.clone()?;
+            let other = origin.guest_birth.is_some_and(|birth| birth != guest.birth);
+            other.then(|| (volid.to_owned(), origin))
+        });
+        filled.collect()
     }
 
     /// Puts a backup of a guest into a storage as if a task had made it, and gives its id; `None` without the storage.

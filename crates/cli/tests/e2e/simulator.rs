@@ -95,3 +95,28 @@ fn faults_from_a_file_strike() {
     let told = desk.run("sim", &["--faults", "faults.json"]).ends_with(3);
     insta::assert_snapshot!("a-fault-that-does-not-exist", told.story());
 }
+
+#[test]
+fn a_scenario_declares_what_guests_are_made_of_and_tells_its_mistakes() {
+    let desk = Desk::new();
+    let scenario = r#"{
+        "files": [{"volid": "local:iso/tiny.iso", "size": "8M"}],
+        "guests": [{"guest": "lxc/600", "config": {"hostname": "declared"}}]
+    }"#;
+    desk.write("scenario.json", scenario);
+    let arguments = ["--plain-http", "--guests", "0", "--scenario", "scenario.json"];
+    let simulator = SimProcess::start(&desk, &arguments);
+    simulator.terminate();
+    let mistakes = [
+        (
+            "a-scenario-with-an-unknown-storage",
+            r#"{"files": [{"volid": "nas:iso/x.iso", "size": "8M"}]}"#,
+        ),
+        ("a-scenario-with-an-unknown-part", r#"{"earthquakes": []}"#),
+    ];
+    for (name, text) in mistakes {
+        desk.write("scenario.json", text);
+        let told = desk.run("sim", &["--scenario", "scenario.json"]).ends_with(3);
+        insta::assert_snapshot!(name, told.story());
+    }
+}

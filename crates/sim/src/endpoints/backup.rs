@@ -19,6 +19,10 @@ pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
     let storage = cx.text("storage").unwrap_or("local").to_owned();
     check_notes(cx)?;
     cx.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    // Whoever may slow the node down may also speed it up.
+    if ["bwlimit", "ionice", "performance"].iter().any(|name| cx.params.contains_key(*name)) {
+        cx.need("/", &["Sys.Modify"])?;
+    }
     let list = cx.text("vmid").unwrap_or_default();
     let mut vmids: Vec<u32> = Vec::new();
     if cx.flag("all") {

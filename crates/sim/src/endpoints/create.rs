@@ -83,6 +83,9 @@ fn container(cx: &mut Context<'_>, guest: GuestId) -> Answer {
         write::check_ssh_keys(keys)?;
     }
     check_allocation(cx, guest, restore)?;
+    if cx.flag("ha-managed") {
+        cx.need("/", &["Sys.Console"])?;
+    }
     let change = given_keys(cx, guest.kind);
     rights::check(cx.world, cx.who, guest, &change, &Config::default(), unprivileged || restore)?;
     let archive = cx.text("ostemplate").unwrap_or_default().to_owned();
@@ -114,6 +117,9 @@ fn machine(cx: &mut Context<'_>, guest: GuestId) -> Answer {
     }
     let archive = cx.text("archive").map(str::to_owned);
     check_allocation(cx, guest, archive.is_some())?;
+    if cx.flag("ha-managed") {
+        cx.need("/", &["Sys.Console"])?;
+    }
     let change = given_keys(cx, guest.kind);
     if let Some(archive) = &archive {
         super::restore::check_archive(cx, guest, archive, &change)?;
@@ -199,7 +205,7 @@ pub(super) fn check_volume(
     content: &str,
 ) -> Result<(), ReplyFailure> {
     let Some((storage, name)) = split_volid(volid) else {
-        return Err(ReplyFailure::died(ONLY_ROOT_PATHS));
+        return Err(only_root(cx.world.release()));
     };
     let Some(found) = cx.world.storages.get(storage) else {
         return Err(ReplyFailure::Died(format!("storage '{storage}' does not exist")));
@@ -216,24 +222,42 @@ pub(super) fn check_volume(
         )));
     }
     let path = format!("/storage/{storage}");
-    let owner = cx.world.volume(volid).and_then(|volume| volume.vmid);
+    if cx.may(&path, &["Datastore.Allocate"]) {
+        return Ok(());
+    }
+    let owner = owner_in_name(name);
     match folder {
         "vztmpl" | "iso" | "import" => {
             cx.need(&path, &["Datastore.AllocateSpace", "Datastore.Audit"])
         }
-        "backup" if cx.may(&path, &["Datastore.Allocate"]) => Ok(()),
+        _ if owner == Some(guest.vmid) => Ok(()),
         "backup" => {
             cx.need(&path, &["Datastore.AllocateSpace"])?;
-            let owner = owner.unwrap_or(guest.vmid);
-            cx.need(&format!("/vms/{owner}"), &["VM.Backup"])
+            owner.map_or(Ok(()), |owner| cx.need(&format!("/vms/{owner}"), &["VM.Backup"]))
         }
-        _ if owner == Some(guest.vmid) => Ok(()),
-        _ => cx.need(&path, &["Datastore.Allocate"]),
+        _ => {
+            let Some(owner) = owner else {
+                return Err(ReplyFailure::Died(format!("missing privileges to access {volid}")));
+            };
+            cx.need(&path, &["Datastore.Audit"])?;
+            cx.need(&format!("/vms/{owner}"), &["VM.Config.Disk"])
+        }
     }
 }
 
-const ONLY_ROOT_PATHS: &str =
-    "Only root can pass arbitrary filesystem paths. at /usr/share/perl5/PVE/Storage.pm line 581.";
+/// Whose volume it is, by its name alone: the first number of a name with dashes.
+fn owner_in_name(name: &str) -> Option<VmId> {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    file.split('-').find_map(|part| part.parse::<VmId>().ok())
+}
+
+/// The text has no line feed, so Perl adds where it stands.
+fn only_root(release: Release) -> ReplyFailure {
+    let line = if release >= Release::V9_0 { 651 } else { 581 };
+    ReplyFailure::Died(format!(
+        "Only root can pass arbitrary filesystem paths. at /usr/share/perl5/PVE/Storage.pm line {line}."
+    ))
+}
 
 /// Each storage must take containers; without a root disk the default storage must.
 fn check_mounts(
@@ -260,7 +284,7 @@ fn check_mounts(
                 check_content(cx, storage, "rootdir", "container directories")?;
             }
             // A bare number would mean the default storage, but the check of rights comes first and takes it for a path.
-            None if !cx.who.is_root() => return Err(ReplyFailure::died(ONLY_ROOT_PATHS)),
+            None if !cx.who.is_root() => return Err(only_root(cx.world.release())),
             None => {}
         }
     }

@@ -203,6 +203,13 @@ pub(super) fn status(cx: &Context<'_>) -> Answer {
     all.insert("ha".into(), super::ha::of_guest(cx, id));
     if id.kind == GuestKind::Qemu {
         all.insert("qmpstatus".into(), json!(guest.power.word()));
+        let agent = guest.config.get("agent").unwrap_or_default();
+        if agent.split(',').any(|part| matches!(part, "1" | "enabled=1")) {
+            all.insert("agent".into(), json!(1));
+        }
+        if guest.config.active.keys().any(|key| key.starts_with("serial")) {
+            all.insert("serial".into(), json!(1));
+        }
     } else if cx.world.release() >= Release::V9_0 && guest.power.is_running() {
         for name in ["cpusome", "cpufull", "iosome", "iofull", "memorysome", "memoryfull"] {
             all.insert(format!("pressure{name}"), Value::Null);

@@ -214,7 +214,7 @@ impl Simulator {
             return self.end_task(at, &message);
         }
         let step = self.tasks.all[at].step;
-        if step == 0 && self.strike(at) {
+        if step == self.tasks.all[at].job.struck_at() && self.strike(at) {
             return;
         }
         let mut job = self.tasks.all[at].job.clone();

@@ -61,6 +61,9 @@ pub(super) fn begin(
 /// Of a machine's restore its file is a locked stub for this part of the time.
 const STUB_PART: u64 = 8;
 
+/// The part of a machine's restore in which its data is read.
+pub(super) const DATA_STEP: u8 = 1;
+
 pub(super) fn next(
     site: &mut Site<'_>,
     guest: GuestId,

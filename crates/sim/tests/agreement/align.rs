@@ -167,7 +167,7 @@ impl Replay {
         let stopped = words.contains(" not running")
             || shown == Some("stopped")
             || row.label.starts_with("stopped:")
-            || (lxc && posted("start"))
+            || (lxc && (posted("start") || posted("resume")))
             || (row.method == "DELETE" && row.status == 200 && !row.path.contains("force=1"))
             || row.label.contains("on stopped")
             || (row.method == "POST" && row.is("/template"));
@@ -181,7 +181,8 @@ impl Replay {
             || row.label.starts_with("qemu running:")
             || (lxc && (posted("stop") || posted("shutdown") || posted("reboot")))
             || posted("suspend")
-            || posted("resume");
+            // Only a container that does not run can be asked to come back from a checkpoint.
+            || (!lxc && posted("resume"));
         let is = self.sim.world.guest(guest).is_some_and(|g| g.power.is_running());
         let busy = row.label.contains("immediately")
             && ["vzstart", "vzshutdown"].iter().any(|kind| self.sim.is_task_running(kind));
@@ -213,7 +214,8 @@ impl Replay {
                 store.put_file(volume, "images", "raw", 1 << 30);
             }
         }
-        self.align_size(row, guest);
+        let exit = row.upid().and_then(|upid| self.exits.get(upid)).cloned().unwrap_or_default();
+        self.align_size(row, guest, &exit);
         let Some(record) = self.sim.world.guest_mut(guest).filter(|_| accepted) else { return };
         for (key, value) in &mut record.config.active {
             if key.starts_with("net")
@@ -230,7 +232,7 @@ impl Replay {
     }
 
     /// A resize answers by the size the volume had.
-    fn align_size(&mut self, row: &Row, guest: GuestId) {
+    fn align_size(&mut self, row: &Row, guest: GuestId, exit: &str) {
         let text = |key: &str| {
             row.params.as_ref().and_then(|p| p.get(key)?.as_str()).unwrap_or_default().to_owned()
         };
@@ -246,6 +248,8 @@ impl Replay {
         match row.reason.as_str() {
             "disk is already at specified size" => volume.size_bytes = wanted,
             "unable to shrink disk size" => volume.size_bytes = wanted + (1 << 30),
+            // A machine's disk is found too large by the task.
+            _ if exit.contains("shrinking") => volume.size_bytes = wanted + (1 << 30),
             _ if row.status == 200 && volume.size_bytes >= wanted => volume.size_bytes = wanted / 2,
             _ => {}
         }

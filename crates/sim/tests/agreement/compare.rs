@@ -43,8 +43,14 @@ impl Replay {
 
     fn data_difference(&mut self, at: usize, row: &Row, ours: &Value) -> Option<String> {
         let captured = row.data();
+        if captured.is_null() {
+            return (!ours.is_null()).then(|| format!("data {ours}, captured null"));
+        }
         if row.is("/config") && row.method == "GET" {
             return self.config_difference(at, row, ours);
+        }
+        if row.is("/pending") && row.method == "GET" {
+            return self.pending_difference(at, row, ours);
         }
         if let Some(upid) = row.upid() {
             let tail = |text: &str| text.splitn(6, ':').nth(5).unwrap_or_default().to_owned();
@@ -79,11 +85,29 @@ impl Replay {
             let fields = ["type", "id", "user", "status", "saved", "tokenid"];
             return field_difference(&captured[0], &ours[0], &fields);
         }
-        if captured.is_null() || row.is("/version") || row.is("/feature") {
+        if row.is("/version") || row.is("/feature") {
             return (captured != ours).then(|| format!("data {ours}, captured {captured}"));
         }
         (kind(captured) != kind(ours))
             .then(|| format!("data is a {}, captured a {}", kind(ours), kind(captured)))
+    }
+
+    /// What is in effect and what waits, of a guest whose making the rows show.
+    fn pending_difference(&self, at: usize, row: &Row, ours: &Value) -> Option<String> {
+        let guest = row.guest()?;
+        let Explained::Whole = self.explained(at, row, guest) else { return None };
+        let rows = |list: &Value| {
+            let rows = list.as_array().into_iter().flatten();
+            let shown = rows.filter_map(|row| {
+                let key = row["key"].as_str().filter(|key| !MADE_UP.contains(key))?;
+                let text = |name: &str| masked(&row[name].to_string());
+                Some(format!("{key} {} {} {}", text("value"), text("pending"), text("delete")))
+            });
+            shown.collect::<std::collections::BTreeSet<_>>()
+        };
+        let (captured, ours) = (rows(row.data()), rows(ours));
+        let other = captured.symmetric_difference(&ours).next()?;
+        Some(format!("pending: only one side has {other}"))
     }
 
     /// Keys written since the last look must read back alike; what nothing in the file explains is

@@ -117,6 +117,25 @@ fn a_killed_restore_leaves_a_stub_of_a_container_and_half_a_machine_without_a_lo
 }
 
 #[test]
+fn a_machines_restore_is_struck_while_its_data_is_read() {
+    for (effect, exit, volumes) in [
+        (Effect::TaskKilled, "unexpected status", 1),
+        (Effect::TaskFails { message: "it broke".to_owned() }, "it broke", 0),
+    ] {
+        let mut node = Node::new(RELEASES[0]);
+        node.machine("400", &[("scsi0", "store:0.1")]);
+        node.done("POST", "/vzdump", &[("vmid", "400"), ("storage", "store")]);
+        let archive = node.backup(400)["volid"].as_str().unwrap().to_owned();
+        node.0.inject(effect.on(":qmrestore:401:"));
+        let fields = [("vmid", "401"), ("archive", &*archive)];
+        assert_eq!(node.failed("POST", "/qemu", &fields), exit);
+        let config = node.get("/qemu/401/config");
+        assert_eq!((&config["memory"], &config["lock"]), (&json!("128"), &Value::Null));
+        assert_eq!(node.volumes(401).len(), volumes);
+    }
+}
+
+#[test]
 fn a_killed_backup_leaves_its_lock_its_process_and_no_archive() {
     let mut node = Node::new(RELEASES[0]);
     node.container("300", &[]);

@@ -51,7 +51,7 @@ fn a_scenario_with_a_mistake_changes_nothing_and_says_which() {
     for (file, message) in [
         (
             json!({"bridges": ["vmbr5"], "files": [{"volid": "nope:iso/x.iso", "size": "1M"}]}),
-            "the scenario names the storage `nope`, which the node does not have",
+            "it names the storage `nope`, which is not there; declare it under `storages`",
         ),
         (
             json!({"bridges": ["vmbr5"], "files": [{"volid": "local:iso/x.iso", "size": "1 MB"}]}),

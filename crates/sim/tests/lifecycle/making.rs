@@ -1,8 +1,9 @@
 //! Creates: stubs, sizes, refusals by the answer and by the task.
 
+use evenkeel_sim::{SimOutcome, SimRequest, TOKENS};
 use serde_json::json;
 
-use crate::node::{Node, RELEASES, container};
+use crate::node::{Node, RELEASES, container, id};
 
 #[test]
 fn a_stub_is_there_when_the_answer_comes_and_shows_nothing_but_its_lock() {
@@ -176,6 +177,9 @@ fn an_imported_disk_has_the_size_of_its_image_and_says_where_it_came_from() {
     let volumes = &node.0.world.storages["store"].volumes;
     let origin = volumes["301/vm-301-disk-0.raw"].origin.clone().expect("it was filled");
     assert_eq!(origin.guest_birth, node.0.world.birth(origin.vmid.expect("a guest's")));
+    let read = |guest: &str| node.0.world.read_from_others(id(guest));
+    assert_eq!(read("qemu/300"), []);
+    assert_eq!(read("qemu/301"), [("store:301/vm-301-disk-0.raw".to_owned(), origin)]);
 }
 
 #[test]
@@ -248,4 +252,51 @@ fn a_number_is_free_before_its_destroy_has_ended_and_shows_its_former_guest_for_
     let later = node.0.now_ms() + 10_000;
     node.0.advance(later);
     assert_eq!(node.get("/cluster/resources?type=vm")[0]["name"], "latter");
+}
+
+#[test]
+fn a_smaller_disk_and_a_missing_checkpoint_are_refused_by_their_tasks() {
+    for release in RELEASES {
+        let mut node = Node::new(release);
+        node.machine("400", &[("scsi0", "store:2")]);
+        node.container("300", &[("rootfs", "store:2")]);
+        assert_eq!(
+            node.failed("PUT", "/qemu/400/resize", &[("disk", "scsi0"), ("size", "1G")]),
+            "shrinking disks is not supported"
+        );
+        assert_eq!(
+            node.refused("PUT", "/lxc/300/resize", &[("disk", "rootfs"), ("size", "1G")]),
+            "unable to shrink disk size",
+            "a container's is refused at once"
+        );
+        assert_eq!(
+            node.failed("POST", "/lxc/300/status/resume", &[]),
+            "command 'lxc-checkpoint -n 300 -r --foreground -D /var/lib/vz/dump' failed: exit code 1"
+        );
+        assert_eq!(node.get("/lxc/300/status/current")["status"], "stopped");
+    }
+}
+
+#[test]
+fn a_format_nobody_knows_is_told_and_extjs_says_how_it_failed() {
+    let mut node = Node::new(RELEASES[0]);
+    let mut ask = |path: &str| {
+        let (name, secret, _) = TOKENS[0];
+        let request = SimRequest::new("GET", path).token(&format!("{name}={secret}"));
+        match node.0.call(request) {
+            SimOutcome::Reply(reply) => reply,
+            SimOutcome::Dropped | SimOutcome::Wait { .. } => panic!("no answer"),
+        }
+    };
+    let unknown = ask("/api2/xml/version");
+    assert_eq!((unknown.status, &*unknown.reason), (501, "no formatter for uri /version, xml"));
+    assert_eq!(ask("/api2/").reason, "no such uri");
+    let missing = ask("/api2/extjs/nosuch");
+    assert_eq!(
+        missing.json(),
+        Some(&json!({
+            "data": null, "success": 0, "status": 501,
+            "message": "Method 'GET /nosuch' not implemented",
+        }))
+    );
 }
