@@ -19,6 +19,7 @@ pub mod find_guest;
 pub mod freeze;
 pub mod host_key;
 pub mod journal;
+mod left_locks;
 mod lock_owners;
 pub mod observe;
 pub(crate) mod path_trust;

@@ -1,14 +1,16 @@
-//! Names the task that holds a guest's lock: `waiting for vzdump of lxc/101, 34 %`.
+//! Names the task that holds a guest's lock: `waiting for vzdump of lxc/101, 34 %`; or that nobody does any more.
 //!
 //! Called once a pass, after planning. It only reads, and only what a person is told depends on it: where nothing can
 //! be found out, the plan keeps PVE's own word for the lock.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::Upid;
 use evenkeel_core::plan::{Held, Plan};
 
+use crate::left_locks;
 use crate::pve::wire::LogLine;
 use crate::pve::{Client, TaskFilter, TaskSource};
 
@@ -40,12 +42,20 @@ pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
         .map(|task| task.upid)
         .collect();
     let mut progress: BTreeMap<Upid, Option<u8>> = BTreeMap::new();
+    let mut advice: BTreeMap<GuestId, Option<String>> = BTreeMap::new();
     for action in plan.guests.iter_mut().flat_map(|guest| &mut guest.actions) {
         let guest = action.guest;
-        let Some(Held::Locked { lock, by }) = &mut action.held else {
+        let Some(Held::Locked { lock, by, left }) = &mut action.held else {
             continue;
         };
         let Some(task) = owner(&running, guest, lock) else {
+            let told = match advice.entry(guest) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => {
+                    free.insert(left_locks::advice(client, &running, guest, lock).await)
+                }
+            };
+            left.clone_from(told);
             continue;
         };
         if !progress.contains_key(task) && progress.len() < LOGS_READ_MAX {

@@ -18,13 +18,11 @@ use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::plan::{PlanContext, plan};
+use evenkeel_core::plan::{PlanContext, VolumeMemory, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
 use evenkeel_harness::{Operator, SimExchange};
@@ -65,9 +63,9 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let (none, mode) = (BackupMemory::none(), ReconcileMode::Enforce);
+            let none = VolumeMemory::none();
             let fresh = FreshGuest::Here(fresh);
-            let verdict = judge(black_box(&action), &declared, fresh, &site, none, mode);
+            let verdict = judge(black_box(&action), &declared, fresh, &site, none);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

@@ -7,10 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
-use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
 use crate::id::NodeName;
-use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
+use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, VolumeMemory, plan};
 use crate::release::Release;
 use crate::value::compare::Conventions;
 use crate::value::{Value, print, read};
@@ -74,7 +73,7 @@ pub fn judge(
     desired: &desired::DeclaredGuest,
     fresh: FreshGuest<'_>,
     site: &NodeSite,
-    memory: BackupMemory,
+    memory: VolumeMemory,
 ) -> GateVerdict {
     let NodeSite { node, release, conventions } = site.clone();
     let vmid = desired.id.vmid;
@@ -98,7 +97,7 @@ pub fn judge(
     };
     let wanted = &planned.step;
     let alike = |action: &&Action| {
-        action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted)
+        action.step.kind() == wanted.kind() && action.step.slot() == wanted.slot()
     };
     let same = |action: &&Action| what_it_does(&action.step) == what_it_does(wanted);
     if let Some(action) = now.actions.iter().filter(alike).find(same) {
@@ -135,9 +134,4 @@ fn what_it_does(step: &Step) -> BTreeMap<String, String> {
         }
     }
     params
-}
-
-/// The volume a resize is about: each of a guest's volumes grows by an act of its own.
-fn slot(step: &Step) -> Option<String> {
-    step.params().remove("disk")
 }

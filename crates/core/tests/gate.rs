@@ -2,9 +2,8 @@
 
 mod support;
 
-use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
-use evenkeel_core::plan::{Held, plan};
+use evenkeel_core::plan::{Held, VolumeMemory, plan};
 
 const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n";
 
@@ -18,7 +17,7 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let (now, _) = support::actual(found);
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
-    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none())
+    judge(action, declared, fresh, &NodeSite::of(&now), VolumeMemory::none())
 }
 
 const NOBODY: &str = "";

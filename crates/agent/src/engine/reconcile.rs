@@ -30,7 +30,7 @@ use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, decisions, lane, pending};
+use super::{Engine, RunningPass, backups, decisions, lane, moves, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
@@ -134,8 +134,9 @@ impl Engine {
         preview: Preview,
     ) -> Result<BegunPass, Fatal> {
         let Preview { actual, plan, scope } = preview;
-        // Forget what no longer needs to be remembered of backups.
+        // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
+        moves::forget(&self.context, &actual, &scope).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.
