@@ -43,4 +43,5 @@ mod stopping;
 mod streams;
 mod support;
 mod verifying;
+mod volumes;
 mod watching;
