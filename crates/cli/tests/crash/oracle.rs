@@ -243,6 +243,7 @@ fn meaning(method: &str, target: &str) -> Option<(String, &'static str)> {
         (_, Some("config")) => "set_config",
         (_, Some("resize")) => "resize",
         (_, Some("move_volume" | "move_disk")) => "move_volume",
+        (_, Some("template")) => "template",
         (_, Some("status/start")) => "start",
         (_, Some("status/shutdown")) => "shutdown",
         (_, Some("status/stop")) => "stop",
