@@ -304,10 +304,12 @@ async fn a_killed_workers_copy_holds_the_next_try_by_name_and_its_lock_is_named(
         tokio::time::sleep(Duration::from_mins(1)).await;
         let locked = guest == LXC;
         if locked {
-            // The lock keeps the lane shut, because nothing can be closed under it; with its task known it is told.
-            let rig = &rig;
-            let report = one_life(rig, &wanted).await;
-            assert_eq!(report.held, 1, "{report:?}");
+            // The lock keeps the lane shut, because nothing can be closed under it; the command that ends that is told.
+            let report = one_life(&rig, &wanted).await;
+            let holds = holds(&report);
+            assert_eq!(holds[0].0, ReasonCode::Busy, "{report:?}");
+            assert!(holds[0].1.contains("run `pct unlock 300` on the node"), "{holds:?}");
+            assert!(holds[0].1.contains(copy), "{holds:?}");
             rig.node.with(|sim| sim.happen(Happens::Lock { guest: id, lock: None }));
         }
         rig.live(async |engine| finish(engine).await).await.unwrap().unwrap();

@@ -98,7 +98,7 @@ impl Engine {
         let mut plan = plan(desired, &actual, &self.plan_context(desired, cause).await?);
         // Name the task behind each lock, for people.
         let naming = async {
-            name_lock_owners(&client, &mut plan).await;
+            name_lock_owners(&client, &mut plan, &actual).await;
             Ok::<(), Fatal>(())
         };
         self.drive_lanes_until(naming).await?;
@@ -120,7 +120,7 @@ impl Engine {
             let unknown = self.unknown_on(vmid);
             let op = unknown.map_or(busy.op, |(op, _)| op);
             let unknown = unknown.map(|(_, why)| why.to_owned());
-            (vmid, GuestBusy { op, since: shown(busy.since), unknown })
+            (vmid, GuestBusy { op, since: shown(busy.since), unknown, left: None })
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
         let host_mode = self.context.host_mode();

@@ -140,6 +140,8 @@ pub(crate) struct BusyFormat {
     since: String,
     /// Why nobody knows how it ended; null while it is simply at work.
     unknown: Option<String>,
+    /// What to do about a lock that nobody works under; null if there is none.
+    left: Option<String>,
 }
 
 impl PlanFormat {
@@ -256,7 +258,12 @@ impl ProblemFormat {
 
 impl BusyFormat {
     fn of(busy: &GuestBusy) -> Self {
-        let GuestBusy { op, since, unknown } = busy;
-        Self { op: op.to_string(), since: since.clone(), unknown: unknown.clone() }
+        let GuestBusy { op, since, unknown, left } = busy;
+        Self {
+            op: op.to_string(),
+            since: since.clone(),
+            unknown: unknown.clone(),
+            left: left.clone(),
+        }
     }
 }

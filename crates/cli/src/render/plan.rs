@@ -143,7 +143,8 @@ fn rows(guest: &GuestPlan) -> Vec<PlanRow> {
     let mut rows = Vec::new();
     if let Some(busy) = &guest.busy {
         let (subject, change) = match busy.unknown {
-            None => ("busy", format!("{} since {}", busy.op, busy.since)),
+            None if busy.left.is_none() => ("busy", format!("{} since {}", busy.op, busy.since)),
+            None => ("busy", busy.to_string()),
             Some(_) => ("unknown", busy.to_string()),
         };
         rows.push(PlanRow {

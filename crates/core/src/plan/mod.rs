@@ -76,6 +76,8 @@ pub struct GuestBusy {
     pub since: String,
     /// Why nobody knows how the operation ended, if that is what keeps the lane shut.
     pub unknown: Option<String>,
+    /// What to do about a lock that keeps the lane shut, where somebody looked and nobody works on the guest.
+    pub left: Option<String>,
 }
 
 impl GuestBusy {
@@ -90,9 +92,15 @@ impl GuestBusy {
 
 impl fmt::Display for GuestBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, since, unknown } = self;
+        let Self { op, since, unknown, left } = self;
         match unknown {
-            None => write!(f, "busy with {op} since {since}"),
+            None => {
+                write!(f, "busy with {op} since {since}")?;
+                let left = left.as_ref();
+                left.map_or(Ok(()), |left| {
+                    write!(f, "; the guest is locked and nobody works on it: {left}")
+                })
+            }
             Some(why) => write!(
                 f,
                 "the outcome of {op} is unknown since {since}: {why}; look at the guest, then close it: \

@@ -231,7 +231,9 @@ impl PlanProblem {
             Self::InOtherSlot { disk, other } => format!(
                 "add {other} to `unset`: once it is detached, the volume is attached as {disk}"
             ),
-            Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
+            Self::RootVolume => {
+                "declare rootfs as it is; it can grow and move, nothing else".to_owned()
+            }
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
             Self::Protected(_) => {
                 "declare protection = false, and sign the change that lifts it".to_owned()

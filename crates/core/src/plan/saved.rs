@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(by, Some(ReasonCode::Locked));
         assert!(text.contains("is held now") && !hint.contains("plan again"), "{text} {hint}");
         let op = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
-        let busy = GuestBusy { op, since: "12:00".to_owned(), unknown: None };
+        let busy = GuestBusy { op, since: "12:00".to_owned(), unknown: None, left: None };
         let (by, text, _) = told(&planned(None, Some(busy)));
         assert_eq!(by, Some(ReasonCode::Busy));
         assert!(text.contains("busy with op_"), "{text}");

@@ -156,7 +156,7 @@ fn setting(
             let op = OperationId::from_parts(1_700_000_000_000, 7);
             context.busy.insert(
                 rest.parse().unwrap(),
-                GuestBusy { op, since: "12:00:00".into(), unknown: None },
+                GuestBusy { op, since: "12:00:00".into(), unknown: None, left: None },
             );
         }
         "elsewhere" => {
