@@ -20,6 +20,7 @@ pub mod first_secrets;
 pub mod freeze;
 pub mod host_key;
 pub mod journal;
+mod left_locks;
 mod lock_owners;
 pub mod observe;
 pub(crate) mod path_trust;

@@ -1,14 +1,17 @@
-//! Names the task that holds a guest's lock: `waiting for vzdump of lxc/101, 34 %`.
+//! Names the task that holds a guest's lock: `waiting for vzdump of lxc/101, 34 %`; or that nobody does any more.
 //!
 //! Called once a pass, after planning. It only reads, and only what a person is told depends on it: where nothing can
 //! be found out, the plan keeps PVE's own word for the lock.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
+use evenkeel_core::actual::Snapshot;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::Upid;
-use evenkeel_core::plan::{Held, Plan};
+use evenkeel_core::plan::{Action, GuestPlan, Held, Plan};
 
+use crate::left_locks;
 use crate::pve::wire::LogLine;
 use crate::pve::{Client, TaskFilter, TaskSource};
 
@@ -22,8 +25,11 @@ const TASKS_LISTED_MAX: u32 = 500;
 const LOG_LINES_MAX: u32 = 5_000;
 
 /// Names the task behind every lock of the plan, as far as it can be found.
-pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
-    if !plan.actions().any(|action| matches!(action.held, Some(Held::Locked { .. }))) {
+pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan, actual: &Snapshot) {
+    let lock_of = |guest: GuestId| actual.guests.get(&guest.vmid)?.lock.as_deref();
+    let is_shut = |guest: &GuestPlan| guest.busy.is_some() && lock_of(guest.guest).is_some();
+    let is_held = |action: &Action| matches!(action.held, Some(Held::Locked { .. }));
+    if !plan.guests.iter().any(is_shut) && !plan.actions().any(is_held) {
         return;
     }
     let filter = TaskFilter {
@@ -39,13 +45,29 @@ pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan) {
         .filter(|task| task.exit_status().is_none())
         .map(|task| task.upid)
         .collect();
+    // An operation that waits for a lock to go says so: it may be one that never goes by itself.
+    for guest in plan.guests.iter_mut().filter(|guest| is_shut(guest)) {
+        let (id, lock) = (guest.guest, lock_of(guest.guest).unwrap_or_default());
+        let advice = left_locks::advice(client, &running, id, lock).await;
+        if let Some(busy) = &mut guest.busy {
+            busy.left = advice;
+        }
+    }
     let mut progress: BTreeMap<Upid, Option<u8>> = BTreeMap::new();
+    let mut advice: BTreeMap<GuestId, Option<String>> = BTreeMap::new();
     for action in plan.guests.iter_mut().flat_map(|guest| &mut guest.actions) {
         let guest = action.guest;
-        let Some(Held::Locked { lock, by }) = &mut action.held else {
+        let Some(Held::Locked { lock, by, left }) = &mut action.held else {
             continue;
         };
         let Some(task) = owner(&running, guest, lock) else {
+            let told = match advice.entry(guest) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(free) => {
+                    free.insert(left_locks::advice(client, &running, guest, lock).await)
+                }
+            };
+            left.clone_from(told);
             continue;
         };
         if !progress.contains_key(task) && progress.len() < LOGS_READ_MAX {

@@ -45,7 +45,7 @@ pub async fn preview(
     let desired = scope.part_of(desired);
     let actual = observe_declared(client, &desired, &scope).await?;
     let mut plan = plan(&desired, &actual, &outside_context(state, host_mode));
-    name_lock_owners(client, &mut plan).await;
+    name_lock_owners(client, &mut plan, &actual).await;
     Ok(Preview { actual, plan, scope })
 }
 
@@ -88,7 +88,7 @@ fn journal_state(directory: &Path) -> Option<JournalState> {
 fn busy_with(operation: &Operation) -> GuestBusy {
     let (sent_at, doubt) = operation.sent_and_doubt();
     let unknown = doubt.map(str::to_owned);
-    GuestBusy { op: operation.id, since: shown(sent_at), unknown }
+    GuestBusy { op: operation.id, since: shown(sent_at), unknown, left: None }
 }
 
 /// A moment as people read it.

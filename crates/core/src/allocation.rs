@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::action_registry::ActionKind;
 use crate::actual::{Guest, GuestConfig};
 use crate::id::GuestKind;
 use crate::operation::VolumeId;
@@ -12,8 +13,15 @@ use crate::registry;
 use crate::value::VolumeRef;
 use crate::value::read::written;
 
-/// The storages on which a configuration write with these parameters allocates.
-pub fn allocates_on(kind: GuestKind, params: &BTreeMap<String, String>) -> BTreeSet<String> {
+/// The storages on which an act with these parameters allocates.
+pub fn allocates_on(
+    op: ActionKind,
+    kind: GuestKind,
+    params: &BTreeMap<String, String>,
+) -> BTreeSet<String> {
+    if op == ActionKind::MoveVolume {
+        return params.get("storage").cloned().into_iter().collect();
+    }
     let fresh = |(key, text): (&String, &String)| {
         let value = written(&registry::find(kind, key)?.key().format, text);
         match value.as_property()?.volume()? {
@@ -28,10 +36,33 @@ pub fn allocates_on(kind: GuestKind, params: &BTreeMap<String, String>) -> BTree
     params.iter().filter_map(fresh).collect()
 }
 
-/// A volume of the guest that is attached nowhere.
-pub fn loose_volume<'v>(guest: &Guest, volumes: &'v BTreeSet<VolumeId>) -> Option<&'v VolumeId> {
+/// Volumes that exist already and that a configuration write with these parameters brings into a slot where they are not.
+pub fn attaches(guest: &Guest, params: &BTreeMap<String, String>) -> BTreeSet<(String, String)> {
+    let config = guest.config.as_ref().ok();
+    let comes = |(name, text): (&String, &String)| {
+        let key = registry::find(guest.id.kind, name)?;
+        let value = written(&key.key().format, text);
+        let volume = value.as_property()?.data_volume()?;
+        let field = config.and_then(|config| config.field(key));
+        let is_there = field.is_some_and(|field| {
+            let sides = field.current.iter().chain(field.after_restart());
+            let mut held = sides.filter_map(|reading| reading.value.as_property()?.data_volume());
+            held.any(|held| held == volume)
+        });
+        (!is_there).then_some((volume.storage()?.to_owned(), volume.volid()?))
+    };
+    params.iter().filter_map(comes).collect()
+}
+
+/// The volumes of the guest that are attached nowhere.
+pub fn loose_volumes<'v>(
+    guest: &Guest,
+    volumes: &'v BTreeSet<VolumeId>,
+) -> impl Iterator<Item = &'v VolumeId> {
     let attached = guest.config.as_ref().map(GuestConfig::volumes).unwrap_or_default();
-    volumes.iter().find(|volume| is_disk(volume) && !attached.contains_key(volume.as_str()))
+    let is_loose =
+        move |volume: &&VolumeId| is_disk(volume) && !attached.contains_key(volume.as_str());
+    volumes.iter().filter(is_loose)
 }
 
 /// A snapshot's memory and a cloud-init drive are volumes that come and go by themselves.

@@ -88,7 +88,8 @@ fn declaration(guest: &DeclaredGuest) -> BTreeMap<String, String> {
         StopMode::Shutdown => None,
         StopMode::Force => Some("force"),
     };
-    let words = [("run", run), ("stop", stop)].into_iter();
+    let template = spec.template.then_some("true");
+    let words = [("run", run), ("stop", stop), ("template", template)].into_iter();
     let words = words.filter_map(|(name, word)| Some((name.to_owned(), word?.to_owned())));
     fields.chain(words).collect()
 }

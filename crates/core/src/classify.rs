@@ -118,6 +118,7 @@ pub fn classify_remembering(
         ActionCost::Always(class, why) => Judgement::new(class, why),
         ActionCost::ByChanges => config(intent, memory),
         ActionCost::ByGrowth => resize(intent),
+        ActionCost::ByMove => volume::judge_move(intent),
         ActionCost::ByFreeNumber => into_free_number(intent, op),
         ActionCost::ByOrigin => destroy(intent, provenance),
     };

@@ -7,11 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
-use crate::classify::BackupMemory;
 use crate::desired::{self, Desired};
 use crate::id::{NodeName, VmId};
 use crate::operation::MakingMemory;
-use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, plan};
+use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, VolumeMemory, plan};
 use crate::reason::{ReasonCode, Refusal};
 use crate::release::Release;
 use crate::value::compare::Conventions;
@@ -90,7 +89,7 @@ pub fn judge(
     desired: &desired::DeclaredGuest,
     fresh: FreshGuest<'_>,
     site: &NodeSite,
-    memory: BackupMemory,
+    memory: VolumeMemory,
     making: MakingMemory,
 ) -> GateVerdict {
     let (vmid, desired_id) = (desired.id.vmid, desired.id);
@@ -110,7 +109,7 @@ pub fn judge(
     };
     let wanted = &planned.step;
     let alike = |action: &&Action| {
-        action.step.kind() == wanted.kind() && slot(&action.step) == slot(wanted)
+        action.step.kind() == wanted.kind() && action.step.slot() == wanted.slot()
     };
     let same = |action: &&Action| what_it_does(&action.step) == what_it_does(wanted);
     let others = now.actions.iter().filter(|action| action.step != Step::Start).count();
@@ -152,9 +151,4 @@ fn what_it_does(step: &Step) -> BTreeMap<String, String> {
         }
     }
     params
-}
-
-/// The volume a resize is about: each of a guest's volumes grows by an act of its own.
-fn slot(step: &Step) -> Option<String> {
-    step.params().remove("disk")
 }

@@ -18,7 +18,7 @@ use crate::desired::syntax;
 use crate::desired::tree::Tree;
 use crate::diagnostic::SourceFile;
 use crate::id::VmId;
-use crate::registry::{Absent, Declarable, ValueFormat};
+use crate::registry::{Absent, Declarable, Hazard, ValueFormat};
 use crate::value::compare::{Conventions, Difference, difference};
 use crate::value::spell::{PartChoice, Spelled, spelled};
 use crate::value::{Value, read};
@@ -50,7 +50,10 @@ pub fn desired_file(guest: &Guest, conventions: Conventions, format: FileFormat)
         Ok(config) => {
             lines.extend(origin(config).map(FileLine::Comment));
             let fields = config.fields.iter();
-            lines.extend(fields.filter_map(|field| line(field, guest, conventions)));
+            lines.extend(
+                fields
+                    .filter_map(|field| unused(field).or_else(|| line(field, guest, conventions))),
+            );
             lines.extend(config.unknown.iter().map(|key| {
                 let key = one_line(key);
                 FileLine::Comment(format!("{key} is left out: evenkeel does not know this key"))
@@ -100,6 +103,14 @@ pub fn spoken_of(file: &SourceFile) -> (Vec<VmId>, bool) {
     };
     let numbers = guests.iter().filter_map(|entry| entry.key.parse().ok()).collect();
     (numbers, has_more)
+}
+
+/// A detached volume, which nobody declares and somebody may have forgotten.
+fn unused(field: &ConfigField) -> Option<FileLine> {
+    let volume = field.after_restart()?.value.as_property()?.volume()?.volid()?;
+    let is_unused = field.key.key().hazard == Hazard::UnusedVolume;
+    is_unused
+        .then(|| FileLine::Comment(format!("{} keeps {volume}, which no slot uses", field.key)))
 }
 
 /// What becomes of one key; none if it need not be said.

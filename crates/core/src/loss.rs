@@ -36,6 +36,10 @@ pub fn losses(
                 guest.config.as_ref().ok().and_then(|config| *config.volumes().get(&name)?);
             vec![Loss { what: format!("volume {name}"), size_bytes: known.map(|size| size.0) }]
         }
+        LossRule::Running => {
+            let lost = "the guest's running: it never starts again, and its volumes are read-only";
+            vec![unknown(lost.to_owned())]
+        }
         // Which part of a write destroys is in its parameters, shown beside this.
         LossRule::AsParameters => Vec::new(),
     }

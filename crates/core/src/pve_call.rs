@@ -17,8 +17,8 @@ use crate::destroy::Destroy;
 use crate::id::VmId;
 use crate::identity::{identity, identity_after_restart};
 use crate::new_guest::NewGuest;
-use crate::operation::{IdentityHash, OpPhase};
-use crate::plan::{SetConfig, Step};
+use crate::operation::{IdentityHash, OpPhase, StorageName};
+use crate::plan::{SetConfig, Step, TemplateHold};
 use crate::reason::{ReasonCode, Refusal};
 use crate::registry::{self, KeyRef};
 use crate::secret::masked_param;
@@ -35,6 +35,15 @@ pub enum PveCall {
         slot: ConfigKey,
         /// The size.
         to_bytes: u64,
+        /// The configuration that was read.
+        digest: ConfigDigest,
+    },
+    /// Copy a volume to another storage; the old one stays as `unusedN`. There is no form that frees it.
+    MoveVolume {
+        /// The slot it is in.
+        slot: ConfigKey,
+        /// Where to.
+        storage: StorageName,
         /// The configuration that was read.
         digest: ConfigDigest,
     },
@@ -61,6 +70,8 @@ pub enum PveCall {
     Make(Box<NewGuest>),
     /// Remove the guest, after its preparations.
     Destroy(Destroy),
+    /// Turn it into a template.
+    Template,
 }
 
 /// One change of a guest's configuration, bound to the configuration that was read.
@@ -118,11 +129,16 @@ impl PveCall {
             Step::Resize { disk, to, digest, from: _ } => {
                 Self::Resize { slot: (*disk).into(), to_bytes: to.0, digest: digest_of(digest)? }
             }
+            Step::MoveVolume { disk, to, digest, volume: _, from: _ } => Self::MoveVolume {
+                slot: (*disk).into(),
+                storage: to.parse().map_err(|_| payload(format!("`{to}` is no storage")))?,
+                digest: digest_of(digest)?,
+            },
             Step::Start => Self::Start,
             Step::Shutdown { timeout_s } => Self::Shutdown { timeout_s: *timeout_s },
             Step::Stop => Self::Stop,
             Step::Make(new) => Self::Make(new.clone()),
-            Step::Destroy(_) => {
+            Step::Destroy(_) | Step::Template => {
                 let why = crate::plan::Held::PendingSignature.to_string();
                 return Err(Refusal::new(ReasonCode::PendingSignature, why));
             }
@@ -155,6 +171,16 @@ impl PveCall {
             ActionKind::DeleteVolume => {
                 Ok(Self::SetConfig(ConfigChange::delete_volume(params, fresh)?))
             }
+            ActionKind::Template => {
+                if let Some(hold) = TemplateHold::of(fresh) {
+                    return Err(Refusal::new(ReasonCode::After, hold.to_string()));
+                }
+                if fresh.template {
+                    let why = "the guest is a template already";
+                    return Err(Refusal::new(ReasonCode::Stale, why));
+                }
+                Ok(Self::Template)
+            }
             ActionKind::Start
             | ActionKind::Shutdown
             | ActionKind::Stop
@@ -165,7 +191,6 @@ impl PveCall {
             | ActionKind::Snapshot
             | ActionKind::MoveVolume
             | ActionKind::Migrate
-            | ActionKind::Template
             | ActionKind::WipeStorage
             | ActionKind::Decommission => Err(not_executable(format!("{op} has no signed form"))),
         }
@@ -179,12 +204,14 @@ impl PveCall {
             Self::Destroy(_)
             | Self::SetConfig(_)
             | Self::Resize { .. }
+            | Self::MoveVolume { .. }
             | Self::Start
             | Self::Shutdown { .. }
             | Self::Stop
             | Self::Make(_)
             | Self::Rollback { .. }
-            | Self::DeleteSnapshot { .. } => OpPhase::Act,
+            | Self::DeleteSnapshot { .. }
+            | Self::Template => OpPhase::Act,
         }
     }
 
@@ -204,6 +231,8 @@ impl PveCall {
             | Self::Stop
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
+            | Self::MoveVolume { .. }
+            | Self::Template
             | Self::Destroy(_) => None,
         }
     }
@@ -223,9 +252,11 @@ impl PveCall {
             Self::SetConfig(_)
             | Self::Resize { .. }
             | Self::Make(_)
+            | Self::MoveVolume { .. }
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
-            | Self::Destroy(_) => None,
+            | Self::Destroy(_)
+            | Self::Template => None,
         }
     }
 }

@@ -100,7 +100,7 @@ reason_codes! {
     NotExecutable = "not_executable",
     /// It approves an item that does not wait.
     NotPending = "not_pending",
-    /// The journal cannot be written.
+    /// The journal cannot be written, or a volume stands in the way.
     Storage = "storage",
     /// It failed, and its pause is not over.
     FailedBefore = "failed_before",
@@ -108,6 +108,8 @@ reason_codes! {
     UnknownOutcome = "unknown_outcome",
     /// The guest or the host is only observed.
     Observe = "observe",
+    /// It comes after something that is not so yet.
+    After = "after",
     /// The token lacks a right that judging or proving the act takes.
     Rights = "rights",
     /// The host's own policy does not allow it.
@@ -177,7 +179,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            failed_before unknown_outcome observe rights policy";
+            failed_before unknown_outcome observe after rights policy";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

@@ -3,10 +3,9 @@
 mod support;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::operation::MakingMemory;
-use evenkeel_core::plan::plan;
+use evenkeel_core::plan::{VolumeMemory, plan};
 
 const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n\
     source = { template = \"local:vztmpl/debian-12.tar.zst\" }\n";
@@ -22,7 +21,7 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
     let making = MakingMemory::default();
-    judge(action, declared, fresh, &NodeSite::of(&now), BackupMemory::none(), making)
+    judge(action, declared, fresh, &NodeSite::of(&now), VolumeMemory::none(), making)
 }
 
 const NOBODY: &str = "";

@@ -58,9 +58,15 @@ pub(crate) fn needs_signature(write: &WriteRequest) -> bool {
         ActionKind::Rollback,
         ActionKind::DeleteSnapshot,
         ActionKind::DeleteVolume,
+        ActionKind::Template,
     ];
+    let frees = write.kind == ActionKind::MoveVolume
+        && (write.params.get("delete").map(String::as_str) != Some("0")
+            || write.params.keys().any(|key| key.starts_with("target")));
     // Whether anything else is declared is asked elsewhere.
-    always.contains(&write.kind) || (write.kind == ActionKind::SetConfig && (lifts || deletes))
+    always.contains(&write.kind)
+        || frees
+        || (write.kind == ActionKind::SetConfig && (lifts || deletes))
 }
 
 /// The kinds this engine may send, by method and path; none for everything else.
@@ -81,6 +87,8 @@ pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
         ("POST", ["status", "start"]) => ActionKind::Start,
         ("POST", ["status", "shutdown"]) => ActionKind::Shutdown,
         ("POST", ["status", "stop"]) => ActionKind::Stop,
+        ("POST", ["move_volume" | "move_disk"]) => ActionKind::MoveVolume,
+        ("POST", ["template"]) => ActionKind::Template,
         ("DELETE", []) => ActionKind::Destroy,
         ("POST", ["snapshot", name, "rollback"]) => {
             params.insert("snapname".to_owned(), decoded(name));
@@ -92,7 +100,9 @@ pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
         }
         _ => return None,
     };
-    if params.get("delete").is_some_and(|list| list.contains("unused")) {
+    if kind == ActionKind::SetConfig
+        && params.get("delete").is_some_and(|list| list.contains("unused"))
+    {
         kind = ActionKind::DeleteVolume;
     }
     let forces = |key: &str| matches!(key, "skiplock" | "force");

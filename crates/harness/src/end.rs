@@ -288,13 +288,17 @@ impl SeedRun {
                 if loose.len() > 1 + foreign.unwrap_or(0) {
                     wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
                 }
-                let spare = found.config.active.keys().filter(|key| key.starts_with("unused"));
+                let moved = self.oracle.moved_out(found.id);
+                let active = found.config.active.iter();
+                let spare = active.filter(|(key, _)| key.starts_with("unused"));
+                let spare = spare.filter(|(_, volume)| !moved.contains(*volume));
                 let theirs = self.faults.detached.contains(&found.id.vmid.get());
                 if spare.count() > 0 && !theirs {
                     wrong.push(format!("{} was given a second volume", found.id));
                 }
             }
         });
+        wrong.extend(self.rig.node.with(|sim| self.oracle.lost_by_moves(&sim.world)));
         for what in wrong {
             self.oracle.broke(what);
         }
@@ -336,7 +340,12 @@ fn is_refused(action: &Action, loose: &BTreeSet<String>) -> bool {
             loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
         })
     };
-    action.step.kind() == ActionKind::SetConfig && action.step.params().values().any(on_its_storage)
+    let (kind, params) = (action.step.kind(), action.step.params());
+    let copies_to = params.get("storage").filter(|_| kind == ActionKind::MoveVolume);
+    let copies = copies_to.is_some_and(|storage| {
+        loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
+    });
+    copies || (kind == ActionKind::SetConfig && params.values().any(on_its_storage))
 }
 
 /// The same without the run state: what must be so before a new guest starts.
@@ -370,6 +379,7 @@ fn differs(wish: &Wish, found: &SimGuest) -> impl Iterator<Item = &'static str> 
         ("nameserver", is("nameserver", wish.nameserver.clone())),
         ("run", runs),
         (slot, true),
+        ("the first disk's storage", wish.is_where_wanted(found)),
     ]
     .into_iter()
     .filter(|(_, right)| !right)

@@ -6,6 +6,7 @@
 //! agent, nor change anything.
 
 mod claims;
+mod moves;
 mod pauses;
 mod promise;
 mod readings;
@@ -18,11 +19,12 @@ use evenkeel_agent::pve::exchange::{ExchangeOutcome, HttpRequest};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
-use evenkeel_sim::InProcess;
+use evenkeel_sim::{InProcess, World};
 use serde_json::Value;
 
 use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
+use moves::SentMoves;
 use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
@@ -62,6 +64,8 @@ struct OracleState {
     ignores_cores: BTreeMap<GuestId, u64>,
     /// What it tried, and what came of it.
     tried: TriedRequests,
+    /// Which volumes it moved.
+    moves: SentMoves,
     /// What an older declaration asked for may still be in its lane, beside what the newest asks for.
     older_orders: bool,
     /// Keys that were ever declared, by guest.
@@ -233,6 +237,16 @@ impl Oracle {
             .collect()
     }
 
+    /// Volumes that moves have left on a guest.
+    pub(crate) fn moved_out(&self, guest: GuestId) -> BTreeSet<String> {
+        self.inner().moves.sources(guest).into_iter().map(str::to_owned).collect()
+    }
+
+    /// Volumes that moves have lost.
+    pub(crate) fn lost_by_moves(&self, world: &World) -> Vec<String> {
+        self.inner().moves.lost(world)
+    }
+
     /// How an operation stands in the journal.
     pub(crate) fn state_of(&self, op: &str) -> Option<String> {
         let mut inner = self.inner();
@@ -366,6 +380,7 @@ impl OracleState {
             self.is_fresh(now_ms, &write),
             self.is_declared(now_ms, &write),
             self.allocates_once(&write),
+            self.moves.sent(node, &write),
             has_a_digest(&write),
             self.is_patient(node, now_ms, ticket, &write),
             self.is_ready_to_run(node, now_ms, &write),
@@ -543,7 +558,9 @@ impl OracleState {
             let fresh = volume.split_once(':').filter(|(_, size)| size.parse::<u32>().is_ok());
             fresh.is_some_and(|(storage, _)| self.readings.hangs_loose(write.guest, storage))
         };
-        let again = write.kind == ActionKind::SetConfig && write.params.values().any(again);
+        let copies = write.params.get("storage").filter(|_| write.kind == ActionKind::MoveVolume);
+        let again = (write.kind == ActionKind::SetConfig && write.params.values().any(again))
+            || copies.is_some_and(|storage| self.readings.hangs_loose(write.guest, storage));
         again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
     }
 
@@ -560,6 +577,11 @@ impl OracleState {
         if goes_off && self.never_ran(write.guest) {
             return None;
         }
+        if write.kind == ActionKind::MoveVolume {
+            let slot = write.params.get("volume").or_else(|| write.params.get("disk"));
+            let foreign = slot.filter(|slot| !keys.contains(*slot))?;
+            return Some(format!("(8) `{foreign}` was never declared"));
+        }
         if write.kind != ActionKind::SetConfig {
             return None;
         }
@@ -574,8 +596,13 @@ impl OracleState {
 
 /// Invariant 9: calls that take a digest carry one.
 fn has_a_digest(write: &WriteRequest) -> Option<String> {
-    let takes_one =
-        matches!(write.kind, ActionKind::SetConfig | ActionKind::Resize | ActionKind::DeleteVolume);
+    let takes_one = matches!(
+        write.kind,
+        ActionKind::SetConfig
+            | ActionKind::Resize
+            | ActionKind::DeleteVolume
+            | ActionKind::MoveVolume
+    );
     let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
     (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
 }

@@ -168,13 +168,31 @@ impl Wish {
         }
     }
 
-    /// Wants the first disk as large as it is, or larger.
+    /// Whether the first disk is on the storage it shall be on, or cannot be moved there now: a container runs, an old
+    /// volume hangs on the guest, something waits, or the volume is another guest's.
+    pub(crate) fn is_where_wanted(&self, found: &SimGuest) -> bool {
+        let slot = first_slot(found.id.kind);
+        let (Some((storage, _)), Some(value)) = (&self.first_disk, found.config.active.get(slot))
+        else {
+            return true;
+        };
+        let runs = found.id.kind == GuestKind::Lxc && found.power.is_running();
+        let left = found.config.active.keys().any(|key| key.starts_with("unused"));
+        let own = value.contains(&format!("-{}-disk-", found.id.vmid));
+        let movable = !runs && !left && own && !found.config.pending.contains_key(slot);
+        value.starts_with(&format!("{storage}:")) || !movable || value.contains("base")
+    }
+
+    /// Wants the first disk as large as it is, or larger, there or elsewhere.
     fn grow(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&SimGuest>) {
         let value = found.and_then(|found| found.config.active.get(first_slot(guest.kind)));
         let Some((storage, rest)) = value.and_then(|value| value.split_once(':')) else { return };
         let size = rest.split(',').find_map(|part| part.strip_prefix("size="));
         let gib = size.and_then(|size| size.strip_suffix('G')).and_then(|gib| gib.parse().ok());
         let Some(gib): Option<u64> = gib else { return };
+        // Now and then it shall be somewhere else.
+        let elsewhere = if storage == "tank" { "local-lvm" } else { "tank" };
+        let storage = if dice.percent(35) { elsewhere } else { storage };
         self.first_disk = Some((storage.to_owned(), gib + dice.below(3)));
     }
 

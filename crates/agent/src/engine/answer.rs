@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   task ──────> settle                    done ─────> read back ─> succeeded, failed, unknown
+//!   hidden ────> settle
 //!   lost ──────> settle                    refused ──> read back ─> failed, or done already
 //!   not sent ──> failed
 //! ```
@@ -10,6 +11,7 @@
 
 use std::time::Duration;
 
+use evenkeel_core::action_registry::NullAnswer;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpState};
@@ -57,6 +59,9 @@ pub(super) async fn follow(
             }
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
         }
+        Ok(Taken::Done) if hides_task(context, op).await? => {
+            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+        }
         Ok(Taken::Done) => read_back(context, op).await,
         Err(Error::Unknown { .. }) => {
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
@@ -73,6 +78,12 @@ pub(super) async fn follow(
         }
         Err(Error::Refused(refusal)) => close_refused(context, op, &refusal).await,
     }
+}
+
+/// Whether the call has begun a task that its answer does not name: then nothing is done yet.
+async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fatal> {
+    let operation = load(context, op).await?.map(|(operation, _)| operation);
+    Ok(operation.is_some_and(|op| op.intent.kind.row().null_answer == NullAnswer::TaskHidden))
 }
 
 fn settled(settled: Option<Settled>) -> Answered {

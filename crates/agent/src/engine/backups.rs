@@ -10,48 +10,53 @@ use evenkeel_core::actual::{Guest, Snapshot};
 use evenkeel_core::classify::{BackupMemory, leaving_unsaved, saved_volumes};
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::VmId;
-use evenkeel_core::plan::SetConfig;
+use evenkeel_core::plan::VolumeMemory;
+use evenkeel_core::registry::KeyRef;
 use evenkeel_core::selection::PassScope;
 use evenkeel_core::value::{Value, read};
 use serde_json::json;
 
-use super::EngineContext;
 use super::error::Fatal;
+use super::{EngineContext, moves};
 use crate::journal::{JournalState, Kept, Record, Subject};
 
 /// The version of what is kept under a volume.
 const SHAPE: u32 = 1;
 
-/// What is remembered of every guest.
+/// What is remembered of every guest's volumes.
 pub(super) async fn memories(
     context: &EngineContext,
-) -> Result<BTreeMap<VmId, BackupMemory>, Fatal> {
+) -> Result<BTreeMap<VmId, VolumeMemory>, Fatal> {
     context.journal.read(|state, _| memories_in(state)).await.map_err(Fatal::Journal)
 }
 
 /// The same, by what a journal adds up to.
-pub(crate) fn memories_in(state: &JournalState) -> BTreeMap<VmId, BackupMemory> {
-    let known = remembered(state).into_iter();
-    known.map(|(vmid, volumes)| (vmid, BackupMemory::of(volumes))).collect()
+pub(crate) fn memories_in(state: &JournalState) -> BTreeMap<VmId, VolumeMemory> {
+    let mut memories: BTreeMap<VmId, VolumeMemory> = BTreeMap::new();
+    for (vmid, volumes) in remembered(state) {
+        memories.entry(vmid).or_default().backups = BackupMemory::of(volumes);
+    }
+    for (vmid, moved) in moves::moved_in(state) {
+        memories.entry(vmid).or_default().moved = moved;
+    }
+    memories
 }
 
-/// Writes down what a configuration write is about to detach, as far as no backup holds it. A journal that does not
+/// Writes down what an act is about to take out of these slots, as far as no backup holds it. A journal that does not
 /// take it remembers nothing, which is the strict answer.
 pub(super) async fn remember(
     context: &EngineContext,
     guest: &Guest,
-    write: &SetConfig,
+    slots: &BTreeMap<KeyRef, Option<&str>>,
 ) -> Result<(), Fatal> {
     let Ok(config) = &guest.config else {
         return Ok(());
     };
-    let set: Vec<(_, Value)> = write
-        .set
+    let to: Vec<(_, Option<Value>)> = slots
         .iter()
-        .map(|(key, text)| (*key, read::written(&key.key().format, text)))
+        .map(|(key, text)| (*key, text.map(|text| read::written(&key.key().format, text))))
         .collect();
-    let set = set.iter().map(|(key, value)| (*key, Some(value)));
-    let leaving = leaving_unsaved(config, set.chain(write.delete.iter().map(|key| (*key, None))));
+    let leaving = leaving_unsaved(config, to.iter().map(|(key, value)| (*key, value.as_ref())));
     if leaving.is_empty() {
         return Ok(());
     }

@@ -251,7 +251,7 @@ async fn new_volumes(
         return NewVolumes::None;
     };
     let guest = operation.intent.guest;
-    let storages = allocates_on(guest.kind, &written(details));
+    let storages = allocates_on(operation.intent.kind, guest.kind, &written(details));
     match volumes_of(&context.client, guest.vmid, &storages).await {
         Ok(now) => NewVolumes::between(before, &now),
         Err(_) => NewVolumes::Unreadable,

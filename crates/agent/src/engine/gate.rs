@@ -31,8 +31,8 @@ use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
 use super::error::Fatal;
-use super::volumes::volumes_before;
-use super::{EngineContext, backups};
+use super::volumes::{check_attached, volumes_before};
+use super::{EngineContext, backups, moves};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
@@ -175,16 +175,24 @@ async fn clear_planned(
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
-            backups::remember(context, &fresh, write).await?;
-            let before = volumes_before(&context.client, &fresh, &action).await;
-            before.map_err(|error| NotCleared::Failed(error.to_string()))?
+            let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
+            let left = set.chain(write.delete.iter().map(|key| (*key, None))).collect();
+            backups::remember(context, &fresh, &left).await?;
+            check_attached(&context.client, &fresh, &action).await?;
+            volumes_before(&context.client, &fresh, &action).await?
+        }
+        Step::MoveVolume { disk, volume, .. } => {
+            backups::remember(context, &fresh, &[(*disk, None)].into()).await?;
+            moves::remember(context, guest.vmid, volume, &disk.to_string()).await?;
+            volumes_before(&context.client, &fresh, &action).await?
         }
         Step::Resize { .. }
         | Step::Start
         | Step::Shutdown { .. }
         | Step::Stop
         | Step::Make(_)
-        | Step::Destroy(_) => None,
+        | Step::Destroy(_)
+        | Step::Template => None,
     };
     Ok(Cleared {
         guest,
@@ -243,11 +251,14 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
             let keys = action.changes.iter().map(|change| change.key);
             keys.filter_map(|key| Some((key.to_string(), old(key)?))).collect()
         }
-        Step::Resize { disk, .. } => {
+        Step::Resize { disk, .. } | Step::MoveVolume { disk, .. } => {
             old(*disk).map(|text| (disk.to_string(), text)).into_iter().collect()
         }
-        Step::Start | Step::Shutdown { .. } | Step::Stop | Step::Make(_) | Step::Destroy(_) => {
-            [("run".to_owned(), guest.power.to_string())].into()
-        }
+        Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop
+        | Step::Make(_)
+        | Step::Destroy(_)
+        | Step::Template => [("run".to_owned(), guest.power.to_string())].into(),
     }
 }

@@ -31,7 +31,7 @@ use super::settle::load;
 use super::{EngineContext, Progress, pending};
 use crate::journal::Record;
 use crate::pve::error::Error;
-use crate::pve::writes::{DestroyFlags, Taken};
+use crate::pve::writes::{DestroyFlags, Taken, VolumeMove};
 use crate::queue::{Done, Turn};
 
 /// How often a planned action is tried when a lock file is taken: PVE itself waits ten seconds each time.
@@ -261,6 +261,15 @@ pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<T
         PveCall::Resize { slot, to_bytes, digest } => {
             writes.resize(guest, slot, *to_bytes, digest).await
         }
+        PveCall::MoveVolume { slot, storage, digest } => {
+            let order = VolumeMove {
+                slot: slot.clone(),
+                storage: storage.clone(),
+                delete_source: false,
+                digest: digest.clone(),
+            };
+            writes.move_volume(guest, order).await.map(Taken::Task)
+        }
         PveCall::Start => writes.start(guest).await.map(Taken::Task),
         PveCall::Shutdown { timeout_s } => {
             writes.shutdown(guest, *timeout_s, false).await.map(Taken::Task)
@@ -275,5 +284,6 @@ pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<T
             let flags = DestroyFlags { purge: destroy.purge, unreferenced_disks: false };
             writes.destroy(guest, flags).await.map(Taken::Task)
         }
+        PveCall::Template => writes.template(guest).await,
     }
 }

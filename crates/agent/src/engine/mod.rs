@@ -24,6 +24,7 @@ mod follow_up;
 mod gate;
 mod identity_proof;
 mod lane;
+mod moves;
 mod pending;
 mod reconcile;
 mod report;
@@ -49,6 +50,7 @@ pub(crate) use backups::memories_in;
 pub use context::{EngineContext, Progress};
 pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
+pub(crate) use volumes::volumes_of;
 
 pub use evenkeel_core::approval::RaisedBy;
 pub use pending::KeptItem;

@@ -30,7 +30,7 @@ use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, decisions, lane, pending};
+use super::{Engine, RunningPass, backups, decisions, lane, moves, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
@@ -98,7 +98,7 @@ impl Engine {
         let mut plan = plan(desired, &actual, &self.plan_context(desired, cause).await?);
         // Name the task behind each lock, for people.
         let naming = async {
-            name_lock_owners(&client, &mut plan).await;
+            name_lock_owners(&client, &mut plan, &actual).await;
             Ok::<(), Fatal>(())
         };
         self.drive_lanes_until(naming).await?;
@@ -120,7 +120,7 @@ impl Engine {
             let unknown = self.unknown_on(vmid);
             let op = unknown.map_or(busy.op, |(op, _)| op);
             let unknown = unknown.map(|(_, why)| why.to_owned());
-            (vmid, GuestBusy { op, since: shown(busy.since), unknown })
+            (vmid, GuestBusy { op, since: shown(busy.since), unknown, left: None })
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
         let host_mode = self.context.host_mode();
@@ -135,8 +135,9 @@ impl Engine {
         preview: Preview,
     ) -> Result<BegunPass, Fatal> {
         let Preview { actual, plan, scope } = preview;
-        // Forget what no longer needs to be remembered of backups.
+        // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
+        moves::forget(&self.context, &actual, &scope).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.

@@ -1,22 +1,25 @@
-//! The volumes of a guest around a write that allocates one.
+//! The volumes of a guest around an act that allocates or attaches one.
 //!
-//! The gate asks before the write, `evidence` after a lost answer. A volume is never allocated twice: what is there
-//! before is recorded, and a volume that hangs on nothing stops the write.
+//! The gate asks before the act, `evidence` after a lost answer. A volume is never allocated twice: what is there
+//! before is recorded, and a volume that hangs on nothing stops the act. And none is attached that its storage does not
+//! list as this guest's: Proxmox VE would take another guest's without a word.
 
 use std::collections::BTreeSet;
 
 use evenkeel_core::actual::Guest;
-use evenkeel_core::allocation::{allocates_on, loose_volume};
-use evenkeel_core::id::{IdError, VmId};
+use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
+use evenkeel_core::id::{GuestId, IdError, VmId};
 use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::plan::Action;
+use evenkeel_core::reason::{ReasonCode, Refusal};
 
+use super::gate::NotCleared;
 use crate::pve::error::Error;
 use crate::pve::{Client, ContentFilter};
 
 /// Why the volumes of a guest cannot be told, or must stay as they are.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum VolumesError {
+pub(crate) enum VolumesError {
     /// A name Proxmox gave, or was given, is none.
     #[error(transparent)]
     Name(#[from] IdError),
@@ -35,6 +38,30 @@ pub(super) enum VolumesError {
          allocated on its storage"
     )]
     Loose(VolumeId),
+    /// One that would be attached is not listed as this guest's.
+    #[error("{storage} does not list {volume} as a volume of {guest}: it is not attached")]
+    NotListed {
+        /// Where.
+        storage: String,
+        /// Which.
+        volume: String,
+        /// Whose it should be.
+        guest: GuestId,
+    },
+}
+
+impl From<VolumesError> for NotCleared {
+    /// A volume that stands in the way does so until somebody does something about it.
+    fn from(error: VolumesError) -> Self {
+        match &error {
+            VolumesError::Loose(_) | VolumesError::NotListed { .. } => {
+                Self::Held(Refusal::new(ReasonCode::Storage, error.to_string()))
+            }
+            VolumesError::Name(_) | VolumesError::Unlisted { .. } => {
+                Self::Failed(error.to_string())
+            }
+        }
+    }
 }
 
 /// The guest's volumes where the action allocates; none if it does not.
@@ -43,19 +70,40 @@ pub(super) async fn volumes_before(
     guest: &Guest,
     action: &Action,
 ) -> Result<Option<BTreeSet<VolumeId>>, VolumesError> {
-    let storages = allocates_on(guest.id.kind, &action.step.params());
+    let storages = allocates_on(action.step.kind(), guest.id.kind, &action.step.params());
     if storages.is_empty() {
         return Ok(None);
     }
     let volumes = volumes_of(client, guest.id.vmid, &storages).await?;
-    match loose_volume(guest, &volumes).cloned() {
+    let loose = loose_volumes(guest, &volumes).next().cloned();
+    match loose {
         None => Ok(Some(volumes)),
         Some(loose) => Err(VolumesError::Loose(loose)),
     }
 }
 
+/// Refuses to attach what its storage does not list as this guest's.
+pub(super) async fn check_attached(
+    client: &Client,
+    guest: &Guest,
+    action: &Action,
+) -> Result<(), VolumesError> {
+    let comes = attaches(guest, &action.step.params());
+    let storages: BTreeSet<String> = comes.iter().map(|(storage, _)| storage.clone()).collect();
+    let listed = volumes_of(client, guest.id.vmid, &storages).await?;
+    let strange = comes
+        .into_iter()
+        .find(|(_, volume)| !listed.iter().any(|listed| listed.as_str() == volume));
+    match strange {
+        None => Ok(()),
+        Some((storage, volume)) => {
+            Err(VolumesError::NotListed { storage, volume, guest: guest.id })
+        }
+    }
+}
+
 /// The volumes of a guest on these storages.
-pub(super) async fn volumes_of(
+pub(crate) async fn volumes_of(
     client: &Client,
     vmid: VmId,
     storages: &BTreeSet<String>,

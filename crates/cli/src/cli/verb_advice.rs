@@ -55,6 +55,7 @@ fn declaration(kind: ActionKind) -> &'static str {
             "declare run = \"stopped\" and stop = \"force\" in the guest's desired file"
         }
         ActionKind::Resize => "declare the larger size of the disk in the guest's desired file",
+        ActionKind::MoveVolume => "declare the new storage of the disk in the guest's desired file",
         ActionKind::Create
         | ActionKind::Clone
         | ActionKind::Restore
@@ -64,7 +65,6 @@ fn declaration(kind: ActionKind) -> &'static str {
         | ActionKind::Rollback
         | ActionKind::DeleteSnapshot
         | ActionKind::DeleteVolume
-        | ActionKind::MoveVolume
         | ActionKind::Migrate
         | ActionKind::Template
         | ActionKind::WipeStorage

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Origins;
 use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::plan::{Action, Change, GuestBusy, GuestPlan, Plan, PlanProblem, Step};
+use evenkeel_core::plan::{
+    Action, Change, GuestBusy, GuestPlan, Plan, PlanProblem, Step, UnusedVolume,
+};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -26,8 +28,23 @@ pub(crate) struct PlanFormat {
     guests: Vec<GuestFormat>,
     /// How many declared guests are as declared.
     in_sync: usize,
+    /// Volumes that hang on declared guests, detached. They are no drift: nothing is done about them.
+    unused_volumes: Vec<UnusedFormat>,
     /// One line for people.
     summary: String,
+}
+
+/// A detached volume.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct UnusedFormat {
+    /// Such as `lxc/101`.
+    guest: String,
+    /// Where it hangs, such as `unused0`.
+    slot: String,
+    /// Its name on its storage.
+    volume: String,
+    /// The slot that evenkeel moved it out of; null if it did not.
+    moved_from: Option<String>,
 }
 
 /// What differs on one guest.
@@ -83,7 +100,8 @@ pub(crate) struct ActionFormat {
 /// One key that differs.
 #[derive(Debug, Serialize, JsonSchema)]
 pub(crate) struct ChangeFormat {
-    /// The key, such as `net0`; `run` and `state` for what is no key.
+    /// The key, such as `net0`; `run`, `state` and `template` for what is no key, `mp0.size` and `mp0.storage` for a
+    /// volume that grows or moves.
     key: String,
     /// What is in effect, as Proxmox VE stores it, secrets masked; null if the key is absent.
     before: Option<String>,
@@ -122,6 +140,8 @@ pub(crate) struct BusyFormat {
     since: String,
     /// Why nobody knows how it ended; null while it is simply at work.
     unknown: Option<String>,
+    /// What to do about a lock that nobody works under; null if there is none.
+    left: Option<String>,
 }
 
 impl PlanFormat {
@@ -140,7 +160,20 @@ impl PlanFormat {
             node: actual.node.to_string(),
             guests: plan.guests.iter().map(guest).collect(),
             in_sync: plan.in_sync,
+            unused_volumes: plan.unused.iter().map(UnusedFormat::of).collect(),
             summary: render::plan::summary(plan),
+        }
+    }
+}
+
+impl UnusedFormat {
+    fn of(unused: &UnusedVolume) -> Self {
+        let UnusedVolume { guest, slot, volume, moved_from } = unused;
+        Self {
+            guest: guest.to_string(),
+            slot: slot.to_string(),
+            volume: volume.clone(),
+            moved_from: moved_from.clone(),
         }
     }
 }
@@ -205,10 +238,14 @@ impl ChangeFormat {
             Step::Resize { disk, from, to, .. } => {
                 one(&format!("{disk}.size"), from.to_string(), to.to_string())
             }
+            Step::MoveVolume { disk, from, to, .. } => {
+                one(&format!("{disk}.storage"), from.clone(), to.clone())
+            }
             Step::Start => run("stopped", "running"),
             Step::Shutdown { .. } | Step::Stop => run("running", "stopped"),
             Step::Make(_) => state("absent", "present"),
             Step::Destroy(_) => state("present", "absent"),
+            Step::Template => one("template", "false".to_owned(), "true".to_owned()),
         }
     }
 }
@@ -221,7 +258,12 @@ impl ProblemFormat {
 
 impl BusyFormat {
     fn of(busy: &GuestBusy) -> Self {
-        let GuestBusy { op, since, unknown } = busy;
-        Self { op: op.to_string(), since: since.clone(), unknown: unknown.clone() }
+        let GuestBusy { op, since, unknown, left } = busy;
+        Self {
+            op: op.to_string(),
+            since: since.clone(),
+            unknown: unknown.clone(),
+            left: left.clone(),
+        }
     }
 }

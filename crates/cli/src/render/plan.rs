@@ -19,7 +19,7 @@ use evenkeel_core::desired::{LineSubject, Origins, Run};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestKind, VmId};
 use evenkeel_core::new_guest::NewGuest;
-use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step};
+use evenkeel_core::plan::{Action, Change, GuestPlan, How, Plan, Step, UnusedVolume};
 
 use super::origin::told;
 use super::style::{ADD, ALARM, CHANGE, DISRUPTIVE, FAINT, GUEST, REMOVE, WAITS, styled};
@@ -29,7 +29,7 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// The whole plan, summary included.
 pub(crate) fn render(plan: &Plan, actual: &Snapshot) -> String {
-    format!("{}{}\n", guests(plan, actual), summary(plan))
+    format!("{}{}{}\n", guests(plan, actual), unused(plan), summary(plan))
 }
 
 /// The same, with the file and line behind each change.
@@ -42,7 +42,27 @@ pub(crate) fn render_with_places(
     let place = |guest: VmId, subject: LineSubject| {
         origins.guests.get(&guest)?.of(subject).map(|origin| told(origin, sources))
     };
-    format!("{}{}\n", drawn(plan, actual, &place), summary(plan))
+    format!("{}{}{}\n", drawn(plan, actual, &place), unused(plan), summary(plan))
+}
+
+/// The detached volumes of declared guests, so that nobody forgets them: they are no drift, and nothing is done about
+/// them.
+fn unused(plan: &Plan) -> String {
+    if plan.unused.is_empty() {
+        return String::new();
+    }
+    let mut text =
+        format!("{}\n", styled(FAINT, "Unused volumes, kept until somebody has them removed:"));
+    let width = |unused: &UnusedVolume| format!("{} {}", unused.guest, unused.slot).len();
+    let width = plan.unused.iter().map(width).max().unwrap_or(0);
+    for UnusedVolume { guest, slot, volume, moved_from } in &plan.unused {
+        let from = moved_from.as_ref().map(|slot| format!(", moved from {slot}"));
+        let place = format!("{guest} {slot}");
+        let line = format!("{place:width$}  {volume}{}", from.unwrap_or_default());
+        writeln!(text, "  {}", styled(FAINT, tamed(&line, usize::MAX))).expect(INFALLIBLE);
+    }
+    text.push('\n');
+    text
 }
 
 /// The guests of a plan, without the summary.
@@ -124,7 +144,8 @@ fn rows(guest: &GuestPlan) -> Vec<PlanRow> {
     let mut rows = Vec::new();
     if let Some(busy) = &guest.busy {
         let (subject, change) = match busy.unknown {
-            None => ("busy", format!("{} since {}", busy.op, busy.since)),
+            None if busy.left.is_none() => ("busy", format!("{} since {}", busy.op, busy.since)),
+            None => ("busy", busy.to_string()),
             Some(_) => ("unknown", busy.to_string()),
         };
         rows.push(PlanRow {
@@ -153,11 +174,12 @@ fn action_rows(action: &Action) -> Vec<PlanRow> {
     let declared = match &action.step {
         // Each change has its own.
         Step::SetConfig(_) => return rows,
-        Step::Resize { disk, .. } => LineSubject::Key(*disk),
+        Step::Resize { disk, .. } | Step::MoveVolume { disk, .. } => LineSubject::Key(*disk),
         Step::Start | Step::Shutdown { .. } | Step::Stop => LineSubject::Word("run"),
         // The keys that go with it have their own.
         Step::Make(_) => return rows,
         Step::Destroy(_) => LineSubject::Word("state"),
+        Step::Template => LineSubject::Word("template"),
     };
     for row in &mut rows {
         row.declared = Some(declared);
@@ -179,6 +201,14 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
                 "grows, live".to_owned(),
             )]
         }
+        Step::MoveVolume { disk, volume, from, to, .. } => {
+            // What holds it is the longer word, and the plan that may run names the volume again.
+            let effect = match action.held {
+                None => format!("moves; {volume} stays, unused"),
+                Some(_) => "moves".to_owned(),
+            };
+            vec![row(action, ("~", CHANGE), disk.to_string(), format!("{from} -> {to}"), effect)]
+        }
         Step::Start => vec![row(action, (">", ADD), "start".into(), String::new(), String::new())],
         Step::Shutdown { timeout_s } => {
             let effect = format!("disruptive, within {timeout_s} s");
@@ -199,6 +229,15 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
                 action,
                 ("!", ALARM),
                 "destroy".into(),
+                String::new(),
+                format!("destructive: {}", action.why),
+            )]
+        }
+        Step::Template => {
+            vec![row(
+                action,
+                ("!", ALARM),
+                "template".into(),
                 String::new(),
                 format!("destructive: {}", action.why),
             )]

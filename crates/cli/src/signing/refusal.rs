@@ -56,6 +56,7 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::UnknownOutcome
         | ReasonCode::FailedBefore
         | ReasonCode::Observe
+        | ReasonCode::After
         | ReasonCode::Storage => Exit::Transient,
     }
 }
@@ -120,6 +121,7 @@ fn next_step(reason: ReasonCode) -> &'static str {
         ReasonCode::UnknownOutcome => {
             "look at the guest, then close the operation with `evenkeel journal resolve`"
         }
+        ReasonCode::After => "bring the guest to where it says, then try again",
         ReasonCode::Observe => "set `mode` to \"enforce\" in the desired file or in agent.toml",
         ReasonCode::NotPending => "sign the item that waits now",
         ReasonCode::FailedBefore => "mend the cause, then `evenkeel retry` tries it at once",

@@ -83,6 +83,8 @@ fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
         (Act::DestroyMachine, refused(7)),
         (Act::Rollback, torn(1)),
         (Act::Rollback, after(4)),
+        (Act::Template, lost(1)),
+        (Act::Template, after(3)),
         (Act::Rotation, lost(1)),
         (Act::Rotation, after(1)),
         (Act::Recovery, refused(1)),

@@ -15,7 +15,7 @@ use crate::scene::SEGMENT;
 use crate::trace::Event;
 
 /// How many changes `desired.toml` asks for.
-pub(crate) const CHANGES: usize = 32;
+pub(crate) const CHANGES: usize = 34;
 
 /// What all runs of a scene did so far.
 #[derive(Debug, Default)]
@@ -242,6 +242,8 @@ fn meaning(method: &str, target: &str) -> Option<(String, &'static str)> {
         ("DELETE", None) => "destroy",
         (_, Some("config")) => "set_config",
         (_, Some("resize")) => "resize",
+        (_, Some("move_volume" | "move_disk")) => "move_volume",
+        (_, Some("template")) => "template",
         (_, Some("status/start")) => "start",
         (_, Some("status/shutdown")) => "shutdown",
         (_, Some("status/stop")) => "stop",

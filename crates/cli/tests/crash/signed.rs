@@ -1,6 +1,6 @@
 //! A signed act under a running agent, struck at every call that writes or syncs and at every request: a destroy with
-//! both its preparations, of a container and of a machine; a rollback; a change of the signers, planned and by
-//! recovery.
+//! both its preparations, of a container and of a machine; a rollback; a machine that becomes a template; a change of the
+//! signers, planned and by recovery.
 //!
 //! After each the agent is started again, comes to rest, and the same envelope is delivered once more. What must hold
 //! then is in `verdict.rs`.
@@ -32,15 +32,17 @@ pub(crate) enum Act {
     /// Requested by hand on a host for which nothing is declared: it runs and is protected.
     DestroyMachine,
     Rollback,
+    Template,
     Rotation,
     Recovery,
 }
 
 impl Act {
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::DestroyContainer,
         Self::DestroyMachine,
         Self::Rollback,
+        Self::Template,
         Self::Rotation,
         Self::Recovery,
     ];
@@ -51,6 +53,7 @@ impl Act {
             Self::DestroyContainer => "destroy of a container",
             Self::DestroyMachine => "destroy of a machine",
             Self::Rollback => "rollback",
+            Self::Template => "template",
             Self::Rotation => "rotation",
             Self::Recovery => "recovery",
         }
@@ -60,7 +63,7 @@ impl Act {
     pub(crate) fn guest(self) -> &'static str {
         match self {
             Self::DestroyContainer | Self::Rotation | Self::Recovery => "lxc/100",
-            Self::DestroyMachine => "qemu/101",
+            Self::DestroyMachine | Self::Template => "qemu/101",
             Self::Rollback => "lxc/102",
         }
     }
@@ -75,7 +78,7 @@ impl Act {
             Self::DestroyContainer | Self::Rotation | Self::Recovery => {
                 "guest.100 = { kind = \"lxc\", state = \"absent\" }\n"
             }
-            Self::DestroyMachine | Self::Rollback => "",
+            Self::DestroyMachine | Self::Rollback | Self::Template => "",
         }
     }
 }
@@ -225,6 +228,10 @@ impl Stage {
                 request(&host, &["rollback", act.guest(), "snapname=before"]);
                 sign(&mut host, "alice", ENVELOPE, 1);
             }
+            Act::Template => {
+                request(&host, &["template", act.guest()]);
+                sign(&mut host, "alice", ENVELOPE, 1);
+            }
             Act::Rotation => change_signers(&mut host, "rotate", "alice"),
             Act::Recovery => change_signers(&mut host, "recover", "vault"),
         }
@@ -305,7 +312,7 @@ fn prepare_guest(host: &mut Host, act: Act) {
             let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
             host.node.happen(&Happening::Edit { guest, set });
         }
-        Act::Rollback | Act::Rotation | Act::Recovery => {
+        Act::Rollback | Act::Template | Act::Rotation | Act::Recovery => {
             host.node.happen(&Happening::Power { guest, running: false });
         }
     }

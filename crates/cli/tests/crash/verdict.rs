@@ -101,7 +101,7 @@ fn expect_once(host: &mut Host, act: Act, requests: &[RequestRecord]) {
 
 /// A guest that was to be destroyed is gone, or is protected as it was; unless nobody knows yet.
 fn expect_guest(host: &mut Host, act: Act) {
-    if act == Act::Rollback {
+    if matches!(act, Act::Rollback | Act::Template) {
         return;
     }
     host.wait_for("a guest that is gone or protected again", |host| {
@@ -209,5 +209,6 @@ fn is_act(record: &RequestRecord, act: Act) -> bool {
             record.method == "DELETE"
         }
         Act::Rollback => record.method == "POST" && record.path.ends_with("/rollback"),
+        Act::Template => record.method == "POST" && record.path.ends_with("/template"),
     }
 }

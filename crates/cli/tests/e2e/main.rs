@@ -44,4 +44,5 @@ mod stopping;
 mod streams;
 mod support;
 mod verifying;
+mod volumes;
 mod watching;

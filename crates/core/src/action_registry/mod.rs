@@ -47,6 +47,8 @@ pub struct ActionRow {
     pub call: &'static str,
     /// The tasks the call leaves.
     pub tasks: TaskTypes,
+    /// What an answer without a task says.
+    pub null_answer: NullAnswer,
     /// What a refusal of the call says.
     pub refusal: RefusalMeaning,
     /// What proves that it was done.
@@ -104,6 +106,8 @@ pub enum ActionCost {
     ByChanges,
     /// Nothing, as long as the volume grows.
     ByGrowth,
+    /// Nothing, as long as the guest's own volume is copied and the source stays.
+    ByMove,
     /// Nothing, as long as no guest has the number.
     ByFreeNumber,
     /// Less for a guest that our journal knows as ours.
@@ -141,6 +145,15 @@ pub enum RefusalMeaning {
     PerhapsInPart,
 }
 
+/// What an answer without a task says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NullAnswer {
+    /// It is done, or nearly.
+    Done,
+    /// Nothing: the call has begun a task and does not name it, so the task must be looked for.
+    TaskHidden,
+}
+
 /// What proves that an action was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Proof {
@@ -148,6 +161,11 @@ pub enum Proof {
     Configuration,
     /// The volume has at least the size.
     VolumeSize,
+    /// The slot's volume is on the storage. Before the move it was not, so this alone proves it; what the call answers
+    /// differs by kind and release, and is not asked.
+    VolumeOnStorage,
+    /// The guest is a template, and all its volumes are base images: the flag alone can be set by anybody.
+    IsTemplate,
     /// The guest has this power state.
     PowerState(Power),
     /// The guest is gone, and a node with quorum says that its number is free.
@@ -171,6 +189,8 @@ impl Proof {
             Self::SnapshotParent | Self::SnapshotGone => true,
             Self::Configuration
             | Self::VolumeSize
+            | Self::VolumeOnStorage
+            | Self::IsTemplate
             | Self::PowerState(_)
             | Self::NumberFree
             | Self::VolumeGone
@@ -193,6 +213,8 @@ pub enum LossRule {
     OneSnapshot,
     /// The volume.
     OneVolume,
+    /// That the guest starts, and that its volumes can be written.
+    Running,
 }
 
 /// What an action that succeeded does to a guest's origin.

@@ -102,6 +102,9 @@ fn costs(cost: &ActionCost) -> String {
         ActionCost::Always(class, why) => format!("{class}: {why}"),
         ActionCost::ByChanges => "what its changes cost".to_owned(),
         ActionCost::ByGrowth => "benign, as long as the volume grows".to_owned(),
+        ActionCost::ByMove => {
+            "benign, as long as the guest's own volume is copied and the old one stays".to_owned()
+        }
         ActionCost::ByFreeNumber => "benign, as long as no guest has the number".to_owned(),
         ActionCost::ByOrigin => {
             "destructive, unless the journal proves that the guest is ours and nothing of value"
@@ -114,6 +117,8 @@ fn proof(proof: Proof) -> &'static str {
     match proof {
         Proof::Configuration => "the configuration",
         Proof::VolumeSize => "the volume's size",
+        Proof::VolumeOnStorage => "that the slot's volume is on the storage",
+        Proof::IsTemplate => "that the guest is a template and its volumes are base images",
         Proof::PowerState(Power::Running) => "that the guest runs",
         Proof::PowerState(Power::Stopped | Power::Paused | Power::Unknown) => {
             "that the guest is down"
@@ -142,5 +147,6 @@ fn loss(rule: LossRule) -> Option<&'static str> {
         LossRule::SinceSnapshot => Some("everything written since the snapshot"),
         LossRule::OneSnapshot => Some("the snapshot"),
         LossRule::OneVolume => Some("the volume"),
+        LossRule::Running => Some("that the guest starts, and that its volumes can be written"),
     }
 }

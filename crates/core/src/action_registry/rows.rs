@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::param::{flag, param, text};
 use super::{
-    ActionCost, ActionRow, AppliesWaiting, Execution, FilledFrom, LaneUse, LossRule, OriginEffect,
-    ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
+    ActionCost, ActionRow, AppliesWaiting, Execution, FilledFrom, LaneUse, LossRule, NullAnswer,
+    OriginEffect, ParamForm, Proof, RefusalMeaning, Replacement, TaskSubject, TaskTypes,
 };
 use crate::actual::Power;
 use crate::classify::ActionClass;
@@ -57,6 +57,7 @@ const PLAIN: ActionRow = ActionRow {
     prepared_by: &[],
     call: "",
     tasks: TaskTypes { lxc: &[], qemu: &[], subject: TaskSubject::Guest },
+    null_answer: NullAnswer::Done,
     refusal: RefusalMeaning::NothingDone,
     proof: Proof::NotRead,
     loss: LossRule::AsParameters,
@@ -288,7 +289,9 @@ actions! {
         loss: LossRule::OneVolume,
         rights: &[("/vms", "VM.Config.Disk")],
     }
-    MoveVolume "move_volume" "Move a volume to another storage or another guest." {
+    MoveVolume "move_volume" "Move a volume to another storage; the old one stays, detached." {
+        execution: Execution::Planned,
+        cost: ActionCost::ByMove,
         params: &[
             text("bwlimit"),
             flag("delete").destroys_if_on("the source is freed after the copy").spelled_out(),
@@ -296,9 +299,10 @@ actions! {
             param("disk", ParamForm::Slot),
             text("format"),
             param("storage", ParamForm::Storage),
-            param("target-disk", ParamForm::Slot).interrupts(),
+            param("target-disk", ParamForm::Slot).destroys_if_on("gives the volume to another guest"),
             param("target-vmid", ParamForm::VmId).destroys_if_on("gives the volume to another guest"),
-            param("target-volume", ParamForm::Slot).interrupts(),
+            param("target-volume", ParamForm::Slot)
+                .destroys_if_on("gives the volume to another guest"),
             param("volume", ParamForm::Slot),
         ],
         call: "POST move_volume; POST move_disk for virtual machines",
@@ -307,6 +311,7 @@ actions! {
             qemu: &["qmmove"],
             subject: TaskSubject::VolumeGiver,
         },
+        proof: Proof::VolumeOnStorage,
         rights: &[("/vms", "VM.Config.Disk"), ("/storage", "Datastore.AllocateSpace")],
     }
     Migrate "migrate" "Move the guest to another node." {
@@ -328,10 +333,18 @@ actions! {
         rights: &[("/vms", "VM.Migrate")],
     }
     Template "template" "Turn the guest into a template." {
-        cost: always(ActionClass::Disruptive, "the guest can no longer start"),
-        params: &[param("disk", ParamForm::Slot)],
+        execution: Execution::Signed,
+        cost: always(
+            ActionClass::Destructive,
+            "the guest can never start again, and its volumes become read-only",
+        ),
+        only_listed: true,
         call: "POST template",
         tasks: tasks(&["vztemplate"], &["qmtemplate"]),
+        // A container's conversion is answered with nothing, and its task is not named.
+        null_answer: NullAnswer::TaskHidden,
+        proof: Proof::IsTemplate,
+        loss: LossRule::Running,
         origin: OriginEffect::Ends,
         replaces: Replacement::OtherData,
         rights: &[("/vms", "VM.Allocate")],

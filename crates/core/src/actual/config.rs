@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
 use crate::registry::{self, Hazard, HotplugFeature, KeyRef};
-use crate::value::{Value, read};
+use crate::value::{Property, Value, VolumeRef, read};
 
 /// One line of the `pending` view, scalars as PVE prints them.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,6 +137,17 @@ impl GuestConfig {
             .collect()
     }
 
+    /// The volumes in effect that hold data, without those that are detached.
+    pub fn data_volumes(&self) -> impl Iterator<Item = &VolumeRef> {
+        let attached = |field: &&ConfigField| field.key.key().hazard != Hazard::UnusedVolume;
+        let readings =
+            self.fields.iter().filter(attached).filter_map(|field| field.current.as_ref());
+        readings
+            .filter_map(|reading| reading.value.as_property())
+            .filter(|property| !property.is_cdrom())
+            .filter_map(Property::data_volume)
+    }
+
     /// Whether a deletion waits that will destroy a volume.
     pub fn destruction_waits(&self) -> bool {
         self.unknown_waits == UnknownWaits::DestroySteps
@@ -167,7 +178,7 @@ impl GuestConfig {
     pub fn has_cloud_init(&self) -> bool {
         self.fields.iter().filter_map(|field| field.current.as_ref()).any(|reading| {
             let volume = reading.value.as_property().and_then(|property| property.volume());
-            matches!(volume, Some(crate::value::VolumeRef::CloudInit { .. }))
+            matches!(volume, Some(VolumeRef::CloudInit { .. }))
         })
     }
 }

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ActionClass, Judgement};
+use super::{ActIntent, ActionClass, Judgement, Target};
 use crate::actual::{ConfigField, Guest, GuestConfig, WaitingChange};
 use crate::id::{GuestKind, VmId};
 use crate::registry::{self, Hazard, KeyRef};
@@ -120,6 +120,45 @@ fn comes(change: &SlotChange<'_>, new: &Property, volume: &VolumeRef) -> Judgeme
         ));
     }
     Judgement::benign()
+}
+
+/// A copy on another storage takes the slot, and the source stays as `unusedN`: nothing is lost, as long as Proxmox VE
+/// keeps the source and nothing that waits would put it back under the guest's hands.
+pub(super) fn judge_move(intent: &ActIntent<'_>) -> Judgement {
+    let Target::Seen(Guest { id, config: Ok(config), .. }) = intent.target else {
+        return destructive("the configuration it would change is unknown".to_owned());
+    };
+    if intent.params.get("delete").map(String::as_str) != Some("0") {
+        return destructive("it is not said that the source stays".to_owned());
+    }
+    if !intent.params.contains_key("storage") {
+        return destructive("it is not said where the volume shall be".to_owned());
+    }
+    let name = match intent.kind {
+        GuestKind::Lxc => "volume",
+        GuestKind::Qemu => "disk",
+    };
+    let slot = intent.params.get(name).and_then(|slot| registry::find(intent.kind, slot));
+    let field = slot.and_then(|slot| config.field(slot)).filter(|field| is_slot(field));
+    let Some(field) = field else {
+        return destructive("it names no volume evenkeel knows".to_owned());
+    };
+    if field.waiting.is_some() {
+        return destructive(format!("a change of `{}` waits, and names the source", field.key));
+    }
+    let property = field.current.as_ref().and_then(|reading| reading.value.as_property());
+    let volume = property.and_then(|property| Some((property, property.data_volume()?)));
+    match volume {
+        None => destructive(format!("`{}` holds no volume that could be moved", field.key)),
+        Some((property, volume)) if property.is_cdrom() || !is_own(volume, id.vmid) => {
+            let name = volume.volid().unwrap_or_default();
+            destructive(format!(
+                "{name} in `{}` is not this guest's own disk: nothing would name it any more",
+                field.key
+            ))
+        }
+        Some(_) => Judgement::benign(),
+    }
 }
 
 /// The same volume stays in its slot, with other options.
@@ -246,7 +285,18 @@ pub(crate) fn slot_of(config: &GuestConfig, but: KeyRef, volume: &VolumeRef) -> 
 
 /// The volumes in all slots, in effect and waiting.
 fn slots(config: &GuestConfig) -> impl Iterator<Item = (KeyRef, &Property, &VolumeRef)> {
-    let attached = |field: &&ConfigField| match field.key.key().hazard {
+    config.fields.iter().filter(|field| is_slot(field)).flat_map(|field| {
+        let readings = field.current.iter().chain(field.after_restart());
+        readings.filter_map(|reading| {
+            let property = reading.value.as_property()?;
+            Some((field.key, property, property.data_volume()?))
+        })
+    })
+}
+
+/// Whether a key is a place for volumes, in use.
+fn is_slot(field: &ConfigField) -> bool {
+    match field.key.key().hazard {
         Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
         Hazard::Safe
         | Hazard::Disrupts
@@ -254,14 +304,7 @@ fn slots(config: &GuestConfig) -> impl Iterator<Item = (KeyRef, &Property, &Volu
         | Hazard::GuestName
         | Hazard::UnusedVolume
         | Hazard::Forbidden => false,
-    };
-    config.fields.iter().filter(attached).flat_map(|field| {
-        let readings = field.current.iter().chain(field.after_restart());
-        readings.filter_map(|reading| {
-            let property = reading.value.as_property()?;
-            Some((field.key, property, property.data_volume()?))
-        })
-    })
+    }
 }
 
 /// The volume in effect, and the one that waits with the value it waits in.

@@ -13,7 +13,7 @@ use crate::classify::ActionClass;
 use crate::desired::GuestSource;
 use crate::destroy::Destroy;
 use crate::effect::When;
-use crate::id::GuestId;
+use crate::id::{GuestId, GuestKind};
 use crate::new_guest::NewGuest;
 use crate::quantity::Bytes;
 use crate::reason::{ReasonCode, Refusal};
@@ -21,6 +21,9 @@ use crate::registry::{Compared, FormatPart, KeyRef, Shape, ValueFormat};
 use crate::secret;
 use crate::value::print::cut;
 use crate::value::{Property, Value, VolumeRef, print};
+
+use super::template::TemplateHold;
+use super::volumes::VolumeHold;
 
 /// One thing to do to one guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,6 +58,19 @@ pub enum Step {
         /// The configuration it was planned from.
         digest: String,
     },
+    /// Copy a volume to another storage; the old one stays, detached.
+    MoveVolume {
+        /// The slot.
+        disk: KeyRef,
+        /// The volume it holds, which stays.
+        volume: String,
+        /// The storage it is on.
+        from: String,
+        /// The storage it shall be on.
+        to: String,
+        /// The configuration it was planned from.
+        digest: String,
+    },
     /// Start the guest.
     Start,
     /// Ask the guest to go down, without force.
@@ -68,6 +84,8 @@ pub enum Step {
     Make(Box<NewGuest>),
     /// Remove the guest and its volumes.
     Destroy(Destroy),
+    /// Turn the guest into a template.
+    Template,
 }
 
 /// A configuration write.
@@ -89,11 +107,13 @@ impl Step {
         match self {
             Self::SetConfig(_) => ActionKind::SetConfig,
             Self::Resize { .. } => ActionKind::Resize,
+            Self::MoveVolume { .. } => ActionKind::MoveVolume,
             Self::Start => ActionKind::Start,
             Self::Shutdown { .. } => ActionKind::Shutdown,
             Self::Stop => ActionKind::Stop,
             Self::Make(new) => new.kind(),
             Self::Destroy(_) => ActionKind::Destroy,
+            Self::Template => ActionKind::Template,
         }
     }
 
@@ -118,12 +138,39 @@ impl Step {
                 ("size".to_owned(), to.to_string()),
                 ("digest".to_owned(), digest.clone()),
             ],
+            Self::MoveVolume { disk, to, digest, volume: _, from: _ } => {
+                let slot = match disk.kind() {
+                    GuestKind::Lxc => "volume",
+                    GuestKind::Qemu => "disk",
+                };
+                vec![
+                    (slot.to_owned(), disk.to_string()),
+                    ("storage".to_owned(), to.clone()),
+                    // Spelled out: whether the source is freed is never left to a default.
+                    ("delete".to_owned(), "0".to_owned()),
+                    ("digest".to_owned(), digest.clone()),
+                ]
+            }
             Self::Shutdown { timeout_s } => vec![("timeout".to_owned(), timeout_s.to_string())],
             Self::Destroy(destroy) => return destroy.params(),
             Self::Make(new) => return new.params(),
-            Self::Start | Self::Stop => Vec::new(),
+            Self::Start | Self::Stop | Self::Template => Vec::new(),
         };
         pairs.into_iter().collect()
+    }
+
+    /// The slot it is about, if it is about one volume: each of a guest's volumes grows and moves by an act of its own.
+    pub fn slot(&self) -> Option<KeyRef> {
+        match self {
+            Self::Resize { disk, .. } | Self::MoveVolume { disk, .. } => Some(*disk),
+            Self::SetConfig(_)
+            | Self::Start
+            | Self::Shutdown { .. }
+            | Self::Stop
+            | Self::Make(_)
+            | Self::Destroy(_)
+            | Self::Template => None,
+        }
     }
 
     /// Its parameters as they may be shown or stored, secrets masked.
@@ -301,11 +348,17 @@ pub enum Held {
         lock: String,
         /// Which task it is and how far, where somebody looked: `vzdump of lxc/101, 34 %`.
         by: Option<String>,
+        /// What to do about it, where somebody looked and nobody works on the guest any more.
+        left: Option<String>,
     },
     /// The host is frozen.
     Frozen,
     /// It, or an action before it, failed and waits for its next try.
     FailedBefore(Box<FailedBefore>),
+    /// A volume cannot be moved now.
+    Volume(VolumeHold),
+    /// The guest cannot become a template now.
+    Template(TemplateHold),
     /// No executor for it exists.
     NotExecutable(&'static str),
     /// Something else that must change first.
@@ -330,6 +383,8 @@ impl Held {
             Self::Locked { .. } => ReasonCode::Locked,
             Self::Frozen => ReasonCode::Frozen,
             Self::FailedBefore(_) => ReasonCode::FailedBefore,
+            Self::Volume(hold) => hold.reason(),
+            Self::Template(_) => ReasonCode::After,
             Self::NotExecutable(_) => ReasonCode::NotExecutable,
             Self::Until(refusal) => refusal.reason,
         }
@@ -342,10 +397,17 @@ impl fmt::Display for Held {
             Self::Observed(ObservedBy::Guest) => f.write_str("the guest is only observed"),
             Self::Observed(ObservedBy::Host) => f.write_str("this host only observes"),
             Self::PendingSignature => f.write_str("needs a signature"),
-            Self::Locked { lock, by: None } => write!(f, "the guest is locked ({lock})"),
             Self::Locked { by: Some(task), .. } => write!(f, "waiting for {task}"),
+            Self::Locked { lock, by: None, left: None } => {
+                write!(f, "the guest is locked ({lock})")
+            }
+            Self::Locked { lock, by: None, left: Some(left) } => {
+                write!(f, "the guest is locked ({lock}) and nobody works on it: {left}")
+            }
             Self::Frozen => f.write_str("this host is frozen"),
             Self::FailedBefore(failed) => failed.fmt(f),
+            Self::Volume(hold) => hold.fmt(f),
+            Self::Template(hold) => hold.fmt(f),
             Self::NotExecutable(why) => f.write_str(why),
             Self::Until(refusal) => f.write_str(&refusal.detail),
         }
@@ -375,10 +437,15 @@ impl Action {
             Step::Resize { disk, from, to, .. } => {
                 vec![format!("{disk} {} -> {}", from.shown(), to.shown())]
             }
+            Step::MoveVolume { disk, volume, from, to, .. } => vec![
+                format!("{disk} {from} -> {to}"),
+                format!("{volume} stays as an unused volume"),
+            ],
             Step::Start => vec!["run stopped -> running".to_owned()],
             Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
             Step::Make(new) => vec![made_from(new)],
             Step::Destroy(_) => vec!["state present -> absent".to_owned()],
+            Step::Template => vec!["template false -> true".to_owned()],
         }
     }
 }

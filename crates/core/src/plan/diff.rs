@@ -1,34 +1,36 @@
 //! One guest's declared fields against its configuration.
 //!
-//! Each declared field ends in one of five ways: it is right, it waits for a restart, it must be
-//! written, its volume must grow, or it cannot be done. Fields that are not declared are not looked at.
+//! Each declared field ends in one of six ways: it is right, it waits for a restart, it must be
+//! written, its volume must move or grow, or it cannot be done. Fields that are not declared are not looked at.
 
 use std::borrow::Cow;
 
-use super::action::{Change, How, SetConfig, Step};
+use super::action::{Change, Held, How, SetConfig, Step};
 use super::problem::PlanProblem;
+use super::volumes::{self, PlannedMove, VolumeMemory};
 use super::write::{self, WriteRefusal};
-use super::{GuestPlan, push};
+use super::{GuestPlan, hold_last, push};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
-use crate::classify::{self, ActionClass, BackupMemory};
+use crate::classify::{self, ActionClass};
 use crate::desired::{self, IgnoreList, Spec};
 use crate::effect::{When, when};
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
 use crate::registry::{Declarable, Hazard, KeyRef};
 use crate::value::compare::{Difference, difference, size_gap};
-use crate::value::{Value, VolumeRef, read};
+use crate::value::{Property, Value, VolumeRef, read};
 
-/// Plans at most one write that can run, one that needs a signature, and the volumes that must grow.
+/// Plans at most one write that can run, one that needs a signature, and the volumes that must grow or move.
 pub(super) fn plan_config(
     spec: &Spec,
     guest: &Guest,
     config: &GuestConfig,
     actual: &Snapshot,
-    memory: &BackupMemory,
+    memory: &VolumeMemory,
     planned: &mut GuestPlan,
 ) {
-    let differ = Differ { guest, config, memory, actual, ignore: &spec.ignore };
+    let Spec { ignore, template, .. } = spec;
+    let differ = Differ { guest, config, memory, actual, ignore, template: *template };
     let mut found = FoundChanges::default();
     let mut stored = config.fields.iter().peekable();
     for field in spec.fields.iter().filter(|field| !spec.ignore.whole(field.key)) {
@@ -42,12 +44,16 @@ pub(super) fn plan_config(
     }
     planned.waiting = found.waiting;
     planned.problems.append(&mut found.problems);
-    if config.digest.is_empty() && !(found.changes.is_empty() && found.grow.is_empty()) {
+    let nothing_sent = found.changes.is_empty() && found.grow.is_empty() && found.moves.is_empty();
+    if config.digest.is_empty() && !nothing_sent {
         planned.problems.push(PlanProblem::NoDigest);
         return;
     }
     // Volumes grow first: a write that then waits for a restart is stored with the new size.
-    for (disk, from, to) in found.grow {
+    let moves = |disk: &KeyRef| found.moves.iter().any(|planned| planned.disk == *disk);
+    let (moved, stay): (Vec<_>, Vec<_>) =
+        found.grow.into_iter().partition(|(disk, ..)| moves(disk));
+    for (disk, from, to) in stay {
         push(planned, Step::Resize { disk, from, to, digest: config.digest.clone() }, Vec::new());
     }
     // What needs a signature must not hold up what does not.
@@ -56,6 +62,18 @@ pub(super) fn plan_config(
     for changes in [unsigned, signed] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
+        }
+    }
+    // A move takes long and may fail for want of room: it comes after what does not depend on it. A volume that also
+    // grows does so where it shall be.
+    for PlannedMove { disk, volume, from, to, hold } in found.moves {
+        let (digest, held) = (config.digest.clone(), hold.map(Held::Volume));
+        push(planned, Step::MoveVolume { disk, volume, from, to, digest }, Vec::new());
+        hold_last(planned, held.clone());
+        for &(_, from, to) in moved.iter().filter(|(grows, ..)| *grows == disk) {
+            let digest = config.digest.clone();
+            push(planned, Step::Resize { disk, from, to, digest }, Vec::new());
+            hold_last(planned, held.clone());
         }
     }
 }
@@ -67,6 +85,7 @@ struct FoundChanges {
     waiting: Vec<Change>,
     problems: Vec<PlanProblem>,
     grow: Vec<(KeyRef, Bytes, Bytes)>,
+    moves: Vec<PlannedMove>,
 }
 
 impl FoundChanges {
@@ -75,19 +94,66 @@ impl FoundChanges {
             && self.waiting.is_empty()
             && self.problems.is_empty()
             && self.grow.is_empty()
+            && self.moves.is_empty()
     }
 }
 
 struct Differ<'a> {
     guest: &'a Guest,
     config: &'a GuestConfig,
-    memory: &'a BackupMemory,
+    memory: &'a VolumeMemory,
     actual: &'a Snapshot,
     ignore: &'a IgnoreList,
+    /// It is declared a template.
+    template: bool,
 }
 
 impl Differ<'_> {
     fn field(
+        &self,
+        field: &desired::DeclaredField,
+        have: Option<&ConfigField>,
+        found: &mut FoundChanges,
+    ) {
+        if let Some((volume, storage)) = volumes::other_storage(field, have) {
+            self.moves(field, have, (volume, storage), found);
+        } else if let Some(base) = volumes::as_base(field, have).filter(|_| self.template) {
+            self.compare(&base, have, found);
+        } else {
+            self.compare(field, have, found);
+        }
+    }
+
+    /// A volume that is on another storage than declared.
+    fn moves(
+        &self,
+        field: &desired::DeclaredField,
+        have: Option<&ConfigField>,
+        (volume, storage): (&VolumeRef, &str),
+        found: &mut FoundChanges,
+    ) {
+        let memory = &self.memory.moved;
+        let here = volumes::where_it_is(field, volume);
+        let planned =
+            volumes::plan_move(field.key, volume, storage, self.guest, self.config, memory);
+        match planned {
+            Ok(planned) if planned.hold.is_none() => {
+                // What else differs is written once the volume has its new name.
+                let current = have.and_then(|have| have.current.as_ref());
+                let here = self.effective(&here, current.map(|reading| &reading.value));
+                compare_sizes(&here, have, found);
+                found.moves.push(planned);
+            }
+            Ok(planned) => {
+                self.compare(&here, have, found);
+                found.moves.push(planned);
+            }
+            Err(problem) => found.problems.push(problem),
+        }
+    }
+
+    /// A field whose volume, if it has one, is where it shall be.
+    fn compare(
         &self,
         field: &desired::DeclaredField,
         have: Option<&ConfigField>,
@@ -214,6 +280,10 @@ impl Differ<'_> {
             found.problems.push(PlanProblem::InOtherSlot { disk: field.key, other });
             return;
         }
+        if let Some(problem) = self.taken_elsewhere(field, there.map(|reading| &reading.value)) {
+            found.problems.push(problem);
+            return;
+        }
         let how = match &field.want {
             None => Ok(How::Delete),
             Some(want) => write::text(field.key, want, there, grown).map(|text| match text {
@@ -226,6 +296,7 @@ impl Differ<'_> {
         let from = have.and_then(|have| have.current.as_ref()).map(|reading| reading.value.clone());
         match how {
             Ok(how) => found.changes.push(self.change(field, from, how)),
+            // A volume that only waits for its slot cannot be moved yet.
             Err(WriteRefusal::OtherStorage { want, have }) => {
                 found.problems.push(PlanProblem::OtherStorage { disk: field.key, want, have });
             }
@@ -240,11 +311,14 @@ impl Differ<'_> {
         let VolumeRef::Fresh { storage } = volume else {
             return None;
         };
+        // What is known to have been moved out of another slot was never in this one.
+        let moved_elsewhere = |volume: &VolumeRef| {
+            let slot = volume.volid().and_then(|name| self.memory.moved.slot_of(&name));
+            slot.is_some_and(|slot| slot != field.key.to_string())
+        };
         let unused = self.config.fields.iter().find(|other| {
-            let held =
-                other.current.as_ref().and_then(|reading| reading.value.as_property()?.volume());
-            other.key.key().hazard == Hazard::UnusedVolume
-                && held.and_then(VolumeRef::storage) == Some(storage)
+            let held = volumes::detached(other).filter(|held| !moved_elsewhere(held));
+            held.and_then(VolumeRef::storage) == Some(storage)
         });
         unused.map(|field| field.key)
     }
@@ -253,6 +327,22 @@ impl Differ<'_> {
     fn other_slot(&self, field: &desired::DeclaredField) -> Option<KeyRef> {
         let volume = field.want.as_ref()?.as_property()?.data_volume()?;
         classify::slot_of(self.config, field.key, volume)
+    }
+
+    /// A volume that would come into the slot while another guest's configuration names it. Proxmox VE would take it
+    /// without a word.
+    fn taken_elsewhere(
+        &self,
+        field: &desired::DeclaredField,
+        have: Option<&Value>,
+    ) -> Option<PlanProblem> {
+        let volume = field.want.as_ref()?.as_property()?.data_volume()?;
+        if have.and_then(Value::as_property).and_then(Property::data_volume) == Some(volume) {
+            return None;
+        }
+        let guest = volumes::other_user(self.actual, self.guest.id, volume)?;
+        let volume = volume.volid().unwrap_or_default();
+        Some(PlanProblem::UsedByOther { disk: field.key, volume, guest })
     }
 
     fn change(&self, field: &desired::DeclaredField, from: Option<Value>, how: How) -> Change {
@@ -276,7 +366,7 @@ impl Differ<'_> {
     }
 
     fn class(&self, key: KeyRef, to: Option<&Value>) -> ActionClass {
-        classify::change(key, self.guest.id.vmid, self.config, self.memory, to).class
+        classify::change(key, self.guest.id.vmid, self.config, &self.memory.backups, to).class
     }
 
     /// Why a field cannot be written at all, whatever its value is now.

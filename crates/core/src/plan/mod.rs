@@ -18,6 +18,8 @@ mod diff;
 mod new_guest;
 mod problem;
 mod saved;
+mod template;
+mod volumes;
 mod write;
 
 use std::collections::BTreeMap;
@@ -26,10 +28,12 @@ use std::fmt;
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use problem::PlanProblem;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
+pub use template::TemplateHold;
+pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
-use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
+use crate::classify::{ActIntent, ActionClass, Target, classify_remembering};
 use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
@@ -50,7 +54,7 @@ pub struct PlanContext {
     /// Guests whose lane is at work.
     pub busy: BTreeMap<VmId, GuestBusy>,
     /// What the journal remembers of the volumes of guests.
-    pub memories: BTreeMap<VmId, BackupMemory>,
+    pub memories: BTreeMap<VmId, VolumeMemory>,
     /// What failed and waits for its next try. Empty where a person asks: then everything is tried.
     pub failures: FailureMemory,
     /// The node's time, to tell whose pause is over.
@@ -60,12 +64,12 @@ pub struct PlanContext {
 }
 
 impl PlanContext {
-    fn memory(&self, vmid: VmId) -> &BackupMemory {
+    fn memory(&self, vmid: VmId) -> &VolumeMemory {
         self.memories.get(&vmid).unwrap_or(&NO_MEMORY)
     }
 }
 
-static NO_MEMORY: BackupMemory = BackupMemory::none();
+static NO_MEMORY: VolumeMemory = VolumeMemory::none();
 
 /// A lane that takes nothing now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,6 +80,8 @@ pub struct GuestBusy {
     pub since: String,
     /// Why nobody knows how the operation ended, if that is what keeps the lane shut.
     pub unknown: Option<String>,
+    /// What to do about a lock that keeps the lane shut, where somebody looked and nobody works on the guest.
+    pub left: Option<String>,
 }
 
 impl GuestBusy {
@@ -90,9 +96,15 @@ impl GuestBusy {
 
 impl fmt::Display for GuestBusy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { op, since, unknown } = self;
+        let Self { op, since, unknown, left } = self;
         match unknown {
-            None => write!(f, "busy with {op} since {since}"),
+            None => {
+                write!(f, "busy with {op} since {since}")?;
+                let left = left.as_ref();
+                left.map_or(Ok(()), |left| {
+                    write!(f, "; the guest is locked and nobody works on it: {left}")
+                })
+            }
             Some(why) => write!(
                 f,
                 "the outcome of {op} is unknown since {since}: {why}; look at the guest, then close it: \
@@ -109,6 +121,8 @@ pub struct Plan {
     pub guests: Vec<GuestPlan>,
     /// How many declared guests are as declared.
     pub in_sync: usize,
+    /// Detached volumes of declared guests. They are no drift: whoever put them there may want them.
+    pub unused: Vec<UnusedVolume>,
 }
 
 /// What differs on one guest.
@@ -166,6 +180,10 @@ pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan
         while found.next_if(|(other, _)| *other < vmid).is_some() {}
         let here = found.next_if(|(other, _)| *other == vmid).map(|(_, guest)| guest);
         let planned = plan_guest(guest, here, actual, context);
+        if let Some(here) = here.filter(|here| here.id == guest.id) {
+            let memory = &context.memory(*vmid).moved;
+            plan.unused.extend(volumes::unused_volumes(here, memory));
+        }
         if planned.says_nothing() {
             plan.in_sync += 1;
         } else {
@@ -221,7 +239,7 @@ fn plan_present(
     spec: &Spec,
     here: &actual::Guest,
     actual: &Snapshot,
-    memory: &BackupMemory,
+    memory: &VolumeMemory,
     planned: &mut GuestPlan,
 ) {
     match &here.config {
@@ -229,6 +247,18 @@ fn plan_present(
         Err(error) => planned.problems.push(PlanProblem::Unreadable(error.clone())),
     }
     plan_power(spec, here, planned);
+    if spec.template && !here.template {
+        plan_template(here, planned);
+    }
+}
+
+/// Last of all: nothing else can be done to a template's volumes.
+fn plan_template(here: &actual::Guest, planned: &mut GuestPlan) {
+    let unfinished =
+        !planned.actions.is_empty() || !planned.waiting.is_empty() || !planned.problems.is_empty();
+    let hold = TemplateHold::of(here).or(unfinished.then_some(TemplateHold::NotAsDeclared));
+    push(planned, Step::Template, Vec::new());
+    hold_last(planned, hold.map(Held::Template));
 }
 
 /// Declared, and not listed on this node: made if it shall be, and if it is certain that it is not there.
@@ -294,6 +324,13 @@ fn push(planned: &mut GuestPlan, step: Step, changes: Vec<Change>) {
     });
 }
 
+/// What holds the action that was added last, whatever else may.
+fn hold_last(planned: &mut GuestPlan, held: Option<Held>) {
+    if let Some(action) = planned.actions.last_mut() {
+        action.held = held;
+    }
+}
+
 /// Classifies every action as the gate will, and says what holds it.
 fn judge(
     planned: &mut GuestPlan,
@@ -309,7 +346,7 @@ fn judge(
             ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
         // A plan knows no journal: provenance can only be claimed by the gate, in the lane.
         let memory = context.memory(action.guest.vmid);
-        let judgement = classify_remembering(&intent, &Provenance::none(), memory);
+        let judgement = classify_remembering(&intent, &Provenance::none(), &memory.backups);
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());
@@ -318,9 +355,11 @@ fn judge(
             action.held = Some(Held::Observed(by));
             continue;
         }
+        let by_itself = action.held.take();
         action.held = match (kind.no_executor(), lock) {
             (Some(why), _) => Some(Held::NotExecutable(why)),
-            (None, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None }),
+            (None, Some(lock)) => Some(Held::Locked { lock: lock.clone(), by: None, left: None }),
+            (None, None) if by_itself.is_some() => by_itself,
             (None, None) if action.class == ActionClass::Destructive => {
                 Some(Held::PendingSignature)
             }

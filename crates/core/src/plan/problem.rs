@@ -6,7 +6,7 @@
 use std::fmt;
 
 use crate::actual::Unreadable;
-use crate::id::{GuestKind, NodeName};
+use crate::id::{GuestId, GuestKind, NodeName};
 use crate::quantity::Bytes;
 use crate::registry::KeyRef;
 use crate::release::Release;
@@ -37,7 +37,7 @@ pub enum PlanProblem {
     },
     /// PVE does not say how large the volume is.
     SizeUnknown(KeyRef),
-    /// The volume is on another storage than declared.
+    /// The volume that waits for its slot is on another storage than declared.
     OtherStorage {
         /// The slot.
         disk: KeyRef,
@@ -45,6 +45,22 @@ pub enum PlanProblem {
         want: String,
         /// The storage it is on.
         have: String,
+    },
+    /// The volume shall move, and is not this guest's own.
+    NotOwnVolume {
+        /// The slot.
+        disk: KeyRef,
+        /// What it holds.
+        volume: String,
+    },
+    /// Another guest's configuration names the volume that is declared.
+    UsedByOther {
+        /// The slot.
+        disk: KeyRef,
+        /// The volume.
+        volume: String,
+        /// The guest that has it.
+        guest: GuestId,
     },
     /// A volume would be allocated into a slot that holds something.
     SlotTaken(KeyRef),
@@ -110,7 +126,16 @@ impl fmt::Display for PlanProblem {
             }
             Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not say how large {disk} is"),
             Self::OtherStorage { disk, want, have } => {
-                write!(f, "{disk} is on storage {have} and {want} is declared: that needs a move")
+                write!(
+                    f,
+                    "{disk} waits on storage {have} and {want} is declared: that needs a move"
+                )
+            }
+            Self::NotOwnVolume { disk, volume } => {
+                write!(f, "{disk} holds {volume}, which is not this guest's own: it is not moved")
+            }
+            Self::UsedByOther { disk, volume, guest } => {
+                write!(f, "{volume} is declared for {disk} and {guest} uses it")
             }
             Self::SlotTaken(disk) => {
                 write!(f, "{disk} is taken: a volume is allocated only into an empty slot")
@@ -171,6 +196,8 @@ impl PlanProblem {
             | Self::Shrink { .. }
             | Self::SizeUnknown(_)
             | Self::OtherStorage { .. }
+            | Self::NotOwnVolume { .. }
+            | Self::UsedByOther { .. }
             | Self::SlotTaken(_)
             | Self::LeftUnused { .. }
             | Self::InOtherSlot { .. }
@@ -201,7 +228,13 @@ impl PlanProblem {
             }
             Self::SizeUnknown(_) => "run `pct rescan` or `qm rescan` on the node".to_owned(),
             Self::OtherStorage { have, .. } => {
-                format!("declare storage {have}, or move the volume")
+                format!("restart the guest first, or declare storage {have}")
+            }
+            Self::NotOwnVolume { disk, .. } => {
+                format!("declare {disk} with the storage it is on, or leave it out")
+            }
+            Self::UsedByOther { guest, .. } => {
+                format!("take it off {guest} first: two guests would write to it")
             }
             Self::SlotTaken(_) => "declare the volume that is there, or another slot".to_owned(),
             Self::LeftUnused { disk, unused } => {
@@ -210,7 +243,9 @@ impl PlanProblem {
             Self::InOtherSlot { disk, other } => format!(
                 "add {other} to `unset`: once it is detached, the volume is attached as {disk}"
             ),
-            Self::RootVolume => "declare rootfs as it is; only its size can grow".to_owned(),
+            Self::RootVolume => {
+                "declare rootfs as it is; it can grow and move, nothing else".to_owned()
+            }
             Self::RootOnly(key) => format!("set it on the node, or leave {key} out of the file"),
             Self::Protected(_) => {
                 "declare protection = false, and sign the change that lifts it".to_owned()

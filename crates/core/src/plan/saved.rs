@@ -261,7 +261,8 @@ mod tests {
         let action = Action { guest, step, changes: Vec::new(), class, why: String::new(), held };
         let actions = if busy.is_some() { Vec::new() } else { vec![action] };
         let (waiting, problems) = (Vec::new(), Vec::new());
-        Plan { guests: vec![GuestPlan { guest, actions, waiting, problems, busy }], in_sync: 0 }
+        let guests = vec![GuestPlan { guest, actions, waiting, problems, busy }];
+        Plan { guests, ..Plan::default() }
     }
 
     #[test]
@@ -277,12 +278,12 @@ mod tests {
         let (by, text, hint) = told(&planned(Some(Held::Frozen), None));
         assert_eq!((by, text.as_str()), (Some(ReasonCode::Frozen), "this host is frozen"));
         assert!(hint.contains("evenkeel thaw") && !hint.contains("plan again"), "{hint}");
-        let lock = Held::Locked { lock: "backup".to_owned(), by: None };
+        let lock = Held::Locked { lock: "backup".to_owned(), by: None, left: None };
         let (by, text, hint) = told(&planned(Some(lock), None));
         assert_eq!(by, Some(ReasonCode::Locked));
         assert!(text.contains("is held now") && !hint.contains("plan again"), "{text} {hint}");
         let op = "op_01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
-        let busy = GuestBusy { op, since: "12:00".to_owned(), unknown: None };
+        let busy = GuestBusy { op, since: "12:00".to_owned(), unknown: None, left: None };
         let (by, text, _) = told(&planned(None, Some(busy)));
         assert_eq!(by, Some(ReasonCode::Busy));
         assert!(text.contains("busy with op_"), "{text}");

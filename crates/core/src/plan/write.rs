@@ -14,7 +14,7 @@ use crate::value::{Property, Value, VolumeRef, is_root_device, print};
 /// Why a value cannot be written into its slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum WriteRefusal {
-    /// The volume is on another storage.
+    /// The volume waits on another storage.
     OtherStorage {
         /// The declared storage.
         want: String,
@@ -63,14 +63,14 @@ fn take_over_volume(property: &mut Property, have: &ValueReading) -> Result<(), 
     }
     match stored.and_then(Property::volume) {
         Some(volume @ VolumeRef::Existing { storage, .. }) => {
+            if volume.is_base_image() {
+                return Err(WriteRefusal::SlotTaken);
+            }
             if *want != **storage {
                 return Err(WriteRefusal::OtherStorage {
                     want: want.into(),
                     have: storage.to_string(),
                 });
-            }
-            if volume.is_base_image() {
-                return Err(WriteRefusal::SlotTaken);
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
             property.set(name, Value::Volume(volume.clone()));

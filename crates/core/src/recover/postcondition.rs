@@ -14,6 +14,7 @@ use crate::operation::StartedIntent;
 use crate::quantity::Bytes;
 use crate::registry::{self, KeyRef};
 use crate::secret;
+use crate::value::VolumeRef;
 use crate::value::compare::{Cgroup, Conventions, Difference, difference};
 use crate::value::read::written;
 
@@ -36,6 +37,8 @@ pub fn postcondition(
     match proof {
         Proof::Configuration => readable(guest, |config| config_holds(guest, config, params)),
         Proof::VolumeSize => readable(guest, |config| size_holds(guest, config, params)),
+        Proof::VolumeOnStorage => readable(guest, |config| is_on_storage(guest, config, params)),
+        Proof::IsTemplate => is_template(guest),
         Proof::PowerState(wanted) => power(intent, guest, wanted),
         Proof::NumberFree if intent.is_another(identity(guest).ok()) => Postcondition::AnotherGuest,
         Proof::NumberFree => Postcondition::DoesNotHold,
@@ -99,6 +102,28 @@ fn listed(
 fn is_it(point: &SnapshotPoint, params: &BTreeMap<String, String>) -> bool {
     let taken_at = point.taken_at.map(|at| at.0.to_string());
     Some(&point.name) == params.get("snapname") && taken_at.as_ref() == params.get("snaptime")
+}
+
+/// The slot holds a volume of the storage it was to be moved to.
+fn is_on_storage(guest: &Guest, config: &GuestConfig, params: &BTreeMap<String, String>) -> bool {
+    let slot = params.get("volume").or_else(|| params.get("disk"));
+    let slot = slot.and_then(|slot| registry::find(guest.id.kind, slot));
+    let held = slot.and_then(|slot| config.field(slot)?.current.as_ref());
+    let volume = held.and_then(|reading| reading.value.as_property()?.data_volume());
+    let storage = volume.and_then(VolumeRef::storage);
+    storage.is_some() && storage == params.get("storage").map(String::as_str)
+}
+
+/// The flag comes before a machine's volumes are turned into base images, and after a container's.
+fn is_template(guest: &Guest) -> Postcondition {
+    if !guest.template {
+        return Postcondition::DoesNotHold;
+    }
+    match &guest.config {
+        Ok(config) if config.data_volumes().all(VolumeRef::is_base_image) => Postcondition::Holds,
+        Ok(_) => Postcondition::NotYet,
+        Err(_) => Postcondition::Unreadable,
+    }
 }
 
 /// No slot holds it any more, in effect or waiting.

@@ -1,6 +1,7 @@
 //! The whole product of evidence and operations, and the walks through it that a real agent makes.
 
 mod matching;
+mod volumes;
 
 use crate::thorough;
 use std::collections::BTreeSet;
@@ -63,7 +64,7 @@ fn every_operation() -> Vec<Operation> {
                 over.intent.id_was_free = false;
                 bases.push(over);
             }
-            if kind == ActionKind::SetConfig {
+            if matches!(kind, ActionKind::SetConfig | ActionKind::MoveVolume) {
                 let mut allocating = operation(kind, guest);
                 allocating.intent.volumes_before = Some(BTreeSet::new());
                 bases.push(allocating);

@@ -308,9 +308,10 @@ fn classes(hazard: Hazard) -> (&'static str, &'static str) {
             "benign; disruptive with a cloud-init drive, which runs first-boot logic again",
             "as a change",
         ),
-        Hazard::RootVolume => {
-            ("benign to grow; anything else would lose it and is never written", "never written")
-        }
+        Hazard::RootVolume => (
+            "benign to grow or move; anything else would lose it and is never written",
+            "never written",
+        ),
         Hazard::VolumeSlot => (
             "depends on the change: a new volume is benign, another one in its place disruptive, what loses data or its \
              safety destructive",

@@ -35,9 +35,10 @@ impl VolumeRef {
     /// Whether the volume is a base image, which only templates have.
     pub fn is_base_image(&self) -> bool {
         match self {
-            Self::Existing { name, .. } => {
-                name.rsplit('/').next().is_some_and(|last| last.starts_with("base-"))
-            }
+            Self::Existing { name, .. } => name
+                .rsplit('/')
+                .next()
+                .is_some_and(|last| last.starts_with("base-") || last.starts_with("basevol-")),
             Self::Fresh { .. }
             | Self::CloudInit { .. }
             | Self::Path(_)

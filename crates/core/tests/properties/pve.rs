@@ -121,6 +121,7 @@ impl Pve {
         match &action.step {
             Step::SetConfig(write) => self.write(vmid, write, dice),
             Step::Resize { disk, to, .. } => self.resize(vmid, &disk.to_string(), to.0),
+            Step::MoveVolume { disk, to, .. } => self.relocate(vmid, &disk.to_string(), to),
             Step::Start => {
                 assert!(!self.guests[&vmid].is_running() && !self.guests[&vmid].template);
                 self.apply_waiting(vmid, |_| true);
@@ -134,7 +135,9 @@ impl Pve {
                     self.apply_waiting(vmid, |_| true);
                 }
             }
-            Step::Make(_) | Step::Destroy(_) => panic!("{} must not run", action.step.kind()),
+            Step::Make(_) | Step::Destroy(_) | Step::Template => {
+                panic!("{} must not run", action.step.kind())
+            }
         }
     }
 
@@ -292,6 +295,22 @@ impl Pve {
         let guest = self.guest(vmid);
         guest.fields.get_mut(disk).unwrap().current = Some(text);
         guest.writes += 1;
+    }
+
+    /// A copy takes the slot; the source stays as `unusedN`.
+    fn relocate(&mut self, vmid: VmId, disk: &str, to: &str) {
+        let guest = &self.guests[&vmid];
+        assert!(guest.id.kind == GuestKind::Qemu || guest.power == Power::Stopped);
+        assert!(guest.fields[disk].waiting.is_none(), "what waits would put the source back");
+        let text = guest.fields[disk].current.clone().expect("a volume to move");
+        let old = held(&text).expect("a volume that exists");
+        let size = self.volumes[&old];
+        let new = (0..256).map(|number| format!("{to}:vm-{vmid}-disk-{number}"));
+        let new = new.into_iter().find(|name| !self.volumes.contains_key(name)).unwrap();
+        self.volumes.insert(new.clone(), size);
+        self.guest(vmid).fields.get_mut(disk).unwrap().current = Some(text.replacen(&old, &new, 1));
+        self.detach(vmid, disk, &text);
+        self.guest(vmid).writes += 1;
     }
 
     fn network(&mut self, kind: GuestKind, shape: &Shape, text: &str) -> String {

@@ -71,6 +71,7 @@ fn what_has_no_executor_is_refused_even_when_signed() {
         ActionKind::Rollback,
         ActionKind::DeleteSnapshot,
         ActionKind::DeleteVolume,
+        ActionKind::Template,
     ];
     for op in ActionKind::ALL.into_iter().filter(|op| *op != ActionKind::Destroy) {
         let (mut signed, mut asked) = (statement(), act());

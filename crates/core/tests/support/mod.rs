@@ -8,10 +8,10 @@ use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, Unreadable,
 };
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::desired::{self, Desired};
+use evenkeel_core::desired::{self, Desired, WantedState};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, Plan, PlanContext};
+use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, MovedVolumes, Plan, PlanContext};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
@@ -21,9 +21,18 @@ const NEXT: &str = "run `evenkeel doctor` to see what the token may read";
 /// Reads desired state from TOML; a case that means to be wrong has no place here.
 pub(crate) fn desired(text: &str) -> Desired {
     let mut sources = Sources::default();
-    sources.add("desired.toml", text);
-    desired::load(&sources)
-        .unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"))
+    // Whether a file may say it is the file reader's matter; here it only has to be said.
+    sources.add("desired.toml", text.replace("template = true\n", ""));
+    let mut desired = desired::load(&sources)
+        .unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"));
+    if text.contains("\ntemplate = true\n") {
+        for guest in desired.guests.values_mut() {
+            if let WantedState::Present(spec) = &mut guest.state {
+                spec.template = true;
+            }
+        }
+    }
+    desired
 }
 
 /// A snapshot that is still empty.
@@ -48,6 +57,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// unreadable WHY
 /// no digest
 /// remembers VOLUME     (the journal knows that no backup held it when it left its slot)
+/// moved VOLUME from SLOT (the journal knows that a move of ours left it behind)
 /// cores: 2
 ///   waits: 4            or  waits to be deleted   or  waits to be destroyed
 /// nameserver:           a key that is absent now (its next line says what waits)
@@ -147,7 +157,7 @@ fn setting(
             let op = OperationId::from_parts(1_700_000_000_000, 7);
             context.busy.insert(
                 rest.parse().unwrap(),
-                GuestBusy { op, since: "12:00:00".into(), unknown: None },
+                GuestBusy { op, since: "12:00:00".into(), unknown: None, left: None },
             );
         }
         "elsewhere" => {
@@ -159,7 +169,13 @@ fn setting(
         "unreadable" => guests.last_mut().unwrap().0.config = Err(Unreadable::new(rest, NEXT)),
         "remembers" => {
             let vmid = guests.last().unwrap().0.id.vmid;
-            context.memories.insert(vmid, BackupMemory::of([rest.to_owned()]));
+            context.memories.entry(vmid).or_default().backups = BackupMemory::of([rest.to_owned()]);
+        }
+        "moved" => {
+            let vmid = guests.last().unwrap().0.id.vmid;
+            let (volume, slot) = rest.split_once(" from ").unwrap();
+            let moved = MovedVolumes::of([(volume.to_owned(), slot.to_owned())]);
+            context.memories.entry(vmid).or_default().moved = moved;
         }
         "made" => making(context, "never_ran", &serde_json::json!([rest])),
         "contested" => {
@@ -183,6 +199,11 @@ pub(crate) fn shown(plan: &Plan) -> String {
     let mut text = String::new();
     for guest in &plan.guests {
         show_guest(guest, &mut text);
+    }
+    for unused in &plan.unused {
+        let from = unused.moved_from.as_ref().map(|slot| format!(", moved from {slot}"));
+        let from = from.unwrap_or_default();
+        writeln!(text, "unused: {} {} {}{from}", unused.guest, unused.slot, unused.volume).unwrap();
     }
     let run = plan.runnable().count();
     let held = plan.actions().count() - run;

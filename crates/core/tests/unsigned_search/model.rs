@@ -18,11 +18,12 @@ pub(crate) const FOREIGN: Volume = 4;
 /// What the firmware and the TPM keep.
 pub(crate) const VARIABLES: Volume = 5;
 pub(crate) const SECRETS: Volume = 6;
-/// Not there at the start: allocated when a write asks for a new one. There is room for one.
-const NEW: Volume = 7;
+/// Not there at the start: allocated when a write asks for a new one, or a move for a copy. There is room for two, so
+/// that what was moved once can be moved again.
+const NEW: [Volume; 2] = [7, 8];
 
 /// The names of volumes on their storages, of machines and of containers. A file's folder tells its owner.
-pub(crate) const VOLUMES: [(&str, &str); 8] = [
+pub(crate) const VOLUMES: [(&str, &str); 9] = [
     ("tank:vm-101-disk-0", "tank:subvol-101-disk-0"),
     ("store:101/vm-101-disk-1.raw", "store:101/vm-101-disk-1.raw"),
     ("tank:vm-101-disk-2", "tank:subvol-101-disk-2"),
@@ -31,6 +32,7 @@ pub(crate) const VOLUMES: [(&str, &str); 8] = [
     ("tank:vm-101-disk-5", ""),
     ("tank:vm-101-disk-6", ""),
     ("tank:vm-101-disk-7", "tank:subvol-101-disk-7"),
+    ("tank:vm-101-disk-8", "tank:subvol-101-disk-8"),
 ];
 
 /// A place for a disk.
@@ -325,10 +327,10 @@ impl Model {
 
     /// A new volume; none if the storage is full.
     pub(crate) fn allocate(&mut self, slot: Slot) -> Option<Volume> {
-        (!self.lives[usize::from(NEW)].exists).then_some(())?;
+        let new = NEW.into_iter().find(|volume| !self.life(*volume).exists)?;
         let made_for = Some(slot).filter(|slot| slot.is_firmware());
-        self.lives[usize::from(NEW)] = Life { exists: true, gib: 8, made_for, ..Life::default() };
-        Some(NEW)
+        *self.life_mut(new) = Life { exists: true, gib: 8, made_for, ..Life::default() };
+        Some(new)
     }
 
     /// Keeps a volume as `unusedN`.

@@ -75,7 +75,6 @@ fn apply_all(model: &mut Model) {
 fn moved(model: &mut Model, slot: Slot, delete: bool, to_another: bool) -> Option<()> {
     let disk = model.now.get(slot)?;
     let source = disk.volume().filter(|_| !disk.cdrom)?;
-    model.waiting.get(slot).is_none().then_some(())?;
     if to_another {
         (!model.running).then_some(())?;
         model.now.remove(slot);
@@ -90,6 +89,7 @@ fn moved(model: &mut Model, slot: Slot, delete: bool, to_another: bool) -> Optio
     if delete {
         model.life_mut(source).exists = false;
     } else {
+        // It is not asked whether what waits for the slot still names it.
         model.keep_unused(source);
     }
     Some(())

@@ -184,6 +184,8 @@ impl Request {
                 ];
                 if *to_another && eyes.see_other_guests {
                     pairs.push(("target-vmid".into(), "300".into()));
+                } else {
+                    pairs.push(("storage".into(), "tank".into()));
                 }
                 pairs
             }

@@ -207,6 +207,14 @@ fn remember(model: &Model, guest: &Guest, request: &Request, next: &mut Model) {
             next.memory[usize::from(left)] = true;
         }
     }
+    if let Request::Move { slot, .. } = request {
+        let config = guest.config.as_ref().expect("the model can be read");
+        let key = registry::find(model.kind, slot.name());
+        let left = leaving_unsaved(config, key.map(|key| (key, None)));
+        for left in left.iter().filter_map(volume) {
+            next.memory[usize::from(left)] = true;
+        }
+    }
     if !next.memory.contains(&true) {
         return;
     }

@@ -14,5 +14,6 @@ mod rotation;
 mod spelled;
 mod stolen;
 mod support;
+mod templates;
 mod time;
 mod world;

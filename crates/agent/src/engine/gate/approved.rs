@@ -6,11 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::budget;
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::Repeat;
+use evenkeel_core::plan::TemplateHold;
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
@@ -28,7 +30,7 @@ use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
-use crate::observe::observe_guest;
+use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::ErrorClass;
 
 /// An approval of an item that waits.
@@ -88,6 +90,12 @@ async fn judge<'o>(
     }
     let found = prove_identity(context, &fresh, &order.mark).await?;
     let provable = end_is_provable(context, order.item.op).await;
+    if order.item.op == ActionKind::Template {
+        let snapshots = observe_snapshots(&context.client, fresh.id).await.ok();
+        if let Some(hold) = TemplateHold::of_snapshots(snapshots.as_deref()) {
+            return refuse(ReasonCode::After, hold.to_string());
+        }
+    }
     // In this order: the lane asks for the judge's lock once more, to end its item, while it holds the signers. Whoever
     // held that lock and waited for the signers, behind a rotation that waits for the lane, would stop all three.
     let signers = approvals.authority.read().await;

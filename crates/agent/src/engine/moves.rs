@@ -1,0 +1,87 @@
+//! What the journal remembers of moves: which volume was in which slot before.
+//!
+//! Proxmox VE keeps a moved volume's source as `unusedN` and does not tell where it was. While it hangs there its slot is
+//! not moved again (core decides), or every change of mind would leave one copy more. The gate writes it down before
+//! the move is sent; a pass strikes out what the guest no longer mentions. At rest nothing is written.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::id::VmId;
+use evenkeel_core::plan::MovedVolumes;
+use evenkeel_core::selection::PassScope;
+use serde_json::json;
+
+use super::EngineContext;
+use super::error::Fatal;
+use crate::journal::{JournalState, Kept, Record, Subject};
+
+/// The version of what is kept under a volume.
+const SHAPE: u32 = 1;
+
+/// How the keys of these records begin; those of backups begin with a number.
+const MOVED: &str = "moved ";
+
+/// What is remembered of every guest.
+pub(super) fn moved_in(state: &JournalState) -> BTreeMap<VmId, MovedVolumes> {
+    let known = remembered(state).into_iter();
+    known.map(|(vmid, moved)| (vmid, MovedVolumes::of(moved))).collect()
+}
+
+/// Writes down where a volume is that is about to be moved.
+pub(super) async fn remember(
+    context: &EngineContext,
+    vmid: VmId,
+    volume: &str,
+    slot: &str,
+) -> Result<(), Fatal> {
+    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
+    if known.get(&vmid).and_then(|of| of.get(volume)).map(String::as_str) == Some(slot) {
+        return Ok(());
+    }
+    let kept = Kept::put(Subject::Volume, key(vmid, volume), SHAPE, json!({ "slot": slot }));
+    context.append_if_room(Record::Kept(kept)).await
+}
+
+/// Strikes out volumes that their guest does not mention any more, and everything of a guest that is gone. What nobody
+/// declares today may be declared again tomorrow, with its old volume still there.
+pub(super) async fn forget(
+    context: &EngineContext,
+    actual: &Snapshot,
+    scope: &PassScope,
+) -> Result<(), Fatal> {
+    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
+    for (vmid, volumes) in known.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
+        let mentioned =
+            match (actual.guests.get(&vmid).map(|guest| &guest.config), &actual.coverage) {
+                (Some(Ok(config)), _) => config.volumes(),
+                (None, Coverage::Whole) => BTreeMap::new(),
+                // It could not be read, or not be seen: nothing new is known of it.
+                (Some(Err(_)), _) | (None, Coverage::Partial(_)) => continue,
+            };
+        for volume in volumes.into_keys().filter(|volume| !mentioned.contains_key(volume)) {
+            let kept = Kept::remove(Subject::Volume, key(vmid, &volume));
+            context.append_if_room(Record::Kept(kept)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The slot of each volume, guest by guest.
+fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeMap<String, String>> {
+    let mut known: BTreeMap<VmId, BTreeMap<String, String>> = BTreeMap::new();
+    for (key, kept) in state.kept(Subject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
+        let Some((vmid, volume)) = key.strip_prefix(MOVED).and_then(|key| key.split_once(' '))
+        else {
+            continue;
+        };
+        if let (Ok(vmid), Some(slot)) = (vmid.parse(), kept.value["slot"].as_str()) {
+            known.entry(vmid).or_default().insert(volume.to_owned(), slot.to_owned());
+        }
+    }
+    known
+}
+
+fn key(vmid: VmId, volume: &str) -> String {
+    format!("{MOVED}{vmid} {volume}")
+}

@@ -1,0 +1,95 @@
+//! What proves a move and a template, and what a killed worker leaves behind.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::actual::{ConfigEntry, Guest, GuestConfig, Power};
+
+fn guest(kind: GuestKind, template: bool, keys: &[(&str, &str)]) -> Guest {
+    let entries = keys.iter().map(|(key, text)| ConfigEntry {
+        key: (*key).to_owned(),
+        value: Some((*text).to_owned()),
+        pending: None,
+        delete: 0,
+    });
+    Guest {
+        id: GuestId::new(kind, VmId::try_from(101).unwrap()),
+        power: Power::Stopped,
+        template,
+        ha: None,
+        lock: None,
+        config: Ok(GuestConfig::from_pending(kind, entries)),
+    }
+}
+
+fn proved(kind: ActionKind, params: &[(&str, &str)], guest: &Guest) -> Postcondition {
+    let operation = operation(kind, guest.id.kind);
+    let params: BTreeMap<String, String> =
+        params.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+    postcondition(&operation.intent, &params, Some(guest), None)
+}
+
+#[test]
+fn a_move_is_proved_by_the_storage_of_what_the_slot_holds() {
+    for (kind, slot, name) in
+        [(GuestKind::Lxc, "mp0", "volume"), (GuestKind::Qemu, "scsi0", "disk")]
+    {
+        let params = [(name, slot), ("storage", "tank"), ("delete", "0"), ("digest", "x")];
+        let holds = |text: &str| {
+            proved(ActionKind::MoveVolume, &params, &guest(kind, false, &[(slot, text)]))
+        };
+        assert_eq!(holds("tank:vm-101-disk-0,mp=/a,size=8G"), Postcondition::Holds, "{kind}");
+        for other in ["local-lvm:vm-101-disk-0,mp=/a,size=8G", "tanker:vm-101-disk-0,mp=/a"] {
+            assert_eq!(holds(other), Postcondition::DoesNotHold, "{kind} {other}");
+        }
+        let empty = guest(kind, false, &[("unused0", "tank:vm-101-disk-0")]);
+        let found = proved(ActionKind::MoveVolume, &params, &empty);
+        assert_eq!(found, Postcondition::DoesNotHold, "a copy that hangs there is no move");
+    }
+}
+
+#[test]
+fn a_template_is_proved_by_its_flag_and_its_base_images_together() {
+    let proof = |template, keys: &[(&str, &str)]| {
+        proved(ActionKind::Template, &[], &guest(GuestKind::Qemu, template, keys))
+    };
+    let disk = ("scsi0", "tank:vm-101-disk-0,size=8G");
+    let base = ("scsi0", "tank:base-101-disk-0,size=8G");
+    let drive = ("ide2", "tank:vm-101-cloudinit,media=cdrom");
+    assert_eq!(proof(false, &[disk]), Postcondition::DoesNotHold);
+    assert_eq!(proof(true, &[disk]), Postcondition::NotYet, "anybody can set the flag");
+    assert_eq!(proof(true, &[base, ("efidisk0", "tank:vm-101-disk-1")]), Postcondition::NotYet);
+    assert_eq!(proof(true, &[base, drive]), Postcondition::Holds, "its drive is made anew");
+    let kept = ("unused0", "tank:vm-101-disk-7");
+    assert_eq!(proof(true, &[base, kept]), Postcondition::Holds, "what is detached stays");
+    let root = [("rootfs", "tank:basevol-101-disk-0,size=8G")];
+    let container = guest(GuestKind::Lxc, true, &root);
+    assert_eq!(proved(ActionKind::Template, &[], &container), Postcondition::Holds);
+}
+
+/// The worker is killed: its status is unclear, the slot holds what it held, and the copy hangs on nothing.
+#[test]
+fn a_killed_move_is_closed_with_the_copy_it_left_and_two_copies_are_not_guessed() {
+    for guest in GuestKind::ALL {
+        let mut moved = operation(ActionKind::MoveVolume, guest);
+        moved.intent.volumes_before = Some(BTreeSet::new());
+        let upid = own_task(ActionKind::MoveVolume, guest);
+        let moved = moved.after(&OpEvent::TaskRunning { upid, found: false }).unwrap();
+        let late = SENT.plus(POSTCONDITION_DEADLINE_SECONDS + 10);
+        let evidence = |volumes| Evidence {
+            task: Some(Seen { at: SENT.plus(1), found: TaskFact::Unclear }),
+            postcondition: Some(Seen { at: late, found: Postcondition::DoesNotHold }),
+            volumes: Some(Seen { at: late, found: volumes }),
+            ..Evidence::default()
+        };
+        let copy: VolumeId = "tank:vm-101-disk-3".parse().unwrap();
+        let decided = decide(&moved, &evidence(NewVolumes::One(copy.clone())), late);
+        let reason = FailReason::FactMissing;
+        let left_volume = Some(copy);
+        assert_eq!(decided, RecoveryDecision::Fail { reason, left_volume }, "{guest}");
+        let decided = decide(&moved, &evidence(NewVolumes::Several), late);
+        assert_eq!(decided, RecoveryDecision::Doubt(OutcomeDoubt::SeveralVolumes), "{guest}");
+        let decided = decide(&moved, &evidence(NewVolumes::Unreadable), late);
+        assert!(matches!(decided, RecoveryDecision::Wait { .. }), "{guest}: {decided:?}");
+    }
+}
