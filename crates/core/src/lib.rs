@@ -22,6 +22,7 @@ pub mod desired;
 pub mod destroy;
 pub mod diagnostic;
 pub mod effect;
+pub mod final_backup;
 pub mod gate;
 pub mod id;
 pub mod identity;

@@ -15,7 +15,7 @@ use crate::actual::Guest;
 use crate::classify::never_written;
 use crate::destroy::Destroy;
 use crate::identity::{identity, identity_after_restart};
-use crate::operation::{IdentityHash, OpPhase};
+use crate::operation::{IdentityHash, OpPhase, StorageName};
 use crate::plan::{SetConfig, Step};
 use crate::reason::{ReasonCode, Refusal};
 use crate::registry::{self, KeyRef};
@@ -54,6 +54,18 @@ pub enum PveCall {
     DeleteSnapshot {
         /// Which.
         snapshot: SnapshotName,
+    },
+    /// Take a snapshot.
+    Snapshot {
+        /// Its name.
+        snapshot: SnapshotName,
+        /// What is said of it; empty for nothing.
+        description: String,
+    },
+    /// Save the guest.
+    Backup {
+        /// Where to.
+        storage: StorageName,
     },
     /// Remove the guest, after its preparations.
     Destroy(Destroy),
@@ -162,6 +174,7 @@ impl PveCall {
             | ActionKind::Clone
             | ActionKind::Restore
             | ActionKind::Snapshot
+            | ActionKind::Backup
             | ActionKind::MoveVolume
             | ActionKind::Migrate
             | ActionKind::Template
@@ -170,12 +183,50 @@ impl PveCall {
         }
     }
 
+    /// The call of what somebody asks for that needs no signature.
+    pub fn asked(op: ActionKind, params: &BTreeMap<String, String>) -> Result<Self, Refusal> {
+        let not_executable = |why: String| Err(Refusal::new(ReasonCode::NotExecutable, why));
+        let is_on = |name: &str| params.get(name).map(String::as_str) == Some("1");
+        match op {
+            ActionKind::Snapshot if is_on("vmstate") => {
+                not_executable("a snapshot with memory is not taken".to_owned())
+            }
+            ActionKind::Snapshot => Ok(Self::Snapshot {
+                snapshot: named(params, "snapname")?,
+                description: params.get("description").cloned().unwrap_or_default(),
+            }),
+            ActionKind::Backup => Ok(Self::Backup { storage: named(params, "storage")? }),
+            ActionKind::SetConfig
+            | ActionKind::Destroy
+            | ActionKind::Rollback
+            | ActionKind::DeleteSnapshot
+            | ActionKind::DeleteVolume
+            | ActionKind::Start
+            | ActionKind::Shutdown
+            | ActionKind::Stop
+            | ActionKind::Resize
+            | ActionKind::Create
+            | ActionKind::Clone
+            | ActionKind::Restore
+            | ActionKind::MoveVolume
+            | ActionKind::Migrate
+            | ActionKind::Template
+            | ActionKind::WipeStorage
+            | ActionKind::Decommission => {
+                not_executable(format!("{op} is not done just because somebody asks"))
+            }
+        }
+    }
+
     /// The first request it takes.
     pub fn first_request(&self) -> OpPhase {
         match self {
             Self::Destroy(Destroy { stop: true, .. }) => OpPhase::Stop,
+            Self::Destroy(Destroy { final_backup: Some(_), .. }) => OpPhase::Backup,
             Self::Destroy(Destroy { unprotect: true, .. }) => OpPhase::Unprotect,
             Self::Destroy(_)
+            | Self::Snapshot { .. }
+            | Self::Backup { .. }
             | Self::SetConfig(_)
             | Self::Resize { .. }
             | Self::Start
@@ -191,6 +242,11 @@ impl PveCall {
         matches!(self, Self::Destroy(Destroy { unprotect: true, .. }))
     }
 
+    /// Whether a guest that runs is stopped on the way and must run again if the act comes to nothing.
+    pub fn restarts(&self) -> bool {
+        matches!(self, Self::Destroy(destroy) if destroy.restarts())
+    }
+
     /// The identity a power action gives a guest by applying what waits, where that is another one.
     pub fn identity_after(&self, fresh: &Guest) -> Option<IdentityHash> {
         match self {
@@ -202,6 +258,8 @@ impl PveCall {
             | Self::Resize { .. }
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
+            | Self::Snapshot { .. }
+            | Self::Backup { .. }
             | Self::Destroy(_) => None,
         }
     }

@@ -133,6 +133,7 @@ pub(crate) enum TaskJob {
         storage: String,
         remove: bool,
         protected: bool,
+        notes: Option<String>,
     },
     DeleteVolume {
         volume: String,
@@ -334,8 +335,8 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
         TaskJob::Configure { guest, change, skip_lock } => {
             return configure(site, *guest, change, *skip_lock);
         }
-        TaskJob::Backup { guests, storage, remove, protected } => {
-            return disks::backed_up(site, guests, storage, *remove, *protected);
+        TaskJob::Backup { guests, storage, remove, protected, notes } => {
+            return disks::backed_up(site, guests, storage, *remove, *protected, notes.as_deref());
         }
         TaskJob::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
     }

@@ -50,7 +50,7 @@ pub use request::SimRequest;
 pub use scenario::{Scenario, TOKENS};
 pub use state::StateFileError;
 
-pub use storage::{Storage, StorageKind, Volume};
+pub use storage::{Archive, Storage, StorageKind, Volume};
 
 pub use tls::{Certificate, CertificateError};
 pub use world::{Away, SimGuest, SimPower, World};

@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::id::{GuestKind, VmId};
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
 
 /// The kinds of storage that differ in naming and abilities.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Storage {
     /// How many backups of a guest survive the pruning after a backup; `None` keeps all.
     #[serde(default)]
     pub keep_last: Option<usize>,
+    /// How many backups of a guest may be protected; `None` is no limit.
+    #[serde(default)]
+    pub max_protected: Option<usize>,
     /// Volumes by the part of their id after the colon.
     pub volumes: BTreeMap<String, Volume>,
     /// How many volumes there ever were.
@@ -75,6 +80,23 @@ pub struct Volume {
     /// it along, a copy gets its own. No request shows it.
     #[serde(default)]
     pub birth: u64,
+    /// What a backup holds.
+    #[serde(default)]
+    pub archive: Option<Box<Archive>>,
+}
+
+/// What a backup holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Archive {
+    /// The guest that was saved.
+    pub guest: GuestId,
+    /// Its birth mark.
+    pub guest_birth: u64,
+    /// Its file, as `extractconfig` shows it.
+    pub config: Config,
+    /// Whether the end of the archive is missing: it looks well until somebody restores it.
+    #[serde(default)]
+    pub truncated: bool,
 }
 
 impl Storage {
@@ -86,6 +108,7 @@ impl Storage {
             path: path.to_owned(),
             total_bytes: 270_553_174_016,
             keep_last: None,
+            max_protected: None,
             volumes: BTreeMap::new(),
             births: 0,
         }
@@ -106,6 +129,7 @@ impl Storage {
                 parent: None,
                 protected: false,
                 notes: None,
+                archive: None,
             },
         );
     }

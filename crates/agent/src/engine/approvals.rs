@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::{ActionKind, FilledFrom};
-use evenkeel_core::approval::{RaisedBy, approved_item, requested_item};
+use evenkeel_core::approval::{RaisedBy, approved_item, requested_item, saves_first};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -240,7 +240,7 @@ async fn request(
 ) -> Result<PendingId, EngineError> {
     let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
-    let snapshots = if op.row().filled_from == FilledFrom::Snapshot {
+    let snapshots = if op.row().filled_from == FilledFrom::Snapshot || saves_first(&params) {
         observe_snapshots(&context.client, id).await.map_err(unproven)?
     } else {
         Vec::new()

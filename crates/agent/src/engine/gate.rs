@@ -6,7 +6,7 @@
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
-//!   owed       read the guest ─> is it the one whose protection we took off? (owed.rs) ──> Cleared
+//!   owed       read the guest ─> is it the one we took it from? (owed.rs) ───────────────> Cleared
 //! ```
 
 pub(super) mod approved;
@@ -23,7 +23,7 @@ use evenkeel_core::desired;
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{Operation, Repeat};
+use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
@@ -35,6 +35,7 @@ use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use cleared::{Cleared, allowed};
+use owed::OwedOrder;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -43,8 +44,8 @@ pub(super) enum Order {
     Planned(Box<PlannedOrder>),
     /// What an operator signed.
     Approved(Box<ApprovedOrder>),
-    /// A protection that this operation took off and could not use.
-    Owed(Box<Operation>),
+    /// What an operation took from its guest and could not use.
+    Owed(Box<OwedOrder>),
 }
 
 /// One planned action with what is needed to judge it again.
@@ -60,7 +61,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.guest,
             Self::Approved(order) => order.item.guest,
-            Self::Owed(operation) => operation.intent.guest,
+            Self::Owed(owed) => owed.operation.intent.guest,
         }
     }
 
@@ -68,7 +69,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.step.kind(),
             Self::Approved(order) => order.item.op,
-            Self::Owed(_) => ActionKind::SetConfig,
+            Self::Owed(owed) => owed.kind(),
         }
     }
 
@@ -77,7 +78,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.reasons(),
             Self::Approved(order) => vec![format!("signed: {}", order.statement.reason)],
-            Self::Owed(operation) => vec![format!("protection taken off by {}", operation.id)],
+            Self::Owed(owed) => vec![owed.reason()],
         }
     }
 }
@@ -119,7 +120,7 @@ pub(super) async fn clear<'o>(
     match order {
         Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
         Order::Approved(order) => approved::clear(context, order).await,
-        Order::Owed(operation) => owed::clear(context, operation.id).await.map(without_locks),
+        Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }
 

@@ -20,6 +20,7 @@ mod decisions;
 mod destroy_steps;
 mod error;
 mod evidence;
+mod final_backup;
 mod gate;
 mod identity_proof;
 mod lane;

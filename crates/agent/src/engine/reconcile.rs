@@ -187,20 +187,21 @@ impl Engine {
         Ok(())
     }
 
-    /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
+    /// What was taken from a guest for a destroy that came to nothing is given back. Every pass does so; an agent
     /// for which nothing is declared makes no passes, and asks for it.
-    pub(crate) async fn restore_protection(&mut self) -> Result<(), Fatal> {
+    pub(crate) async fn pay_debts(&mut self) -> Result<(), Fatal> {
         let owed = self.owed_jobs().await?;
         self.submit_owed(owed)
     }
 
-    /// A job for every protection that is owed, by the guest's number.
+    /// A job for everything that is owed, by the guest's number.
     async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let (failures, now) = (self.context.failures().await?, self.context.node_now());
         for owed in owed(&self.context).await? {
-            let (op, guest) = (self.context.new_operation(), owed.intent.guest);
-            if failures.pausing(guest.vmid, AttemptHash::owed(owed.id), now).is_some() {
+            let (op, guest) = (self.context.new_operation(), owed.operation.intent.guest);
+            let attempt = AttemptHash::owed(owed.operation.id, owed.debt);
+            if failures.pausing(guest.vmid, attempt, now).is_some() {
                 continue;
             }
             jobs.entry(guest.vmid).or_default().push(self.job(op, Order::Owed(Box::new(owed))));

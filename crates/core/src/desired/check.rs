@@ -20,7 +20,7 @@ use super::{
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::operation::VolumeId;
+use crate::operation::{StorageName, VolumeId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
 pub(super) use shared::PROFILE_NAME_MAX;
@@ -28,7 +28,7 @@ use shared::SharedLayers;
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] =
-    &["ignore", "kind", "mode", "run", "source", "state", "stop", "unset", "use"];
+    &["final_backup", "ignore", "kind", "mode", "run", "source", "state", "stop", "unset", "use"];
 
 /// What PVE shows beside a guest's keys and nobody sets.
 const KEPT_BY_PVE: &[&str] =
@@ -135,7 +135,7 @@ impl<'a> DesiredChecker<'a> {
         self.errors.push(diagnostic);
     }
 
-    /// An absent guest has a kind, a state and perhaps a mode, and nothing else. Of the defaults of its kind only the
+    /// An absent guest has a kind, a state, perhaps a mode and where it is saved first, and nothing else. Of the defaults of its kind only the
     /// mode is for it: who observes all guests observes this one too.
     fn absent(
         &mut self,
@@ -144,9 +144,15 @@ impl<'a> DesiredChecker<'a> {
     ) -> (WantedState, ReconcileMode, GuestOrigins) {
         let mut own = Layer::default();
         let mut origins = GuestOrigins::default();
+        let mut final_backup = None;
         for entry in entries {
             match entry.key.as_str() {
                 "kind" => {}
+                "final_backup" => {
+                    final_backup = self.final_backup(entry);
+                    let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
+                    origins.words.insert("final_backup", origin);
+                }
                 "state" => {
                     let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
                     origins.words.insert("state", origin);
@@ -157,7 +163,8 @@ impl<'a> DesiredChecker<'a> {
                         format!("`{}` is declared for a guest that shall be absent", entry.key);
                     let diagnostic = Diagnostic::new(Code::Contradiction, message)
                         .at(entry.key_span, "of no use here");
-                    let hint = format!("keep only `kind`, `state` and `mode` for {id}");
+                    let hint =
+                        format!("keep only `kind`, `state`, `mode` and `final_backup` for {id}");
                     self.errors.push(diagnostic.hint(hint));
                 }
             }
@@ -167,7 +174,36 @@ impl<'a> DesiredChecker<'a> {
             origins.words.insert("mode", mode.origin.clone());
         }
         let mode = mode.map(|mode| mode.value).unwrap_or_default();
-        (WantedState::Absent, mode, origins)
+        (WantedState::Absent { final_backup }, mode, origins)
+    }
+
+    /// The storage a guest is saved to before it goes.
+    fn final_backup(&mut self, entry: &TreeEntry) -> Option<StorageName> {
+        let hint =
+            "write the name of a storage that holds backups, such as final_backup = \"local\"";
+        let Tree::Text(name) = &entry.value.value else {
+            let error =
+                field::wrong_type(&entry.value, "`final_backup` must be the name of a storage");
+            self.errors.push(error.hint(hint));
+            return None;
+        };
+        match name.parse() {
+            Ok(storage) => Some(storage),
+            Err(error) => {
+                let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
+                self.errors.push(diagnostic.at(entry.value.span, "this name").hint(hint));
+                None
+            }
+        }
+    }
+
+    /// A backup before the end, of a guest that shall not end.
+    fn no_end(&mut self, entry: &TreeEntry) {
+        let message = "`final_backup` is declared for a guest that shall stay";
+        let diagnostic =
+            Diagnostic::new(Code::Contradiction, message).at(entry.key_span, "of no use here");
+        let hint = "write it beside state = \"absent\", or leave it out";
+        self.errors.push(diagnostic.hint(hint));
     }
 
     /// What one block says, whoever it is for.
@@ -197,6 +233,7 @@ impl<'a> DesiredChecker<'a> {
                 }
                 "ignore" => layer.ignore = Some(placed(name, entry, self.ignore(kind, entry))),
                 "unset" => unset = Some(entry),
+                "final_backup" => self.no_end(entry),
                 _ => {
                     if let Some((key, value)) = self.field(kind, entry) {
                         layer.fields.insert(key, placed(name, entry, Some(value)));

@@ -189,10 +189,11 @@ fn plan_guest(
         (WantedState::Present(spec), Some(here)) => {
             plan_present(spec, here, actual, context.memory(guest.id.vmid), &mut planned);
         }
-        (WantedState::Absent, Some(here)) => {
-            push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
+        (WantedState::Absent { final_backup }, Some(here)) => {
+            let destroy = Destroy::of(here).saved_to(final_backup.clone(), here);
+            push(&mut planned, Step::Destroy(destroy), Vec::new());
         }
-        (WantedState::Present(_) | WantedState::Absent, None) => {
+        (WantedState::Present(_) | WantedState::Absent { .. }, None) => {
             plan_unlisted(guest, actual, &mut planned);
         }
     }
@@ -238,11 +239,11 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
         return;
     }
     match (&guest.state, &actual.coverage) {
-        (WantedState::Present(_) | WantedState::Absent, Coverage::Partial(why)) => {
+        (WantedState::Present(_) | WantedState::Absent { .. }, Coverage::Partial(why)) => {
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
         (WantedState::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
-        (WantedState::Absent, Coverage::Whole) => {}
+        (WantedState::Absent { .. }, Coverage::Whole) => {}
     }
 }
 

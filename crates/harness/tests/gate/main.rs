@@ -5,6 +5,7 @@ mod acts;
 mod asked;
 mod claims;
 mod crash;
+mod final_backup;
 mod gone;
 mod identity;
 mod lane;

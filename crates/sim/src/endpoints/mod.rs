@@ -58,7 +58,7 @@ calls! {
     Index, Version, Permissions, TicketProbe, Ticket, Acl, Users, Tokens, Token, Roles,
     NextId, ClusterOptions, SetOptions, Resources, ClusterStatus, ClusterTasks, ClusterLog,
     HaResources, HaStatus, Nodes, NodeStatus,
-    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump,
+    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, VzdumpDefaults, VzdumpConfig,
     StorageConfig, StorageOne, Storages, StorageStatus, Content, Volume, SetVolume, DeleteVolume,
     List, Create, GuestIndex, Destroy, Config, SetConfig, SetConfigAsync, Pending, Feature,
     Interfaces, Rrd, FirewallOptions, CloudInit, RegenerateCloudInit,
@@ -131,6 +131,8 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         // The engine stops tasks itself, because that frees locks.
         EndpointCall::TicketProbe | EndpointCall::TaskStop => Ok(Value::Null.into()),
         EndpointCall::Vzdump => storage::vzdump(cx),
+        EndpointCall::VzdumpDefaults => storage::backup_defaults(cx),
+        EndpointCall::VzdumpConfig => storage::extract_config(cx),
         EndpointCall::StorageConfig => Ok(storage::configured(cx)),
         EndpointCall::StorageOne => storage::one(cx),
         EndpointCall::Storages => Ok(storage::list(cx)),

@@ -31,7 +31,11 @@ pub(super) fn configured(cx: &Context<'_>) -> Success {
 }
 
 fn describe(name: &str, storage: &Storage) -> Value {
-    json!({"storage": name, "type": storage.kind.as_str(), "content": words(storage), "path": storage.path})
+    let mut told = json!({"storage": name, "type": storage.kind.as_str(), "content": words(storage), "path": storage.path});
+    if let Some(max) = storage.max_protected {
+        told["max-protected-backups"] = json!(max);
+    }
+    told
 }
 
 fn find<'a>(cx: &'a Context<'_>, name: &str) -> Result<&'a Storage, ReplyFailure> {
@@ -218,6 +222,44 @@ pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
         storage,
         remove: cx.text("remove") != Some("0"),
         protected: cx.flag("protected"),
+        notes: cx.text("notes-template").map(str::to_owned),
     };
     cx.fork("vzdump", &id, job)
+}
+
+/// What a backup does unless it is told otherwise.
+pub(super) fn backup_defaults(cx: &Context<'_>) -> Answer {
+    let name = cx.text("storage").unwrap_or("local").to_owned();
+    let storage = find(cx, &name)?;
+    if !cx.may(&format!("/storage/{name}"), &SEE) {
+        return Err(ReplyFailure::Denied(format!("/storage/{name}, Datastore.Audit")));
+    }
+    let keep =
+        storage.keep_last.map_or_else(|| "keep-all=1".to_owned(), |n| format!("keep-last={n}"));
+    Ok(json!({"storage": name, "mode": "snapshot", "prune-backups": keep}).into())
+}
+
+/// The configuration in a backup; a machine's names the drives that were saved.
+pub(super) fn extract_config(cx: &Context<'_>) -> Answer {
+    let volid = cx.text("volume").unwrap_or_default();
+    let Some(volume) = cx.world.volume(volid) else {
+        return Err(ReplyFailure::Died(format!("volume '{volid}' does not exist")));
+    };
+    let Some(archive) = &volume.archive else {
+        return Err(ReplyFailure::Died("unable to find configuration file".to_owned()));
+    };
+    let is_saved = |key: &str, value: &str| {
+        let drive = ["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"];
+        let is_drive = drive.iter().any(|name| key.starts_with(name)) && key != "scsihw";
+        archive.guest.kind == evenkeel_core::id::GuestKind::Qemu
+            && is_drive
+            && !value.contains("media=cdrom")
+            && !value.contains("backup=0")
+    };
+    let keys = &archive.config.active;
+    let mut lines: Vec<String> =
+        keys.iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    let saved = keys.iter().filter(|(key, value)| is_saved(key, value));
+    lines.extend(saved.map(|(key, _)| format!("#qmdump#map:{key}:drive-{key}:store:raw:")));
+    Ok(json!(lines.join("\n")).into())
 }

@@ -188,6 +188,7 @@ pub(super) fn backed_up(
     storage: &str,
     remove: bool,
     protected: bool,
+    notes: Option<&str>,
 ) -> Result<(), String> {
     let now_s = site.world.unix(site.now_ms);
     let mut failed = false;
@@ -213,11 +214,29 @@ pub(super) fn backed_up(
             GuestKind::Qemu => ("qemu", "vma.zst"),
         };
         let name = format!("backup/vzdump-{kind}-{}-{now_s}.{suffix}", guest.vmid);
+        let archive = site.world.guest(*guest).map(|record| {
+            let active = record.config.active.clone();
+            let config = crate::config::Config { active, ..crate::config::Config::default() };
+            let (guest, guest_birth) = (*guest, record.birth);
+            Box::new(crate::storage::Archive { guest, guest_birth, config, truncated: false })
+        });
         if let Some(target) = site.world.storages.get_mut(storage) {
+            let of_guest = |protected: bool| {
+                let all = target.volumes.values().filter(|v| v.content == "backup");
+                all.filter(|v| v.vmid == Some(guest.vmid) && v.protected == protected).count()
+            };
+            if !remove && target.keep_last.is_some_and(|keep| of_guest(false) >= keep)
+                || protected && target.max_protected.is_some_and(|max| of_guest(true) >= max)
+            {
+                site.log.push(format!("ERROR: Backup of VM {} failed - no room", guest.vmid));
+                failed = true;
+                continue;
+            }
             target.put_file(&name, "backup", suffix, 1 << 20);
             if let Some(volume) = target.volumes.get_mut(&name) {
                 (volume.vmid, volume.ctime, volume.protected) =
                     (Some(guest.vmid), now_s, protected);
+                (volume.notes, volume.archive) = (notes.map(str::to_owned), archive);
             }
             if remove {
                 prune(target, *guest);

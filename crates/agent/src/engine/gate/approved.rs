@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::actual::Guest;
 use evenkeel_core::budget;
+use evenkeel_core::final_backup::FinalBackup;
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::Repeat;
@@ -26,6 +27,7 @@ use crate::engine::EngineContext;
 use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
+use crate::engine::final_backup::{check_left_out, check_room};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::observe::observe_guest;
@@ -88,6 +90,10 @@ async fn judge<'o>(
     }
     let found = prove_identity(context, &fresh, &order.mark).await?;
     let provable = end_is_provable(context, order.item.op).await;
+    if let Some(backup) = FinalBackup::signed(&order.item.params)? {
+        check_left_out(context, &backup, &fresh).await?;
+        check_room(context, &backup.storage, fresh.id).await?;
+    }
     let judging = approvals.judging_lock.lock().await;
     let signers = approvals.authority.read().await;
     let Some(trust) = signers.trust() else {
@@ -151,7 +157,7 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
             payload: *payload,
             expires_at: *expires_at,
         },
-        task_mark: call.unprotects().then(|| order.mark.clone()),
+        task_mark: (call.unprotects() || call.restarts()).then(|| order.mark.clone()),
         attempt: None,
         call,
         identity: identity(fresh).ok(),

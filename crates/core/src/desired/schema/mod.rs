@@ -120,7 +120,16 @@ fn blocks(kind: GuestKind, definitions: &mut Definitions) -> (Value, Value) {
     let guest = json!({
         "if": { "required": ["state"], "properties": { "state": { "const": "absent" } } },
         "then": {
-            "properties": { "kind": true, "state": true, "mode": present["properties"]["mode"] },
+            "properties": {
+                "kind": true,
+                "state": true,
+                "mode": present["properties"]["mode"],
+                "final_backup": {
+                    "description": "The storage it is saved to first; without that backup it is not destroyed.",
+                    "type": "string",
+                    "pattern": pattern::whole("[A-Za-z][A-Za-z0-9._-]{0,98}[A-Za-z0-9]"),
+                },
+            },
             "additionalProperties": false,
         },
         "else": present,

@@ -41,6 +41,15 @@ pub(super) const WORDS: &[FileWord] = &[
         example: "state = \"absent\"",
     },
     FileWord {
+        name: "final_backup",
+        line: "Where the guest is saved before it is destroyed.",
+        about: "The storage a guest that shall be absent is saved to first. Without a whole backup there it is not destroyed; \
+                what no backup holds is listed in what is signed.",
+        value: "the name of a storage that holds backups",
+        default: "no backup is made",
+        example: "final_backup = \"local\"",
+    },
+    FileWord {
         name: "stop",
         line: "How the guest is brought down.",
         about: "How the guest is brought down where `run` is `stopped`: it is asked and left alone if it does not answer, or its \
