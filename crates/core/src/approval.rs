@@ -221,6 +221,35 @@ pub fn requested_item(
     WantedItem::of(op, params, guest)
 }
 
+/// The parameters of an act that somebody asks for and that is done at once; refused if it would destroy something.
+pub fn asked_params(
+    op: ActionKind,
+    guest: &Guest,
+    snapshots: &[SnapshotPoint],
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let payload = |why: String| Err(Refusal::new(ReasonCode::Payload, why));
+    let needed = if op == ActionKind::Backup { "storage" } else { "snapname" };
+    if !given.contains_key(needed) {
+        let what = needed.to_uppercase();
+        return payload(format!("{op} needs {needed}={what}"));
+    }
+    let params = requested_params(op, guest, snapshots, given)?;
+    let name = params.get("snapname");
+    if let Some(taken) = snapshots.iter().find(|point| Some(&point.name) == name) {
+        return payload(format!("{} has a snapshot `{}` already", guest.id, taken.name));
+    }
+    let (kind, target) = (guest.id.kind, Target::Seen(guest));
+    let intent = classify::ActIntent { op: op.as_str(), kind, params: &params, target };
+    let judged = classify(&intent, &Provenance::none());
+    match judged.class {
+        ActionClass::Benign | ActionClass::Disruptive => Ok(params),
+        ActionClass::Destructive => {
+            Err(Refusal::new(ReasonCode::NotExecutable, format!("it is not done: {}", judged.why)))
+        }
+    }
+}
+
 fn requested_params(
     op: ActionKind,
     guest: &Guest,

@@ -85,11 +85,21 @@ pub(super) async fn check_left_out(
     backup.check(fresh, &snapshots)
 }
 
+/// Whether a backup is to be protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// Retention may remove it some day.
+    Plain,
+    /// Only a person removes it.
+    Protected,
+}
+
 /// Whether the storage takes one more backup of the guest: asked before the guest is stopped for it.
 pub(super) async fn check_room(
     context: &EngineContext,
     storage: &StorageName,
     guest: GuestId,
+    keeping: Keeping,
 ) -> Result<(), Refusal> {
     let refused = |why: String| Refusal::new(ReasonCode::Storage, why);
     let unread = |error: Error| refused(format!("storage {storage} cannot be read: {error}"));
@@ -115,7 +125,12 @@ pub(super) async fn check_room(
         Err(error) => return Err(unread(error)),
     };
     let listed = archives(&context.client, storage, guest).await.map_err(refused)?;
-    BackupLimits::of(retention, configured).judge(storage, &listed)
+    let limits = BackupLimits::of(retention, configured);
+    let limits = match keeping {
+        Keeping::Plain => BackupLimits { protected: None, ..limits },
+        Keeping::Protected => limits,
+    };
+    limits.judge(storage, &listed)
 }
 
 /// Whether backups may be kept there.

@@ -6,10 +6,12 @@
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
+//!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
 //!   owed       read the guest ─> is it the one we took it from? (owed.rs) ───────────────> Cleared
 //! ```
 
 pub(super) mod approved;
+pub(super) mod asked;
 pub(super) mod cleared;
 pub(super) mod owed;
 
@@ -34,6 +36,7 @@ use super::{EngineContext, backups};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
+use asked::AskedOrder;
 use cleared::{Cleared, allowed};
 use owed::OwedOrder;
 
@@ -44,6 +47,8 @@ pub(super) enum Order {
     Planned(Box<PlannedOrder>),
     /// What an operator signed.
     Approved(Box<ApprovedOrder>),
+    /// What somebody asks for and needs no signature.
+    Asked(Box<AskedOrder>),
     /// What an operation took from its guest and could not use.
     Owed(Box<OwedOrder>),
 }
@@ -61,6 +66,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.guest,
             Self::Approved(order) => order.item.guest,
+            Self::Asked(order) => order.guest,
             Self::Owed(owed) => owed.operation.intent.guest,
         }
     }
@@ -69,6 +75,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.step.kind(),
             Self::Approved(order) => order.item.op,
+            Self::Asked(order) => order.op,
             Self::Owed(owed) => owed.kind(),
         }
     }
@@ -78,6 +85,7 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.reasons(),
             Self::Approved(order) => vec![format!("signed: {}", order.statement.reason)],
+            Self::Asked(order) => vec![order.reason()],
             Self::Owed(owed) => vec![owed.reason()],
         }
     }
@@ -120,6 +128,7 @@ pub(super) async fn clear<'o>(
     match order {
         Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
         Order::Approved(order) => approved::clear(context, order).await,
+        Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
         Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }

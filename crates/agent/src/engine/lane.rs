@@ -75,7 +75,7 @@ async fn run_order(
     let mut outcome = report.end.outcome();
     let mut reports = vec![report];
     match order {
-        Order::Planned(_) => {}
+        Order::Planned(_) | Order::Asked(_) => {}
         Order::Approved(_) => {
             for debt in debts_of(context, &reports[0]).await? {
                 let op = context.new_operation();
@@ -117,7 +117,7 @@ async fn carry_out(
 ) -> Result<OpReport, Fatal> {
     let mut tries_left = match order {
         Order::Planned(_) => TRIES_MAX,
-        Order::Approved(_) | Order::Owed(_) => 1,
+        Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => 1,
     };
     let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
     loop {
@@ -152,8 +152,8 @@ fn held_by_now(context: &EngineContext, order: &Order) -> Option<Held> {
     }
     match order {
         Order::Planned(order) => context.observed_by(order.action.guest.vmid).map(Held::Observed),
-        // A signature goes before a mode, and what we owe a guest is its own.
-        Order::Approved(_) | Order::Owed(_) => None,
+        // A signature and a person's word go before a mode, and what we owe a guest is its own.
+        Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => None,
     }
 }
 
@@ -208,7 +208,7 @@ async fn try_once(
             let steps = DestroySteps { context, op, cleared: &cleared, order };
             (Answered::ended(steps.carry_out(destroy, turn).await?), None)
         }
-        (_, Order::Planned(_) | Order::Approved(_) | Order::Owed(_)) => {
+        (_, Order::Planned(_) | Order::Approved(_) | Order::Asked(_) | Order::Owed(_)) => {
             let answer = send(context, op, &cleared).await;
             drop((permit, signers));
             let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());

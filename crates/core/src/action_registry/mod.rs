@@ -290,6 +290,11 @@ impl ActionKind {
         }
     }
 
+    /// Whether it is done at once when somebody asks for it, without a signature.
+    pub fn runs_when_asked(self) -> bool {
+        self.row().execution == Execution::Asked
+    }
+
     /// Why nobody can ask for it by hand; none if that is possible.
     pub fn not_requestable(self) -> Option<String> {
         match self.row().execution {

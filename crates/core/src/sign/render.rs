@@ -152,7 +152,8 @@ fn put_expected(text: &mut String, expected: &Expected) {
 
 fn put_params(text: &mut String, params: &BTreeMap<String, String>) {
     for (name, value) in params {
-        put(text, "param", &format!("{name} = {}", visible(value)));
+        let shown = if value.is_empty() { "(nothing)".to_owned() } else { visible(value) };
+        put(text, "param", &format!("{name} = {shown}"));
     }
 }
 

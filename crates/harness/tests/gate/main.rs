@@ -11,6 +11,7 @@ mod identity;
 mod lane;
 mod meanwhile;
 mod observed;
+mod on_request;
 mod rotation;
 mod spelled;
 mod stolen;

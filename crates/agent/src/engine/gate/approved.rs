@@ -27,7 +27,7 @@ use crate::engine::EngineContext;
 use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
-use crate::engine::final_backup::{check_left_out, check_room};
+use crate::engine::final_backup::{Keeping, check_left_out, check_room};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::observe::observe_guest;
@@ -92,7 +92,7 @@ async fn judge<'o>(
     let provable = end_is_provable(context, order.item.op).await;
     if let Some(backup) = FinalBackup::signed(&order.item.params)? {
         check_left_out(context, &backup, &fresh).await?;
-        check_room(context, &backup.storage, fresh.id).await?;
+        check_room(context, &backup.storage, fresh.id, Keeping::Protected).await?;
     }
     let judging = approvals.judging_lock.lock().await;
     let signers = approvals.authority.read().await;
