@@ -210,8 +210,11 @@ fn depends_on_conventions(desired: &Desired, snapshot: &Snapshot) -> bool {
 
 /// Whether a guest declares a key whose values the datacenter or the kernel has a say in.
 fn obeys_conventions(guest: &DeclaredGuest) -> bool {
-    let WantedState::Present(spec) = &guest.state else {
-        return false;
+    let spec = match &guest.state {
+        WantedState::Present(spec) => spec,
+        // It is tagged.
+        WantedState::Bin(_) => return true,
+        WantedState::Absent { .. } => return false,
     };
     let format = |field: &DeclaredField| &field.key.key().format;
     spec.fields

@@ -16,6 +16,7 @@ pub mod actual;
 pub mod allocation;
 pub mod approval;
 pub mod back_off;
+pub mod bin;
 pub mod budget;
 pub mod classify;
 pub mod desired;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::back_off::{AttemptHash, FailureMemory};
+use evenkeel_core::bin::effective;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
@@ -30,7 +31,7 @@ use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, decisions, lane, pending};
+use super::{Engine, RunningPass, backups, bins, decisions, lane, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
@@ -124,7 +125,10 @@ impl Engine {
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
         let host_mode = self.context.host_mode();
-        Ok(PlanContext { frozen, host_mode, busy: busy.collect(), memories, failures, now })
+        let bins = bins::memories(&self.context).await?;
+        let bin_life_s = self.context.approvals.as_ref().map(|known| known.policy.bin_life_s());
+        let busy = busy.collect();
+        Ok(PlanContext { frozen, host_mode, busy, memories, failures, now, bins, bin_life_s })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
@@ -136,6 +140,9 @@ impl Engine {
         let Preview { actual, plan, scope } = preview;
         // Forget what no longer needs to be remembered of backups.
         backups::forget(&self.context, desired, &actual, &scope).await?;
+        // Remember what a guest was before it is put into the bin.
+        bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
+        let bins = bins::memories(&self.context).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.
@@ -151,6 +158,9 @@ impl Engine {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
                 continue;
             };
+            let (vmid, here) = (guest.guest.vmid, actual.guests.get(&guest.guest.vmid));
+            let here = here.filter(|here| here.id == declared.id);
+            let declared = &*effective(declared, here, bins.get(&vmid));
             let owed = owed.remove(&guest.guest.vmid).unwrap_or_default();
             self.submit_guest(id, guest, declared, &site, owed, &mut running)?;
         }

@@ -101,7 +101,15 @@ impl<'a> DesiredChecker<'a> {
             self.absent(id, entries)
         } else {
             let own = self.layer(id.kind, &LayerName::Guest, entries);
-            self.present(id, own, &uses)
+            let (state, mode, mut origins) = self.present(id, own, &uses);
+            match (state, entry.value.entry("state").filter(|_| is_in_bin(&entry.value))) {
+                (WantedState::Present(spec), Some(word)) => {
+                    let origin = Origin { layer: LayerName::Guest, span: word.key_span };
+                    origins.words.insert("state", origin);
+                    (WantedState::Bin(spec), mode, origins)
+                }
+                (state, _) => (state, mode, origins),
+            }
         };
         origins.words.insert("kind", kind.origin);
         if let Some((_, _, first)) = self.guests.get(&vmid) {
@@ -217,7 +225,7 @@ impl<'a> DesiredChecker<'a> {
             match entry.key.as_str() {
                 "kind" | "use" => {}
                 "state" => {
-                    self.word(entry, &[("present", ()), ("absent", ())]);
+                    self.word(entry, &[("present", ()), ("bin", ()), ("absent", ())]);
                 }
                 "run" => {
                     let words = [("running", Run::Running), ("stopped", Run::Stopped)];
@@ -563,6 +571,10 @@ fn placed<T>(layer: &LayerName, entry: &TreeEntry, value: T) -> Placed<T> {
 
 fn is_absent(guest: &Node) -> bool {
     guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
+}
+
+fn is_in_bin(guest: &Node) -> bool {
+    guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("bin".to_owned()))
 }
 
 /// `"lxc" or "qemu"`.

@@ -100,6 +100,8 @@ pub enum ReconcileMode {
 pub enum WantedState {
     /// It shall exist, like this.
     Present(Spec),
+    /// It shall be put aside: down, not started with the node, and tagged. What else is declared waits.
+    Bin(Spec),
     /// It shall not exist: an explicit request to destroy it, which needs a signature.
     Absent {
         /// Where it is saved first.

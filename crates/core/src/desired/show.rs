@@ -53,10 +53,13 @@ impl GuestBlock {
                 block.word("final_backup", &quoted(storage.as_str()));
             }
         }
+        if let WantedState::Bin(_) = &guest.state {
+            block.word("state", &quoted("bin"));
+        }
         if guest.mode == ReconcileMode::Observe {
             block.word("mode", &quoted("observe"));
         }
-        if let WantedState::Present(spec) = &guest.state {
+        if let WantedState::Present(spec) | WantedState::Bin(spec) = &guest.state {
             block.spec(spec);
         }
         block

@@ -28,6 +28,7 @@ pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
+use crate::bin::{self, BinMemory};
 use crate::classify::{ActIntent, ActionClass, BackupMemory, Target, classify_remembering};
 use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
@@ -53,6 +54,10 @@ pub struct PlanContext {
     pub failures: FailureMemory,
     /// The node's time, to tell whose pause is over.
     pub now: UnixSeconds,
+    /// What the journal remembers of guests that were put into the bin.
+    pub bins: BTreeMap<VmId, BinMemory>,
+    /// After how many seconds in the bin a guest's destroy is put before somebody; none for never.
+    pub bin_life_s: Option<u64>,
 }
 
 impl PlanContext {
@@ -182,6 +187,10 @@ fn plan_guest(
         planned.busy = Some(busy.clone());
         return planned;
     }
+    let (declared, memory) = (guest, context.bins.get(&guest.id.vmid));
+    let here_of_kind = here.filter(|here| here.id.kind == guest.id.kind);
+    let effective = bin::effective(declared, here_of_kind, memory);
+    let guest = &*effective;
     match (&guest.state, here) {
         (_, Some(here)) if here.id.kind != guest.id.kind => {
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
@@ -193,9 +202,21 @@ fn plan_guest(
             let destroy = Destroy::of(here).saved_to(final_backup.clone(), here);
             push(&mut planned, Step::Destroy(destroy), Vec::new());
         }
+        // A guest in the bin that is not there is not made.
+        (WantedState::Bin(_), Some(_) | None) => {
+            plan_unlisted(guest, actual, &mut planned);
+        }
         (WantedState::Present(_) | WantedState::Absent { .. }, None) => {
             plan_unlisted(guest, actual, &mut planned);
         }
+    }
+    let is_in_bin = matches!(declared.state, WantedState::Bin(_));
+    if let (true, Some(here), Some(memory), Some(life_s)) =
+        (is_in_bin && planned.says_nothing(), here, memory, context.bin_life_s)
+        && memory.is_of(here)
+        && memory.is_over(life_s, context.now)
+    {
+        push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
     }
     if !planned.actions.is_empty() {
         let observed = match (context.host_mode, guest.mode) {
@@ -205,6 +226,10 @@ fn plan_guest(
         };
         judge(&mut planned, here, observed, context);
         hold_failed(&mut planned, guest, here, context);
+        if is_in_bin && here.is_some_and(|here| here.ha.is_some()) {
+            let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
+            held.for_each(|action| action.held = Some(Held::NotExecutable(bin::HA_MANAGED)));
+        }
     }
     planned
 }
@@ -239,11 +264,14 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
         return;
     }
     match (&guest.state, &actual.coverage) {
-        (WantedState::Present(_) | WantedState::Absent { .. }, Coverage::Partial(why)) => {
+        (
+            WantedState::Present(_) | WantedState::Bin(_) | WantedState::Absent { .. },
+            Coverage::Partial(why),
+        ) => {
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
         (WantedState::Present(_), Coverage::Whole) => push(planned, Step::Create, Vec::new()),
-        (WantedState::Absent { .. }, Coverage::Whole) => {}
+        (WantedState::Bin(_) | WantedState::Absent { .. }, Coverage::Whole) => {}
     }
 }
 

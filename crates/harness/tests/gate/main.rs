@@ -3,6 +3,7 @@
 
 mod acts;
 mod asked;
+mod bin;
 mod claims;
 mod crash;
 mod final_backup;

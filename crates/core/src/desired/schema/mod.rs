@@ -178,8 +178,8 @@ fn words(kind: GuestKind, definitions: &mut Definitions) -> Map<String, Value> {
     let words = json!({
         "kind": true,
         "state": {
-            "description": "Whether the guest shall exist; `absent` asks for a signed destroy.",
-            "enum": ["present", "absent"],
+            "description": "Whether the guest shall exist; `bin` puts it aside, `absent` asks for a signed destroy.",
+            "enum": ["present", "bin", "absent"],
             "default": "present",
         },
         "run": {

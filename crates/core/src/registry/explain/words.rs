@@ -34,9 +34,10 @@ pub(super) const WORDS: &[FileWord] = &[
     FileWord {
         name: "state",
         line: "Whether the guest shall be there.",
-        about: "Whether the guest shall be there. `absent` asks for its destruction, which waits for an operator's signature; \
+        about: "Whether the guest shall be there. `bin` puts it aside: down, not started with the node, tagged evenkeel-bin, until \
+                it is `present` again. `absent` asks for its destruction, which waits for an operator's signature; \
                 removing a block only stops managing the guest.",
-        value: "`present`, `absent`",
+        value: "`present`, `bin`, `absent`",
         default: "`present`",
         example: "state = \"absent\"",
     },
