@@ -124,6 +124,9 @@ pub(crate) struct SimArgs {
     /// A JSON file with a list of faults
     #[arg(long, value_name = "FILE")]
     pub(crate) faults: Option<Utf8PathBuf>,
+    /// A JSON file with storages, templates, images, guests and backups to begin with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) scenario: Option<Utf8PathBuf>,
     /// Keep the state in this file, from one run to the next
     #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<Utf8PathBuf>,

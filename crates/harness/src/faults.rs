@@ -306,8 +306,11 @@ impl FaultMaker {
                 sim.happen(Event::MigrateBack { guest, another: false });
             }
             for (guest, file) in &self.first_files {
-                let Some(found) = sim.world.guest_mut(*guest) else { continue };
-                found.config.active.remove("template");
+                let Some(found) = sim.world.guest(*guest) else { continue };
+                if found.config.active.contains_key("template") {
+                    sim.world.unmake_template(*guest);
+                }
+                let Some(found) = sim.world.guest(*guest) else { continue };
                 let mark = match guest.kind {
                     GuestKind::Lxc => "rootfs",
                     GuestKind::Qemu => "smbios1",

@@ -13,7 +13,7 @@ mod others;
 mod request;
 mod schedule;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::GuestId;
 
@@ -47,8 +47,10 @@ pub struct Simulator {
     /// Who holds which guest's file lock.
     pub(crate) locks: BTreeMap<GuestId, Holder>,
     pub(crate) now_ms: u64,
-    /// What the statistics daemon last broadcast: guest number to status, with the tick it did so.
-    pub(crate) seen: (u64, BTreeMap<u32, crate::endpoints::ClusterView>),
+    /// What the statistics daemon last broadcast, by guest number.
+    pub(crate) seen: BTreeMap<u32, crate::endpoints::ClusterView>,
+    /// Guests it does not notice, until then.
+    pub(crate) lagging: BTreeMap<u32, u64>,
     next_ticket: u64,
     /// Grows with every certificate renewal; HTTP fronts compare it.
     pub(crate) certificate: u64,
@@ -62,10 +64,12 @@ const RECORDS_KEPT: usize = 400_000;
 const TASKS_KEPT: usize = 4_096;
 
 /// The holder of a file lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// The task with this process id.
     Task(u32),
+    /// Tasks that only read the guest.
+    Readers(BTreeSet<u32>),
     /// Somebody outside, until then.
     Foreign { until_ms: u64 },
 }
@@ -103,7 +107,8 @@ impl Simulator {
             pending: BTreeMap::new(),
             locks: BTreeMap::new(),
             now_ms: 0,
-            seen: (0, BTreeMap::new()),
+            seen: BTreeMap::new(),
+            lagging: BTreeMap::new(),
             next_ticket: 0,
             certificate: 0,
             restarts: 0,
@@ -260,6 +265,21 @@ impl Simulator {
             Event::CloneOver { source, target } => self.clone_over(source, target),
             Event::Rollback { guest } => self.roll_back(guest),
             Event::Template { guest } => self.make_template(guest),
+            Event::Create { guest } => self.create(guest),
+            Event::RestoreAs { guest } => self.restore_as(guest),
+            Event::CloneAs { source, target } => self.clone_as(source, target),
+            Event::Remove { guest } => self.remove(guest),
+            Event::KillTask { contains } => self.kill_tasks(&contains),
+            Event::Truncate { volid } => self.truncate(&volid),
+            Event::LoseVolume { volid } => self.world.free(&volid),
+            Event::Retention { storage, keep_last, max_protected } => {
+                if let Some(storage) = self.world.storages.get_mut(&storage) {
+                    (storage.keep_last, storage.max_protected) = (keep_last, max_protected);
+                }
+            }
+            Event::Lag { guest, ms } => {
+                self.lagging.insert(guest.vmid.get(), self.now_ms + ms);
+            }
             Event::MigrateAway { guest } => self.migrate_away(guest),
             Event::MigrateBack { guest, another } => self.migrate_back(guest, another),
         }
@@ -269,14 +289,10 @@ impl Simulator {
     /// Running tasks are interrupted, requests in flight lose their connection.
     fn restart(&mut self) {
         self.restarts += 1;
-        let now_s = self.world.unix(self.now_ms);
         for at in 0..self.tasks.all.len() {
             if self.tasks.all[at].is_running() {
                 self.tasks.all[at].log.push("received interrupt".into());
-                if let Some(guest) = self.tasks.all[at].lock() {
-                    self.locks.remove(&guest);
-                }
-                self.tasks.end(at, "unexpected status", now_s);
+                self.kill(at);
             }
         }
         for pending in self.pending.values_mut() {

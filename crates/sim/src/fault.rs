@@ -44,13 +44,18 @@ pub enum Effect {
     DropBefore,
     /// The call is carried out, then the connection breaks.
     DropAfter,
-    /// The task ends with this error instead of its work.
+    /// The task ends with this error instead of its work, and takes away what it had made.
     TaskFails {
         /// The exit status.
         message: String,
     },
-    /// The task is killed when its time is over, its work undone: `unexpected status`.
+    /// The task is killed in the middle: `unexpected status`, its locks stay and so does what it had made by then.
     TaskKilled,
+    /// The task does its work and ends with so many warnings.
+    TaskWarns {
+        /// How many.
+        warnings: u32,
+    },
     /// The answer is lost and the task forks only so much later.
     LateFork {
         /// Milliseconds.
@@ -171,6 +176,59 @@ pub enum Event {
         /// Which.
         guest: GuestId,
     },
+    /// root@pam makes a guest under a free number.
+    Create {
+        /// Its kind and number.
+        guest: GuestId,
+    },
+    /// root@pam restores somebody's backup under a free number.
+    RestoreAs {
+        /// The kind and number it gets.
+        guest: GuestId,
+    },
+    /// root@pam clones a guest to a free number.
+    CloneAs {
+        /// What is copied.
+        source: GuestId,
+        /// The number the copy gets, of the same kind.
+        target: GuestId,
+    },
+    /// root@pam destroys a guest, by a task.
+    Remove {
+        /// Which.
+        guest: GuestId,
+    },
+    /// The processes of running tasks are killed.
+    KillTask {
+        /// Those whose UPID contains this: `:vzcreate:100:`.
+        contains: String,
+    },
+    /// The end of an archive is lost: it is listed with half its size, and cannot be restored.
+    Truncate {
+        /// Which backup.
+        volid: String,
+    },
+    /// A volume or archive is gone, without a task.
+    LoseVolume {
+        /// Which.
+        volid: String,
+    },
+    /// Somebody sets how many backups a storage keeps.
+    Retention {
+        /// Which storage.
+        storage: String,
+        /// Of each guest; a backup that may remove none fails when there are so many.
+        keep_last: Option<usize>,
+        /// Of each guest's protected ones.
+        max_protected: Option<usize>,
+    },
+    /// The statistics daemon does not notice a guest for a while, so that `/cluster/resources` shows what was.
+    Lag {
+        /// Which.
+        guest: GuestId,
+        /// Milliseconds.
+        ms: u64,
+    },
     /// root@pam moves a guest with its volumes to another node of the cluster.
     MigrateAway {
         /// Which.
@@ -204,20 +262,12 @@ impl Faults {
 
     /// The first effect on a request, counted.
     pub(crate) fn on_request(&mut self, method: &str, path: &str) -> Option<Effect> {
-        self.strike(
-            |effect| !matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled),
-            Some(method),
-            path,
-        )
+        self.strike(|effect| !effect.strikes_tasks(), Some(method), path)
     }
 
     /// The first effect on a task, counted.
     pub(crate) fn on_task(&mut self, upid: &str) -> Option<Effect> {
-        self.strike(
-            |effect| matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled),
-            None,
-            upid,
-        )
+        self.strike(Effect::strikes_tasks, None, upid)
     }
 
     fn strike(
@@ -241,6 +291,19 @@ impl Faults {
 }
 
 impl Effect {
+    /// Whether it waits for a task rather than for a request.
+    fn strikes_tasks(&self) -> bool {
+        match self {
+            Self::TaskFails { .. } | Self::TaskKilled | Self::TaskWarns { .. } => true,
+            Self::Latency { .. }
+            | Self::ProxyStatus { .. }
+            | Self::DropBefore
+            | Self::DropAfter
+            | Self::LateFork { .. }
+            | Self::Garbage { .. } => false,
+        }
+    }
+
     /// The rule that strikes once whatever comes.
     pub fn once(self) -> Fault {
         Fault { effect: self, method: None, contains: None, times: Some(1) }

@@ -72,9 +72,11 @@ pub(crate) fn check(name: &str, value: &str) -> Result<(), FormatRefusal> {
 
 fn check_guest_format(name: &str, value: &str) -> Result<(), FormatRefusal> {
     match name {
-        "mount-path" | "dev-path" | "drive-file" | "bridge" => {
-            must(!value.is_empty(), "value must not be empty")
-        }
+        "mount-path" | "dev-path" | "bridge" => must(!value.is_empty(), "value must not be empty"),
+        "drive-file" => must(
+            matches!(value, "none" | "cdrom") || value.starts_with('/') || value.contains(':'),
+            format!("unable to parse volume ID '{value}'"),
+        ),
         "hotplug" => must(
             matches!(value, "0" | "1")
                 || value.split([',', ';', ' ']).all(|v| {

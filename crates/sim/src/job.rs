@@ -1,22 +1,34 @@
 //! What a task does: checks and locks when it gets the file lock, effects when its time is over.
 //!
-//! The engine calls [`begin`] and, after the duration it gives, [`finish`]. An error of either is
-//! the task's exit status. Nothing here may look at a clock.
+//! The engine calls [`begin`] and, after the duration it gives, [`next`], again and again until the task has ended. An
+//! error of either is the task's exit status. Nothing here may look at a clock.
 
+mod aftermath;
+mod backup;
+mod clone;
 mod create;
+mod destroy;
 mod disks;
 mod power;
+mod restore;
 mod snapshots;
 
 use std::fmt::Write as _;
 
-use evenkeel_core::id::GuestId;
+use evenkeel_core::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::world::World;
 use crate::write::{WriteChange, locked_text, no_config};
 
+pub(crate) use aftermath::{StopOutcome, failed, killed, killed_exit, stopped};
+pub(crate) use backup::{BackupOrder, LOCK_TIMEOUT as BACKUP_LOCK_TIMEOUT};
+pub(crate) use clone::CloneOrder;
+pub(crate) use create::{AfterMaking, CreateOrder, ha_sid, word};
+pub(crate) use destroy::DestroyOrder;
+pub(crate) use disks::MoveOrder;
+pub(crate) use restore::{RestoreOrder, with_new_uuid};
 pub(crate) use snapshots::available as snapshots_available;
 
 /// The work of one task.
@@ -49,24 +61,22 @@ pub(crate) enum TaskJob {
     Resume {
         guest: GuestId,
     },
+    /// A container is brought back from a checkpoint, of which there is none.
+    Thaw {
+        guest: GuestId,
+    },
     Create {
         guest: GuestId,
-        config: Box<Config>,
-        start: bool,
-        broken: Option<String>,
+        order: Box<CreateOrder>,
     },
     Restore {
         guest: GuestId,
-        config: Box<Config>,
-        start: bool,
+        order: Box<RestoreOrder>,
     },
     Clone {
         source: GuestId,
         target: GuestId,
-        config: Box<Config>,
-        full: bool,
-        storage: Option<String>,
-        format: Option<String>,
+        order: Box<CloneOrder>,
     },
     /// A guest comes from somewhere whole, with its volumes: somebody else's create, restore or clone.
     Appear {
@@ -91,9 +101,7 @@ pub(crate) enum TaskJob {
     },
     Move {
         guest: GuestId,
-        disk: String,
-        storage: String,
-        delete: bool,
+        order: MoveOrder,
     },
     Reassign {
         guest: GuestId,
@@ -119,9 +127,7 @@ pub(crate) enum TaskJob {
     },
     Destroy {
         guest: GuestId,
-        purge: bool,
-        unreferenced: bool,
-        force: bool,
+        order: DestroyOrder,
     },
     Configure {
         guest: GuestId,
@@ -129,11 +135,7 @@ pub(crate) enum TaskJob {
         skip_lock: bool,
     },
     Backup {
-        guests: Vec<GuestId>,
-        storage: String,
-        remove: bool,
-        protected: bool,
-        notes: Option<String>,
+        order: Box<BackupOrder>,
     },
     DeleteVolume {
         volume: String,
@@ -179,6 +181,8 @@ pub(crate) struct Site<'a> {
     pub(crate) log: &'a mut Vec<String>,
     /// How many warnings the task has given so far.
     pub(crate) warnings: u32,
+    /// The process id of its worker.
+    pub(crate) pid: u32,
 }
 
 impl<'a> Site<'a> {
@@ -187,17 +191,35 @@ impl<'a> Site<'a> {
         timings: &'a Timings,
         now_ms: u64,
         log: &'a mut Vec<String>,
+        pid: u32,
     ) -> Self {
-        Self { world, timings, now_ms, log, warnings: 0 }
+        Self { world, timings, now_ms, log, warnings: 0, pid }
     }
 }
 
 /// A worker waits this long for the guest's file lock.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 
+/// How a task holds a guest's file lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LockMode {
+    Alone,
+    /// Beside others that only read.
+    Shared,
+}
+
+/// What comes after a part of a task's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    Ended,
+    /// Another part, which takes so many milliseconds.
+    Step(u64),
+}
+
 impl TaskJob {
-    /// The guest whose file lock the task holds for its whole run.
-    pub(crate) fn lock(&self) -> Option<GuestId> {
+    /// The guests whose file locks the task holds for its whole run. Clones and moves of containers hold config locks
+    /// instead, and so do backups.
+    pub(crate) fn locks(&self, world: &World) -> Vec<(GuestId, LockMode)> {
         match self {
             Self::Start { guest }
             | Self::Stop { guest }
@@ -209,25 +231,52 @@ impl TaskJob {
             | Self::Resume { guest }
             | Self::Create { guest, .. }
             | Self::Restore { guest, .. }
-            | Self::Clone { target: guest, .. }
             | Self::Appear { guest, .. }
             | Self::Leave { guest }
             | Self::Template { guest }
             | Self::Resize { guest, .. }
-            | Self::Move { guest, .. }
             | Self::Reassign { guest, .. }
             | Self::Snapshot { guest, .. }
             | Self::Rollback { guest, .. }
             | Self::DeleteSnapshot { guest, .. }
             | Self::Destroy { guest, .. }
-            | Self::Configure { guest, .. } => Some(*guest),
-            Self::Backup { .. } | Self::DeleteVolume { .. } => None,
+            | Self::Configure { guest, .. } => vec![(*guest, LockMode::Alone)],
+            Self::Clone { source, target, .. } => match source.kind {
+                GuestKind::Lxc => Vec::new(),
+                GuestKind::Qemu => {
+                    let runs = world.guest(*source).is_some_and(|g| g.power.is_running());
+                    let mode = if runs { LockMode::Alone } else { LockMode::Shared };
+                    vec![(*source, mode), (*target, LockMode::Alone)]
+                }
+            },
+            Self::Move { guest, .. } => match guest.kind {
+                GuestKind::Lxc => Vec::new(),
+                GuestKind::Qemu => vec![(*guest, LockMode::Alone)],
+            },
+            Self::Thaw { .. } | Self::Backup { .. } | Self::DeleteVolume { .. } => Vec::new(),
         }
+    }
+
+    /// How long the task waits for what it needs to begin.
+    pub(crate) fn patience_ms(&self) -> u64 {
+        if let Self::Backup { order } = self { order.patience_ms } else { LOCK_WAIT_MS }
+    }
+
+    /// The guest that is started by a task of its own when this one has ended well.
+    pub(crate) fn starts_after(&self) -> Option<GuestId> {
+        let made = if let Self::Create { guest, order } = self {
+            Some((guest, &order.after))
+        } else if let Self::Restore { guest, order } = self {
+            Some((guest, &order.after))
+        } else {
+            None
+        };
+        made.filter(|(_, after)| after.start).map(|(guest, _)| *guest)
     }
 }
 
 /// Begins a task that has its lock: gives how long it will run.
-pub(crate) fn begin(site: &mut Site<'_>, job: &TaskJob) -> Result<u64, String> {
+pub(crate) fn begin(site: &mut Site<'_>, job: &mut TaskJob) -> Result<u64, String> {
     let t = site.timings.clone();
     match job {
         TaskJob::Start { guest } => power::begin_start(site, *guest).map(|()| t.start_ms),
@@ -247,24 +296,28 @@ pub(crate) fn begin(site: &mut Site<'_>, job: &TaskJob) -> Result<u64, String> {
             unlocked(site.world, *guest)?;
             Ok(t.short_ms)
         }
-        TaskJob::Create { guest, config, .. } => {
-            create::begin(site, *guest, config).map(|()| t.create_ms)
+        TaskJob::Thaw { .. } => Ok(t.short_ms),
+        TaskJob::Create { guest, order } => {
+            create::begin(site, *guest, order).map(|()| t.create_ms)
         }
-        TaskJob::Restore { guest, .. } => exists(site.world, *guest).map(|_| t.create_ms),
-        TaskJob::Clone { source, target, .. } => {
-            create::begin_clone(site, *source, *target).map(|()| t.copy_ms)
+        TaskJob::Restore { guest, order } => restore::begin(site, *guest, order),
+        TaskJob::Clone { source, target, order } => {
+            clone::begin(site, *source, *target, order).map(|()| t.copy_ms)
         }
         TaskJob::Appear { guest, replaces, .. } => {
-            create::begin_appear(site, *guest, *replaces).map(|()| t.create_ms)
+            destroy::begin_appear(site, *guest, *replaces).map(|()| t.create_ms)
         }
-        TaskJob::Leave { guest } => create::begin_leave(site, *guest).map(|()| t.copy_ms),
+        TaskJob::Leave { guest } => destroy::begin_leave(site, *guest).map(|()| t.copy_ms),
         TaskJob::Template { guest } => disks::begin_template(site, *guest).map(|()| t.short_ms),
         TaskJob::Resize { guest, disk, relative, bytes, digest } => {
             disks::begin_resize(site, *guest, disk, *relative, *bytes, digest.as_deref())
                 .map(|()| t.short_ms)
         }
-        TaskJob::Move { guest, disk, .. } | TaskJob::Reassign { guest, disk, .. } => {
-            disks::begin_move(site, *guest, disk).map(|()| t.copy_ms)
+        TaskJob::Move { guest, order } => {
+            disks::begin_move(site, *guest, order).map(|()| t.copy_ms)
+        }
+        TaskJob::Reassign { guest, disk, .. } => {
+            disks::begin_reassign(site, *guest, disk).map(|()| t.short_ms)
         }
         TaskJob::Snapshot { guest, name, .. } => {
             snapshots::begin(site, *guest, name).map(|()| t.short_ms)
@@ -275,19 +328,27 @@ pub(crate) fn begin(site: &mut Site<'_>, job: &TaskJob) -> Result<u64, String> {
         TaskJob::DeleteSnapshot { guest, name, .. } => {
             snapshots::begin_delete(site, *guest, name).map(|()| t.short_ms)
         }
-        TaskJob::Destroy { guest, purge, force, .. } => {
-            create::begin_destroy(site, *guest, *purge, *force).map(|()| t.short_ms)
+        TaskJob::Destroy { guest, order } => {
+            destroy::begin(site, *guest, *order).map(|()| t.short_ms)
         }
         TaskJob::Configure { .. } => Ok(0),
-        TaskJob::Backup { guests, .. } => {
-            disks::begin_backup(site, guests);
-            Ok(t.copy_ms)
-        }
+        TaskJob::Backup { order } => backup::begin(site, order).map(|()| t.copy_ms),
         TaskJob::DeleteVolume { .. } => Ok(t.short_ms),
     }
 }
 
-/// Ends a task whose time is over: its effects.
+/// The effects of a part of a task whose time is over.
+pub(crate) fn next(site: &mut Site<'_>, job: &mut TaskJob, step: u8) -> Result<Next, String> {
+    if let TaskJob::Restore { guest, order } = job {
+        return restore::next(site, *guest, order, step);
+    }
+    if let TaskJob::Destroy { guest, order } = job {
+        return Ok(destroy::next(site, *guest, *order, step));
+    }
+    finish(site, job).map(|()| Next::Ended)
+}
+
+/// Ends a task of one part.
 pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
     match job {
         TaskJob::Start { guest } => return power::started(site, *guest),
@@ -300,25 +361,21 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
         TaskJob::Pause { guest } => power::paused(site, *guest, true),
         TaskJob::Hibernate { guest } => power::hibernated(site, *guest),
         TaskJob::Resume { guest } => power::paused(site, *guest, false),
-        TaskJob::Create { guest, config, start, broken } => {
-            return create::created(site, *guest, config, *start, broken.as_deref());
+        TaskJob::Thaw { guest } => {
+            return Err(format!(
+                "command 'lxc-checkpoint -n {} -r --foreground -D /var/lib/vz/dump' failed: exit code 1",
+                guest.vmid
+            ));
         }
-        TaskJob::Restore { guest, config, start } => {
-            return create::created(site, *guest, config, *start, None);
-        }
-        TaskJob::Clone { source, target, config, full, storage, format } => {
-            let (storage, format) = (storage.as_deref(), format.as_deref());
-            return create::cloned(site, *source, *target, config, *full, storage, format);
-        }
-        TaskJob::Appear { guest, config, .. } => create::appeared(site, *guest, config),
-        TaskJob::Leave { guest } => create::left(site, *guest),
+        TaskJob::Create { guest, order } => return create::created(site, *guest, order),
+        TaskJob::Clone { source, target, order } => clone::cloned(site, *source, *target, order),
+        TaskJob::Appear { guest, config, .. } => destroy::appeared(site, *guest, config),
+        TaskJob::Leave { guest } => destroy::left(site, *guest),
         TaskJob::Template { guest } => disks::templated(site, *guest),
         TaskJob::Resize { guest, disk, relative, bytes, .. } => {
             disks::resized(site, *guest, disk, *relative, *bytes);
         }
-        TaskJob::Move { guest, disk, storage, delete } => {
-            return disks::moved(site, *guest, disk, storage, *delete);
-        }
+        TaskJob::Move { guest, order } => disks::moved(site, *guest, order),
         TaskJob::Reassign { guest, disk, target, target_disk } => {
             return disks::reassigned(site, *guest, disk, *target, target_disk);
         }
@@ -329,35 +386,15 @@ pub(crate) fn finish(site: &mut Site<'_>, job: &TaskJob) -> Result<(), String> {
             return snapshots::rolled_back(site, *guest, name, *start);
         }
         TaskJob::DeleteSnapshot { guest, name, .. } => snapshots::deleted(site, *guest, name),
-        TaskJob::Destroy { guest, unreferenced, .. } => {
-            create::destroyed(site, *guest, *unreferenced);
-        }
+        // These have parts of their own.
+        TaskJob::Restore { .. } | TaskJob::Destroy { .. } => {}
         TaskJob::Configure { guest, change, skip_lock } => {
             return configure(site, *guest, change, *skip_lock);
         }
-        TaskJob::Backup { guests, storage, remove, protected, notes } => {
-            return disks::backed_up(site, guests, storage, *remove, *protected, notes.as_deref());
-        }
+        TaskJob::Backup { order } => return backup::finished(site, order),
         TaskJob::DeleteVolume { volume } => return disks::volume_deleted(site, volume),
     }
     Ok(())
-}
-
-/// What a worker takes away again that failed by itself.
-pub(crate) fn failed(world: &mut World, job: &TaskJob) {
-    if let TaskJob::Appear { guest, .. } = job {
-        world.guests.remove(&guest.vmid.get());
-    }
-}
-
-/// What a killed worker leaves behind: config locks stay, a shutdown says why it ended.
-pub(crate) fn killed(job: &TaskJob, log: &mut Vec<String>) {
-    if let TaskJob::Shutdown { guest, timeout_s, .. } = job {
-        log.push(format!(
-            "command 'lxc-stop -n {} --nokill --timeout {timeout_s}' failed: received interrupt",
-            guest.vmid
-        ));
-    }
 }
 
 fn configure(

@@ -28,6 +28,7 @@ mod record;
 mod reply;
 mod request;
 mod scenario;
+mod scenario_file;
 mod schema;
 mod state;
 mod storage;
@@ -48,9 +49,12 @@ pub use record::RequestRecord;
 pub use reply::{Reply, ReplyBody};
 pub use request::SimRequest;
 pub use scenario::{Scenario, TOKENS};
+pub use scenario_file::{
+    DeclaredBackup, DeclaredFile, DeclaredGuest, DeclaredStorage, ScenarioError, ScenarioFile,
+};
 pub use state::StateFileError;
 
-pub use storage::{Archive, Storage, StorageKind, Volume};
+pub use storage::{Archive, DataOrigin, Storage, StorageKind, Volume};
 
 pub use tls::{Certificate, CertificateError};
-pub use world::{Away, SimGuest, SimPower, World};
+pub use world::{Away, BackupFile, SimGuest, SimPower, World};

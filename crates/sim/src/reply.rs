@@ -83,6 +83,20 @@ impl ReplyFailure {
         Self::Params(Errors::from([(name.to_owned(), message.into())]))
     }
 
+    /// The words of it, where a task fails with what a handler would have refused.
+    pub(crate) fn into_text(self) -> String {
+        match self {
+            Self::Params(errors) => errors.into_values().collect::<Vec<_>>().join(" "),
+            Self::Died(text)
+            | Self::DiedWith(text, _)
+            | Self::Denied(text)
+            | Self::NoMethod(text)
+            | Self::Unauthorised(text)
+            | Self::Awaits { failed: text, .. } => text,
+            Self::Locked { .. } => "got timeout".to_owned(),
+        }
+    }
+
     pub(crate) fn died(message: impl Into<String>) -> Self {
         Self::Died(message.into())
     }
@@ -148,8 +162,9 @@ pub(crate) fn render(
     }
     if formatter == Formatter::Extjs && status != 401 {
         body.insert("success".to_owned(), json!(0));
-        // PVE hands the number over as it got it: an integer from `die`, text from exceptions.
-        let shown = if status == 500 { json!(500) } else { json!(status.to_string()) };
+        // PVE hands the number over as it got it: text from exceptions, an integer from everything else.
+        let shown =
+            if matches!(status, 400 | 403) { json!(status.to_string()) } else { json!(status) };
         body.insert("status".to_owned(), shown);
         return Reply {
             status: 200,

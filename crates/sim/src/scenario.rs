@@ -66,6 +66,9 @@ impl Scenario {
         );
         store.put_file("iso/debian-12.iso", "iso", "iso", 600 << 20);
         world.storages.insert("store".into(), store);
+        if let Some(local) = world.storages.get_mut("local") {
+            add_images(local, self.release);
+        }
         world
             .storages
             .insert("local-lvm".into(), Storage::new(StorageKind::LvmThin, "images,rootdir", ""));
@@ -79,6 +82,17 @@ impl Scenario {
             add_guest(&mut world, &mut random, vmid, number);
         }
         world
+    }
+}
+
+/// What one makes guests of; images can be imported from a storage since 8.3.
+fn add_images(local: &mut Storage, release: Release) {
+    let template = "vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
+    local.put_file(template, "vztmpl", "tzst", 126_000_000);
+    if release >= Release::V8_3 {
+        local.content.insert("import".to_owned());
+        let image = "import/debian-12-genericcloud-amd64.qcow2";
+        local.put_file(image, "import", "qcow2", 3 << 30);
     }
 }
 

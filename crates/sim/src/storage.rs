@@ -16,6 +16,8 @@ use crate::config::Config;
 pub enum StorageKind {
     /// A directory: files below the guest's number, no snapshots of raw files.
     Dir,
+    /// A directory on btrfs: named as in a directory, and raw files can be snapshotted.
+    Btrfs,
     /// LVM thin volumes.
     LvmThin,
     /// ZFS datasets.
@@ -27,8 +29,26 @@ impl StorageKind {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Dir => "dir",
+            Self::Btrfs => "btrfs",
             Self::LvmThin => "lvmthin",
             Self::ZfsPool => "zfspool",
+        }
+    }
+
+    /// Whether its volumes are files in a directory per guest.
+    pub(crate) fn keeps_files(self) -> bool {
+        match self {
+            Self::Dir | Self::Btrfs => true,
+            Self::LvmThin | Self::ZfsPool => false,
+        }
+    }
+
+    /// The word for it in the text that refuses a volume's name.
+    pub(crate) fn name_word(self) -> &'static str {
+        match self {
+            Self::Dir | Self::Btrfs => "directory",
+            Self::LvmThin => "lvm",
+            Self::ZfsPool => "zfs",
         }
     }
 }
@@ -38,7 +58,7 @@ impl StorageKind {
 pub struct Storage {
     /// What it is.
     pub kind: StorageKind,
-    /// What may be kept there: `images`, `rootdir`, `vztmpl`, `backup`, `iso`, `snippets`.
+    /// What may be kept there: `images`, `rootdir`, `vztmpl`, `backup`, `iso`, `import`, `snippets`.
     pub content: BTreeSet<String>,
     /// The directory, where there is one.
     pub path: String,
@@ -80,9 +100,23 @@ pub struct Volume {
     /// it along, a copy gets its own. No request shows it.
     #[serde(default)]
     pub birth: u64,
+    /// Whose data it was filled with; `None` for a volume that began empty. No request shows it.
+    #[serde(default)]
+    pub origin: Option<DataOrigin>,
     /// What a backup holds.
     #[serde(default)]
     pub archive: Option<Box<Archive>>,
+}
+
+/// Where the data of a volume was read from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataOrigin {
+    /// The volume, image or archive that was read.
+    pub volid: String,
+    /// The number of the guest whose data that was, if it was a guest's.
+    pub vmid: Option<VmId>,
+    /// That guest's birth mark.
+    pub guest_birth: Option<u64>,
 }
 
 /// What a backup holds.
@@ -129,6 +163,7 @@ impl Storage {
                 parent: None,
                 protected: false,
                 notes: None,
+                origin: None,
                 archive: None,
             },
         );
@@ -148,8 +183,33 @@ impl Storage {
     pub(crate) fn can_snapshot(&self, format: &str) -> bool {
         match self.kind {
             StorageKind::Dir => format == "qcow2",
-            StorageKind::LvmThin | StorageKind::ZfsPool => true,
+            StorageKind::Btrfs | StorageKind::LvmThin | StorageKind::ZfsPool => true,
         }
+    }
+
+    /// Whether a linked clone can be made of a volume. Containers cannot run from the formats a directory could link.
+    pub(crate) fn can_link(&self, guest: GuestKind, name: &str, format: &str) -> bool {
+        let base = stored_name(name).contains("base-") || stored_name(name).contains("basevol-");
+        match (self.kind, guest) {
+            (StorageKind::Dir, GuestKind::Lxc) => false,
+            (StorageKind::Dir, GuestKind::Qemu) => {
+                base && matches!(format, "qcow2" | "raw" | "vmdk")
+            }
+            (StorageKind::Btrfs | StorageKind::LvmThin | StorageKind::ZfsPool, _) => base,
+        }
+    }
+
+    /// The format a new disk gets here: directories keep what was asked for, a container without a size is a
+    /// directory of its own.
+    fn format_of(&self, guest: GuestKind, size_bytes: u64, wanted: Option<&str>) -> String {
+        let subvolume = guest == GuestKind::Lxc && size_bytes == 0;
+        match self.kind {
+            StorageKind::Dir | StorageKind::Btrfs if subvolume => "subvol",
+            StorageKind::Dir => wanted.filter(|format| FORMATS.contains(format)).unwrap_or("raw"),
+            StorageKind::ZfsPool if guest == GuestKind::Lxc => "subvol",
+            StorageKind::Btrfs | StorageKind::LvmThin | StorageKind::ZfsPool => "raw",
+        }
+        .to_owned()
     }
 
     /// Allocates a disk under the first free number and gives its name.
@@ -160,15 +220,26 @@ impl Storage {
         size_bytes: u64,
         format: Option<&str>,
         now_s: u64,
-    ) -> String {
-        let format = match (self.kind, guest, format) {
-            (StorageKind::Dir, _, Some(format)) => format.to_owned(),
-            (StorageKind::ZfsPool, GuestKind::Lxc, _) => "subvol".to_owned(),
-            (StorageKind::Dir | StorageKind::LvmThin | StorageKind::ZfsPool, _, _) => "raw".into(),
-        };
-        let name = self.free_name(vmid, &format, if format == "subvol" { "subvol" } else { "vm" });
+    ) -> Result<String, String> {
+        let format = self.format_of(guest, size_bytes, format);
+        let name = self.free_name(vmid, &format);
+        if self.kind == StorageKind::Dir && format == "raw" && size_bytes > LARGEST_RAW_BYTES {
+            return Err(format!(
+                "unable to create image: qemu-img: {}/images/{name}: The image size is too large for file format 'raw'",
+                self.path
+            ));
+        }
         self.insert(&name, guest, vmid, size_bytes, &format, now_s);
-        name
+        Ok(name)
+    }
+
+    /// Gives a volume to another guest, under that guest's first free number.
+    pub(crate) fn hand_over(&mut self, name: &str, to: VmId) -> String {
+        let Some(mut volume) = self.volumes.remove(name) else { return name.to_owned() };
+        let new = self.free_name(to, &volume.format);
+        volume.vmid = Some(to);
+        self.volumes.insert(new.clone(), volume);
+        new
     }
 
     /// Allocates under a given name, as for cloud-init drives and restored state.
@@ -193,7 +264,8 @@ impl Storage {
     }
 
     /// `100/vm-100-disk-0.raw` in directories, `vm-100-disk-0` elsewhere; the number is the first free.
-    fn free_name(&self, vmid: VmId, format: &str, prefix: &str) -> String {
+    fn free_name(&self, vmid: VmId, format: &str) -> String {
+        let prefix = if format == "subvol" { "subvol" } else { "vm" };
         // Looked up by name, because a storage may hold tens of thousands of volumes.
         let taken = |number: u32| {
             ["vm", "base", "subvol", "basevol"].iter().any(|prefix| {
@@ -205,9 +277,10 @@ impl Storage {
             })
         };
         let number = (0..u32::MAX).find(|number| !taken(*number)).unwrap_or(u32::MAX);
-        match self.kind {
-            StorageKind::Dir => format!("{vmid}/{prefix}-{vmid}-disk-{number}.{format}"),
-            StorageKind::LvmThin | StorageKind::ZfsPool => format!("{prefix}-{vmid}-disk-{number}"),
+        if self.kind.keeps_files() {
+            format!("{vmid}/{prefix}-{vmid}-disk-{number}.{format}")
+        } else {
+            format!("{prefix}-{vmid}-disk-{number}")
         }
     }
 
@@ -226,6 +299,9 @@ impl Storage {
         base
     }
 }
+
+/// ext4 keeps no larger file, and QEMU makes no image it cannot keep.
+const LARGEST_RAW_BYTES: u64 = 16 << 40;
 
 /// The file formats of disks in directories.
 const FORMATS: [&str; 4] = ["raw", "qcow2", "vmdk", "subvol"];
@@ -253,16 +329,20 @@ mod tests {
     fn disks_take_the_first_free_number() {
         let vmid = VmId::try_from(100).unwrap();
         let mut store = Storage::new(StorageKind::Dir, "images,rootdir", "/mnt/store");
-        let first = store.allocate(GuestKind::Lxc, vmid, 1, None, 0);
-        let second = store.allocate(GuestKind::Lxc, vmid, 1, Some("qcow2"), 0);
+        let first = store.allocate(GuestKind::Lxc, vmid, 1, None, 0).unwrap();
+        let second = store.allocate(GuestKind::Lxc, vmid, 1, Some("qcow2"), 0).unwrap();
         assert_eq!(
             (first.as_str(), second.as_str()),
             ("100/vm-100-disk-0.raw", "100/vm-100-disk-1.qcow2")
         );
         store.volumes.remove(&first);
-        assert_eq!(store.allocate(GuestKind::Lxc, vmid, 1, None, 0), first);
+        assert_eq!(store.allocate(GuestKind::Lxc, vmid, 1, None, 0).unwrap(), first);
         let mut tank = Storage::new(StorageKind::ZfsPool, "rootdir", "");
-        assert_eq!(tank.allocate(GuestKind::Lxc, vmid, 1, None, 0), "subvol-100-disk-0");
+        assert_eq!(tank.allocate(GuestKind::Lxc, vmid, 1, None, 0).unwrap(), "subvol-100-disk-0");
+        assert_eq!(
+            store.allocate(GuestKind::Lxc, vmid, 0, None, 0).unwrap(),
+            "100/subvol-100-disk-2.subvol"
+        );
     }
 
     #[test]

@@ -2,11 +2,10 @@
 //!
 //! Handlers fork tasks, the engine moves them through their stages, the task endpoints read them.
 
-use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
 use crate::access::Identity;
-use crate::job::{LOCK_WAIT_MS, TaskJob};
+use crate::job::TaskJob;
 
 /// One task, from its fork until the node forgets it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +25,15 @@ pub(crate) struct SimTask {
     log_is_gone: bool,
     #[serde(default)]
     pub(crate) interrupted: bool,
+    /// Which part of its work is under way.
+    #[serde(default)]
+    pub(crate) step: u8,
+    /// The error it will end with; it found out when it began.
+    #[serde(default)]
+    pub(crate) doomed: Option<String>,
+    /// Warnings somebody ordered.
+    #[serde(default)]
+    pub(crate) warnings: u32,
 }
 
 /// Where a task is.
@@ -132,7 +140,7 @@ impl Tasks {
             id: id.to_owned(),
             user: who.full(),
         };
-        let stage = TaskStage::Waiting { deadline_ms: now_ms + LOCK_WAIT_MS };
+        let stage = TaskStage::Waiting { deadline_ms: now_ms + job.patience_ms() };
         self.all.push(SimTask {
             upid: upid.clone(),
             stage,
@@ -144,6 +152,9 @@ impl Tasks {
             ended: None,
             log_is_gone: false,
             interrupted: false,
+            step: 0,
+            doomed: None,
+            warnings: 0,
         });
         upid
     }
@@ -163,7 +174,8 @@ impl Tasks {
             return;
         }
         match exit {
-            "unexpected status" => {}
+            // A killed process wrote no last line.
+            "unexpected status" | "unable to read tail (got 0 bytes)" => {}
             "OK" => task.log.push("TASK OK".into()),
             warnings if warnings.starts_with("WARNINGS:") => {
                 task.log.push(format!("TASK {warnings}"));
@@ -215,11 +227,6 @@ impl SimTask {
     pub(crate) fn interrupt(&mut self, now_ms: u64) {
         self.interrupted = true;
         self.stage = TaskStage::Running { until_ms: now_ms };
-    }
-
-    /// The guest whose file lock it holds or wants.
-    pub(crate) fn lock(&self) -> Option<GuestId> {
-        self.job.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Access;
 use crate::config::Config;
 use crate::random::Random;
-use crate::storage::{Storage, Volume, split_volid, stored_name};
+use crate::storage::{Archive, DataOrigin, Storage, Volume, split_volid, stored_name};
 
 /// Everything one node would keep on its disks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,6 +34,12 @@ pub struct World {
     pub bridges: BTreeSet<String>,
     /// Pools that exist.
     pub pools: BTreeSet<String>,
+    /// The pool of a guest, by number.
+    #[serde(default)]
+    pub pool_of: BTreeMap<u32, String>,
+    /// HA resources (`ct:100`, `vm:200`) and the state asked of them.
+    #[serde(default)]
+    pub ha: BTreeMap<String, String>,
     /// Whether the cluster has quorum.
     pub quorate: bool,
     /// Whether the node is one of a cluster; a node that stands alone has no quorum to lose.
@@ -95,14 +101,31 @@ pub enum SimPower {
         /// A virtual machine whose processors are halted.
         paused: bool,
     },
+    /// A stopped virtual machine whose process exists only so that a backup can read its disks: it does not run.
+    Prelaunch {
+        /// Milliseconds of the simulation when the process began.
+        since_ms: u64,
+        /// Its process id.
+        pid: u32,
+    },
 }
 
 impl SimPower {
-    /// Whether a process exists.
+    /// Whether a process exists, also one that only serves a backup.
     pub fn is_running(self) -> bool {
         match self {
             Self::Stopped => false,
-            Self::Running { .. } => true,
+            Self::Running { .. } | Self::Prelaunch { .. } => true,
+        }
+    }
+
+    /// What `qmpstatus` says.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Stopped => "stopped",
+            Self::Running { paused: true, .. } => "paused",
+            Self::Running { paused: false, .. } => "running",
+            Self::Prelaunch { .. } => "prelaunch",
         }
     }
 }
@@ -124,6 +147,8 @@ impl World {
             options: BTreeMap::new(),
             bridges: BTreeSet::from(["vmbr0".to_owned()]),
             pools: BTreeSet::new(),
+            pool_of: BTreeMap::new(),
+            ha: BTreeMap::new(),
             quorate: true,
             clustered: false,
             elsewhere: BTreeMap::new(),
@@ -226,6 +251,76 @@ impl World {
         }
     }
 
+    /// What a volume that is filled from this one remembers of it.
+    pub(crate) fn origin_of(&self, volid: &str) -> DataOrigin {
+        let volume = self.volume(volid);
+        let archived = volume.and_then(|volume| volume.archive.as_ref());
+        let vmid = archived.map(|archive| archive.guest.vmid).or(volume.and_then(|v| v.vmid));
+        let owner = || vmid.and_then(|vmid| self.birth(vmid));
+        DataOrigin {
+            volid: volid.to_owned(),
+            vmid,
+            guest_birth: archived.map(|archive| archive.guest_birth).or_else(owner),
+        }
+    }
+
+    /// Puts a backup of a guest into a storage as if a task had made it, and gives its id; `None` without the storage.
+    pub fn put_backup(
+        &mut self,
+        storage: &str,
+        guest: GuestId,
+        config: &Config,
+        file: &BackupFile,
+    ) -> Option<String> {
+        let guest_birth = match self.guest(guest) {
+            Some(found) => found.birth,
+            None => self.next_birth(),
+        };
+        let mut saved = Config { active: config.active.clone(), ..Config::default() };
+        saved.active.retain(|key, _| !matches!(key.as_str(), "lock" | "parent"));
+        let archive = Archive { guest, guest_birth, config: saved, truncated: false };
+        let target = self.storages.get_mut(storage)?;
+        let mut ctime = file.ctime;
+        let name = loop {
+            let name = backup_name(guest, ctime, &file.format);
+            if !target.volumes.contains_key(&name) {
+                break name;
+            }
+            // Names carry the second, and no two backups of a guest begin in the same one.
+            ctime += 1;
+        };
+        target.put_file(&name, "backup", &file.format, file.size_bytes);
+        if let Some(volume) = target.volumes.get_mut(&name) {
+            volume.vmid = Some(guest.vmid);
+            volume.ctime = ctime;
+            volume.notes.clone_from(&file.notes);
+            volume.protected = file.protected;
+            volume.archive = Some(Box::new(archive));
+        }
+        Some(format!("{storage}:{name}"))
+    }
+
+    /// Makes a guest of a template again, as an administrator could on the node: its volumes get their names back.
+    pub fn unmake_template(&mut self, id: GuestId) {
+        let Some(guest) = self.guest_mut(id) else { return };
+        guest.config.active.remove("template");
+        let mut config = guest.config.clone();
+        for (_, value) in config.active.iter_mut().filter(|(key, _)| is_disk_key(id.kind, key)) {
+            let old = value.split(',').next().unwrap_or_default().to_owned();
+            let Some((storage, name)) = split_volid(&old) else { continue };
+            let new =
+                stored_name(name).replacen("basevol-", "subvol-", 1).replacen("base-", "vm-", 1);
+            let Some(storage_found) = self.storages.get_mut(storage) else { continue };
+            if let Some(volume) = storage_found.volumes.remove(stored_name(name)) {
+                storage_found.volumes.insert(new.clone(), volume);
+                *value = value.replacen(&old, &format!("{storage}:{new}"), 1);
+            }
+        }
+        if let Some(guest) = self.guest_mut(id) {
+            guest.config = config;
+        }
+    }
+
     /// A new hardware address; the prefix became fixed with 8.1 unless the datacenter sets one.
     pub(crate) fn new_mac(&mut self) -> String {
         let prefix = match self.options.get("mac_prefix") {
@@ -249,6 +344,28 @@ impl World {
             self.cluster_log.remove(0);
         }
     }
+}
+
+/// How a backup lies in its storage.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupFile {
+    /// Unix seconds at which it was begun; its name carries them.
+    pub ctime: u64,
+    /// `tar`, `tar.zst`, `vma`, `vma.zst` and so on.
+    pub format: String,
+    /// Its size in the content list.
+    pub size_bytes: u64,
+    /// The operator's notes.
+    pub notes: Option<String>,
+    /// Whether it refuses removal.
+    pub protected: bool,
+}
+
+/// `backup/vzdump-lxc-100-2026_11_16-10_34_29.tar.zst`.
+fn backup_name(guest: GuestId, ctime: u64, format: &str) -> String {
+    let moment = i64::try_from(ctime).ok().and_then(|s| jiff::Timestamp::from_second(s).ok());
+    let stamp = moment.unwrap_or_default().strftime("%Y_%m_%d-%H_%M_%S");
+    format!("backup/vzdump-{}-{}-{stamp}.{format}", guest.kind, guest.vmid)
 }
 
 /// The password of every simulated user; published, so it is good on loopback only.

@@ -86,7 +86,7 @@ fn a_create_allocates_and_a_destroy_frees() {
             ("rootfs", "store:1"),
         ],
     );
-    assert_eq!(again.reason, "unable to create CT 100 - CT 100 already exists on node 'pve1'");
+    assert_eq!(again.reason, "CT 100 already exists on node 'pve1'");
     node.done("DELETE", "/lxc/100", &[]);
     assert!(node.volumes("store", 100).is_empty());
 }

@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, Simulator, TOKENS};
+use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, ScenarioFile, Simulator, TOKENS};
 use jiff::Timestamp;
 use serde_json::json;
 
@@ -69,19 +69,36 @@ fn simulator(arguments: &SimArgs) -> Result<Simulator, Failure> {
             let mut world = scenario.build();
             // Guests come from the seed alone, but the node's clock is right, as a real one's.
             world.epoch_s = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
-            Ok(Simulator::new(world))
+            let mut simulator = Simulator::new(world);
+            declare(arguments, &mut simulator)?;
+            Ok(simulator)
         }
     }
 }
 
-/// The largest file of faults that is read.
-const FAULTS_BYTES_MAX: usize = 1 << 20;
+/// Adds what the scenario file declares; a saved state has it already.
+fn declare(arguments: &SimArgs, simulator: &mut Simulator) -> Result<(), Failure> {
+    let Some(path) = &arguments.scenario else { return Ok(()) };
+    let bytes = file::read(path, INPUT_BYTES_MAX)?;
+    let declared: ScenarioFile = serde_json::from_slice(&bytes).map_err(|error| {
+        Failure::new(Exit::Invalid, format!("{path} is not a scenario")).because(error).hint(
+            r#"such as {"files": [{"volid": "local:iso/x.iso", "size": "600M"}]}; see docs/reference/simulator.md"#,
+        )
+    })?;
+    declared.apply(simulator).map_err(|error| {
+        Failure::new(Exit::Invalid, format!("{path} does not fit the simulated node"))
+            .because(error)
+    })
+}
+
+/// The largest file of faults, and the largest scenario, that is read.
+const INPUT_BYTES_MAX: usize = 1 << 20;
 
 fn faults(arguments: &SimArgs) -> Result<Vec<Fault>, Failure> {
     let mut faults: Vec<Fault> = match &arguments.faults {
         None => Vec::new(),
         Some(path) => {
-            let bytes = file::read(path, FAULTS_BYTES_MAX)?;
+            let bytes = file::read(path, INPUT_BYTES_MAX)?;
             serde_json::from_slice(&bytes).map_err(|error| {
                 Failure::new(Exit::Invalid, format!("{path} is not a list of faults"))
                     .because(error)

@@ -4,6 +4,7 @@
 //! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`. What only the node can
 //! tell (its release, root's keys) is left to the planner.
 
+mod ending;
 mod shared;
 mod unknown;
 
@@ -20,9 +21,10 @@ use super::{
 };
 use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, IdError, VmId};
-use crate::operation::{StorageName, VolumeId};
+use crate::operation::VolumeId;
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
+use ending::is_in_bin;
 pub(super) use shared::PROFILE_NAME_MAX;
 use shared::SharedLayers;
 
@@ -183,35 +185,6 @@ impl<'a> DesiredChecker<'a> {
         }
         let mode = mode.map(|mode| mode.value).unwrap_or_default();
         (WantedState::Absent { final_backup }, mode, origins)
-    }
-
-    /// The storage a guest is saved to before it goes.
-    fn final_backup(&mut self, entry: &TreeEntry) -> Option<StorageName> {
-        let hint =
-            "write the name of a storage that holds backups, such as final_backup = \"local\"";
-        let Tree::Text(name) = &entry.value.value else {
-            let error =
-                field::wrong_type(&entry.value, "`final_backup` must be the name of a storage");
-            self.errors.push(error.hint(hint));
-            return None;
-        };
-        match name.parse() {
-            Ok(storage) => Some(storage),
-            Err(error) => {
-                let diagnostic = Diagnostic::new(Code::BadValue, IdError::to_string(&error));
-                self.errors.push(diagnostic.at(entry.value.span, "this name").hint(hint));
-                None
-            }
-        }
-    }
-
-    /// A backup before the end, of a guest that shall not end.
-    fn no_end(&mut self, entry: &TreeEntry) {
-        let message = "`final_backup` is declared for a guest that shall stay";
-        let diagnostic =
-            Diagnostic::new(Code::Contradiction, message).at(entry.key_span, "of no use here");
-        let hint = "write it beside state = \"absent\", or leave it out";
-        self.errors.push(diagnostic.hint(hint));
     }
 
     /// What one block says, whoever it is for.
@@ -571,10 +544,6 @@ fn placed<T>(layer: &LayerName, entry: &TreeEntry, value: T) -> Placed<T> {
 
 fn is_absent(guest: &Node) -> bool {
     guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("absent".to_owned()))
-}
-
-fn is_in_bin(guest: &Node) -> bool {
-    guest.entry("state").is_some_and(|entry| entry.value.value == Tree::Text("bin".to_owned()))
 }
 
 /// `"lxc" or "qemu"`.

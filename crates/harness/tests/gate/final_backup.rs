@@ -237,23 +237,27 @@ async fn an_archive_that_is_empty_or_lacks_a_volume_destroys_nothing() {
     }
 }
 
-/// The archive is there all the same.
+/// The archive is there all the same, and whole.
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_ended_with_warnings_or_an_error_destroys_nothing() {
-    for exit in ["WARNINGS: 1", "job errors", "unexpected status"] {
+    for (told, effect) in [
+        ("WARNINGS: 1", Effect::TaskWarns { warnings: 1 }),
+        ("job errors", Effect::TaskFails { message: "job errors".to_owned() }),
+        ("unexpected status", Effect::TaskKilled),
+    ] {
         let rig = node().await;
-        rig.node.with(|sim| {
-            let fails = Effect::TaskFails { message: exit.to_owned() }.on(":vzdump:");
-            sim.inject(fails);
-        });
+        let makes_none = !matches!(effect, Effect::TaskWarns { .. });
+        rig.node.with(|sim| sim.inject(effect.on(":vzdump:")));
         let end = ended_while(&rig, HOUR_S, async |rig, op| {
             until(|| backups_asked(rig) == 1).await;
-            put_archive(rig, Some(note_of(op, guest())));
+            if makes_none {
+                put_archive(rig, Some(note_of(op, guest())));
+            }
         })
         .await;
-        assert!(end.words().contains(exit), "{end:?}");
+        assert!(end.words().contains(told), "{end:?}");
+        assert_eq!(archives(&rig), 1, "{told}");
         // A killed worker leaves its lock; nothing can be given back while somebody may be at work.
-        assert!(!runs(&rig));
         rig.node.with(|sim| sim.happen(Event::Lock { guest: guest(), lock: None }));
         afterwards(&rig, &desired("")).await;
         assert_it_was_left(&rig, &end);

@@ -10,24 +10,43 @@ use super::{Answer, Context, guests};
 use crate::reply::{ReplyFailure, Success};
 use crate::world::{OTHER_NODE, SimPower, World};
 
-/// What the statistics daemon saw of one guest; up to ten seconds old.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What the statistics daemon saw of one guest; ten seconds old, or older.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ClusterView {
-    status: &'static str,
-    name: String,
+    /// When it was seen.
+    at_ms: u64,
+    power: SimPower,
+    template: bool,
+    numbers: Map<String, Value>,
 }
 
-/// Takes the picture the cluster will show until the next broadcast.
-pub(crate) fn broadcast(world: &World) -> BTreeMap<u32, ClusterView> {
-    let seen = world.guests.iter().map(|(vmid, guest)| {
-        let status = match guest.power {
-            SimPower::Stopped => "stopped",
-            SimPower::Running { paused: true, .. } => "paused",
-            SimPower::Running { paused: false, .. } => "running",
+/// What was seen of a guest is forgotten after so long, and no sooner: also not when the guest has gone.
+const REMEMBERED_MS: u64 = 300_000;
+
+/// Takes the picture the cluster will show until the next broadcast. Whoever lags is overlooked, and whoever has gone
+/// leaves the picture there, for the next guest of that number to be shown with.
+pub(crate) fn broadcast(
+    world: &World,
+    seen: &mut BTreeMap<u32, ClusterView>,
+    lagging: &BTreeMap<u32, u64>,
+    now_ms: u64,
+) {
+    seen.retain(|_, view| view.at_ms + REMEMBERED_MS > now_ms);
+    for (vmid, guest) in &world.guests {
+        if lagging.contains_key(vmid) {
+            if let Some(view) = seen.get_mut(vmid) {
+                view.at_ms = now_ms;
+            }
+            continue;
+        }
+        let view = ClusterView {
+            at_ms: now_ms,
+            power: guest.power,
+            template: guest.config.is_set("template"),
+            numbers: guests::numbers(world, guest, now_ms),
         };
-        (*vmid, ClusterView { status, name: guests::name(guest) })
-    });
-    seen.collect()
+        seen.insert(*vmid, view);
+    }
 }
 
 pub(super) fn next_id(cx: &Context<'_>) -> Answer {
@@ -150,26 +169,29 @@ pub(super) fn resources(cx: &Context<'_>) -> Success {
     Value::Array(all).into()
 }
 
-/// Lock and tags are read live; status and name are as old as the last broadcast.
+/// Lock, tags and pool are read live; everything else is as old as the last broadcast, and may be another guest's.
 fn guest_resource(cx: &Context<'_>, guest: &crate::world::SimGuest) -> Value {
     let id = guest.id;
     let mut entry = json!({
         "id": id.to_string(), "vmid": id.vmid.get(), "type": id.kind.as_str(), "node": cx.world.node,
-        "status": "unknown", "template": u8::from(guest.config.is_set("template")),
+        "status": "unknown",
     });
     for key in ["lock", "tags"] {
         if let Some(value) = guest.config.get(key).filter(|value| !value.is_empty()) {
             entry[key] = json!(value);
         }
     }
+    if let Some(pool) = cx.world.pool_of.get(&id.vmid.get()) {
+        entry["pool"] = json!(pool);
+    }
     let Some(seen) = cx.seen.get(&id.vmid.get()) else { return entry };
-    let numbers = guests::numbers(cx.world, guest, cx.now_ms);
-    entry["status"] = json!(match (id.kind, seen.status) {
+    entry["status"] = json!(match (id.kind, seen.power.word()) {
         (GuestKind::Lxc, "paused") => "running",
         (GuestKind::Lxc | GuestKind::Qemu, status) => status,
     });
-    entry["name"] = json!(seen.name);
+    entry["template"] = json!(u8::from(seen.template));
     for key in [
+        "name",
         "maxmem",
         "maxdisk",
         "disk",
@@ -181,9 +203,9 @@ fn guest_resource(cx: &Context<'_>, guest: &crate::world::SimGuest) -> Value {
         "diskwrite",
         "uptime",
     ] {
-        entry[key] = numbers.get(key).cloned().unwrap_or(json!(0));
+        entry[key] = seen.numbers.get(key).cloned().unwrap_or(json!(0));
     }
-    entry["maxcpu"] = numbers.get("cpus").cloned().unwrap_or(json!(1));
+    entry["maxcpu"] = seen.numbers.get("cpus").cloned().unwrap_or(json!(1));
     if cx.world.release() >= Release::V9_0 {
         entry["memhost"] = json!(0);
     }

@@ -44,14 +44,16 @@ pub(super) fn numbers(world: &World, guest: &SimGuest, now_ms: u64) -> Map<Strin
     };
     let uptime = match guest.power {
         SimPower::Stopped => 0,
-        SimPower::Running { since_ms, .. } => now_ms.saturating_sub(since_ms) / 1000,
+        SimPower::Running { since_ms, .. } | SimPower::Prelaunch { since_ms, .. } => {
+            now_ms.saturating_sub(since_ms) / 1000
+        }
     };
     let mut all = json!({
         "vmid": guest.id.vmid.get(), "name": name(guest), "status": if guest.power.is_running() { "running" } else { "stopped" },
         "cpus": cpus, "maxmem": number("memory").unwrap_or(512).saturating_mul(1 << 20), "maxdisk": size, "uptime": uptime,
         "cpu": 0, "mem": 0, "disk": 0, "netin": 0, "netout": 0,
     });
-    if let SimPower::Running { pid, .. } = guest.power {
+    if let SimPower::Running { pid, .. } | SimPower::Prelaunch { pid, .. } = guest.power {
         all["pid"] = json!(pid);
         all["mem"] = json!(64_u64 << 20);
     }
@@ -198,16 +200,9 @@ pub(super) fn status(cx: &Context<'_>) -> Answer {
     cx.file(id)?;
     let Some(guest) = cx.world.guest(id) else { return Err(ReplyFailure::died("guest vanished")) };
     let mut all = numbers(cx.world, guest, cx.now_ms);
-    all.insert("ha".into(), json!({"managed": 0}));
+    all.insert("ha".into(), super::ha::of_guest(cx, id));
     if id.kind == GuestKind::Qemu {
-        all.insert(
-            "qmpstatus".into(),
-            json!(match guest.power {
-                SimPower::Stopped => "stopped",
-                SimPower::Running { paused: true, .. } => "paused",
-                SimPower::Running { paused: false, .. } => "running",
-            }),
-        );
+        all.insert("qmpstatus".into(), json!(guest.power.word()));
     } else if cx.world.release() >= Release::V9_0 && guest.power.is_running() {
         for name in ["cpusome", "cpufull", "iosome", "iofull", "memorysome", "memoryfull"] {
             all.insert(format!("pressure{name}"), Value::Null);

@@ -5,13 +5,18 @@
 
 mod access;
 mod admin;
+mod backup;
+mod clone;
 mod cluster;
 mod config;
 mod create;
+mod destroy;
 mod disks;
 mod guests;
+mod ha;
 mod node;
 mod power;
+mod restore;
 mod snapshots;
 mod storage;
 mod tasks;
@@ -57,13 +62,13 @@ macro_rules! calls {
 calls! {
     Index, Version, Permissions, TicketProbe, Ticket, Acl, Users, Tokens, Token, Roles,
     NextId, ClusterOptions, SetOptions, Resources, ClusterStatus, ClusterTasks, ClusterLog,
-    HaResources, HaStatus, Nodes, NodeStatus,
-    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, VzdumpDefaults, VzdumpConfig,
+    HaResources, HaResource, AddHaResource, DeleteHaResource, HaStatus, Nodes, NodeStatus,
+    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, BackupDefaults, ExtractConfig,
     StorageConfig, StorageOne, Storages, StorageStatus, Content, Volume, SetVolume, DeleteVolume,
     List, Create, GuestIndex, Destroy, Config, SetConfig, SetConfigAsync, Pending, Feature,
     Interfaces, Rrd, FirewallOptions, CloudInit, RegenerateCloudInit,
     Status, Start, Stop, Shutdown, Reboot, Reset, Suspend, Resume,
-    Clone, Template, Resize, Move, Unlink,
+    Clone, Template, Resize, Move, Unlink, Migrate, MigratePreconditions,
     Snapshots, Snapshot, DeleteSnapshot, SnapshotConfig, DescribeSnapshot, Rollback,
 }
 
@@ -78,6 +83,8 @@ impl EndpointCall {
                 | Self::Clone
                 | Self::DescribeSnapshot
                 | Self::SetOptions
+                | Self::AddHaResource
+                | Self::DeleteHaResource
                 | Self::Unlink
         )
     }
@@ -123,16 +130,22 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         EndpointCall::ClusterStatus => Ok(cluster::status(cx)),
         EndpointCall::ClusterTasks => Ok(tasks::cluster(cx)),
         EndpointCall::ClusterLog => Ok(cluster::log(cx)),
-        EndpointCall::HaResources | EndpointCall::HaStatus => Ok(json!([]).into()),
+        EndpointCall::HaResources => Ok(ha::list(cx)),
+        EndpointCall::HaResource => ha::one(cx),
+        EndpointCall::AddHaResource => ha::add(cx),
+        EndpointCall::DeleteHaResource => ha::remove(cx),
+        EndpointCall::HaStatus => Ok(json!([]).into()),
+        EndpointCall::Migrate => ha::migrate(cx),
+        EndpointCall::MigratePreconditions => ha::preconditions(cx),
         EndpointCall::Tasks => Ok(tasks::list(cx)),
         EndpointCall::TaskIndex => Ok(json!([{"name": "log"}, {"name": "status"}]).into()),
         EndpointCall::TaskStatus => tasks::status(cx),
         EndpointCall::TaskLog => tasks::log(cx),
         // The engine stops tasks itself, because that frees locks.
         EndpointCall::TicketProbe | EndpointCall::TaskStop => Ok(Value::Null.into()),
-        EndpointCall::Vzdump => storage::vzdump(cx),
-        EndpointCall::VzdumpDefaults => storage::backup_defaults(cx),
-        EndpointCall::VzdumpConfig => storage::extract_config(cx),
+        EndpointCall::Vzdump => backup::vzdump(cx),
+        EndpointCall::BackupDefaults => backup::defaults(cx),
+        EndpointCall::ExtractConfig => backup::extract_config(cx),
         EndpointCall::StorageConfig => Ok(storage::configured(cx)),
         EndpointCall::StorageOne => storage::one(cx),
         EndpointCall::Storages => Ok(storage::list(cx)),
@@ -163,9 +176,9 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         EndpointCall::Suspend => power::suspend(cx),
         EndpointCall::Resume => power::resume(cx),
         EndpointCall::Create => create::create(cx),
-        EndpointCall::Clone => create::clone(cx),
-        EndpointCall::Template => create::template(cx),
-        EndpointCall::Destroy => create::destroy(cx),
+        EndpointCall::Clone => clone::clone(cx),
+        EndpointCall::Template => destroy::template(cx),
+        EndpointCall::Destroy => destroy::destroy(cx),
         EndpointCall::Resize => disks::resize(cx),
         EndpointCall::Move => disks::relocate(cx),
         EndpointCall::Snapshots => snapshots::list(cx),

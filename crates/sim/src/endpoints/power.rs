@@ -61,7 +61,7 @@ fn overrule(cx: &mut Context<'_>, guest: GuestId) -> Vec<String> {
         let shutdown = matches!(task.job, TaskJob::Shutdown { guest: other, .. } if other == guest);
         if shutdown && task.is_running() {
             overruled.push(task.upid.to_string());
-            crate::job::killed(&task.job.clone(), &mut task.log);
+            crate::job::killed(cx.world, &task.job, &mut task.log);
             task.interrupt(cx.now_ms);
         }
     }
@@ -142,7 +142,7 @@ pub(super) fn resume(cx: &mut Context<'_>) -> Answer {
         GuestKind::Lxc if cx.is_running(guest) => {
             Err(ReplyFailure::Died(format!("CT {} already running", guest.vmid)))
         }
-        GuestKind::Lxc => cx.fork("vzresume", &id, TaskJob::Start { guest }),
+        GuestKind::Lxc => cx.fork("vzresume", &id, TaskJob::Thaw { guest }),
         GuestKind::Qemu => {
             not_running(cx, guest, "VM")?;
             cx.fork("qmresume", &id, TaskJob::Resume { guest })

@@ -1,6 +1,5 @@
-//! Storages, their content, and backups.
+//! Storages and their content.
 
-use evenkeel_core::id::GuestId;
 use serde_json::{Value, json};
 
 use super::{Answer, Context};
@@ -9,6 +8,9 @@ use crate::reply::{ReplyFailure, Success};
 use crate::storage::{Storage, Volume};
 
 const SEE: [&str; 2] = ["Datastore.Audit", "Datastore.AllocateSpace"];
+
+/// The unit in which files are measured.
+const BLOCK_BYTES: u64 = 512;
 
 fn words(storage: &Storage) -> String {
     storage.content.iter().map(String::as_str).collect::<Vec<_>>().join(",")
@@ -31,11 +33,14 @@ pub(super) fn configured(cx: &Context<'_>) -> Success {
 }
 
 fn describe(name: &str, storage: &Storage) -> Value {
-    let mut told = json!({"storage": name, "type": storage.kind.as_str(), "content": words(storage), "path": storage.path});
-    if let Some(max) = storage.max_protected {
-        told["max-protected-backups"] = json!(max);
+    let mut row = json!({"storage": name, "type": storage.kind.as_str(), "content": words(storage), "path": storage.path});
+    if let Some(keep) = storage.keep_last {
+        row["prune-backups"] = json!(format!("keep-last={keep}"));
     }
-    told
+    if let Some(limit) = storage.max_protected {
+        row["max-protected-backups"] = json!(limit);
+    }
+    row
 }
 
 fn find<'a>(cx: &'a Context<'_>, name: &str) -> Result<&'a Storage, ReplyFailure> {
@@ -92,9 +97,16 @@ fn row(storage: &str, name: &str, volume: &Volume) -> Value {
             row["used"] = json!(volume.size_bytes);
         }
         "backup" => {
-            row["protected"] = json!(u8::from(volume.protected));
-            if let Some(notes) = &volume.notes {
-                row["notes"] = json!(notes);
+            // What is not protected does not say so.
+            if volume.protected {
+                row["protected"] = json!(1);
+            }
+            if let Some(archive) = &volume.archive {
+                row["subtype"] = json!(archive.guest.kind.as_str());
+            }
+            // Only the first line is listed.
+            if let Some(line) = volume.notes.as_ref().and_then(|notes| notes.lines().next()) {
+                row["notes"] = json!(line);
             }
         }
         _ => {}
@@ -121,14 +133,28 @@ fn visible(cx: &Context<'_>, storage: &str, volume: &Volume) -> bool {
 pub(super) fn content(cx: &Context<'_>) -> Answer {
     let name = cx.hole("storage");
     let storage = find(cx, name)?;
+    // Whose number has no guest any more is an image, whatever it was.
+    let listed = |volume: &Volume| {
+        let owned = volume.vmid.is_some_and(|vmid| cx.world.is_taken(vmid.get()));
+        if volume.content == "rootdir" && !owned {
+            "images".to_owned()
+        } else {
+            volume.content.clone()
+        }
+    };
     let volumes = storage.volumes.iter().filter(|(_, volume)| {
-        cx.text("content").is_none_or(|content| volume.content == content)
+        cx.text("content").is_none_or(|content| listed(volume) == content)
             && cx
                 .number("vmid")
                 .is_none_or(|vmid| volume.vmid.is_some_and(|own| u64::from(own.get()) == vmid))
             && visible(cx, name, volume)
     });
-    Ok(volumes.map(|(volume, data)| row(name, volume, data)).collect::<Value>().into())
+    let shown = volumes.map(|(volume, data)| {
+        let mut row = row(name, volume, data);
+        row["content"] = json!(listed(data));
+        row
+    });
+    Ok(shown.collect::<Value>().into())
 }
 
 /// The volume a path names: with or without the storage in front.
@@ -151,7 +177,19 @@ fn found<'a>(cx: &'a Context<'_>, volid: &str) -> Result<&'a Volume, ReplyFailur
 pub(super) fn volume(cx: &Context<'_>) -> Answer {
     let volid = volid(cx);
     let volume = found(cx, &volid)?;
-    Ok(json!({"format": volume.format, "size": volume.size_bytes, "used": volume.size_bytes, "path": format!("/sim/{volid}")}).into())
+    let mut row = json!({"format": volume.format, "size": volume.size_bytes, "used": volume.size_bytes, "path": format!("/sim/{volid}")});
+    if volume.content == "backup" {
+        // An archive is measured in blocks here, and its format is not known: only the list tells both.
+        row["format"] = json!("raw");
+        row["size"] = json!(volume.size_bytes.next_multiple_of(BLOCK_BYTES));
+        if volume.protected {
+            row["protected"] = json!(1);
+        }
+        if let Some(notes) = &volume.notes {
+            row["notes"] = json!(notes);
+        }
+    }
+    Ok(row.into())
 }
 
 pub(super) fn set_volume(cx: &mut Context<'_>) -> Answer {
@@ -185,81 +223,4 @@ pub(super) fn delete_volume(cx: &mut Context<'_>) -> Answer {
             Err(ReplyFailure::Awaits { upid, for_ms: seconds * 1000, failed: String::new() })
         }
     }
-}
-
-pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
-    let storage = cx.text("storage").unwrap_or("local").to_owned();
-    let Some(target) = cx.world.storages.get(&storage) else {
-        return Err(ReplyFailure::Died(format!(
-            "could not get storage information for '{storage}': storage '{storage}' does not exist"
-        )));
-    };
-    if !target.content.contains("backup") {
-        return Err(ReplyFailure::Died(format!("storage '{storage}' does not support backups")));
-    }
-    let list = cx.text("vmid").unwrap_or_default();
-    let mut guests: Vec<GuestId> = Vec::new();
-    if cx.flag("all") {
-        guests.extend(cx.world.guests.values().map(|guest| guest.id));
-    }
-    for number in crate::format::split_list(list) {
-        match number.parse::<u32>().ok().and_then(|number| cx.world.guests.get(&number)) {
-            Some(guest) => guests.push(guest.id),
-            // A guest that is not here lives on another node, where PVE would have forwarded to.
-            None => return Ok(json!("OK").into()),
-        }
-    }
-    if guests.is_empty() {
-        return Err(ReplyFailure::param("vmid", "property is missing and it is not optional"));
-    }
-    for guest in &guests {
-        cx.need(&format!("/vms/{}", guest.vmid), &["VM.Backup"])?;
-    }
-    cx.need(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-    let id = if let [guest] = guests.as_slice() { guest.vmid.to_string() } else { String::new() };
-    let job = TaskJob::Backup {
-        guests,
-        storage,
-        remove: cx.text("remove") != Some("0"),
-        protected: cx.flag("protected"),
-        notes: cx.text("notes-template").map(str::to_owned),
-    };
-    cx.fork("vzdump", &id, job)
-}
-
-/// What a backup does unless it is told otherwise.
-pub(super) fn backup_defaults(cx: &Context<'_>) -> Answer {
-    let name = cx.text("storage").unwrap_or("local").to_owned();
-    let storage = find(cx, &name)?;
-    if !cx.may(&format!("/storage/{name}"), &SEE) {
-        return Err(ReplyFailure::Denied(format!("/storage/{name}, Datastore.Audit")));
-    }
-    let keep =
-        storage.keep_last.map_or_else(|| "keep-all=1".to_owned(), |n| format!("keep-last={n}"));
-    Ok(json!({"storage": name, "mode": "snapshot", "prune-backups": keep}).into())
-}
-
-/// The configuration in a backup; a machine's names the drives that were saved.
-pub(super) fn extract_config(cx: &Context<'_>) -> Answer {
-    let volid = cx.text("volume").unwrap_or_default();
-    let Some(volume) = cx.world.volume(volid) else {
-        return Err(ReplyFailure::Died(format!("volume '{volid}' does not exist")));
-    };
-    let Some(archive) = &volume.archive else {
-        return Err(ReplyFailure::Died("unable to find configuration file".to_owned()));
-    };
-    let is_saved = |key: &str, value: &str| {
-        let drive = ["scsi", "virtio", "sata", "ide", "efidisk", "tpmstate"];
-        let is_drive = drive.iter().any(|name| key.starts_with(name)) && key != "scsihw";
-        archive.guest.kind == evenkeel_core::id::GuestKind::Qemu
-            && is_drive
-            && !value.contains("media=cdrom")
-            && !value.contains("backup=0")
-    };
-    let keys = &archive.config.active;
-    let mut lines: Vec<String> =
-        keys.iter().map(|(key, value)| format!("{key}: {value}")).collect();
-    let saved = keys.iter().filter(|(key, value)| is_saved(key, value));
-    lines.extend(saved.map(|(key, _)| format!("#qmdump#map:{key}:drive-{key}:store:raw:")));
-    Ok(json!(lines.join("\n")).into())
 }

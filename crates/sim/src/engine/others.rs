@@ -7,7 +7,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 use super::Simulator;
 use crate::access::Identity;
 use crate::config::Config;
-use crate::job::TaskJob;
+use crate::job::{DestroyOrder, TaskJob};
 use crate::task::TaskStage;
 use crate::world::SimPower;
 
@@ -54,6 +54,107 @@ impl Simulator {
         self.fork_destroy(target);
         let job = TaskJob::Appear { guest: target, config, replaces: false };
         self.fork_as_root(kind, source, job, BETWEEN_MS);
+    }
+
+    pub(super) fn create(&mut self, guest: GuestId) {
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzcreate",
+            GuestKind::Qemu => "qmcreate",
+        };
+        self.appear(kind, guest, guest);
+    }
+
+    pub(super) fn restore_as(&mut self, guest: GuestId) {
+        let kind = match guest.kind {
+            GuestKind::Lxc => "vzrestore",
+            GuestKind::Qemu => "qmrestore",
+        };
+        self.appear(kind, guest, guest);
+    }
+
+    pub(super) fn clone_as(&mut self, source: GuestId, target: GuestId) {
+        let kind = match target.kind {
+            GuestKind::Lxc => "vzclone",
+            GuestKind::Qemu => "qmclone",
+        };
+        self.appear(kind, source, target);
+    }
+
+    /// A plain guest that nobody knows comes to a free number; the task is about somebody, perhaps a source.
+    fn appear(&mut self, kind: &str, about: GuestId, guest: GuestId) {
+        if self.world.is_taken(guest.vmid.get()) {
+            return;
+        }
+        let config = Box::new(self.newcomer(guest));
+        let job = TaskJob::Appear { guest, config, replaces: false };
+        self.fork_as_root(kind, about, job, 0);
+    }
+
+    /// The file of a guest somebody makes, with a disk of its own.
+    fn newcomer(&mut self, guest: GuestId) -> Config {
+        let content = match guest.kind {
+            GuestKind::Lxc => "rootdir",
+            GuestKind::Qemu => "images",
+        };
+        let mut storages = self.world.storages.iter_mut();
+        let storage = storages.find(|(_, storage)| storage.content.contains(content));
+        let disk = storage.map(|(name, storage)| {
+            let made = storage.allocate(guest.kind, guest.vmid, 1 << 30, None, 0);
+            let made = made.unwrap_or_default();
+            // The volume comes into being with the guest; here only its name was wanted.
+            storage.volumes.remove(&made);
+            format!("{name}:{made},size=1G")
+        });
+        let mut config = match guest.kind {
+            GuestKind::Lxc => Config::of(&[
+                ("arch", "amd64"),
+                ("memory", "512"),
+                ("swap", "512"),
+                ("ostype", "debian"),
+                ("unprivileged", "1"),
+                ("net0", ""),
+            ]),
+            GuestKind::Qemu => Config::of(&[
+                ("memory", "512"),
+                ("ostype", "l26"),
+                ("boot", "order=scsi0"),
+                ("smbios1", ""),
+                ("vmgenid", ""),
+                ("meta", ""),
+            ]),
+        };
+        let slot = match guest.kind {
+            GuestKind::Lxc => "rootfs",
+            GuestKind::Qemu => "scsi0",
+        };
+        config.active.extend(disk.map(|value| (slot.to_owned(), value)));
+        self.strange(guest.kind, config)
+    }
+
+    pub(super) fn remove(&mut self, guest: GuestId) {
+        if let Some(found) = self.world.guest_mut(guest) {
+            found.power = SimPower::Stopped;
+            found.config.active.remove("protection");
+            self.fork_destroy(guest);
+        }
+    }
+
+    pub(super) fn kill_tasks(&mut self, contains: &str) {
+        for at in 0..self.tasks.all.len() {
+            let task = &self.tasks.all[at];
+            if task.is_running() && task.is_visible() && task.upid.to_string().contains(contains) {
+                self.kill(at);
+            }
+        }
+    }
+
+    pub(super) fn truncate(&mut self, volid: &str) {
+        if let Some(volume) = self.world.volume_mut(volid) {
+            volume.size_bytes /= 2;
+            if let Some(archive) = &mut volume.archive {
+                archive.truncated = true;
+            }
+        }
     }
 
     pub(super) fn roll_back(&mut self, guest: GuestId) {
@@ -122,7 +223,8 @@ impl Simulator {
             GuestKind::Lxc => "vzdestroy",
             GuestKind::Qemu => "qmdestroy",
         };
-        let job = TaskJob::Destroy { guest, purge: true, unreferenced: true, force: true };
+        let order = DestroyOrder { purge: true, unreferenced: true, force: true };
+        let job = TaskJob::Destroy { guest, order };
         self.fork_as_root(kind, guest, job, 0);
     }
 

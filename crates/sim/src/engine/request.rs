@@ -31,6 +31,8 @@ pub(crate) struct PendingRequest {
     after: Option<Effect>,
     /// When waiting for the file lock ends, from the first attempt on.
     lock_deadline_ms: Option<u64>,
+    /// Since when it waits: whoever waits longer comes first.
+    waits_since_ms: Option<u64>,
     work: Option<Work>,
 }
 
@@ -124,6 +126,7 @@ impl Simulator {
             answered: false,
             after: None,
             lock_deadline_ms: None,
+            waits_since_ms: None,
             work: None,
         };
         if request.path().starts_with("/sim/") {
@@ -205,6 +208,11 @@ impl Simulator {
             Some(["api2", "json"]) => Formatter::Json,
             Some(["api2", "extjs"]) => Formatter::Extjs,
             Some(["api2", "html"]) => Formatter::Html,
+            Some(["api2", format]) if is_format(format) => {
+                let rest = segments.get(2..).unwrap_or_default().join("/");
+                let text = format!("no formatter for uri /{rest}, {format}");
+                return Err((0, Reply::plain(501, &text)));
+            }
             Some(_) | None => return Err((0, Reply::plain(501, "no such uri"))),
         };
         segments.drain(..2);
@@ -285,7 +293,9 @@ impl Simulator {
             State::Queued { from_ms } if from_ms <= now_ms => self.start(pending),
             State::Blocked => self.start(pending),
             State::Locked { guest, deadline_ms } => {
-                let held = self.locks.contains_key(&guest);
+                let since_ms = pending.waits_since_ms.unwrap_or(now_ms);
+                let held =
+                    self.locks.contains_key(&guest) || self.task_waits_since(guest, since_ms);
                 if held && deadline_ms > now_ms {
                     return false;
                 }
@@ -346,6 +356,7 @@ impl Simulator {
         match result {
             Err(ReplyFailure::Locked { guest, timeout_ms }) => {
                 let deadline_ms = *pending.lock_deadline_ms.get_or_insert(now_ms + timeout_ms);
+                pending.waits_since_ms.get_or_insert(now_ms);
                 pending.state = State::Locked { guest, deadline_ms };
             }
             Err(ReplyFailure::Awaits { upid, for_ms, failed }) => {
@@ -397,7 +408,7 @@ impl Simulator {
                 world: &mut self.world,
                 tasks: &mut self.tasks,
                 locks: &self.locks,
-                seen: &self.seen.1,
+                seen: &self.seen,
                 who: &work.who,
                 params: &params,
                 holes: &holes,
@@ -408,7 +419,7 @@ impl Simulator {
         };
         let upid = hole("upid").unwrap_or_default().to_owned();
         endpoints::check_stop(&self.world, &self.tasks, &work.who, &upid)?;
-        self.kill_task(&upid);
+        self.stop_task(&upid);
         Ok(Value::Null.into())
     }
 
@@ -467,13 +478,22 @@ impl Simulator {
                 Effect::Latency { .. }
                 | Effect::DropBefore
                 | Effect::TaskFails { .. }
-                | Effect::TaskKilled,
+                | Effect::TaskKilled
+                | Effect::TaskWarns { .. },
             )
             | None => reply,
         };
         self.records[pending.record].status = Some(reply.status);
         pending.outcome = Some(SimOutcome::Reply(reply));
     }
+}
+
+/// What can be the name of a format: a letter, then letters and digits.
+fn is_format(text: &str) -> bool {
+    let lower = |b: u8| b.is_ascii_lowercase();
+    text.len() > 1
+        && text.bytes().next().is_some_and(lower)
+        && text.bytes().all(|b| lower(b) || b.is_ascii_digit())
 }
 
 fn proxy_text(status: u16) -> &'static str {
@@ -489,7 +509,7 @@ impl Context<'_> {
     pub(crate) fn lock(&self, guest: GuestId, timeout_ms: u64) -> Result<(), ReplyFailure> {
         match self.locks.get(&guest) {
             None => Ok(()),
-            Some(Holder::Task(_) | Holder::Foreign { .. }) => {
+            Some(Holder::Task(_) | Holder::Readers(_) | Holder::Foreign { .. }) => {
                 Err(ReplyFailure::Locked { guest, timeout_ms })
             }
         }

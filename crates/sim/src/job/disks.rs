@@ -1,12 +1,27 @@
-//! Disks of existing guests: resize, move, template, backup, and deleting volumes.
+//! Disks of existing guests: resize, move, hand over, template, and deleting volumes.
 
 use evenkeel_core::id::{GuestId, GuestKind};
 
+use serde::{Deserialize, Serialize};
+
 use super::{Site, exists, unlocked};
 use crate::property::print_size;
-use crate::storage::split_volid;
+use crate::storage::{split_volid, stored_name};
 use crate::world::is_disk_key;
 use crate::write::disk;
+
+/// What a move was asked to do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MoveOrder {
+    pub(crate) disk: String,
+    pub(crate) storage: String,
+    pub(crate) format: Option<String>,
+    /// Whether the old volume goes; else it stays as an unused one.
+    pub(crate) delete: bool,
+    /// The copy, once there is one.
+    #[serde(default)]
+    pub(crate) made: Option<String>,
+}
 
 fn volume_of(site: &Site<'_>, guest: GuestId, key: &str) -> Option<String> {
     let value = site.world.guest(guest)?.config.get(key)?;
@@ -69,50 +84,84 @@ pub(crate) fn with_size(value: &str, size: &str) -> String {
     parts.join(",")
 }
 
-pub(super) fn begin_move(site: &mut Site<'_>, guest: GuestId, key: &str) -> Result<(), String> {
-    unlocked(site.world, guest)?;
-    if volume_of(site, guest, key).is_none() {
-        return Err(format!("disk '{key}' does not exist"));
+/// The copy is made beside the old volume; a container was locked by the handler.
+pub(super) fn begin_move(
+    site: &mut Site<'_>,
+    guest: GuestId,
+    order: &mut MoveOrder,
+) -> Result<(), String> {
+    let config = match guest.kind {
+        GuestKind::Lxc => exists(site.world, guest)?,
+        GuestKind::Qemu => unlocked(site.world, guest)?,
+    };
+    if config.get(&order.disk).is_none() {
+        return Err(format!("disk '{}' does not exist", order.disk));
     }
-    if let Some(record) = site.world.guest_mut(guest)
-        && guest.kind == GuestKind::Lxc
-    {
-        record.config.set_lock(Some("disk"));
+    copy_beside(site, guest, order).inspect_err(|_| unlock(site, guest))
+}
+
+fn copy_beside(site: &mut Site<'_>, guest: GuestId, order: &mut MoveOrder) -> Result<(), String> {
+    let old = volume_of(site, guest, &order.disk).unwrap_or_default();
+    let content = match guest.kind {
+        GuestKind::Lxc => "rootdir",
+        GuestKind::Qemu => "images",
+    };
+    let storage = &order.storage;
+    match site.world.storages.get(storage) {
+        None => return Err(format!("storage '{storage}' does not exist")),
+        Some(found) if !found.content.contains(content) => {
+            return Err(format!(
+                "content type '{content}' is not available or configured on storage '{storage}'"
+            ));
+        }
+        Some(_) => {}
     }
+    if guest.kind == GuestKind::Qemu {
+        site.log.push(format!("create full clone of drive {} ({old})", order.disk));
+    }
+    let (birth, origin) =
+        site.world.volume(&old).map_or((0, None), |volume| (volume.birth, volume.origin.clone()));
+    let format = order.format.clone();
+    let new = disk::copy(site.world, guest, &old, storage, format.as_deref(), site.now_ms)?;
+    // It is the same data at another place.
+    if let Some(volume) = site.world.volume_mut(&new) {
+        (volume.birth, volume.origin) = (birth, origin);
+    }
+    order.made = Some(new);
     Ok(())
 }
 
-pub(super) fn moved(
-    site: &mut Site<'_>,
-    guest: GuestId,
-    key: &str,
-    storage: &str,
-    delete: bool,
-) -> Result<(), String> {
+fn unlock(site: &mut Site<'_>, guest: GuestId) {
     if let Some(record) = site.world.guest_mut(guest)
         && record.config.lock() == Some("disk")
     {
         record.config.set_lock(None);
     }
-    let Some(old) = volume_of(site, guest, key) else { return Ok(()) };
-    let (bytes, birth) =
-        site.world.volume(&old).map_or((0, 0), |volume| (volume.size_bytes, volume.birth));
-    let new = disk::allocate_bytes(site.world, guest, storage, bytes, None, site.now_ms)?;
-    if let Some(volume) = site.world.volume_mut(&new) {
-        volume.birth = birth;
-    }
+}
+
+pub(super) fn moved(site: &mut Site<'_>, guest: GuestId, order: &MoveOrder) {
+    unlock(site, guest);
+    let key = &order.disk;
+    let (Some(old), Some(new)) = (volume_of(site, guest, key), &order.made) else { return };
     if let Some(record) = site.world.guest_mut(guest) {
         if let Some(value) = record.config.active.get_mut(key) {
-            *value = value.replacen(&old, &new, 1);
+            *value = value.replacen(&old, new, 1);
         }
-        if !delete {
+        if !order.delete {
             record.config.add_unused(&old);
         }
     }
-    if delete {
+    if order.delete {
         site.world.free(&old);
     }
-    Ok(())
+}
+
+pub(super) fn begin_reassign(site: &mut Site<'_>, guest: GuestId, key: &str) -> Result<(), String> {
+    unlocked(site.world, guest)?;
+    match volume_of(site, guest, key) {
+        Some(_) => Ok(()),
+        None => Err(format!("disk '{key}' does not exist")),
+    }
 }
 
 pub(super) fn reassigned(
@@ -123,18 +172,17 @@ pub(super) fn reassigned(
     target_key: &str,
 ) -> Result<(), String> {
     exists(site.world, target)?;
-    let Some(value) = site.world.guest_mut(guest).and_then(|record| {
-        record.config.set_lock(None);
-        record.config.active.remove(key)
-    }) else {
+    let Some(value) =
+        site.world.guest_mut(guest).and_then(|record| record.config.active.remove(key))
+    else {
         return Ok(());
     };
-    let volid = value.split(',').next().unwrap_or_default().to_owned();
-    if let Some(volume) = site.world.volume_mut(&volid) {
-        volume.vmid = Some(target.vmid);
-    }
+    let old = value.split(',').next().unwrap_or_default().to_owned();
+    let Some((storage, name)) = split_volid(&old) else { return Ok(()) };
+    let Some(found) = site.world.storages.get_mut(storage) else { return Ok(()) };
+    let new = format!("{storage}:{}", found.hand_over(stored_name(name), target.vmid));
     if let Some(record) = site.world.guest_mut(target) {
-        record.config.active.insert(target_key.to_owned(), value);
+        record.config.active.insert(target_key.to_owned(), value.replacen(&old, &new, 1));
     }
     Ok(())
 }
@@ -142,7 +190,8 @@ pub(super) fn reassigned(
 pub(super) fn begin_template(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
     let config = unlocked(site.world, guest)?;
     if !config.snapshots.is_empty() {
-        return Err("unable to create template, because VM contains snapshots".into());
+        let word = super::create::word(guest.kind);
+        return Err(format!("unable to create template, because {word} contains snapshots"));
     }
     Ok(())
 }
@@ -161,7 +210,7 @@ pub(super) fn templated(site: &mut Site<'_>, guest: GuestId) {
         if let Some((storage, name)) = split_volid(&old)
             && let Some(target) = site.world.storages.get_mut(storage)
         {
-            let base = target.make_base(crate::storage::stored_name(name));
+            let base = target.make_base(stored_name(name));
             *value = value.replacen(&old, &format!("{storage}:{base}"), 1);
         }
     }
@@ -171,103 +220,12 @@ pub(super) fn templated(site: &mut Site<'_>, guest: GuestId) {
     }
 }
 
-pub(super) fn begin_backup(site: &mut Site<'_>, guests: &[GuestId]) {
-    for guest in guests {
-        site.log.push(format!("INFO: Starting Backup of VM {} ({})", guest.vmid, guest.kind));
-        if unlocked(site.world, *guest).is_ok()
-            && let Some(record) = site.world.guest_mut(*guest)
-        {
-            record.config.set_lock(Some("backup"));
-        }
-    }
-}
-
-pub(super) fn backed_up(
-    site: &mut Site<'_>,
-    guests: &[GuestId],
-    storage: &str,
-    remove: bool,
-    protected: bool,
-    notes: Option<&str>,
-) -> Result<(), String> {
-    let now_s = site.world.unix(site.now_ms);
-    let mut failed = false;
-    for guest in guests {
-        let locked = site.world.guest(*guest).and_then(|g| g.config.lock().map(str::to_owned));
-        if locked.as_deref() != Some("backup") {
-            site.log.push(format!(
-                "ERROR: Backup of VM {} failed - {}",
-                guest.vmid,
-                locked.map_or_else(
-                    || "no such guest".to_owned(),
-                    |lock| crate::write::locked_text(guest.kind, &lock)
-                )
-            ));
-            failed = true;
-            continue;
-        }
-        if let Some(record) = site.world.guest_mut(*guest) {
-            record.config.set_lock(None);
-        }
-        let (kind, suffix) = match guest.kind {
-            GuestKind::Lxc => ("lxc", "tar.zst"),
-            GuestKind::Qemu => ("qemu", "vma.zst"),
-        };
-        let name = format!("backup/vzdump-{kind}-{}-{now_s}.{suffix}", guest.vmid);
-        let archive = site.world.guest(*guest).map(|record| {
-            let active = record.config.active.clone();
-            let config = crate::config::Config { active, ..crate::config::Config::default() };
-            let (guest, guest_birth) = (*guest, record.birth);
-            Box::new(crate::storage::Archive { guest, guest_birth, config, truncated: false })
-        });
-        if let Some(target) = site.world.storages.get_mut(storage) {
-            let of_guest = |protected: bool| {
-                let all = target.volumes.values().filter(|v| v.content == "backup");
-                all.filter(|v| v.vmid == Some(guest.vmid) && v.protected == protected).count()
-            };
-            if !remove && target.keep_last.is_some_and(|keep| of_guest(false) >= keep)
-                || protected && target.max_protected.is_some_and(|max| of_guest(true) >= max)
-            {
-                site.log.push(format!("ERROR: Backup of VM {} failed - no room", guest.vmid));
-                failed = true;
-                continue;
-            }
-            target.put_file(&name, "backup", suffix, 1 << 20);
-            if let Some(volume) = target.volumes.get_mut(&name) {
-                (volume.vmid, volume.ctime, volume.protected) =
-                    (Some(guest.vmid), now_s, protected);
-                (volume.notes, volume.archive) = (notes.map(str::to_owned), archive);
-            }
-            if remove {
-                prune(target, *guest);
-            }
-        }
-        site.log.push(format!("INFO: Finished Backup of VM {}", guest.vmid));
-    }
-    if failed { Err("job errors".into()) } else { Ok(()) }
-}
-
-/// Retention after a backup: of this guest's unprotected backups only the newest are kept.
-fn prune(storage: &mut crate::storage::Storage, guest: GuestId) {
-    let Some(keep) = storage.keep_last else { return };
-    let mut backups: Vec<(u64, String)> = storage
-        .volumes
-        .iter()
-        .filter(|(_, v)| v.content == "backup" && v.vmid == Some(guest.vmid) && !v.protected)
-        .map(|(name, volume)| (volume.ctime, name.clone()))
-        .collect();
-    backups.sort();
-    let surplus = backups.len().saturating_sub(keep);
-    for (_, name) in backups.into_iter().take(surplus) {
-        storage.volumes.remove(&name);
-    }
-}
-
 pub(super) fn volume_deleted(site: &mut Site<'_>, volid: &str) -> Result<(), String> {
     match site.world.volume(volid) {
         None => Err(format!("volume '{volid}' does not exist")),
         Some(volume) if volume.protected => {
-            Err(format!("cannot remove protected volume '{volid}'"))
+            let (storage, name) = split_volid(volid).unwrap_or_default();
+            Err(format!("cannot remove protected volume '{name}' on '{storage}'"))
         }
         Some(_) => {
             site.world.free(volid);

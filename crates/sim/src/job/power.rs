@@ -1,10 +1,12 @@
 //! Starting, stopping and what waits for either.
 
 use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::release::Release;
 
 use super::{Site, exists, unlocked};
 use crate::config::Config;
 use crate::schema::Errors;
+use crate::storage::{split_volid, stored_name};
 use crate::world::{SimPower, World, is_net_key};
 
 pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
@@ -19,6 +21,13 @@ pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), Str
             GuestKind::Qemu => "you can't start a vm if it's a template",
         }
         .to_owned());
+    }
+    // A machine that is being saved has a process already, which goes on as the machine.
+    let saved = guest.kind == GuestKind::Qemu
+        && config.lock() == Some("backup")
+        && is_running(site.world, guest);
+    if saved {
+        return Ok(());
     }
     if let Some(lock) = config.lock().filter(|lock| *lock != allowed) {
         return Err(crate::write::locked_text(guest.kind, lock));
@@ -38,8 +47,31 @@ pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), Str
             );
         }
         check_bridges(site.world, config)?;
+    } else if let Err(message) = check_bridges(site.world, config) {
+        // Before 9.0 only QEMU's script noticed, and it says nothing.
+        let told = site.world.release() >= Release::V9_0;
+        return Err(if told {
+            message
+        } else {
+            "start failed: QEMU exited with code 1".to_owned()
+        });
+    }
+    if has_read_only_base(site.world, guest, config) {
+        return Err(match guest.kind {
+            GuestKind::Lxc => format!("startup for container '{}' failed", guest.vmid),
+            GuestKind::Qemu => "start failed: QEMU exited with code 1".to_owned(),
+        });
     }
     Ok(())
+}
+
+/// The base volumes of what was a template are read-only files; a linked clone's own file is not.
+fn has_read_only_base(world: &World, guest: GuestId, config: &Config) -> bool {
+    super::snapshots::disks(guest.kind, &config.active).iter().any(|volid| {
+        let Some((storage, name)) = split_volid(volid) else { return false };
+        let files = world.storages.get(storage).is_some_and(|found| found.kind.keeps_files());
+        files && stored_name(name).contains("/base-")
+    })
 }
 
 fn check_bridges(world: &World, config: &Config) -> Result<(), String> {
@@ -55,7 +87,8 @@ fn check_bridges(world: &World, config: &Config) -> Result<(), String> {
 
 pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
     exists(site.world, guest)?;
-    if is_running(site.world, guest) {
+    let waits = |g: &crate::world::SimGuest| matches!(g.power, SimPower::Prelaunch { .. });
+    if is_running(site.world, guest) && !site.world.guest(guest).is_some_and(waits) {
         return Ok(());
     }
     let pid = u32::try_from(2000 + site.world.random.below(60_000)).unwrap_or(2000);

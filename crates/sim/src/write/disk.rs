@@ -16,7 +16,7 @@ pub(crate) fn wanted_size(file: &str) -> Option<(&str, f64)> {
     Some((storage, size.parse().ok().filter(|_| number)?))
 }
 
-/// GiB to bytes as each kind rounds them: containers down to MiB, machines to KiB.
+/// GiB to bytes as each kind rounds them: containers down to MiB, machines up to KiB.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -24,11 +24,11 @@ pub(crate) fn wanted_size(file: &str) -> Option<(&str, f64)> {
     reason = "sizes are far below 2^52 and not negative; the factors are exact powers of two"
 )]
 fn bytes(kind: GuestKind, gib: f64) -> u64 {
-    let unit: u64 = match kind {
-        GuestKind::Lxc => 1 << 20,
-        GuestKind::Qemu => 1 << 10,
-    };
-    ((gib * (1_u64 << 30) as f64 / unit as f64).floor() as u64).saturating_mul(unit)
+    let units = |unit: u64| gib * (1_u64 << 30) as f64 / unit as f64;
+    match kind {
+        GuestKind::Lxc => (units(1 << 20).floor() as u64).saturating_mul(1 << 20),
+        GuestKind::Qemu => (units(1 << 10).ceil() as u64).saturating_mul(1 << 10),
+    }
 }
 
 /// Allocates a volume of so many GiB and gives its id.
@@ -56,8 +56,51 @@ pub(crate) fn allocate_bytes(
     let Some(target) = world.storages.get_mut(storage) else {
         return Err(format!("storage '{storage}' does not exist"));
     };
-    let name = target.allocate(id.kind, id.vmid, size_bytes, format, stamp);
+    let name = target.allocate(id.kind, id.vmid, size_bytes, format, stamp)?;
     Ok(format!("{storage}:{name}"))
+}
+
+/// Copies a volume for a guest: a new one of the same size that remembers whose data it holds.
+pub(crate) fn copy(
+    world: &mut World,
+    id: GuestId,
+    source: &str,
+    storage: &str,
+    format: Option<&str>,
+    now_ms: u64,
+) -> Result<String, String> {
+    let Some(found) = world.volume(source).cloned() else {
+        return Err(format!("volume '{source}' does not exist"));
+    };
+    let origin = world.origin_of(source);
+    let format = format.unwrap_or(&found.format);
+    let new = allocate_bytes(world, id, storage, found.size_bytes, Some(format), now_ms)?;
+    if let Some(volume) = world.volume_mut(&new) {
+        volume.origin = Some(origin);
+    }
+    Ok(new)
+}
+
+/// A mount point of a new guest: what is allocated gets its size, a volume that exists is taken as it is given.
+pub(crate) fn new_lxc_mount(
+    world: &mut World,
+    id: GuestId,
+    format: &str,
+    value: &str,
+    now_ms: u64,
+) -> Result<String, String> {
+    let schema = Schema::shared();
+    let mut mount = property::parse(schema, format, value, world.release())?;
+    let volume = mount.get("volume").cloned().unwrap_or_default();
+    if let Some((storage, gib)) = wanted_size(&volume) {
+        let volid = allocate(world, id, storage, gib, None, now_ms)?;
+        let size = world.volume(&volid).map_or(0, |found| found.size_bytes);
+        mount.insert("volume".into(), volid);
+        mount.insert("size".into(), print_size(size));
+    } else if volume.contains(':') && world.volume(&volume).is_none() {
+        return Err(format!("volume '{volume}' does not exist"));
+    }
+    Ok(property::print(schema, format, &mount))
 }
 
 /// A mount point as it is stored: allocated if wanted, its size taken from the storage.
@@ -119,6 +162,7 @@ pub(crate) fn qemu_drive(
     let mut drive = read_drive(key, value, release);
     let file = drive.get("file").cloned().unwrap_or_default();
     let format = drive.remove("format");
+    let imported = drive.remove("import-from");
     if drive.remove("bps").is_some() {
         drive.insert("mbps".into(), "0.000".into());
     }
@@ -134,7 +178,15 @@ pub(crate) fn qemu_drive(
         drive.insert("media".into(), "cdrom".into());
         return Ok(print_drive(key, &drive));
     }
-    if let Some((storage, gib)) = wanted_size(&file) {
+    if let (Some((storage, _)), Some(source)) = (wanted_size(&file), &imported) {
+        let missing = || format!("cannot import from '{source}' - could not get size of {source}");
+        if world.volume(source).is_none() {
+            return Err(ReplyFailure::Died(missing()));
+        }
+        let volid = copy(world, id, source, storage, format.as_deref(), now_ms)
+            .map_err(ReplyFailure::Died)?;
+        drive.insert("file".into(), volid);
+    } else if let Some((storage, gib)) = wanted_size(&file) {
         let fixed = match key {
             "efidisk0" => Some(EFI_DISK_BYTES),
             "tpmstate0" => Some(TPM_STATE_BYTES),
@@ -161,7 +213,8 @@ fn print_drive(key: &str, drive: &Properties) -> String {
     property::print(Schema::shared(), &drive_format(key), drive)
 }
 
-fn cloud_init(
+/// The cloud-init drive of a machine: one per machine and storage, under a name of its own.
+pub(crate) fn cloud_init(
     world: &mut World,
     id: GuestId,
     storage: &str,
@@ -172,10 +225,11 @@ fn cloud_init(
     let Some(target) = world.storages.get_mut(storage) else {
         return Err(format!("storage '{storage}' does not exist"));
     };
-    let name = match target.kind {
-        StorageKind::Dir => format!("{vmid}/vm-{vmid}-cloudinit.qcow2"),
-        StorageKind::LvmThin | StorageKind::ZfsPool => format!("vm-{vmid}-cloudinit"),
+    let (name, format) = match target.kind {
+        StorageKind::Dir => (format!("{vmid}/vm-{vmid}-cloudinit.qcow2"), "qcow2"),
+        StorageKind::Btrfs => (format!("{vmid}/vm-{vmid}-cloudinit.raw"), "raw"),
+        StorageKind::LvmThin | StorageKind::ZfsPool => (format!("vm-{vmid}-cloudinit"), "raw"),
     };
-    target.insert(&name, id.kind, vmid, CLOUD_INIT_BYTES, "qcow2", stamp);
+    target.insert(&name, id.kind, vmid, CLOUD_INIT_BYTES, format, stamp);
     Ok(format!("{storage}:{name}"))
 }

@@ -62,6 +62,9 @@ fn regenerate(world: &World, config: &Config) -> Result<(), ReplyFailure> {
             "missing 'arch' - internal error at /usr/share/perl5/PVE/LXC.pm line 676.",
         ));
     }
+    if config.get("rootfs").is_none() {
+        return Err(ReplyFailure::died("missing 'rootfs' configuration"));
+    }
     for (_, value) in config.active.iter().filter(|(key, _)| is_net_key(key)) {
         let net = read_net(value, world.release());
         let bridge = net.get("bridge").map_or("", String::as_str);

@@ -185,3 +185,50 @@ pub(crate) fn clamped_cpu_units(text: &str) -> String {
         Err(_) => text.to_owned(),
     }
 }
+
+/// PVE hands each key to `ssh-keygen`; here the blob must be whole and name its own type.
+pub(crate) fn check_ssh_keys(text: &str) -> Result<(), ReplyFailure> {
+    let good =
+        text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).all(|line| {
+            let mut words = line.split_whitespace();
+            let (Some(kind), Some(blob)) = (words.next(), words.next()) else { return false };
+            ssh_blob_is_whole(kind, blob)
+        });
+    if good { Ok(()) } else { Err(ReplyFailure::died("SSH public key validation error")) }
+}
+
+fn ssh_blob_is_whole(kind: &str, base64: &str) -> bool {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
+    for byte in base64.trim_end_matches('=').bytes() {
+        let Some(value) = ALPHABET.iter().position(|c| *c == byte) else { return false };
+        bits = (bits << 6) | u32::try_from(value).unwrap_or_default();
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push(u8::try_from((bits >> count) & 0xff).unwrap_or_default());
+        }
+    }
+    let (mut at, mut fields) = (0, Vec::new());
+    while let Some(length) = bytes.get(at..at + 4) {
+        let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
+        let Some(field) = bytes.get(at + 4..(at + 4).saturating_add(length)) else { return false };
+        fields.push(field);
+        at += 4 + length;
+    }
+    at == bytes.len() && fields.len() >= 2 && fields[0] == kind.as_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cut_key_is_refused_and_a_whole_one_is_taken() {
+        let cut = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ x@y\n";
+        assert!(check_ssh_keys(cut).is_err());
+        let whole =
+            "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f x";
+        assert_eq!(check_ssh_keys(whole), Ok(()));
+    }
+}

@@ -199,7 +199,7 @@ fn plain_value(
         "vmgenid" if text == "1" => world.random.uuid(),
         "cipassword" => format!("$5${:016x}$simulated", world.random.next()),
         "sshkeys" => {
-            check_ssh_keys(text)?;
+            super::check_ssh_keys(&crate::request::percent_decode(text, false))?;
             text.to_owned()
         }
         "hookscript" if world.volume(text).is_none() => {
@@ -245,40 +245,6 @@ fn check_boot(config: &mut Config, text: &str, release: Release) -> Result<(), R
         config.pending_delete.insert("bootdisk".into(), false);
     }
     Ok(())
-}
-
-/// PVE hands each key to `ssh-keygen`; here the blob must be whole and name its own type.
-fn check_ssh_keys(encoded: &str) -> Result<(), ReplyFailure> {
-    let text = crate::request::percent_decode(encoded, false);
-    let good =
-        text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')).all(|line| {
-            let mut words = line.split_whitespace();
-            let (Some(kind), Some(blob)) = (words.next(), words.next()) else { return false };
-            ssh_blob_is_whole(kind, blob)
-        });
-    if good { Ok(()) } else { Err(ReplyFailure::died("SSH public key validation error")) }
-}
-
-fn ssh_blob_is_whole(kind: &str, base64: &str) -> bool {
-    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let (mut bits, mut count, mut bytes) = (0_u32, 0, Vec::new());
-    for byte in base64.trim_end_matches('=').bytes() {
-        let Some(value) = ALPHABET.iter().position(|c| *c == byte) else { return false };
-        bits = (bits << 6) | u32::try_from(value).unwrap_or_default();
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            bytes.push(u8::try_from((bits >> count) & 0xff).unwrap_or_default());
-        }
-    }
-    let (mut at, mut fields) = (0, Vec::new());
-    while let Some(length) = bytes.get(at..at + 4) {
-        let length = u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
-        let Some(field) = bytes.get(at + 4..(at + 4).saturating_add(length)) else { return false };
-        fields.push(field);
-        at += 4 + length;
-    }
-    at == bytes.len() && fields.len() >= 2 && fields[0] == kind.as_bytes()
 }
 
 pub(crate) fn complete_net(world: &mut World, text: &str) -> String {
@@ -446,18 +412,5 @@ fn remove(world: &mut World, config: &mut Config, key: &str, force: bool) {
         }
     } else {
         keep_as_unused(config, key, &value, release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_cut_key_is_refused_and_a_whole_one_is_taken() {
-        let cut = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAIJ%20x%40y%0A";
-        assert!(check_ssh_keys(cut).is_err());
-        let whole = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f%20x";
-        assert_eq!(check_ssh_keys(whole), Ok(()));
     }
 }

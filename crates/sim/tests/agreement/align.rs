@@ -16,21 +16,36 @@ impl Replay {
         let errors = row.body["errors"].to_string();
         let message = row.body["message"].as_str().unwrap_or_default();
         let words = format!("{} {exit} {errors} {message}", row.reason);
-        if let Some(newid) = created(row) {
+        // Sent while others were under way, it is the end of those that frees the number.
+        if let Some(newid) = created(row).filter(|_| !row.label.contains("during")) {
+            self.end(newid);
+        }
+        // Existence is the first thing a create of a container is refused for.
+        let later = matches!(row.status, 403 | 500) || row.body["errors"]["storage"].is_string();
+        if let Some(newid) =
+            asked(row, "lxc").filter(|_| later && !words.contains("already exists"))
+        {
             self.sim.world.guests.remove(&newid.vmid.get());
         }
         let Some(guest) = row.guest() else { return };
-        if row.method == "POST" && row.is("/clone") && row.status == 200 {
+        if row.method == "POST" && row.is("/clone") && row.status == 200 && exit == "OK" {
             self.remove_target(row);
         }
+        self.let_restore_begin(row, guest);
         let gone = words.contains(&format!("/{}.conf' does not exist", guest.vmid))
             || words.contains("unable to find configuration file");
         // A second destroy of the same guest finds it gone only inside its task.
-        if gone && !(row.method == "DELETE" && row.status == 200) {
+        let meanwhile = row.label.contains("during");
+        if gone && !meanwhile && !(row.method == "DELETE" && row.status == 200) {
             self.sim.world.guests.remove(&guest.vmid.get());
             return;
         }
-        if self.sim.world.guest(guest).is_none() {
+        if gone && meanwhile {
+            self.let_it_go(guest);
+            return;
+        }
+        let ours = self.rows[..at].iter().any(|row| created(row) == Some(guest));
+        if self.sim.world.guest(guest).is_none() && !(meanwhile && ours) {
             self.materialise(at, guest);
         }
         self.align_power(row, guest, &words);
@@ -49,10 +64,56 @@ impl Replay {
         }
     }
 
+    /// A guest that the captured server no longer had is gone with its volumes.
+    fn end(&mut self, guest: GuestId) {
+        let Some(record) = self.sim.world.guests.remove(&guest.vmid.get()) else { return };
+        for value in record.config.active.values() {
+            let volid = value.split(',').next().unwrap_or_default();
+            let Some((storage, name)) = volid.split_once(':') else { continue };
+            if let Some(storage) = self.sim.world.storages.get_mut(storage)
+                && storage.volumes.get(name).is_some_and(|v| v.vmid == Some(guest.vmid))
+            {
+                storage.volumes.remove(name);
+            }
+        }
+    }
+
+    /// A guest that is being destroyed was gone by the time of a row.
+    fn let_it_go(&mut self, guest: GuestId) {
+        for _ in 0..STEPS_OF_A_DESTROY {
+            if self.sim.world.guest(guest).is_some() && self.sim.is_at_work() {
+                self.step();
+            }
+        }
+    }
+
+    /// The first moment of a machine's restore was over when a row shows what comes after it.
+    fn let_restore_begin(&mut self, row: &Row, guest: GuestId) {
+        let shows =
+            row.is("/config") && row.data()["memory"] == "128" && row.data()["lock"].is_null();
+        let locked = self
+            .sim
+            .world
+            .guest(guest)
+            .is_some_and(|g| g.config.active.get("lock").is_some_and(|lock| lock == "create"));
+        if shows && locked && self.sim.is_task_running("qmrestore") {
+            self.step();
+        }
+    }
+
+    /// Lets the next thing happen.
+    pub(crate) fn step(&mut self) {
+        if let Some(next) = self.sim.next_event_ms() {
+            self.sim.advance(next);
+        }
+    }
+
     fn remove_target(&mut self, row: &Row) {
         let newid = row.params.iter().flatten().find(|(key, _)| *key == "newid");
-        if let Some(number) = newid.and_then(|(_, v)| v.as_str()?.parse::<u32>().ok()) {
-            self.sim.world.guests.remove(&number);
+        let number = newid.and_then(|(_, v)| v.as_str()?.parse::<u32>().ok());
+        let taken = number.and_then(|number| self.sim.world.guests.get(&number));
+        if let Some(guest) = taken.map(|found| found.id) {
+            self.end(guest);
         }
     }
 
@@ -127,6 +188,10 @@ impl Replay {
         if !busy && stopped != running && is != running {
             self.sim.happen(Event::Power { guest, running });
         }
+        let prelaunch = row.data()["qmpstatus"] == "prelaunch";
+        if let Some(record) = self.sim.world.guest_mut(guest).filter(|_| prelaunch) {
+            record.power = SimPower::Prelaunch { since_ms: 0, pid: 1 };
+        }
         let shown_paused = row.data()["qmpstatus"].as_str().map(|status| status == "paused");
         if let (Some(shown), Some(record)) = (shown_paused, self.sim.world.guest_mut(guest))
             && let SimPower::Running { paused, .. } = &mut record.power
@@ -195,7 +260,9 @@ impl Replay {
         };
         let current =
             self.sim.world.guest(guest).and_then(|g| g.config.active.get("lock").cloned());
-        let done = (row.status == 200 || words.contains("already exists"))
+        let done = (row.status == 200
+            || words.contains("already exists")
+            || words.contains("missing 'rootfs'"))
             && matches!(row.method.as_str(), "PUT" | "POST" | "DELETE");
         let own = at > 0
             && self.rows[at - 1].status == 200
@@ -234,6 +301,7 @@ impl Replay {
         {
             self.upids.insert(captured.to_owned(), own.to_owned());
         }
+        self.learn_names(row, reply);
         let Some(guest) = row.guest() else { return };
         if row.is("/config")
             && row.method == "GET"
@@ -241,6 +309,43 @@ impl Replay {
             && !row.path.contains("snapshot=")
         {
             self.take_over(guest, row);
+        }
+    }
+
+    /// Lists show names nobody was told: tasks that were forked without an answer, and archives.
+    fn learn_names(&mut self, row: &Row, reply: &Reply) {
+        let empty = Vec::new();
+        let captured = row.data().as_array().unwrap_or(&empty);
+        let ours = reply.json().and_then(|body| body["data"].as_array()).unwrap_or(&empty);
+        if row.is("/tasks") {
+            for task in captured {
+                let same = |own: &&Value| own["type"] == task["type"] && own["id"] == task["id"];
+                let (Some(theirs), Some(own)) = (
+                    task["upid"].as_str(),
+                    ours.iter().find(same).and_then(|own| own["upid"].as_str()),
+                ) else {
+                    continue;
+                };
+                if !self.upids.values().any(|known| known == own) {
+                    self.upids.entry(theirs.to_owned()).or_insert_with(|| own.to_owned());
+                }
+            }
+        }
+        if row.is("/content") && row.names("content=backup") {
+            let names = |rows: &[Value]| {
+                let mut names: Vec<(u64, String)> = rows
+                    .iter()
+                    .filter_map(|row| {
+                        let name = row["volid"].as_str()?.rsplit('/').next()?;
+                        Some((row["ctime"].as_u64()?, name.to_owned()))
+                    })
+                    .collect();
+                names.sort();
+                names
+            };
+            for ((_, theirs), (_, own)) in names(captured).into_iter().zip(names(ours)) {
+                self.archives.insert(theirs, own);
+            }
         }
     }
 
@@ -282,10 +387,17 @@ impl Replay {
     }
 }
 
+/// A destroy, and what it waits for, have no more parts than these.
+const STEPS_OF_A_DESTROY: usize = 6;
+
 /// The guest a successful create makes.
 pub(crate) fn created(row: &Row) -> Option<GuestId> {
-    let kind = ["lxc", "qemu"].into_iter().find(|kind| row.is(&format!("/{kind}")))?;
-    if row.method != "POST" || row.status != 200 {
+    ["lxc", "qemu"].into_iter().find_map(|kind| asked(row, kind)).filter(|_| row.status == 200)
+}
+
+/// The guest of that kind a create asks for.
+fn asked(row: &Row, kind: &str) -> Option<GuestId> {
+    if row.method != "POST" || !row.is(&format!("/{kind}")) {
         return None;
     }
     let vmid = row.params.as_ref()?.get("vmid")?.as_str()?;

@@ -19,7 +19,7 @@ impl Replay {
                 reply.status, reply.reason, row.status, row.reason, row.body["errors"]
             ));
         }
-        if !same_reason(&row.reason, &reply.reason) {
+        if !same_reason(&row.reason, &self.theirs(&reply.reason)) {
             return Some(format!("reason {:?}, captured {:?}", reply.reason, row.reason));
         }
         let empty = Value::Null;
@@ -30,7 +30,15 @@ impl Replay {
         if row.status != 200 || row.body["data"].is_null() && row.body.get("data").is_none() {
             return None;
         }
-        self.data_difference(at, row, &body["data"])
+        let ours = self.with_their_names(&body["data"]);
+        self.data_difference(at, row, &ours)
+    }
+
+    fn with_their_names(&self, ours: &Value) -> Value {
+        if self.archives.is_empty() {
+            return ours.clone();
+        }
+        serde_json::from_str(&self.theirs(&ours.to_string())).unwrap_or_else(|_| ours.clone())
     }
 
     fn data_difference(&mut self, at: usize, row: &Row, ours: &Value) -> Option<String> {
@@ -58,6 +66,18 @@ impl Replay {
             return missing.map(|field| format!("{field} is {}", ours[*field])).or_else(|| {
                 field_difference(captured, ours, &["status", "lock", "qmpstatus", "vmid"])
             });
+        }
+        if row.is("/nextid") && row.path.contains("vmid=") || row.is("/extractconfig") {
+            let plain = |value: &Value| made_up_away(value.as_str().unwrap_or_default());
+            return (plain(captured) != plain(ours))
+                .then(|| format!("data {ours}, captured {captured}"));
+        }
+        if row.is("/content") && row.path.contains("vmid=") {
+            return content_difference(captured, ours);
+        }
+        if row.is("/tasks") && row.path.contains("source=active") {
+            let fields = ["type", "id", "user", "status", "saved", "tokenid"];
+            return field_difference(&captured[0], &ours[0], &fields);
         }
         if captured.is_null() || row.is("/version") || row.is("/feature") {
             return (captured != ours).then(|| format!("data {ours}, captured {captured}"));
@@ -94,11 +114,18 @@ impl Replay {
         }
     }
 
-    /// How much of a config read the rows just before it explain. Rows may be missing anywhere, so
-    /// only a write directly before, or a create a few rows before, is held to account.
+    /// How much of a config read the rows before it explain. Rows may be missing anywhere, so only a write directly
+    /// before is held to account, or the making of the guest when nothing but looking came after it.
     fn explained(&self, at: usize, row: &Row, guest: GuestId) -> Explained {
-        let recent = &self.rows[at.saturating_sub(CREATE_DISTANCE)..at];
-        if recent.iter().any(|earlier| crate::align::created(earlier) == Some(guest)) {
+        let recent = &self.rows[at.saturating_sub(MAKING_DISTANCE)..at];
+        if recent.iter().rev().take(CREATE_DISTANCE).any(|earlier| made(earlier) == Some(guest)) {
+            return Explained::Whole;
+        }
+        let touching = |earlier: &&Row| {
+            let about = earlier.guest() == Some(guest) || made(earlier) == Some(guest);
+            about && earlier.method != "GET" && earlier.status == 200
+        };
+        if recent.iter().rev().find(touching).is_some_and(|last| made(last) == Some(guest)) {
             return Explained::Whole;
         }
         let Some(write) =
@@ -119,8 +146,20 @@ impl Replay {
     }
 }
 
+/// The guest that a row makes: a create, a restore or a clone that was answered.
+fn made(row: &Row) -> Option<GuestId> {
+    let cloned = || {
+        let newid = row.params.as_ref()?.get("newid")?.as_str()?;
+        format!("{}/{newid}", row.guest()?.kind).parse().ok()
+    };
+    let clones = row.method == "POST" && row.is("/clone") && row.status == 200;
+    crate::align::created(row).or_else(|| cloned().filter(|_| clones))
+}
+
 /// A create is followed by its task's status and log before the config is read.
 const CREATE_DISTANCE: usize = 3;
+/// Or by looks of many kinds, but hardly by more than these.
+const MAKING_DISTANCE: usize = 14;
 
 /// What the rows before a config read explain.
 enum Explained {
@@ -142,6 +181,33 @@ fn keys_difference<'a>(
 fn field_difference(captured: &Value, ours: &Value, fields: &[&str]) -> Option<String> {
     let field = fields.iter().find(|field| !same(captured.get(**field), ours.get(**field)))?;
     Some(format!("{field} is {}, captured {}", ours[*field], captured[*field]))
+}
+
+/// What a list of volumes says beside names with times, sizes and moments.
+fn content_difference(captured: &Value, ours: &Value) -> Option<String> {
+    let rows = |list: &Value| {
+        let mut rows: Vec<Vec<String>> = list
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|row| {
+                let fields = ["content", "format", "notes", "protected", "subtype", "vmid"];
+                let name = row["volid"].as_str().filter(|name| !name.contains("backup/"));
+                let shown = fields.iter().map(|field| row[*field].to_string());
+                shown.chain(name.map(str::to_owned)).collect()
+            })
+            .collect();
+        rows.sort();
+        rows
+    };
+    let (captured, ours) = (rows(captured), rows(ours));
+    (captured != ours).then(|| format!("lists {ours:?}, captured {captured:?}"))
+}
+
+/// A file without the lines the server makes up.
+fn made_up_away(text: &str) -> String {
+    let made_up = |line: &&str| !MADE_UP.iter().any(|key| line.starts_with(&format!("{key}: ")));
+    masked(&text.lines().filter(made_up).collect::<Vec<_>>().join("\n"))
 }
 
 fn kind(value: &Value) -> &'static str {
@@ -166,10 +232,20 @@ fn same(captured: Option<&Value>, ours: Option<&Value>) -> bool {
     }
 }
 
+/// A worker's directory carries its process id.
+fn without_process(text: &str) -> String {
+    let mut parts = text.split("vzdumptmp");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |out, part| {
+        out + "vzdumptmp" + part.trim_start_matches(|c: char| c.is_ascii_digit())
+    })
+}
+
 /// Addresses the server generated carry its prefix in upper case.
 pub(crate) fn masked(text: &str) -> String {
     let mut out = String::new();
-    let mut rest = text;
+    let text = without_process(text);
+    let mut rest = text.as_str();
     while let Some(at) = rest.find("BC:24:11:") {
         out.push_str(&rest[..at]);
         out.push_str("MAC");

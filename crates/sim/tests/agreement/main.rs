@@ -10,6 +10,7 @@
 
 mod align;
 mod compare;
+mod prelude;
 mod replay;
 mod row;
 

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
-use evenkeel_sim::{Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
+use evenkeel_sim::{Event, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS};
 use serde_json::Value;
 
+use crate::prelude;
 use crate::row::Row;
 
 /// What a replay found.
@@ -40,6 +41,10 @@ pub(crate) struct Replay {
     pub(crate) last_config: BTreeMap<GuestId, serde_json::Map<String, Value>>,
     /// A config lock set only to show what a row shows, with what was there before.
     pub(crate) borrowed_lock: Option<(GuestId, Option<String>)>,
+    /// The names of captured archives, which carry a time, and ours.
+    pub(crate) archives: BTreeMap<String, String>,
+    /// Tokens by the word a capture has for them, where they are not those of every scenario.
+    tokens: BTreeMap<String, String>,
     ticket: Option<(String, String)>,
 }
 
@@ -75,6 +80,7 @@ impl Replay {
             store.volumes.retain(|name, _| !name.contains("debian"));
         }
         world.storages.retain(|name, _| matches!(name.as_str(), "local" | "store"));
+        let tokens = prelude::furnish(&mut world, &rows);
         let mut exits = BTreeMap::new();
         for row in rows.iter().filter(|row| row.is("/status")) {
             if let (Some(upid), Some(exit)) =
@@ -93,6 +99,8 @@ impl Replay {
             exits,
             last_config: BTreeMap::new(),
             borrowed_lock: None,
+            archives: BTreeMap::new(),
+            tokens,
             ticket: None,
         }
     }
@@ -100,7 +108,8 @@ impl Replay {
     pub(crate) fn run(mut self) -> Report {
         for at in 0..self.rows.len() {
             let row = self.rows[at].clone();
-            if !MEANWHILE.iter().any(|word| row.label.contains(word)) {
+            let killed = row.shows_killed();
+            if !killed && !MEANWHILE.iter().any(|word| row.label.contains(word)) {
                 self.sim.run_tasks();
             }
             self.align(at, &row);
@@ -108,6 +117,13 @@ impl Replay {
                 self.report.skipped += 1;
                 continue;
             };
+            if killed && let Some(own) = self.own_upid(&row) {
+                if own.contains(":qmrestore:") {
+                    // It was past its first moment.
+                    self.step();
+                }
+                self.sim.happen(Event::KillTask { contains: own });
+            }
             let before = row.guest().and_then(|guest| self.sim.world.guest(guest).cloned());
             let Some(reply) = self.answer(&row, &request) else {
                 self.report.skipped += 1;
@@ -137,6 +153,27 @@ impl Replay {
             }
         }
         None
+    }
+
+    /// Our UPID for the one in a row's path.
+    fn own_upid(&self, row: &Row) -> Option<String> {
+        let path = self.own_path(row)?;
+        let rest = &path[path.find("UPID")?..];
+        Some(rest.split(['/', '?']).next().unwrap_or_default().to_owned())
+    }
+
+    /// A captured text with our names for archives.
+    fn ours(&self, text: &str) -> String {
+        self.archives
+            .iter()
+            .fold(text.to_owned(), |text, (captured, own)| text.replace(captured, own))
+    }
+
+    /// Our text with the captured names of archives.
+    pub(crate) fn theirs(&self, text: &str) -> String {
+        self.archives
+            .iter()
+            .fold(text.to_owned(), |text, (captured, own)| text.replace(own, captured))
     }
 
     /// The request a row stands for; `None` if it cannot be sent without knowing more.
@@ -174,7 +211,8 @@ impl Replay {
         let fields: Vec<(String, String)> = params
             .into_iter()
             .map(|(key, value)| {
-                (key, value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                (key, self.ours(&text))
             })
             .collect();
         let fields: Vec<(&str, &str)> =
@@ -193,10 +231,14 @@ impl Replay {
 
     /// UPIDs in the path are replaced by our own.
     fn own_path(&self, row: &Row) -> Option<String> {
-        let Some(at) = row.path.find("UPID") else { return Some(row.path.clone()) };
+        let Some(at) = row.path.find("UPID") else { return Some(self.ours(&row.path)) };
         let rest = &row.path[at..];
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
-        let captured = rest[..end].replace("%3A", ":").replace("%40", "@").replace("%21", "!");
+        let captured = rest[..end]
+            .replace("%3A", ":")
+            .replace("%40", "@")
+            .replace("%21", "!")
+            .replace("%3E", ">");
         let gone = row.body["errors"]["upid"].is_string()
             || row.data()["t"].is_string()
             || row.data()[0]["name"].is_string();
@@ -237,6 +279,9 @@ impl Replay {
             format!("{name}={secret}")
         };
         let reason = row.reason.as_str();
+        if let Some(token) = row.auth.as_ref().and_then(|auth| self.tokens.get(auth)) {
+            return request.token(token);
+        }
         match row.auth.as_deref() {
             Some("root") => request.token(&token(0)),
             Some("ro") if row.status == 401 => request.token("viewer@pve!ro=disabled"),

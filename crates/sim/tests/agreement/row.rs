@@ -59,6 +59,19 @@ impl Row {
         keys.filter(|key| !matches!(key.as_str(), "delete" | "revert" | "digest")).collect()
     }
 
+    /// Whether a parameter or the path holds this text.
+    pub(crate) fn names(&self, text: &str) -> bool {
+        let mut values = self.params.iter().flatten().filter_map(|(_, value)| value.as_str());
+        self.path.contains(text) || values.any(|value| value.contains(text))
+    }
+
+    /// Whether it shows a task whose process somebody killed.
+    pub(crate) fn shows_killed(&self) -> bool {
+        let exit = self.data()["exitstatus"].as_str().unwrap_or_default();
+        self.path.contains("/tasks/UPID")
+            && matches!(exit, "unexpected status" | "unable to read tail (got 0 bytes)")
+    }
+
     pub(crate) fn upid(&self) -> Option<&str> {
         self.data().as_str().filter(|text| text.starts_with("UPID:"))
     }
