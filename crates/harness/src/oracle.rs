@@ -5,6 +5,7 @@
 //! gets it ([`Oracle::answered`]); the run shows it the disk around every crash. It must never be asked by the
 //! agent, nor change anything.
 
+mod archive;
 mod claims;
 mod pauses;
 mod promise;
@@ -26,7 +27,9 @@ pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
 use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
-use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
+use crate::call::{
+    RequestKind, WriteRequest, guest_of, needs_signature, read_call, saved_number, write_of,
+};
 use crate::history::{CLOSED_UNREAD, HistoryOp, JournalHistory, fold};
 use crate::scene::GuestModes;
 
@@ -262,7 +265,7 @@ impl Oracle {
         } else {
             inner.writes += 1;
             inner.judge(node, now_ms, number, request);
-            if let Some(guest) = guest_of(&target) {
+            if let Some(guest) = guest_of(&target).or_else(|| saved_guest(node, request)) {
                 inner.under_way.push(OpenOperation { guest, record });
             }
             inner.awaited.insert(number);
@@ -351,7 +354,7 @@ impl OracleState {
 
     /// Everything that must be true when a request that changes something leaves.
     fn judge(&mut self, node: &InProcess, now_ms: u64, ticket: u64, request: &HttpRequest) {
-        let Some(write) = write_of(request) else {
+        let Some(write) = write_of(request, saved_guest(node, request)) else {
             self.broken.push(format!("(3) {} is nothing this engine may send", request.call()));
             return;
         };
@@ -522,6 +525,12 @@ impl OracleState {
         let foreign = set.chain(named).find(|key| !keys.contains(key))?;
         Some(format!("(8) `{foreign}` was never declared"))
     }
+}
+
+/// The guest that a request saves, by the number it names.
+fn saved_guest(node: &InProcess, request: &HttpRequest) -> Option<GuestId> {
+    let number = saved_number(request)?;
+    node.with(|sim| sim.world.guests.get(&number).map(|found| found.id))
 }
 
 /// Invariant 9: calls that take a digest carry one.
