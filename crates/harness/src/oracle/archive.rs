@@ -62,7 +62,6 @@ fn holds_data(guest: GuestId, key: &str, value: &str) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
