@@ -210,8 +210,11 @@ fn depends_on_conventions(desired: &Desired, snapshot: &Snapshot) -> bool {
 
 /// Whether a guest declares a key whose values the datacenter or the kernel has a say in.
 fn obeys_conventions(guest: &DeclaredGuest) -> bool {
-    let WantedState::Present(spec) = &guest.state else {
-        return false;
+    let spec = match &guest.state {
+        WantedState::Present(spec) => spec,
+        // It is tagged.
+        WantedState::Bin(_) => return true,
+        WantedState::Absent { .. } => return false,
     };
     let format = |field: &DeclaredField| &field.key.key().format;
     spec.fields
@@ -254,13 +257,24 @@ pub(crate) async fn observe_snapshots(
     client: &Client,
     id: GuestId,
 ) -> Result<Vec<SnapshotPoint>, Error> {
-    let listed = client.snapshots(id).await?;
-    let point = |entry: SnapshotEntry| SnapshotPoint {
+    Ok(client.snapshots(id).await?.into_iter().map(point).collect())
+}
+
+/// The snapshots of a guest but those that were cut off while they were taken or removed.
+pub(crate) async fn observe_whole_snapshots(
+    client: &Client,
+    id: GuestId,
+) -> Result<Vec<SnapshotPoint>, Error> {
+    let listed = client.snapshots(id).await?.into_iter();
+    Ok(listed.filter(|entry| entry.snapstate.is_none()).map(point).collect())
+}
+
+fn point(entry: SnapshotEntry) -> SnapshotPoint {
+    SnapshotPoint {
         name: entry.name,
         taken_at: entry.taken_unix_s.map(UnixSeconds),
         parent: entry.parent,
-    };
-    Ok(listed.into_iter().map(point).collect())
+    }
 }
 
 fn guest(

@@ -47,6 +47,9 @@ pub struct Policy {
     /// After how many days an item that nobody signed is dropped.
     #[serde(deserialize_with = "within::<1, PENDING_DAYS_BOUND, _>")]
     pub pending_days: u64,
+    /// After how many days in the bin a guest's destroy is put before somebody who may sign it.
+    #[serde(deserialize_with = "within::<1, PENDING_DAYS_BOUND, _>")]
+    pub bin_days: u64,
     /// How many signed operations may start in 24 hours: what a stolen key can do before somebody looks.
     #[serde(deserialize_with = "within::<0, DESTRUCTIVE_BOUND, _>")]
     pub destructive_per_day: u64,
@@ -64,6 +67,7 @@ impl Default for Policy {
             statement_life_s: STATEMENT_LIFE_MAX_S,
             pending_items: 256,
             pending_days: 30,
+            bin_days: 30,
             destructive_per_day: 10,
             scratch_vmids: VmidRanges::default(),
             create: None,
@@ -117,6 +121,11 @@ impl Policy {
     /// What the judgement over an approval asks.
     pub fn limits(&self) -> StatementLimits {
         StatementLimits { statement_life_max_s: self.statement_life_s }
+    }
+
+    /// How long a guest stays in the bin before its destroy is put before somebody, in seconds.
+    pub(crate) fn bin_life_s(&self) -> u64 {
+        self.bin_days * DAY_S
     }
 
     /// How long an item waits, in seconds.
@@ -178,6 +187,7 @@ mod tests {
             ("pending_items = 1001", "1 to 1000"),
             ("pending_days = 0", "1 to 365"),
             ("pending_days = 366", "1 to 365"),
+            ("bin_days = 0", "1 to 365"),
             ("destructive_per_day = 1001", "0 to 1000"),
             ("destructive_per_day = -1", "invalid"),
             ("destructive_per_week = 1", "unknown field"),

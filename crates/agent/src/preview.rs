@@ -14,7 +14,7 @@ use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
 use evenkeel_core::selection::PassScope;
 
-use crate::engine::memories_in;
+use crate::engine::{bins_in, memories_in};
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
@@ -74,6 +74,7 @@ fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> PlanContext {
         busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
         memories: memories_in(&journal),
         making: journal.ledger().making().clone(),
+        bins: bins_in(&journal),
         // A person asks: `apply` tries everything.
         ..PlanContext::default()
     }

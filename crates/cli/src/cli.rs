@@ -312,13 +312,17 @@ pub(crate) struct PendingShowArgs {
 pub(crate) struct RequestArgs {
     #[command(flatten)]
     pub(crate) place: Place,
-    /// What: `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or `set_config`
+    /// What: `snapshot` or `backup`, done at once; `destroy`, `rollback`, `delete_snapshot`, `delete_volume` or
+    /// `set_config`, which wait for a signature
     pub(crate) op: ActionKind,
     /// To which guest: 101, lxc/101, or a name that one guest has
     pub(crate) guest: GuestName,
     /// Its parameters, such as snapname=before; what is left out is filled in from the guest
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) params: Vec<String>,
+    /// How long to wait for the end of what is done at once; it goes on without us
+    #[arg(long, value_name = "SECONDS", default_value_t = 900)]
+    pub(crate) wait: u64,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }

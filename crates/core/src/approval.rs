@@ -13,6 +13,7 @@ use crate::action_registry::{ActionKind, FilledFrom};
 use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
 use crate::classify::{self, ActionClass, Target, classify, never_written};
 use crate::destroy::Destroy;
+use crate::final_backup::{self, left_out};
 use crate::id::GuestId;
 use crate::identity_proof::identity_and_digest;
 use crate::operation::{Provenance, UnixSeconds};
@@ -59,10 +60,39 @@ impl WantedItem {
         Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
     }
 
+    /// Whether what it says depends on the guest's snapshots, which no configuration tells.
+    pub fn needs_snapshots(&self) -> bool {
+        saves_first(&self.params)
+    }
+
+    /// The same, knowing the snapshots: a final backup leaves them out.
+    #[must_use]
+    pub fn with_snapshots(mut self, guest: &Guest, snapshots: &[SnapshotPoint]) -> Self {
+        list_left_out(&mut self.params, guest, snapshots);
+        self
+    }
+
     /// Whether an item that waits says the same, under these signers.
     pub fn is(&self, item: &PendingItem, version: TrustVersion) -> bool {
         (item.op, item.guest, &item.expected, &item.params, item.trust_version)
             == (self.op, self.guest, &self.expected, &self.params, version)
+    }
+}
+
+/// Whether these parameters of a destroy ask for a backup first.
+pub fn saves_first(params: &BTreeMap<String, String>) -> bool {
+    params.get(final_backup::STORAGE).is_some_and(|storage| !storage.is_empty())
+}
+
+/// Spells out what the final backup leaves out, where there is one. What is read wins over what somebody gave.
+fn list_left_out(
+    params: &mut BTreeMap<String, String>,
+    guest: &Guest,
+    snapshots: &[SnapshotPoint],
+) {
+    let left = if saves_first(params) { left_out(guest, snapshots) } else { BTreeSet::new() };
+    if let Some(text) = params.get_mut(final_backup::NOT_IN_BACKUP) {
+        *text = left.into_iter().collect::<Vec<_>>().join(",");
     }
 }
 
@@ -167,7 +197,7 @@ pub fn approved_item<T>(
 }
 
 /// The item for an act that somebody asks for, with every parameter spelled out: an operator signs no default.
-/// `snapshots` are the guest's, where the act is [filled from them](FilledFrom::Snapshot).
+/// `snapshots` are the guest's, where the act is [filled from them](FilledFrom::Snapshot) or saves the guest first.
 pub fn requested_item(
     op: ActionKind,
     guest: &Guest,
@@ -189,6 +219,35 @@ pub fn requested_item(
         return Err(Refusal::new(ReasonCode::NotPending, why));
     }
     WantedItem::of(op, params, guest)
+}
+
+/// The parameters of an act that somebody asks for and that is done at once; refused if it would destroy something.
+pub fn asked_params(
+    op: ActionKind,
+    guest: &Guest,
+    snapshots: &[SnapshotPoint],
+    given: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, Refusal> {
+    let payload = |why: String| Err(Refusal::new(ReasonCode::Payload, why));
+    let needed = if op == ActionKind::Backup { "storage" } else { "snapname" };
+    if !given.contains_key(needed) {
+        let what = needed.to_uppercase();
+        return payload(format!("{op} needs {needed}={what}"));
+    }
+    let params = requested_params(op, guest, snapshots, given)?;
+    let name = params.get("snapname");
+    if let Some(taken) = snapshots.iter().find(|point| Some(&point.name) == name) {
+        return payload(format!("{} has a snapshot `{}` already", guest.id, taken.name));
+    }
+    let (kind, target) = (guest.id.kind, Target::Seen(guest));
+    let intent = classify::ActIntent { op: op.as_str(), kind, params: &params, target };
+    let judged = classify(&intent, &Provenance::none());
+    match judged.class {
+        ActionClass::Benign | ActionClass::Disruptive => Ok(params),
+        ActionClass::Destructive => {
+            Err(Refusal::new(ReasonCode::NotExecutable, format!("it is not done: {}", judged.why)))
+        }
+    }
 }
 
 fn requested_params(
@@ -214,7 +273,8 @@ fn requested_params(
     let named = |name: &str| params.get(name).cloned().unwrap_or_default();
     // What is read wins over what somebody gave in its place.
     match row.filled_from {
-        FilledFrom::Defaults | FilledFrom::GuestToDestroy => {}
+        FilledFrom::Defaults => {}
+        FilledFrom::GuestToDestroy => list_left_out(&mut params, guest, snapshots),
         FilledFrom::Snapshot => {
             let name = named("snapname");
             let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::actual::Guest;
 use crate::desired::{DeclaredGuest, Run, StopMode, WantedState};
+use crate::destroy::Debt;
 use crate::id::{OperationId, VmId};
 use crate::operation::UnixSeconds;
 use crate::plan::Step;
@@ -58,9 +59,12 @@ impl AttemptHash {
         ))
     }
 
-    /// Giving back the protection that an operation took off.
-    pub fn owed(op: OperationId) -> Self {
-        Self::over(&("protection", op))
+    /// Giving back what an operation took.
+    pub fn owed(op: OperationId, debt: Debt) -> Self {
+        Self::over(&match debt {
+            Debt::Protection => ("protection", op),
+            Debt::Running => ("run", op),
+        })
     }
 
     fn over(what: &impl Serialize) -> Self {
@@ -241,7 +245,7 @@ mod tests {
     }
 
     fn attempt(number: u64) -> AttemptHash {
-        AttemptHash::owed(op(number))
+        AttemptHash::owed(op(number), Debt::Protection)
     }
 
     fn failed_at(at: u64) -> TryFailure {

@@ -15,7 +15,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use change::change;
 use change::creation;
 pub use change::opens_the_host;
-pub use volume::{BackupMemory, leaving_unsaved, never_written, saved_volumes};
+pub use volume::{
+    BackupMemory, DataSlot, data_slots, leaving_unsaved, never_written, saved_volumes,
+};
 pub(crate) use volume::{revert, slot_of};
 
 use crate::action_registry::{ActionCost, ActionKind, AppliesWaiting, WorstEffect};

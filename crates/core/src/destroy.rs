@@ -5,16 +5,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::action_registry::ActionKind;
 use crate::actual::{Guest, GuestConfig, Power};
+use crate::classify::{ActIntent, ActionClass, Target, classify};
+use crate::final_backup::{FinalBackup, left_out};
 use crate::id::GuestKind;
 use crate::identity::identity;
-use crate::identity_proof::TaskReading;
-use crate::operation::{OpPhase, Operation, Upid};
+use crate::identity_proof::{ListedTask, TaskReading};
+use crate::operation::{OpPhase, Operation, Provenance, StorageName, Upid};
 use crate::reason::{ReasonCode, Refusal};
 use crate::sign::Expected;
 
 /// A destroy with its preparations, everything spelled out: this is what an operator signs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Destroy {
     /// The guest's kind; a container's call takes one flag more.
     pub kind: GuestKind,
@@ -24,6 +27,8 @@ pub struct Destroy {
     pub unprotect: bool,
     /// Backup jobs, replication jobs and HA forget it too. PVE refuses to destroy what HA manages otherwise.
     pub purge: bool,
+    /// It is saved first, and without that backup it is not destroyed.
+    pub final_backup: Option<FinalBackup>,
 }
 
 impl Destroy {
@@ -34,7 +39,15 @@ impl Destroy {
             stop: guest.is_running(),
             unprotect: guest.is_protected(),
             purge: guest.ha.is_some(),
+            final_backup: None,
         }
+    }
+
+    /// The same with a backup first, as far as the configuration tells what that leaves out: snapshots come on top.
+    #[must_use]
+    pub fn saved_to(self, storage: Option<StorageName>, guest: &Guest) -> Self {
+        let saved = |storage| FinalBackup { storage, not_in_backup: left_out(guest, &[]) };
+        Self { final_backup: storage.map(saved), ..self }
     }
 
     /// What is left to do of a destroy that was signed, for the guest as it is now: less than what was signed, never
@@ -54,12 +67,12 @@ impl Destroy {
         if now.stop && stop_changes(fresh) {
             return Err(Refusal::new(ReasonCode::Stale, STOP_CHANGES));
         }
-        Ok(Self { purge: is_on("purge"), ..now })
+        Ok(Self { purge: is_on("purge"), final_backup: FinalBackup::signed(params)?, ..now })
     }
 
     /// Every parameter, defaults too. Volumes of that number that no configuration mentions may be a former
     /// guest's: they are never taken along, nor is a running container killed.
-    pub fn params(self) -> BTreeMap<String, String> {
+    pub fn params(&self) -> BTreeMap<String, String> {
         let flag = |on: bool| if on { "1" } else { "0" };
         let mut params = vec![
             ("destroy-unreferenced-disks", "0"),
@@ -71,7 +84,14 @@ impl Destroy {
             GuestKind::Lxc => params.push(("force", "0")),
             GuestKind::Qemu => {}
         }
-        params.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        let params = params.into_iter().map(|(name, value)| (name, value.to_owned()));
+        let params = params.chain(FinalBackup::params(self.final_backup.as_ref()));
+        params.map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    /// Whether a guest that runs is stopped for a backup first: it must run again if the act comes to nothing.
+    pub fn restarts(&self) -> bool {
+        self.stop && self.final_backup.is_some()
     }
 }
 
@@ -109,20 +129,42 @@ pub const NOT_READY: &str =
 pub fn is_ready(request: OpPhase, fresh: &Guest) -> bool {
     let prepared = match request {
         OpPhase::Stop => true,
-        OpPhase::Unprotect => is_down(fresh),
+        OpPhase::Backup | OpPhase::Unprotect => is_down(fresh),
         OpPhase::Act => is_down(fresh) && !fresh.is_protected(),
     };
     prepared && fresh.lock.is_none()
 }
 
-/// What is owed to a guest whose protection an operation took off and could not use.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Owed {
+/// What an operation took from a guest and could not use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Debt {
     /// Its protection.
     Protection,
+    /// That it runs.
+    Running,
+}
+
+impl Debt {
+    /// All of them, in the order in which they are given back.
+    pub const ALL: [Self; 2] = [Self::Protection, Self::Running];
+
+    /// Whether an operation that came to nothing left it.
+    pub fn is_of(self, operation: &Operation) -> bool {
+        match self {
+            Self::Protection => operation.owes_protection(),
+            Self::Running => operation.owes_start(),
+        }
+    }
+}
+
+/// Whether a debt can be paid now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Owed {
+    /// Yes.
+    Now,
     /// Perhaps, but not now: it is locked, or nobody can tell which guest it is.
     Later(Refusal),
-    /// Nothing: somebody made it another guest since, or it is protected again.
+    /// Nothing is owed any more: somebody made it another guest since, or it has again what was taken.
     Nothing,
 }
 
@@ -131,6 +173,7 @@ impl Owed {
     pub fn to(
         fresh: &Guest,
         operation: &Operation,
+        debt: Debt,
         tasks: &TaskReading,
         ours: &BTreeSet<Upid>,
     ) -> Self {
@@ -140,7 +183,11 @@ impl Owed {
                 return Self::Later(Refusal::new(ReasonCode::IdentityUnproven, error.to_string()));
             }
         };
-        if Some(live) != operation.intent.identity || fresh.is_protected() {
+        let has_it = match debt {
+            Debt::Protection => fresh.is_protected(),
+            Debt::Running => fresh.is_running() || was_started(fresh, operation, tasks, ours),
+        };
+        if Some(live) != operation.intent.identity || has_it {
             return Self::Nothing;
         }
         // A journal from before the mark was kept has none, and a list may have forgotten: then the identity alone
@@ -151,11 +198,46 @@ impl Owed {
             Ok(false) => {}
             Err(refusal) => return Self::Later(refusal),
         }
-        match &fresh.lock {
-            Some(lock) => {
-                Self::Later(Refusal::new(ReasonCode::Locked, format!("it is locked ({lock})")))
-            }
-            None => Self::Protection,
+        if let Some(lock) = &fresh.lock {
+            let why = format!("it is locked ({lock})");
+            return Self::Later(Refusal::new(ReasonCode::Locked, why));
+        }
+        match debt {
+            Debt::Protection => Self::Now,
+            Debt::Running => start_is_harmless(fresh),
+        }
+    }
+}
+
+/// Whether somebody started it since: then whether it runs is theirs to say.
+fn was_started(
+    fresh: &Guest,
+    operation: &Operation,
+    tasks: &TaskReading,
+    ours: &BTreeSet<Upid>,
+) -> bool {
+    let started = |task: &ListedTask| {
+        let upid = &task.upid;
+        ActionKind::Start.task_types(fresh.id.kind).contains(&upid.task_type())
+            && upid.task_id() == fresh.id.vmid.to_string()
+            && upid.started_at() >= operation.intent.sent_at
+            && !ours.contains(upid)
+    };
+    tasks.tasks.iter().any(started)
+}
+
+/// A start applies what came to wait meanwhile, and a deletion that waits destroys: that is nobody's to set off unsigned.
+fn start_is_harmless(fresh: &Guest) -> Owed {
+    let params = BTreeMap::new();
+    let (op, kind, target) = (ActionKind::Start.as_str(), fresh.id.kind, Target::Seen(fresh));
+    let judged = classify(&ActIntent { op, kind, params: &params, target }, &Provenance::none());
+    match judged.class {
+        ActionClass::Benign | ActionClass::Disruptive if fresh.power == Power::Stopped => Owed::Now,
+        ActionClass::Benign | ActionClass::Disruptive => {
+            Owed::Later(Refusal::new(ReasonCode::IdentityUnproven, "whether it runs is not known"))
+        }
+        ActionClass::Destructive => {
+            Owed::Later(Refusal::new(ReasonCode::PendingSignature, judged.why))
         }
     }
 }
@@ -191,10 +273,9 @@ fn same_but_protection(before: &Guest, after: &Guest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action_registry::ActionKind;
     use crate::actual::{ConfigEntry, Unreadable};
     use crate::id::OperationId;
-    use crate::identity_proof::{ListedTask, TaskListMark, TaskState};
+    use crate::identity_proof::{TaskListMark, TaskState};
     use crate::operation::{OpEvent, StartedIntent, UnixSeconds};
 
     const DIGEST: &str = "1f2e3d4c5b6a798897a6b5c4d3e2f1001f2e3d4c";
@@ -237,15 +318,15 @@ mod tests {
         let unclear = Guest { power: Power::Unknown, ..bare.clone() };
         let locked = Guest { lock: Some("backup".to_owned()), ..bare.clone() };
         let unreadable = Guest { config: Err(Unreadable::new("gone", "")), ..bare.clone() };
-        // Stop, unprotect, act.
+        // Stop, save, unprotect, act.
         for (name, guest, ready) in [
-            ("bare", &bare, [true, true, true]),
-            ("protected", &protected, [true, true, false]),
-            ("running", &running, [true, false, false]),
-            ("unclear", &unclear, [true, false, false]),
-            ("waiting", &waiting(bare.clone()), [true, false, false]),
-            ("locked", &locked, [false, false, false]),
-            ("unreadable", &unreadable, [true, false, false]),
+            ("bare", &bare, [true, true, true, true]),
+            ("protected", &protected, [true, true, true, false]),
+            ("running", &running, [true, false, false, false]),
+            ("unclear", &unclear, [true, false, false, false]),
+            ("waiting", &waiting(bare.clone()), [true, false, false, false]),
+            ("locked", &locked, [false, false, false, false]),
+            ("unreadable", &unreadable, [true, false, false, false]),
         ] {
             assert_eq!(OpPhase::ALL.map(|request| is_ready(request, guest)), ready, "{name}");
         }
@@ -302,10 +383,11 @@ mod tests {
         let to = |guest: &Guest, tasks: &TaskReading, operation: &Operation| match Owed::to(
             guest,
             operation,
+            Debt::Protection,
             tasks,
             &BTreeSet::new(),
         ) {
-            Owed::Protection => "protection",
+            Owed::Now => "protection",
             Owed::Later(refusal) => refusal.reason.as_str(),
             Owed::Nothing => "nothing",
         };
@@ -352,6 +434,64 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_that_was_stopped_for_nothing_runs_again_unless_somebody_else_decided() {
+        let mine = guest(&[("mp0", "a:b,mp=/x")]);
+        let intent = StartedIntent {
+            first: OpPhase::Stop,
+            restarts: true,
+            identity: identity(&mine).ok(),
+            ..StartedIntent::new(mine.id, ActionKind::Destroy, UnixSeconds(90))
+        };
+        let operation =
+            Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent)));
+        let failed = OpEvent::Failed { reason: String::new(), left_volume: None, tried: None };
+        let operation = operation.unwrap().after(&failed).unwrap();
+        assert!(Debt::Running.is_of(&operation) && !Debt::Protection.is_of(&operation));
+        let tasks = |kinds: &[&str]| TaskReading {
+            tasks: kinds
+                .iter()
+                .map(|kind| ListedTask {
+                    upid: format!("UPID:pve1:00000457:00001111:00000064:{kind}:root@pam:")
+                        .parse()
+                        .unwrap(),
+                    state: TaskState::Done,
+                })
+                .collect(),
+            filtered: None,
+            node_now: UnixSeconds(200),
+        };
+        let mut doomed = waiting(mine.clone());
+        let force = ConfigEntry {
+            key: "mp0".to_owned(),
+            value: Some("a:b,mp=/x".to_owned()),
+            pending: None,
+            delete: 2,
+        };
+        doomed.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, [force]));
+        let running = Guest { power: Power::Running, ..mine.clone() };
+        let unclear = Guest { power: Power::Unknown, ..mine.clone() };
+        let locked = Guest { lock: Some("backup".to_owned()), ..mine.clone() };
+        for (name, guest, tasks, owed) in [
+            ("stopped", &mine, tasks(&["vzstop:101"]), "now"),
+            ("another's start", &mine, tasks(&["vzstart:102"]), "now"),
+            ("started by somebody", &mine, tasks(&["vzstart:101"]), "nothing"),
+            ("runs", &running, tasks(&[]), "nothing"),
+            ("unclear", &unclear, tasks(&[]), "later"),
+            ("locked", &locked, tasks(&[]), "later"),
+            ("a deletion waits", &doomed, tasks(&[]), "later"),
+            ("another guest", &guest(&[("mp0", "a:c,mp=/x")]), tasks(&[]), "nothing"),
+        ] {
+            let to = Owed::to(guest, &operation, Debt::Running, &tasks, &BTreeSet::new());
+            let told = match to {
+                Owed::Now => "now",
+                Owed::Later(_) => "later",
+                Owed::Nothing => "nothing",
+            };
+            assert_eq!(told, owed, "{name}");
+        }
+    }
+
+    #[test]
     fn less_than_what_was_signed_is_done_and_never_more() {
         let protected = guest(&[("protection", "1")]);
         let running = Guest { power: Power::Running, ..guest(&[("cores", "2")]) };
@@ -360,13 +500,13 @@ mod tests {
         for guest in [&bare, &protected, &running, &both] {
             let now = Destroy::of(guest);
             for (stop, unprotect) in [(false, false), (false, true), (true, false), (true, true)] {
-                let params = Destroy { stop, unprotect, ..now }.params();
+                let params = Destroy { stop, unprotect, ..now.clone() }.params();
                 let done = Destroy::signed(&params, guest);
                 if now.stop && !stop || now.unprotect && !unprotect {
                     let refused = done.map_err(|refusal| refusal.reason);
                     assert_eq!(refused, Err(ReasonCode::Stale), "{now:?}, signed: {params:?}");
                 } else {
-                    assert_eq!(done, Ok(now), "signed: {params:?}");
+                    assert_eq!(done, Ok(now.clone()), "signed: {params:?}");
                 }
             }
         }

@@ -68,6 +68,18 @@ pub enum PveCall {
     },
     /// Make it.
     Make(Box<NewGuest>),
+    /// Take a snapshot.
+    Snapshot {
+        /// Its name.
+        snapshot: SnapshotName,
+        /// What is said of it; empty for nothing.
+        description: String,
+    },
+    /// Save the guest.
+    Backup {
+        /// Where to.
+        storage: StorageName,
+    },
     /// Remove the guest, after its preparations.
     Destroy(Destroy),
     /// Turn it into a template.
@@ -189,6 +201,7 @@ impl PveCall {
             | ActionKind::Clone
             | ActionKind::Restore
             | ActionKind::Snapshot
+            | ActionKind::Backup
             | ActionKind::MoveVolume
             | ActionKind::Migrate
             | ActionKind::WipeStorage
@@ -196,12 +209,50 @@ impl PveCall {
         }
     }
 
+    /// The call of what somebody asks for that needs no signature.
+    pub fn asked(op: ActionKind, params: &BTreeMap<String, String>) -> Result<Self, Refusal> {
+        let not_executable = |why: String| Err(Refusal::new(ReasonCode::NotExecutable, why));
+        let is_on = |name: &str| params.get(name).map(String::as_str) == Some("1");
+        match op {
+            ActionKind::Snapshot if is_on("vmstate") => {
+                not_executable("a snapshot with memory is not taken".to_owned())
+            }
+            ActionKind::Snapshot => Ok(Self::Snapshot {
+                snapshot: named(params, "snapname")?,
+                description: params.get("description").cloned().unwrap_or_default(),
+            }),
+            ActionKind::Backup => Ok(Self::Backup { storage: named(params, "storage")? }),
+            ActionKind::SetConfig
+            | ActionKind::Destroy
+            | ActionKind::Rollback
+            | ActionKind::DeleteSnapshot
+            | ActionKind::DeleteVolume
+            | ActionKind::Start
+            | ActionKind::Shutdown
+            | ActionKind::Stop
+            | ActionKind::Resize
+            | ActionKind::Create
+            | ActionKind::Clone
+            | ActionKind::Restore
+            | ActionKind::MoveVolume
+            | ActionKind::Migrate
+            | ActionKind::Template
+            | ActionKind::WipeStorage
+            | ActionKind::Decommission => {
+                not_executable(format!("{op} is not done just because somebody asks"))
+            }
+        }
+    }
+
     /// The first request it takes.
     pub fn first_request(&self) -> OpPhase {
         match self {
             Self::Destroy(Destroy { stop: true, .. }) => OpPhase::Stop,
+            Self::Destroy(Destroy { final_backup: Some(_), .. }) => OpPhase::Backup,
             Self::Destroy(Destroy { unprotect: true, .. }) => OpPhase::Unprotect,
             Self::Destroy(_)
+            | Self::Snapshot { .. }
+            | Self::Backup { .. }
             | Self::SetConfig(_)
             | Self::Resize { .. }
             | Self::MoveVolume { .. }
@@ -231,6 +282,8 @@ impl PveCall {
             | Self::Stop
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
+            | Self::Snapshot { .. }
+            | Self::Backup { .. }
             | Self::MoveVolume { .. }
             | Self::Template
             | Self::Destroy(_) => None,
@@ -240,6 +293,11 @@ impl PveCall {
     /// Whether it takes the protection off on the way.
     pub fn unprotects(&self) -> bool {
         matches!(self, Self::Destroy(Destroy { unprotect: true, .. }))
+    }
+
+    /// Whether a guest that runs is stopped on the way and must run again if the act comes to nothing.
+    pub fn restarts(&self) -> bool {
+        matches!(self, Self::Destroy(destroy) if destroy.restarts())
     }
 
     /// The identity a power action gives a guest by applying what waits, where that is another one.
@@ -255,6 +313,8 @@ impl PveCall {
             | Self::MoveVolume { .. }
             | Self::Rollback { .. }
             | Self::DeleteSnapshot { .. }
+            | Self::Snapshot { .. }
+            | Self::Backup { .. }
             | Self::Destroy(_)
             | Self::Template => None,
         }

@@ -52,6 +52,10 @@ pub fn to_read() -> Rights {
 pub fn to_keep(desired: &Desired, release: Release) -> Rights {
     let mut rights = to_read();
     for guest in desired.guests.values() {
+        if let (WantedState::Bin(_), ReconcileMode::Enforce) = (&guest.state, guest.mode) {
+            // Down, not started with the node, and tagged.
+            rights.entry("/vms").or_default().extend(["VM.Config.Options", "VM.PowerMgmt"]);
+        }
         // What is only observed takes no right to change it.
         if let (WantedState::Present(spec), ReconcileMode::Enforce) = (&guest.state, guest.mode) {
             add_spec(&mut rights, guest.id.kind, spec, release);

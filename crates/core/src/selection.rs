@@ -160,7 +160,7 @@ impl Candidate {
     /// A guest as it is declared.
     pub fn declared(guest: &DeclaredGuest) -> Self {
         let mut candidate = Self { id: guest.id, name: None, tags: BTreeSet::new() };
-        let WantedState::Present(spec) = &guest.state else {
+        let (WantedState::Present(spec) | WantedState::Bin(spec)) = &guest.state else {
             return candidate;
         };
         for field in &spec.fields {

@@ -69,12 +69,25 @@ pub(crate) fn needs_signature(write: &WriteRequest) -> bool {
         || (write.kind == ActionKind::SetConfig && (lifts || deletes))
 }
 
-/// The kinds this engine may send, by method and path; none for everything else.
-pub(crate) fn write_of(request: &HttpRequest) -> Option<WriteRequest> {
+/// The number of the guest that a request saves: a backup's path names none.
+pub(crate) fn saved_number(request: &HttpRequest) -> Option<u32> {
+    let is_backup = request.method().as_str() == "POST" && request.target().ends_with("/vzdump");
+    let body = request.body().filter(|_| is_backup)?;
+    pairs(&body).get("vmid")?.parse().ok()
+}
+
+/// The kinds this engine may send, by method and path; none for everything else. `saved` is the guest of a backup.
+pub(crate) fn write_of(request: &HttpRequest, saved: Option<GuestId>) -> Option<WriteRequest> {
     let target = request.target();
     let (path, query) = target.split_once('?').unwrap_or((&target, ""));
     if let Some(new) = making(request, path) {
         return Some(new);
+    }
+    if let (Some(guest), Some(body)) = (saved, request.body()) {
+        let (kind, mut params) = (ActionKind::Backup, pairs(&body));
+        // Older backups stay, whatever is saved.
+        let prunes = params.remove("remove").as_deref() != Some("0");
+        return (!prunes).then_some(WriteRequest { guest, kind, params });
     }
     let guest = guest_of(path)?;
     let (_, call) = path.split_once(&format!("/{guest}"))?;

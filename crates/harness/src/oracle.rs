@@ -5,6 +5,7 @@
 //! gets it ([`Oracle::answered`]); the run shows it the disk around every crash. It must never be asked by the
 //! agent, nor change anything.
 
+mod archive;
 mod claims;
 mod moves;
 mod pauses;
@@ -28,7 +29,9 @@ use moves::SentMoves;
 use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
-use crate::call::{RequestKind, WriteRequest, guest_of, needs_signature, read_call, write_of};
+use crate::call::{
+    RequestKind, WriteRequest, guest_of, needs_signature, read_call, saved_number, write_of,
+};
 use crate::history::{CLOSED_UNREAD, HistoryOp, JournalHistory, fold};
 use crate::scene::GuestModes;
 
@@ -276,8 +279,9 @@ impl Oracle {
         } else {
             inner.writes += 1;
             inner.judge(node, now_ms, number, request);
-            let written = write_of(request).map(|write| write.guest);
-            if let Some(guest) = written.or_else(|| guest_of(&target)) {
+            let saved = saved_guest(node, request);
+            let written = write_of(request, saved).map(|write| write.guest);
+            if let Some(guest) = written.or_else(|| guest_of(&target)).or(saved) {
                 inner.under_way.push(OpenOperation { guest, record });
             }
             inner.awaited.insert(number);
@@ -369,7 +373,7 @@ impl OracleState {
 
     /// Everything that must be true when a request that changes something leaves.
     fn judge(&mut self, node: &InProcess, now_ms: u64, ticket: u64, request: &HttpRequest) {
-        let Some(write) = write_of(request) else {
+        let Some(write) = write_of(request, saved_guest(node, request)) else {
             self.broken.push(format!("(3) {} is nothing this engine may send", request.call()));
             return;
         };
@@ -592,6 +596,12 @@ impl OracleState {
         let foreign = set.chain(named).find(|key| !keys.contains(key))?;
         Some(format!("(8) `{foreign}` was never declared"))
     }
+}
+
+/// The guest that a request saves, by the number it names.
+fn saved_guest(node: &InProcess, request: &HttpRequest) -> Option<GuestId> {
+    let number = saved_number(request)?;
+    node.with(|sim| sim.world.guests.get(&number).map(|found| found.id))
 }
 
 /// Invariant 9: calls that take a digest carry one.

@@ -262,7 +262,8 @@ impl SeedRun {
 
     fn work_on_the_node(&mut self) {
         let guest = self.some_guest();
-        match self.dice.below(10) {
+        match self.dice.below(11) {
+            10 => self.break_archives(guest),
             0 | 1 => self.reuse(guest),
             2..=8 => {
                 let told =
@@ -274,6 +275,32 @@ impl SeedRun {
                 self.note(|| told);
             }
         }
+    }
+
+    /// A backup of the guest is emptied, loses a volume, or is removed.
+    fn break_archives(&mut self, guest: GuestId) {
+        let how = self.dice.below(3);
+        self.note(|| format!("the backups of {guest} are broken ({how})"));
+        self.rig.node.with(|sim| {
+            for storage in sim.world.storages.values_mut() {
+                let of_guest = |volume: &evenkeel_sim::Volume| {
+                    volume.archive.as_ref().is_some_and(|archive| archive.guest == guest)
+                };
+                if how == 0 {
+                    storage.volumes.retain(|_, volume| !of_guest(volume));
+                }
+                for volume in storage.volumes.values_mut().filter(|volume| of_guest(volume)) {
+                    match (how, &mut volume.archive) {
+                        (1, Some(archive)) => {
+                            archive.config.active.retain(|key, _| {
+                                !["rootfs", "scsi0", "virtio0"].contains(&key.as_str())
+                            });
+                        }
+                        (_, _) => volume.size_bytes = 0,
+                    }
+                }
+            }
+        });
     }
 
     fn reuse(&mut self, guest: GuestId) {

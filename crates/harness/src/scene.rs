@@ -231,7 +231,12 @@ impl Wish {
         let mut line = |text: String| writeln!(out, "{text}").expect("a string takes every line");
         line(format!("[guest.{vmid}]\nkind = \"{kind}\""));
         if self.absent {
-            return line("state = \"absent\"".to_owned());
+            line("state = \"absent\"".to_owned());
+            // Whoever would cut its power wants it saved.
+            if self.force {
+                line("final_backup = \"store\"".to_owned());
+            }
+            return;
         }
         let run = |runs| if runs { "running" } else { "stopped" };
         self.source.iter().for_each(|source| line(format!("source = {source}")));

@@ -222,7 +222,7 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("metrics"), "listen") => ("an address and a port in quotes", "\"127.0.0.1:9469\""),
         (Some("policy"), "statement_life_s") => ("a number of seconds", "86400"),
         (Some("policy"), "pending_items") => ("a number", "256"),
-        (Some("policy"), "pending_days") => ("a number of days", "30"),
+        (Some("policy"), "pending_days" | "bin_days") => ("a number of days", "30"),
         (Some("policy"), "destructive_per_day") => ("a number", "10"),
         (Some("policy"), "disruptive_per_hour") => ("a number", "20"),
         (Some("policy"), "scratch_vmids") => ("guest numbers in quotes", "\"9100-9199\""),

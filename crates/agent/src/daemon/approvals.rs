@@ -36,21 +36,27 @@ fn views(items: BTreeMap<PendingId, (PendingItem, KeptItem)>) -> Vec<PendingView
     items.into_iter().map(|(_, view)| view).collect()
 }
 
-/// Raises an item for an act nobody declared.
+/// Raises an item for an act nobody declared, or begins one that needs no signature: then its end has to be awaited.
 pub async fn request(
     engine: &mut Engine,
     op: ActionKind,
     guest: &GuestName,
     params: BTreeMap<String, String>,
-) -> Result<SocketAnswer, Fatal> {
+) -> Result<Result<SocketAnswer, OperationId>, Fatal> {
     let guest = match engine.find_guest(guest).await {
         Ok(guest) => guest,
         Err(FindGuestError::Fatal(fatal)) => return Err(fatal),
-        Err(error) => return Ok(SocketAnswer::Refused(not_found(&error))),
+        Err(error) => return Ok(Ok(SocketAnswer::Refused(not_found(&error)))),
     };
-    Ok(match engine.request(op, guest, params).await {
-        Ok(id) => SocketAnswer::Raised { id, guest },
-        Err(error) => SocketAnswer::Refused(refused(&error.refusal()?)),
+    let asked = if op.runs_when_asked() {
+        engine.ask(op, guest, params).await.map(Err)
+    } else {
+        let raised = engine.request(op, guest, params).await;
+        raised.map(|id| Ok(SocketAnswer::Raised { id, guest }))
+    };
+    Ok(match asked {
+        Ok(answer) => answer,
+        Err(error) => Ok(SocketAnswer::Refused(refused(&error.refusal()?))),
     })
 }
 
@@ -89,6 +95,22 @@ impl AgentLoop {
             WithdrawError::Declared { .. } | WithdrawError::Engine(_) => RefusedCode::Failed,
         };
         Ok(SocketAnswer::Refused(Refused::new(code, error.to_string(), error.hint())))
+    }
+
+    /// Takes what somebody asks for. What becomes of what is done at once is answered when it has ended.
+    pub(super) async fn take_request(
+        &mut self,
+        op: ActionKind,
+        guest: &GuestName,
+        params: BTreeMap<String, String>,
+        answer: oneshot::Sender<SocketAnswer>,
+    ) -> Result<(), Fatal> {
+        match request(&mut self.engine, op, guest, params).await? {
+            Err(op) => drop(self.submitters.insert(op, answer)),
+            // Whoever asked may have gone; the journal has it.
+            Ok(told) => drop(answer.send(told)),
+        }
+        Ok(())
     }
 
     /// Takes an approval or a rotation. What becomes of an act is answered when it has ended.

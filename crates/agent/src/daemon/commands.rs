@@ -17,7 +17,6 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::AgentLoop;
-use super::approvals;
 use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
 use super::pass::{LookResult, Turn};
@@ -66,8 +65,7 @@ impl AgentLoop {
                 return Ok(ControlFlow::Continue(()));
             }
             SocketRequest::Request { op, guest, params } => {
-                let _ =
-                    answer.send(approvals::request(&mut self.engine, op, &guest, params).await?);
+                self.take_request(op, &guest, params, answer).await?;
                 return Ok(ControlFlow::Continue(()));
             }
             // The socket answers it from the shared status, so that it never waits for a pass.

@@ -179,7 +179,7 @@ impl AgentLoop {
     /// and protections are given back as by every pass: a destroy that was requested by hand may have left them.
     async fn rest(&mut self, inputs: &mut LoopInputs) -> Result<Turn, Fatal> {
         self.engine.recheck_unknown();
-        self.engine.restore_protection().await?;
+        self.engine.pay_debts().await?;
         let client = self.client.clone();
         let version = client.version();
         tokio::pin!(version);

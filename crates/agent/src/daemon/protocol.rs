@@ -75,7 +75,7 @@ pub enum SocketRequest {
     Reload {},
     /// What waits for a signature.
     Pending {},
-    /// Something that is not declared shall wait for a signature.
+    /// Something that is not declared shall wait for a signature, or be done at once if it needs none.
     Request {
         /// What.
         op: ActionKind,

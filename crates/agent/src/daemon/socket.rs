@@ -184,7 +184,16 @@ async fn carry(
     desk: &SocketService,
     write: &mut (impl tokio::io::AsyncWrite + Unpin),
 ) -> io::Result<()> {
-    let streams = matches!(request, SocketRequest::Apply { .. } | SocketRequest::Submit { .. });
+    let streams = match &request {
+        SocketRequest::Apply { .. } | SocketRequest::Submit { .. } => true,
+        SocketRequest::Request { op, .. } => op.runs_when_asked(),
+        SocketRequest::Status { .. }
+        | SocketRequest::Resolve { .. }
+        | SocketRequest::Retry { .. }
+        | SocketRequest::Reload {}
+        | SocketRequest::Pending {}
+        | SocketRequest::Withdraw { .. } => false,
+    };
     let mut progress = desk.progress.subscribe();
     let (answer, mut answered) = oneshot::channel();
     if desk.commands.send(SocketCommand { request, answer }).await.is_err() {

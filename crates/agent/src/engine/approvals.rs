@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::{ActionKind, FilledFrom};
-use evenkeel_core::approval::{RaisedBy, approved_item, requested_item};
+use evenkeel_core::approval::{RaisedBy, approved_item, requested_item, saves_first};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
@@ -23,6 +23,7 @@ use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::gate::Order;
 use super::gate::approved::ApprovedOrder;
+use super::gate::asked::AskedOrder;
 use super::pending::{self, KeptItem, waiting};
 use super::{Engine, EngineContext};
 use crate::journal::{Kept, Record, Subject};
@@ -106,6 +107,29 @@ impl Engine {
         let approvals = self.context.approvals.clone().ok_or_else(no_signers)?;
         let context = self.context.clone();
         self.drive_lanes_until(request(&context, &approvals, op, guest, params)).await
+    }
+
+    /// Does at once what somebody asks for and needs no signature, in the guest's lane. `EngineEvent::Op` of that name
+    /// tells the end. What makes no sense is refused here, so that whoever asks hears it at once.
+    pub async fn ask(
+        &mut self,
+        op: ActionKind,
+        guest: GuestId,
+        params: BTreeMap<String, String>,
+    ) -> Result<OperationId, EngineError> {
+        let order = AskedOrder { op, guest, params };
+        let context = self.context.clone();
+        let judging = async { order.judge(&context).await.map_err(EngineError::Refused) };
+        self.drive_lanes_until(judging).await?;
+        let op = self.context.new_operation();
+        let (job, report) = self.job(op, Order::Asked(Box::new(order)));
+        match self.queue.submit(guest.vmid, vec![job]) {
+            Ok(()) => {
+                self.submitted.insert(op, (None, report));
+                Ok(op)
+            }
+            Err(error) => Err(busy(&error.refusal().map_err(Fatal::from)?).into()),
+        }
     }
 
     /// Changes the signers. Acts being judged finish first; none is judged between the old list and the new one.
@@ -240,7 +264,7 @@ async fn request(
 ) -> Result<PendingId, EngineError> {
     let unproven = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, id).await.map_err(unproven)?;
-    let snapshots = if op.row().filled_from == FilledFrom::Snapshot {
+    let snapshots = if op.row().filled_from == FilledFrom::Snapshot || saves_first(&params) {
         observe_snapshots(&context.client, id).await.map_err(unproven)?
     } else {
         Vec::new()

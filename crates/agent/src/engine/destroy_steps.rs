@@ -1,16 +1,18 @@
-//! The steps of a signed destroy: a stop and an unprotect where they are needed, then the act.
+//! The steps of a signed destroy: a stop, a backup and an unprotect where they are needed or signed, then the act.
 //!
 //! Called by `lane` alone, once `started` is on disk. Between two requests minutes may pass, so each leaves upon a
 //! last look, with the turn in hand: the guest unlocked, by both legs of identity still the same, its configuration the
 //! one that was signed for, the host not frozen, and the approval still good: its key trusted, its time not over. The
 //! signers are held fast until the request has left, so that none is sent after the rotation that voids it. Whatever is
-//! not so ends it: the act is not sent. What somebody does between that look and the DELETE, which takes no digest,
+//! not so ends it: the act is not sent. Where a final backup was signed, the archive is looked for in each look after it:
+//! whole, with every volume that must be in it, or nothing is destroyed. What somebody does between that look and the DELETE, which takes no digest,
 //! cannot be seen.
 
 use std::time::Duration;
 
 use evenkeel_core::actual::Guest;
 use evenkeel_core::destroy::{self, Basis, Destroy};
+use evenkeel_core::final_backup::{FinalBackup, note_of};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpPhase, Upid};
@@ -21,24 +23,29 @@ use evenkeel_core::sign::{FoundGuest, still_allowed};
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
-use super::EngineContext;
 use super::answer::follow;
 use super::error::Fatal;
+use super::final_backup::{SavedGuest, check_left_out};
 use super::gate::approved::ApprovedOrder;
 use super::gate::cleared::Cleared;
 use super::identity_proof::prove_identity;
 use super::lane::send;
 use super::report::OpEnd;
 use super::settle::{Settler, settle, why};
+use super::{EngineContext, Progress};
 use crate::authority::Authority;
 use crate::observe::observe_guest;
 use crate::pve::error::Error;
+use crate::pve::task::ExitStatus;
 use crate::pve::wait::Waited;
-use crate::pve::writes::Taken;
+use crate::pve::writes::{BackupOrder, Taken};
 use crate::queue::{Permit, Turn};
 
 /// How long a stop or an unprotect may take before recovery's rules decide instead.
 const PREPARATION_MAX: Duration = Duration::from_mins(10);
+
+/// How long a backup may take: no approval lives longer.
+const BACKUP_MAX: Duration = Duration::from_hours(24);
 
 /// How long the guest may take to show it.
 const SHOWS_WITHIN: Duration = Duration::from_secs(30);
@@ -52,6 +59,16 @@ pub(super) struct DestroySteps<'a> {
     pub(super) op: OperationId,
     pub(super) cleared: &'a Cleared,
     pub(super) order: &'a ApprovedOrder,
+}
+
+/// What the steps so far have done.
+struct StepsDone<'a> {
+    /// The backup that was signed.
+    backup: Option<&'a FinalBackup>,
+    /// The backup that was made, and what must be in it.
+    saved: Option<SavedGuest>,
+    /// The guest as it was when its protection was taken off.
+    protected: Option<Guest>,
 }
 
 /// Leave to send one request: while it is held, the turn is ours and the signers stay as they were judged.
@@ -78,11 +95,13 @@ impl From<Fatal> for NoLeave {
 
 impl<'a> DestroySteps<'a> {
     /// Takes the steps. `started` has promised the first of them.
-    pub(super) async fn carry_out(&self, steps: Destroy, turn: &mut Turn) -> Result<OpEnd, Fatal> {
+    pub(super) async fn carry_out(&self, steps: &Destroy, turn: &mut Turn) -> Result<OpEnd, Fatal> {
         let (guest, writes) = (self.cleared.guest(), self.context.client.writes(self.cleared));
         let mut is_first = true;
+        let mut done =
+            StepsDone { backup: steps.final_backup.as_ref(), saved: None, protected: None };
         if steps.stop {
-            let leave = match self.leave(turn, OpPhase::Stop, None).await {
+            let leave = match self.leave(turn, OpPhase::Stop, &done).await {
                 Ok(leave) => leave,
                 Err(stay) => return self.abandon_for(stay).await,
             };
@@ -93,9 +112,32 @@ impl<'a> DestroySteps<'a> {
                 return Ok(end);
             }
         }
-        let mut protected = None;
+        if let Some(backup) = &steps.final_backup {
+            let leave = match self.leave(turn, OpPhase::Backup, &done).await {
+                Ok(leave) => leave,
+                Err(stay) => return self.abandon_for(stay).await,
+            };
+            let saved = match SavedGuest::of(&leave.fresh, &backup.storage) {
+                Ok(saved) => saved,
+                Err(why) => return self.abandon(&why).await,
+            };
+            if !std::mem::take(&mut is_first) {
+                self.begin_next(OpPhase::Backup).await?;
+            }
+            let order = BackupOrder {
+                storage: backup.storage.clone(),
+                note: note_of(self.op, guest),
+                protected: true,
+            };
+            let answer = writes.backup(guest, order).await.map(Taken::Task);
+            drop(leave);
+            if let Some(end) = self.saved(answer, &saved).await? {
+                return Ok(end);
+            }
+            done.saved = Some(saved);
+        }
         if steps.unprotect {
-            let leave = match self.leave(turn, OpPhase::Unprotect, None).await {
+            let leave = match self.leave(turn, OpPhase::Unprotect, &done).await {
                 Ok(leave) => leave,
                 Err(stay) => return self.abandon_for(stay).await,
             };
@@ -107,31 +149,31 @@ impl<'a> DestroySteps<'a> {
                 self.begin_next(OpPhase::Unprotect).await?;
             }
             let answer = writes.set_config(guest, change).await;
-            protected = Some(leave.fresh);
+            done.protected = Some(leave.fresh);
             drop((leave.permit, leave.signers));
             if let Some(end) = self.prepared(answer, OpPhase::Act).await? {
                 return Ok(end);
             }
         }
-        let leave = match self.leave(turn, OpPhase::Act, protected.as_ref()).await {
+        let leave = match self.leave(turn, OpPhase::Act, &done).await {
             Ok(leave) => leave,
             Err(stay) => return self.abandon_for(stay).await,
         };
         if !is_first {
             self.begin_next(OpPhase::Act).await?;
         }
-        let answer = send(self.context, self.cleared).await;
+        let answer = send(self.context, self.op, self.cleared).await;
         drop(leave);
         Ok(follow(self.context, self.op, answer).await?.end)
     }
 
     /// Leave to send one more request, upon a last look; or in words why it must not be sent. The configuration must
-    /// be the one that was signed for, but for the protection if we took it off since `protected` was read.
+    /// be the one that was signed for, but for the protection if we took it off; and a backup that was made must be there.
     async fn leave<'t>(
         &self,
         turn: &'t mut Turn,
         request: OpPhase,
-        protected: Option<&Guest>,
+        done: &StepsDone<'_>,
     ) -> Result<Leave<'t>, NoLeave>
     where
         'a: 't,
@@ -150,9 +192,12 @@ impl<'a> DestroySteps<'a> {
             FoundGuest::Unproven(refusal) => return no(&refusal.detail),
         }
         let signed = Basis::Signed(&self.order.item.expected);
-        let basis = protected.map_or(signed, Basis::Unprotected);
+        let basis = done.protected.as_ref().map_or(signed, Basis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
             return no(why);
+        }
+        if let Err(why) = self.check_backup(&fresh, done).await {
+            return no(&why);
         }
         let signers = self.order.approvals.authority.read().await;
         let reading = self.context.reading().await?;
@@ -166,6 +211,18 @@ impl<'a> DestroySteps<'a> {
             return no("this host was frozen meanwhile");
         }
         Ok(Leave { permit, signers, fresh })
+    }
+
+    /// Whether a final backup that was signed would still hold what was signed for, and does if it was made.
+    async fn check_backup(&self, fresh: &Guest, done: &StepsDone<'_>) -> Result<(), String> {
+        if let Some(backup) = done.backup {
+            let same = check_left_out(self.context, backup, fresh).await;
+            same.map_err(|refusal| refusal.detail)?;
+        }
+        match &done.saved {
+            Some(saved) => saved.prove(self.context, self.op, fresh.id).await,
+            None => Ok(()),
+        }
     }
 
     /// Whether the approval is still good now.
@@ -192,7 +249,8 @@ impl<'a> DestroySteps<'a> {
             Ok(Taken::Task(upid)) => {
                 let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
                 self.context.record(self.op, running).await?;
-                if !self.has_ended(&upid).await {
+                // How it ended does not matter: the guest is looked at before anything follows.
+                if self.end_of(&upid, PREPARATION_MAX).await.is_none() {
                     return self.by_evidence().await.map(Some);
                 }
             }
@@ -207,16 +265,52 @@ impl<'a> DestroySteps<'a> {
         }
     }
 
-    /// How it ended does not matter: the guest is looked at before anything follows.
-    async fn has_ended(&self, upid: &Upid) -> bool {
-        let deadline = Instant::now() + PREPARATION_MAX;
+    /// Awaits the backup until its task has ended exactly `OK`, the guest is as before and the archive is listed, whole.
+    /// An end means that nothing must follow.
+    async fn saved(
+        &self,
+        answer: Result<Taken, Error>,
+        saved: &SavedGuest,
+    ) -> Result<Option<OpEnd>, Fatal> {
+        let (op, guest) = (self.op, self.cleared.guest());
+        let upid = match answer {
+            Ok(Taken::Task(upid)) => upid,
+            Ok(Taken::Done) => return self.abandon("Proxmox began no backup").await.map(Some),
+            Err(Error::Unknown { .. }) => return self.by_evidence().await.map(Some),
+            Err(error @ (Error::NotSent { .. } | Error::Refused(_))) => {
+                return self.abandon(&error.to_string()).await.map(Some);
+            }
+        };
+        let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
+        self.context.record(op, running).await?;
+        self.context.tell(Progress::Task { op, guest, upid: upid.clone() });
+        match self.end_of(&upid, BACKUP_MAX).await {
+            None => return self.by_evidence().await.map(Some),
+            Some(ExitStatus::Ok) => {}
+            Some(exit) => {
+                let why = format!("the backup did not end well ({exit}); its task log says more");
+                return self.abandon(&why).await.map(Some);
+            }
+        }
+        if let Some(why) = self.until(OpPhase::Unprotect).await {
+            return self.abandon(&why).await.map(Some);
+        }
+        match saved.prove(self.context, op, guest).await {
+            Ok(()) => Ok(None),
+            Err(why) => self.abandon(&why).await.map(Some),
+        }
+    }
+
+    /// How a task ended, if it did within this time.
+    async fn end_of(&self, upid: &Upid, within: Duration) -> Option<ExitStatus> {
+        let deadline = Instant::now() + within;
         while Instant::now() < deadline {
-            if let Ok(Waited::Ended(_)) = self.context.client.wait(upid, deadline).await {
-                return true;
+            if let Ok(Waited::Ended(exit)) = self.context.client.wait(upid, deadline).await {
+                return Some(exit);
             }
             tokio::time::sleep(LOOK_PAUSE).await;
         }
-        false
+        None
     }
 
     /// Waits until the guest, still the same one, is ready for this request; otherwise why not.

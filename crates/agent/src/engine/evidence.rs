@@ -6,22 +6,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use evenkeel_core::action_registry::Proof;
 use evenkeel_core::actual::{Guest, SnapshotPoint};
 use evenkeel_core::allocation::allocates_on;
+use evenkeel_core::final_backup::find_archive;
 use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{OpState, Operation, StartedIntent, UnixSeconds, Upid};
 use evenkeel_core::recover::{
-    Evidence, Lock, NewVolumes, NumberUse, Postcondition, Question, Search, Seen, TaskFact,
-    TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
+    Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
+    TaskFact, TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
 };
 use tokio::time::Instant;
 
 use super::EngineContext;
 use super::error::Fatal;
+use super::final_backup::archives;
 use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
 use super::volumes::volumes_of;
 use crate::journal::Details;
-use crate::observe::{has_quorum, observe_guest, observe_snapshots};
+use crate::observe::{has_quorum, observe_guest, observe_snapshots, observe_whole_snapshots};
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
@@ -148,11 +151,17 @@ impl EvidenceReader {
             Ok(guest) => {
                 let intent = &operation.intent;
                 let snapshots = snapshots(context, intent).await;
-                let found = postcondition(intent, &params, Some(&guest), snapshots.as_deref());
+                let archive = archive(context, operation, &params).await;
+                let lists = ProofLists { snapshots: snapshots.as_deref(), archive };
+                let found = postcondition(intent, &params, Some(&guest), lists);
                 self.guest = Some(guest);
                 found
             }
-            Err(error) if is_gone(&error) => postcondition(&operation.intent, &params, None, None),
+            Err(error) if is_gone(&error) => {
+                let archive = archive(context, operation, &params).await;
+                let lists = ProofLists { snapshots: None, archive };
+                postcondition(&operation.intent, &params, None, lists)
+            }
             Err(_) => Postcondition::Unreadable,
         }
     }
@@ -163,7 +172,38 @@ async fn snapshots(context: &EngineContext, intent: &StartedIntent) -> Option<Ve
     if !intent.kind.row().proof.needs_snapshots() {
         return None;
     }
-    observe_snapshots(&context.client, intent.guest).await.ok()
+    let read = match intent.kind.row().proof {
+        // One that was cut off in the middle is listed, too.
+        Proof::SnapshotListed => observe_whole_snapshots(&context.client, intent.guest).await,
+        Proof::SnapshotParent
+        | Proof::SnapshotGone
+        | Proof::ArchiveListed
+        | Proof::Configuration
+        | Proof::VolumeSize
+        | Proof::PowerState(_)
+        | Proof::NumberFree
+        | Proof::VolumeGone
+        | Proof::VolumeOnStorage
+        | Proof::IsTemplate
+        | Proof::GuestMade
+        | Proof::NotRead => observe_snapshots(&context.client, intent.guest).await,
+    };
+    read.ok()
+}
+
+/// Whether the backup with the operation's mark is listed, where the outcome is told by that.
+async fn archive(
+    context: &EngineContext,
+    operation: &Operation,
+    params: &BTreeMap<String, String>,
+) -> Option<bool> {
+    let intent = &operation.intent;
+    if intent.kind.row().proof != Proof::ArchiveListed {
+        return None;
+    }
+    let storage = params.get("storage")?.parse().ok()?;
+    let listed = archives(&context.client, &storage, intent.guest).await.ok()?;
+    Some(find_archive(&listed, operation.id, intent.guest).is_ok())
 }
 
 fn is_gone(error: &Error) -> bool {

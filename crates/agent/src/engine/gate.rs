@@ -6,10 +6,12 @@
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
-//!   owed       read the guest ─> is it the one whose protection we took off? (owed.rs) ──> Cleared
+//!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
+//!   owed       read the guest ─> is it the one we took it from? (owed.rs) ───────────────> Cleared
 //! ```
 
 pub(super) mod approved;
+pub(super) mod asked;
 pub(super) mod cleared;
 mod make;
 pub(super) mod owed;
@@ -25,7 +27,7 @@ use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{CloneSource, Job, Sharing};
-use evenkeel_core::operation::{Operation, Repeat};
+use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
@@ -36,7 +38,9 @@ use super::{EngineContext, backups, moves};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
+use asked::AskedOrder;
 use cleared::{Cleared, allowed};
+use owed::OwedOrder;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -45,8 +49,10 @@ pub(super) enum Order {
     Planned(Box<PlannedOrder>),
     /// What an operator signed.
     Approved(Box<ApprovedOrder>),
-    /// A protection that this operation took off and could not use.
-    Owed(Box<Operation>),
+    /// What somebody asks for and needs no signature.
+    Asked(Box<AskedOrder>),
+    /// What an operation took from its guest and could not use.
+    Owed(Box<OwedOrder>),
 }
 
 /// One planned action with what is needed to judge it again.
@@ -62,7 +68,8 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.guest,
             Self::Approved(order) => order.item.guest,
-            Self::Owed(operation) => operation.intent.guest,
+            Self::Asked(order) => order.guest,
+            Self::Owed(owed) => owed.operation.intent.guest,
         }
     }
 
@@ -70,7 +77,8 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.step.kind(),
             Self::Approved(order) => order.item.op,
-            Self::Owed(_) => ActionKind::SetConfig,
+            Self::Asked(order) => order.op,
+            Self::Owed(owed) => owed.kind(),
         }
     }
 
@@ -98,7 +106,8 @@ impl Order {
         match self {
             Self::Planned(order) => order.action.reasons(),
             Self::Approved(order) => vec![format!("signed: {}", order.statement.reason)],
-            Self::Owed(operation) => vec![format!("protection taken off by {}", operation.id)],
+            Self::Asked(order) => vec![order.reason()],
+            Self::Owed(owed) => vec![owed.reason()],
         }
     }
 }
@@ -140,7 +149,8 @@ pub(super) async fn clear<'o>(
     match order {
         Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
         Order::Approved(order) => approved::clear(context, order).await,
-        Order::Owed(operation) => owed::clear(context, operation.id).await.map(without_locks),
+        Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
+        Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }
 

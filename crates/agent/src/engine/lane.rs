@@ -12,9 +12,10 @@
 
 use std::time::Duration;
 
+use evenkeel_core::final_backup::note_of;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::lane::LaneOutcome;
-use evenkeel_core::operation::{OpEvent, OpRecord, Operation, Upid};
+use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
 use evenkeel_core::plan::Held;
 use evenkeel_core::pve_call::PveCall;
 
@@ -24,14 +25,14 @@ use super::error::Fatal;
 use super::follow_up::follow_up;
 use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
-use super::gate::owed::{note_given_back, owed};
+use super::gate::owed::{OwedOrder, note_given_back, owed};
 use super::gate::{self, Clearance, NotCleared, Order};
 use super::report::{OpEnd, OpReport};
 use super::settle::load;
 use super::{EngineContext, Progress, pending};
 use crate::journal::Record;
 use crate::pve::error::Error;
-use crate::pve::writes::{DestroyFlags, Taken, VolumeMove};
+use crate::pve::writes::{BackupOrder, DestroyFlags, Taken, VolumeMove};
 use crate::queue::{Done, Turn};
 
 /// How often a planned action is tried when a lock file is taken: PVE itself waits ten seconds each time.
@@ -74,15 +75,18 @@ async fn run_order(
                 outcome = follow_up(context, order, turn, &mut reports).await?;
             }
         }
+        Order::Asked(_) => {}
         Order::Approved(_) => {
-            if let Some(debt) = debt_of(context, &reports[0]).await? {
+            for debt in debts_of(context, &reports[0]).await? {
                 let op = context.new_operation();
                 let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
                 // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
-                if given.end.outcome() == LaneOutcome::Unknown {
-                    outcome = LaneOutcome::Unknown;
-                }
+                let is_unknown = given.end.outcome() == LaneOutcome::Unknown;
                 reports.push(given);
+                if is_unknown {
+                    outcome = LaneOutcome::Unknown;
+                    break;
+                }
             }
         }
         // What is declared for the guest comes next, whether this could be done or not.
@@ -95,12 +99,13 @@ async fn run_order(
     Ok((outcome, reports))
 }
 
-/// The operation of a failed act that took a protection off.
-async fn debt_of(context: &EngineContext, report: &OpReport) -> Result<Option<Operation>, Fatal> {
+/// What a failed act took from its guest.
+async fn debts_of(context: &EngineContext, report: &OpReport) -> Result<Vec<OwedOrder>, Fatal> {
     if report.started == 0 || report.end.outcome() != LaneOutcome::Failed {
-        return Ok(None);
+        return Ok(Vec::new());
     }
-    Ok(owed(context).await?.into_iter().find(|owed| owed.id == report.op))
+    let all = owed(context).await?;
+    Ok(all.into_iter().filter(|owed| owed.operation.id == report.op).collect())
 }
 
 /// Tries an order as often as it may be tried, and tells how it ended.
@@ -126,7 +131,7 @@ async fn try_often(
 ) -> Result<OpReport, Fatal> {
     let mut tries_left = match order {
         Order::Planned(_) => TRIES_MAX,
-        Order::Approved(_) | Order::Owed(_) => 1,
+        Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => 1,
     };
     let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
     loop {
@@ -161,8 +166,8 @@ fn held_by_now(context: &EngineContext, order: &Order) -> Option<Held> {
     }
     match order {
         Order::Planned(order) => context.observed_by(order.action.guest.vmid).map(Held::Observed),
-        // A signature goes before a mode, and what we owe a guest is its own.
-        Order::Approved(_) | Order::Owed(_) => None,
+        // A signature and a person's word go before a mode, and what we owe a guest is its own.
+        Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => None,
     }
 }
 
@@ -213,13 +218,12 @@ async fn try_once(
     context.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let (answered, named) = match (cleared.call(), order) {
         (PveCall::Destroy(destroy), Order::Approved(order)) => {
-            let destroy = *destroy;
             drop((permit, signers));
             let steps = DestroySteps { context, op, cleared: &cleared, order };
             (Answered::ended(steps.carry_out(destroy, turn).await?), None)
         }
-        (_, Order::Planned(_) | Order::Approved(_) | Order::Owed(_)) => {
-            let answer = send(context, &cleared).await;
+        (_, Order::Planned(_) | Order::Approved(_) | Order::Asked(_) | Order::Owed(_)) => {
+            let answer = send(context, op, &cleared).await;
             drop((permit, signers));
             let named = answer.as_ref().ok().and_then(|taken| taken.task().cloned());
             let followed = follow(context, op, answer).await?;
@@ -228,7 +232,7 @@ async fn try_once(
         }
     };
     if let (Order::Owed(owing), OpEnd::Succeeded { .. }) = (order, &answered.end) {
-        note_given_back(context, owing.id).await?;
+        note_given_back(context, owing.operation.id, owing.debt).await?;
     }
     // A closed operation may be forgotten at once.
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
@@ -253,7 +257,11 @@ fn started(context: &EngineContext, op: OperationId, cleared: &Cleared) -> Recor
 }
 
 /// Sends the act itself.
-pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<Taken, Error> {
+pub(super) async fn send(
+    context: &EngineContext,
+    op: OperationId,
+    cleared: &Cleared,
+) -> Result<Taken, Error> {
     let guest = cleared.guest();
     let writes = context.client.writes(cleared);
     match cleared.call() {
@@ -279,6 +287,15 @@ pub(super) async fn send(context: &EngineContext, cleared: &Cleared) -> Result<T
         PveCall::Rollback { snapshot } => writes.rollback(guest, snapshot).await.map(Taken::Task),
         PveCall::DeleteSnapshot { snapshot } => {
             writes.delete_snapshot(guest, snapshot).await.map(Taken::Task)
+        }
+        PveCall::Snapshot { snapshot, description } => {
+            let description = Some(description.as_str()).filter(|text| !text.is_empty());
+            writes.snapshot(guest, snapshot, description).await.map(Taken::Task)
+        }
+        PveCall::Backup { storage } => {
+            let (storage, note) = (storage.clone(), note_of(op, guest));
+            let order = BackupOrder { storage, note, protected: false };
+            writes.backup(guest, order).await.map(Taken::Task)
         }
         PveCall::Destroy(destroy) => {
             let flags = DestroyFlags { purge: destroy.purge, unreferenced_disks: false };

@@ -16,12 +16,13 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::plan::Plan;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::selection::PassScope;
-use evenkeel_core::sign::{Envelope, Nonce, PendingId, PendingItem, TrustVersion};
+use evenkeel_core::sign::{Envelope, LastBackup, Nonce, PendingId, PendingItem, TrustVersion};
 use serde::{Deserialize, Serialize};
 
 use super::EngineContext;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
+use super::final_backup::holds_backups;
 use super::identity_proof::{end_is_provable, mark};
 use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -79,7 +80,15 @@ pub(super) async fn follow_plan(
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let busy: BTreeSet<GuestId> =
         plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
-    let WantedByPlan { items: wanted, refused: mut not_raised } = wanted_by_plan(plan, actual);
+    let WantedByPlan { items, refused: mut not_raised } = wanted_by_plan(plan, actual);
+    let mut wanted = Vec::new();
+    for item in items {
+        let (guest, op) = (item.guest, item.op);
+        match knowing_snapshots(context, item, actual).await {
+            Ok(item) => wanted.push(item),
+            Err(refusal) => drop(not_raised.insert((guest, op), refusal)),
+        }
+    }
     let life_s = approvals.policy.pending_life_s();
     let review = ItemReview { wanted: &wanted, actual, scope, busy: &busy, version, now, life_s };
     let mut left = 0;
@@ -100,6 +109,21 @@ pub(super) async fn follow_plan(
     Ok(not_raised)
 }
 
+/// The same item, with the guest's snapshots among what its final backup leaves out.
+async fn knowing_snapshots(
+    context: &EngineContext,
+    wanted: WantedItem,
+    actual: &Snapshot,
+) -> Result<WantedItem, Refusal> {
+    let guest = actual.guests.get(&wanted.guest.vmid).filter(|_| wanted.needs_snapshots());
+    let Some(guest) = guest else {
+        return Ok(wanted);
+    };
+    let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
+    let snapshots = observe_snapshots(&context.client, guest.id).await.map_err(unread)?;
+    Ok(wanted.with_snapshots(guest, &snapshots))
+}
+
 /// Writes an item down, signed, unless too many wait. The answer is its name.
 pub(super) async fn raise(
     context: &EngineContext,
@@ -117,12 +141,16 @@ pub(super) async fn raise(
     // Whoever was read before the task list may have been replaced since.
     let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
     let guest = observe_guest(&context.client, wanted.guest).await.map_err(unread)?;
+    let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
     let now = WantedItem::of(wanted.op, wanted.params.clone(), &guest);
+    let now = now.map(|now| match &snapshots {
+        Some(snapshots) if now.needs_snapshots() => now.with_snapshots(&guest, snapshots),
+        Some(_) | None => now,
+    });
     if now.as_ref() != Ok(wanted) {
         let why = "the guest changed while it was put down";
         return Err(Refusal::new(ReasonCode::Stale, why).into());
     }
-    let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
     let serial = Nonce::from_random(context.ambient.random().to_be_bytes())
         .map_err(|error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string()))?;
     let item = PendingItem {
@@ -178,21 +206,21 @@ fn name_of(guest: &Guest) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-/// When the newest backup of a guest was made, on any storage that can be read.
-async fn last_backup(context: &EngineContext, guest: GuestId) -> Option<UnixSeconds> {
-    let storages = context.client.storages().await.unwrap_or_default();
-    let holds = |content: &Option<String>| {
-        content.as_deref().is_some_and(|content| content.split(',').any(|kind| kind == "backup"))
+/// When the newest backup of a guest was made. A storage that may hold backups and cannot be read may hold a newer one.
+async fn last_backup(context: &EngineContext, guest: GuestId) -> LastBackup {
+    let Ok(storages) = context.client.storages().await else {
+        return LastBackup::Unknown;
     };
     let mut newest = None;
-    for storage in storages.into_iter().filter(|storage| storage.active && holds(&storage.content))
-    {
+    for storage in storages.iter().filter(|storage| holds_backups(storage)) {
         let Ok(name) = storage.storage.parse() else {
-            continue;
+            return LastBackup::Unknown;
         };
         let found = context.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
-        newest = newest
-            .max(found.unwrap_or_default().iter().filter_map(|volume| volume.made_unix_s).max());
+        let Ok(found) = found else {
+            return LastBackup::Unknown;
+        };
+        newest = newest.max(found.iter().filter_map(|volume| volume.made_unix_s).max());
     }
-    newest.map(UnixSeconds)
+    newest.map_or(LastBackup::Never, |at| LastBackup::At(UnixSeconds(at)))
 }

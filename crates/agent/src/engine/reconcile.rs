@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::back_off::{AttemptHash, FailureMemory};
+use evenkeel_core::bin::effective;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
@@ -30,7 +31,7 @@ use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, decisions, lane, moves, pending};
+use super::{Engine, RunningPass, backups, bins, decisions, lane, moves, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{Preview, observe_declared, shown};
 use crate::queue::Work;
@@ -125,7 +126,19 @@ impl Engine {
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
         let host_mode = self.context.host_mode();
         let (busy, making) = (busy.collect(), self.context.making().await?);
-        Ok(PlanContext { frozen, host_mode, busy, memories, failures, now, making })
+        let bins = bins::memories(&self.context).await?;
+        let bin_life_s = self.context.approvals.as_ref().map(|known| known.policy.bin_life_s());
+        Ok(PlanContext {
+            frozen,
+            host_mode,
+            busy,
+            memories,
+            failures,
+            now,
+            making,
+            bins,
+            bin_life_s,
+        })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
@@ -138,6 +151,9 @@ impl Engine {
         // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
         moves::forget(&self.context, &actual, &scope).await?;
+        // Remember what a guest was before it is put into the bin.
+        bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
+        let bins = bins::memories(&self.context).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.
@@ -153,6 +169,9 @@ impl Engine {
             let Some(declared) = desired.guests.get(&guest.guest.vmid) else {
                 continue;
             };
+            let (vmid, here) = (guest.guest.vmid, actual.guests.get(&guest.guest.vmid));
+            let here = here.filter(|here| here.id == declared.id);
+            let declared = &*effective(declared, here, bins.get(&vmid));
             let owed = owed.remove(&guest.guest.vmid).unwrap_or_default();
             self.submit_guest(id, guest, declared, &site, owed, &mut running)?;
         }
@@ -189,20 +208,21 @@ impl Engine {
         Ok(())
     }
 
-    /// A protection that was taken off for a destroy that came to nothing is given back. Every pass does so; an agent
+    /// What was taken from a guest for a destroy that came to nothing is given back. Every pass does so; an agent
     /// for which nothing is declared makes no passes, and asks for it.
-    pub(crate) async fn restore_protection(&mut self) -> Result<(), Fatal> {
+    pub(crate) async fn pay_debts(&mut self) -> Result<(), Fatal> {
         let owed = self.owed_jobs().await?;
         self.submit_owed(owed)
     }
 
-    /// A job for every protection that is owed, by the guest's number.
+    /// A job for everything that is owed, by the guest's number.
     async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
         let (failures, now) = (self.context.failures().await?, self.context.node_now());
         for owed in owed(&self.context).await? {
-            let (op, guest) = (self.context.new_operation(), owed.intent.guest);
-            if failures.pausing(guest.vmid, AttemptHash::owed(owed.id), now).is_some() {
+            let (op, guest) = (self.context.new_operation(), owed.operation.intent.guest);
+            let attempt = AttemptHash::owed(owed.operation.id, owed.debt);
+            if failures.pausing(guest.vmid, attempt, now).is_some() {
                 continue;
             }
             jobs.entry(guest.vmid).or_default().push(self.job(op, Order::Owed(Box::new(owed))));

@@ -38,9 +38,13 @@ fn item(key: &HostKey) -> PendingItem {
         guest: "qemu/101".parse().unwrap(),
         guest_name: "web".to_owned(),
         expected: Expected::Free,
-        params: names.map(|name| (name.to_owned(), "0".to_owned())).into(),
+        params: names
+            .map(|name| (name.to_owned(), "0".to_owned()))
+            .into_iter()
+            .chain(["final_backup", "not_in_backup"].map(|name| (name.to_owned(), String::new())))
+            .collect(),
         losses: Vec::new(),
-        last_backup: None,
+        last_backup: evenkeel_core::sign::LastBackup::Never,
         serial: evenkeel_core::sign::Nonce::from_random([5; 16]).unwrap(),
         raised_at: UnixSeconds(1_800_000_000),
         trust_version: TrustVersion(1),

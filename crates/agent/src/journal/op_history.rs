@@ -107,6 +107,7 @@ fn step(event: &OpEvent, seq: Seq, at: Timestamp) -> OpStep {
             let by_node = moment(*sent_at).map(|at| format!(", {at} by the node's clock"));
             let what = match request {
                 OpPhase::Stop => "take the guest down",
+                OpPhase::Backup => "save the guest",
                 OpPhase::Unprotect => "take its protection off",
                 OpPhase::Act => "the act itself",
             };

@@ -75,6 +75,7 @@ optional_fields! {
     request: OpPhase,
     node_time: UnixSeconds,
     unprotects: bool,
+    restarts: bool,
     clone_source: VmId,
     id_was_free: bool,
     volumes_before: BTreeSet<VolumeId>,
@@ -161,6 +162,7 @@ fn put_intent<M: SerializeMap>(
         repeat,
         first,
         unprotects,
+        restarts,
         sent_at,
         clone_source,
         id_was_free,
@@ -189,6 +191,7 @@ fn put_intent<M: SerializeMap>(
     line.put("request", first)?;
     line.put("node_time", sent_at)?;
     line.put("unprotects", unprotects)?;
+    line.put_some("restarts", restarts.then_some(restarts).as_ref())?;
     line.put_some("clone_source", clone_source.as_ref())?;
     line.put("id_was_free", id_was_free)?;
     line.put_some("volumes_before", volumes_before.as_ref())?;
@@ -294,6 +297,7 @@ impl OpLine {
             repeat,
             first: self.request.take().ok_or("`request` is missing")?,
             unprotects: self.unprotects.take().ok_or("`unprotects` is missing")?,
+            restarts: self.restarts.take().unwrap_or_default(),
             sent_at: self.node_time.take().ok_or("`node_time` is missing")?,
             clone_source: self.clone_source.take(),
             id_was_free: self.id_was_free.take().ok_or("`id_was_free` is missing")?,

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
-use evenkeel_core::operation::StorageName;
+use evenkeel_core::operation::{StorageName, VolumeId};
 
 use super::Client;
 use super::error::{Error, ErrorClass};
 use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
 use super::site::{
-    ClusterEntry, ListedVolume, LooseNumber, NodeEntry, NodeStatus, Options, Permissions, Resource,
-    StorageEntry, UserEntry, Version,
+    ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Options,
+    Permissions, Resource, StorageEntry, UserEntry, Version,
 };
 use super::task::Upid;
 use super::wire::{
@@ -224,9 +224,7 @@ impl Client {
 
     /// The datacenter's options; nested values are JSON.
     pub(crate) async fn cluster_options(&self) -> Result<BTreeMap<String, String>, Error> {
-        let request = HttpRequest::get(ApiPath::new(["cluster", "options"]), Query::new());
-        let Options(options) = self.call(request).await?;
-        Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
+        self.settings(ApiPath::new(["cluster", "options"]), Query::new()).await
     }
 
     /// The node's storages, as far as the token may see them.
@@ -249,6 +247,39 @@ impl Client {
         };
         let path = self.node_path(["storage", storage.as_str(), "content"]);
         self.call(HttpRequest::list(path, query)).await
+    }
+
+    /// What a backup to a storage does unless it is told otherwise; nested values are JSON.
+    pub(crate) async fn backup_defaults(
+        &self,
+        storage: &StorageName,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let query = Query::new().with("storage", storage.as_str());
+        self.settings(self.node_path(["vzdump", "defaults"]), query).await
+    }
+
+    /// How a storage is configured; only who may configure it may ask.
+    pub(crate) async fn storage_config(
+        &self,
+        storage: &StorageName,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        self.settings(ApiPath::new(["storage", storage.as_str()]), Query::new()).await
+    }
+
+    /// The configuration inside a backup, as text.
+    pub(crate) async fn backup_config(&self, volume: &VolumeId) -> Result<String, Error> {
+        let query = Query::new().with("volume", volume.as_str());
+        let request = HttpRequest::list(self.node_path(["vzdump", "extractconfig"]), query);
+        self.call::<LooseText>(request).await.map(|text| text.0)
+    }
+
+    async fn settings(
+        &self,
+        path: ApiPath,
+        query: Query,
+    ) -> Result<BTreeMap<String, String>, Error> {
+        let Options(options) = self.call(HttpRequest::get(path, query)).await?;
+        Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
     }
 
     /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.

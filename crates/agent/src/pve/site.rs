@@ -165,6 +165,9 @@ pub struct ListedVolume {
     /// True if a backup may not be removed.
     #[serde(default, deserialize_with = "scalar::flag")]
     pub protected: bool,
+    /// The first line of a backup's notes.
+    #[serde(default, deserialize_with = "scalar::opt_text")]
+    pub notes: Option<String>,
 }
 
 /// `GET /access/permissions`: path, then privilege, then whether it reaches below the path.
@@ -212,3 +215,7 @@ pub(super) struct Options(pub(super) BTreeMap<String, Scalar>);
 /// A guest number, which PVE sends as text.
 #[derive(Deserialize)]
 pub(super) struct LooseNumber(#[serde(deserialize_with = "scalar::parsed")] pub(super) VmId);
+
+/// A text.
+#[derive(Deserialize)]
+pub(super) struct LooseText(#[serde(deserialize_with = "scalar::text")] pub(super) String);

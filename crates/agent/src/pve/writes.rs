@@ -25,6 +25,9 @@ use crate::engine::Cleared;
 /// once; a longer hold would occupy one of the node's three workers.
 const QEMU_CONFIG_DELAY_S: u8 = 5;
 
+/// How many minutes a backup may wait for another one of the node. PVE's own three hours would outlive most approvals.
+const BACKUP_LOCK_WAIT_MIN: u8 = 10;
+
 /// The mutating calls of one client.
 #[derive(Debug, Clone, Copy)]
 pub struct Writes<'a> {
@@ -73,6 +76,17 @@ pub struct DestroyFlags {
     pub purge: bool,
     /// Also volumes of that number no config mentions.
     pub unreferenced_disks: bool,
+}
+
+/// How a guest is saved.
+#[derive(Debug, Clone)]
+pub struct BackupOrder {
+    /// Where to.
+    pub storage: StorageName,
+    /// What its notes say, so that it is found again.
+    pub note: String,
+    /// Whether it refuses removal.
+    pub protected: bool,
 }
 
 /// How a volume moves to another storage.
@@ -194,6 +208,22 @@ impl Writes<'_> {
         let form =
             Form::new().with("snapname", name.as_str()).with_some("description", description);
         self.post_task(guest, ["snapshot"], form).await
+    }
+
+    /// Saves a guest as it runs. Older backups stay, whatever the storage's retention says.
+    pub async fn backup(self, guest: GuestId, order: BackupOrder) -> Result<Upid, Error> {
+        let BackupOrder { storage, note, protected } = order;
+        let form = Form::new()
+            .with("vmid", guest.vmid.to_string())
+            .with("storage", storage.as_str())
+            .with("mode", "snapshot")
+            .with("compress", "zstd")
+            .with("lockwait", BACKUP_LOCK_WAIT_MIN.to_string())
+            .with_flag("remove", false)
+            .with_flag("protected", protected)
+            .with("notes-template", note);
+        let request = HttpRequest::post(self.client.node_path(["vzdump"]), form);
+        self.client.call::<Task>(request).await.map(|task| task.0)
     }
 
     /// Destroys a snapshot. Not forced: PVE keeps its entry if the storage cannot remove it.

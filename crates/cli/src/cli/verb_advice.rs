@@ -61,6 +61,7 @@ fn declaration(kind: ActionKind) -> &'static str {
         | ActionKind::Restore
         | ActionKind::SetConfig
         | ActionKind::Snapshot
+        | ActionKind::Backup
         | ActionKind::Destroy
         | ActionKind::Rollback
         | ActionKind::DeleteSnapshot

@@ -132,13 +132,23 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
     }
     let (op, guest) = (arguments.op, arguments.guest.clone());
     let socket = arguments.place.state_dir()?.socket();
+    let within = Duration::from_secs(arguments.wait);
+    let deadline = Instant::now() + within;
     let request = SocketRequest::Request { op, guest, params };
-    let answer = match (ask(&socket, &request).await, request) {
+    let answer = match (Conversation::ask(&socket, &request).await, request) {
         (Err(AskError::NobodyThere), SocketRequest::Request { op, guest, params }) => {
-            without_agent::request(&arguments.place, op, &guest, params).await?
+            without_agent::request(&arguments.place, op, &guest, params, within).await?
         }
-        (answer, _) => answer?,
+        (answers, _) => match last_answer(answers?, |_| true, deadline).await? {
+            Ok(answer) => answer,
+            Err(op) => {
+                return Err(under_way(op, arguments.wait, "`evenkeel journal` tells how it ended"));
+            }
+        },
     };
+    if let SocketAnswer::Op { report } = &answer {
+        return told_end(report, arguments.output.output);
+    }
     let SocketAnswer::Raised { id, guest } = answer else {
         return Err(usage_of(answer));
     };
@@ -152,6 +162,15 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
         }
     }
     Ok(Exit::ApprovalRequired)
+}
+
+/// How an act that somebody asked for ended.
+fn told_end(report: &OpReport, output: OutputFormat) -> Result<Exit, Failure> {
+    match output {
+        OutputFormat::Json => format::print(&SubmitFormat::act(report))?,
+        OutputFormat::Table => terminal::print(&format!("{}\n", op_words(report)))?,
+    }
+    Ok(exit_of(&report.end))
 }
 
 /// A parameter that makes no sense is a mistake on the command line.
@@ -170,7 +189,10 @@ pub(crate) async fn submit(arguments: &cli::SubmitArgs) -> Result<Exit, Failure>
     let envelope = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let answer = match submitted(arguments, envelope).await? {
         Ok(answer) => answer,
-        Err(op) => return Err(under_way(op, arguments.wait)),
+        Err(op) => {
+            let next = "submitting the same file again tells how it ended";
+            return Err(under_way(op, arguments.wait, next));
+        }
     };
     let (told, words, exit) = match &answer {
         SocketAnswer::Op { report } => {
@@ -210,7 +232,7 @@ async fn submitted(
     let socket = arguments.place.state_dir()?.socket();
     let deadline = Instant::now() + Duration::from_secs(arguments.wait);
     let request = SocketRequest::Submit { envelope };
-    let mut answers = match (Conversation::ask(&socket, &request).await, request) {
+    let answers = match (Conversation::ask(&socket, &request).await, request) {
         (Err(AskError::NobodyThere), SocketRequest::Submit { envelope }) => {
             let within = Duration::from_secs(arguments.wait);
             let answer = without_agent::submit(&arguments.place, &envelope, within).await?;
@@ -218,6 +240,16 @@ async fn submitted(
         }
         (answers, _) => answers?,
     };
+    last_answer(answers, |of| guest == Some(of), deadline).await
+}
+
+/// The last answer, with what is told of some guests meanwhile; or, when the time is over, the operation that
+/// goes on.
+async fn last_answer(
+    mut answers: Conversation,
+    is_heard: impl Fn(GuestId) -> bool,
+    deadline: Instant,
+) -> Result<Result<SocketAnswer, Option<OperationId>>, Failure> {
     let mut op = None;
     loop {
         let answer = match timeout_at(deadline, answers.next()).await {
@@ -225,7 +257,7 @@ async fn submitted(
             Err(_) => return Ok(Err(op)),
         };
         match answer {
-            SocketAnswer::Progress { progress } if guest == Some(progress.guest()) => {
+            SocketAnswer::Progress { progress } if is_heard(progress.guest()) => {
                 op = Some(progress.op());
                 if !matches!(progress, Progress::Ended(_)) {
                     tell(progress);
@@ -250,15 +282,14 @@ fn guest_of(envelope: &str) -> Option<GuestId> {
     Statement::parse(envelope.payload()).ok().map(|statement| statement.guest)
 }
 
-fn under_way(op: Option<OperationId>, waited_s: u64) -> Failure {
+fn under_way(op: Option<OperationId>, waited_s: u64, next: &str) -> Failure {
     let message = match op {
         Some(op) => format!("{op} is still under way after {waited_s} s"),
         None => format!("it has not begun after {waited_s} s: its guest's lane is busy"),
     };
-    Failure::new(Exit::Transient, message).hint(
-        "the agent goes on with it; `evenkeel status` shows how it stands, and submitting the same file again tells \
-         how it ended",
-    )
+    let hint =
+        format!("the agent goes on with it; `evenkeel status` shows how it stands, and {next}");
+    Failure::new(Exit::Transient, message).hint(hint)
 }
 
 fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {

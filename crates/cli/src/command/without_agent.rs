@@ -38,15 +38,20 @@ pub(crate) fn journal_state(state: &StateDir) -> Result<Option<JournalState>, Fa
     Ok(verify::newest(&files)?.map(|(_, state)| state))
 }
 
-/// Raises an item for an act nobody declared.
+/// Raises an item for an act nobody declared, or does what needs no signature and awaits what becomes of it.
 pub(super) async fn request(
     place: &Place,
     op: ActionKind,
     guest: &GuestName,
     params: BTreeMap<String, String>,
+    within: Duration,
 ) -> Result<SocketAnswer, Failure> {
+    let mut interrupts = Interrupts::listen()?;
     let mut engine = engine(place).await?;
-    Ok(approvals::request(&mut engine, op, guest, params).await?)
+    match approvals::request(&mut engine, op, guest, params).await? {
+        Ok(answer) => Ok(answer),
+        Err(op) => awaited(engine, op, within, &mut interrupts).await,
+    }
 }
 
 /// Takes an item back.
@@ -70,6 +75,16 @@ pub(super) async fn submit(
         Ok(answer) => return Ok(answer),
         Err(op) => op,
     };
+    awaited(engine, op, within, &mut interrupts).await
+}
+
+/// What became of an operation, if it ends in time.
+async fn awaited(
+    mut engine: Engine,
+    op: OperationId,
+    within: Duration,
+    interrupts: &mut Interrupts,
+) -> Result<SocketAnswer, Failure> {
     let ended = tokio::select! {
         report = end_of(&mut engine, op) => Some(report?),
         () = interrupts.next() => None,
@@ -78,7 +93,7 @@ pub(super) async fn submit(
     match ended {
         Some(report) => Ok(SocketAnswer::Op { report }),
         // What is under way may end; the rest is in the journal.
-        None => Err(stop(engine, &mut interrupts).await?.0),
+        None => Err(stop(engine, interrupts).await?.0),
     }
 }
 

@@ -82,7 +82,7 @@ impl ItemFormat {
             name: item.guest_name.clone(),
             params: item.params.clone(),
             losses: losses.collect(),
-            last_backup: item.last_backup.and_then(at),
+            last_backup: item.last_backup.at().and_then(at),
             raised_at: at(item.raised_at),
             trust_version: item.trust_version.0,
             envelope: view.envelope.clone(),

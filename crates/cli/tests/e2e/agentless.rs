@@ -7,12 +7,12 @@ use crate::daemon::kept;
 use crate::keys::Operator;
 use crate::support::{Node, Run};
 
-fn ask(node: &Node, verb: &str, arguments: &[&str]) -> Run {
+pub(crate) fn ask(node: &Node, verb: &str, arguments: &[&str]) -> Run {
     node.desk.run(verb, &[arguments, &["-c", "agent.toml"]].concat())
 }
 
 /// A node with signers, on which something has happened: an empty task list proves nothing about anybody.
-fn with_signers() -> (Node, Operator) {
+pub(crate) fn with_signers() -> (Node, Operator) {
     let node = kept(4);
     let operator = Operator::without_pin();
     operator.trust("ed25519");
@@ -25,7 +25,7 @@ fn with_signers() -> (Node, Operator) {
 }
 
 /// The one item that waits.
-fn item(node: &Node) -> String {
+pub(crate) fn item(node: &Node) -> String {
     let told = ask(node, "pending", &["-o", "json"]).ends_with(0).json();
     assert_eq!(told["items"].as_array().unwrap().len(), 1, "{told:#}");
     told["items"][0]["pending"].as_str().unwrap().to_owned()

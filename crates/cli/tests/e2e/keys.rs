@@ -151,7 +151,7 @@ pub(crate) fn item(host: &HostKey) -> PendingItem {
             what: "local-lvm:vm-101-disk-0".to_owned(),
             size_bytes: Some(17_179_869_184),
         }],
-        last_backup: None,
+        last_backup: evenkeel_core::sign::LastBackup::Never,
         serial: Nonce::from_random([5; 16]).unwrap(),
         raised_at: UnixSeconds(1_794_772_800),
         trust_version: TrustVersion(1),

@@ -19,6 +19,7 @@ mod daemon_looks;
 mod demo;
 mod doctor;
 mod drift;
+mod ending;
 mod explaining;
 mod failing;
 mod formats;

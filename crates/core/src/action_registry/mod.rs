@@ -78,6 +78,8 @@ pub enum Execution {
     Signed,
     /// Signed alone, and asked for by hand: it cannot be declared.
     SignedRequest,
+    /// Asked for by hand and done at once, without a signature: it cannot be declared.
+    Asked,
     /// It has no executor yet, said so.
     NotYet(&'static str),
     /// It is known so that it can be refused by name.
@@ -172,8 +174,12 @@ pub enum Proof {
     NumberFree,
     /// The snapshot the guest stands on. It may have stood there before: this alone proves nothing.
     SnapshotParent,
+    /// The snapshot is listed, whole.
+    SnapshotListed,
     /// The snapshot is no longer listed.
     SnapshotGone,
+    /// A storage lists the backup that carries the operation's mark.
+    ArchiveListed,
     /// No slot holds the volume.
     VolumeGone,
     /// The guest is there, unlocked. Whose it is, only the task tells.
@@ -186,8 +192,9 @@ impl Proof {
     /// Whether it takes the list of the guest's snapshots.
     pub fn needs_snapshots(self) -> bool {
         match self {
-            Self::SnapshotParent | Self::SnapshotGone => true,
-            Self::Configuration
+            Self::SnapshotParent | Self::SnapshotListed | Self::SnapshotGone => true,
+            Self::ArchiveListed
+            | Self::Configuration
             | Self::VolumeSize
             | Self::VolumeOnStorage
             | Self::IsTemplate
@@ -290,7 +297,8 @@ impl ActionKind {
             Execution::Planned
             | Execution::PlannedOrSigned
             | Execution::Signed
-            | Execution::SignedRequest => None,
+            | Execution::SignedRequest
+            | Execution::Asked => None,
             Execution::NotYet(why) => Some(why),
             Execution::Never => Some("evenkeel never does it"),
         }
@@ -301,15 +309,24 @@ impl ActionKind {
         match self.row().execution {
             Execution::PlannedOrSigned | Execution::Signed | Execution::SignedRequest => None,
             Execution::Planned => Some(format!("a signed {self} has no executor: declare it")),
+            Execution::Asked => Some(format!("{self} needs no signature: ask for it")),
             Execution::NotYet(why) => Some(format!("{self}: {why}")),
             Execution::Never => Some(format!("evenkeel never does a {self}")),
         }
     }
 
+    /// Whether it is done at once when somebody asks for it, without a signature.
+    pub fn runs_when_asked(self) -> bool {
+        self.row().execution == Execution::Asked
+    }
+
     /// Why nobody can ask for it by hand; none if that is possible.
     pub fn not_requestable(self) -> Option<String> {
         match self.row().execution {
-            Execution::PlannedOrSigned | Execution::Signed | Execution::SignedRequest => None,
+            Execution::PlannedOrSigned
+            | Execution::Signed
+            | Execution::SignedRequest
+            | Execution::Asked => None,
             Execution::Planned => {
                 Some(format!("{self} is not requested by hand: declare it in the desired files"))
             }
@@ -399,7 +416,8 @@ mod tests {
                     param.name
                 );
             }
-            let sendable = kind.not_signable().is_none() || row.execution == Execution::Planned;
+            let unsigned = [Execution::Planned, Execution::Asked].contains(&row.execution);
+            let sendable = kind.not_signable().is_none() || unsigned;
             assert_eq!(sendable, row.proof != Proof::NotRead, "{kind}: what is sent can be proven");
             assert_eq!(
                 kind.creates_guest() || kind == ActionKind::Destroy,

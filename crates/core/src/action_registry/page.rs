@@ -91,6 +91,7 @@ fn runs(execution: Execution) -> &'static str {
         Execution::PlannedOrSigned => "when declared, or signed",
         Execution::Signed => "signed, when declared or asked for",
         Execution::SignedRequest => "signed, when asked for",
+        Execution::Asked => "at once, when asked for",
         Execution::NotYet(_) => "not yet",
         Execution::Never => "never",
     }
@@ -125,6 +126,10 @@ fn proof(proof: Proof) -> &'static str {
         }
         Proof::NumberFree => "that its number is free, by a node with quorum",
         Proof::SnapshotParent => "its own task, and the snapshot the guest stands on",
+        Proof::SnapshotListed => "that the snapshot is listed",
+        Proof::ArchiveListed => {
+            "that the storage lists the backup, by the operation's mark in its notes"
+        }
         Proof::SnapshotGone => "that the snapshot is no longer listed",
         Proof::VolumeGone => "that no slot holds the volume",
         Proof::GuestMade => "its own task, and a guest without a lock under its number",
@@ -135,6 +140,7 @@ fn proof(proof: Proof) -> &'static str {
 fn phase(request: OpPhase) -> String {
     match request {
         OpPhase::Stop => "`stop`".to_owned(),
+        OpPhase::Backup => "a backup".to_owned(),
         OpPhase::Unprotect => "taking the protection off".to_owned(),
         OpPhase::Act => "itself".to_owned(),
     }

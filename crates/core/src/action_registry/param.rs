@@ -45,6 +45,10 @@ pub enum ParamForm {
     Node,
     /// A storage.
     Storage,
+    /// A storage, or nothing.
+    StorageOrNothing,
+    /// What a backup leaves out: `mp1=store:vm-101-disk-1` and `snapshot=before` with commas between, or nothing.
+    LeftOut,
     /// A volume: storage, colon, name.
     Volume,
     /// A configuration slot.
@@ -109,6 +113,8 @@ impl ParamForm {
             Self::VmId => value.parse::<VmId>().is_ok(),
             Self::Node => value.parse::<NodeName>().is_ok(),
             Self::Storage => is_word(value, "._-"),
+            Self::StorageOrNothing => value.is_empty() || Self::Storage.fits(value),
+            Self::LeftOut => value.is_empty() || value.split(',').all(is_left_out),
             Self::Volume => value.split_once(':').is_some_and(|(storage, name)| {
                 is_word(storage, "._-") && name.split('/').all(is_part)
             }),
@@ -127,6 +133,8 @@ impl ParamForm {
             Self::VmId => "guest number",
             Self::Node => "node",
             Self::Storage => "storage",
+            Self::StorageOrNothing => "storage, or nothing",
+            Self::LeftOut => "slots and snapshots, or nothing",
             Self::Volume => "volume",
             Self::Slot => "slot",
             Self::Keys => "list of keys",
@@ -140,6 +148,13 @@ impl ParamForm {
 pub(crate) fn is_word(text: &str, marks: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphabetic())
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || marks.contains(letter))
+}
+
+/// A slot with its volume, a snapshot, or a key nobody knows.
+fn is_left_out(text: &str) -> bool {
+    text.split_once('=').is_some_and(|(slot, what)| {
+        is_word(slot, "_.-") && (is_word(what, "_-") || ParamForm::Volume.fits(what))
+    })
 }
 
 /// One part of a volume's path: never empty, never a step upwards.

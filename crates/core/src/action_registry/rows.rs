@@ -209,10 +209,23 @@ actions! {
         rights: &[("/vms", "VM.Allocate"), ("/storage", "Datastore.AllocateSpace")],
     }
     Snapshot "snapshot" "Take a snapshot." {
+        execution: Execution::Asked,
         params: &[text("description"), param("snapname", ParamForm::Snapshot), flag("vmstate")],
         call: "POST snapshot",
         tasks: tasks(&["vzsnapshot"], &["qmsnapshot"]),
+        proof: Proof::SnapshotListed,
         rights: &[("/vms", "VM.Snapshot")],
+    }
+    Backup "backup" "Save the guest to a storage." {
+        execution: Execution::Asked,
+        params: &[
+            flag("remove").destroys_if_on("removes older backups by the storage's retention"),
+            param("storage", ParamForm::Storage),
+        ],
+        call: "POST /nodes/NODE/vzdump",
+        tasks: tasks(&["vzdump"], &["vzdump"]),
+        proof: Proof::ArchiveListed,
+        rights: &[("/vms", "VM.Backup"), ("/storage", "Datastore.AllocateSpace")],
     }
     Destroy "destroy" "Remove the guest and its volumes." {
         execution: Execution::Signed,
@@ -221,14 +234,16 @@ actions! {
             flag("destroy-unreferenced-disks")
                 .destroys_if_on("destroys volumes of former guests of this number")
                 .spelled_out(),
+            param("final_backup", ParamForm::StorageOrNothing).spelled_out(),
             flag("force").interrupts().spelled_out().only(GuestKind::Lxc),
+            param("not_in_backup", ParamForm::LeftOut).spelled_out(),
             flag("purge").destroys_if_on("removes backup jobs, replicas and HA entries").spelled_out(),
             flag("stop").interrupts().spelled_out(),
             flag("unprotect").destroys_if_on("takes off a protection somebody set").spelled_out(),
         ],
         only_listed: true,
         filled_from: FilledFrom::GuestToDestroy,
-        prepared_by: &[OpPhase::Stop, OpPhase::Unprotect],
+        prepared_by: &[OpPhase::Stop, OpPhase::Backup, OpPhase::Unprotect],
         call: "DELETE",
         tasks: tasks(&["vzdestroy"], &["qmdestroy"]),
         proof: Proof::NumberFree,

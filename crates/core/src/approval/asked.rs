@@ -60,6 +60,8 @@ fn values(form: ParamForm) -> &'static str {
         ParamForm::VmId => "a guest's number, such as 101",
         ParamForm::Node => "the name of a node",
         ParamForm::Storage => "the name of a storage, such as local-lvm",
+        ParamForm::StorageOrNothing => "the name of a storage, such as local, or nothing",
+        ParamForm::LeftOut => "what the backup leaves out; it is read from the guest",
         ParamForm::Volume => "a volume, such as local-lvm:vm-101-disk-1",
         ParamForm::Slot => "a slot, such as unused0",
         ParamForm::Keys => "keys with commas between, such as net1,mp0",

@@ -250,6 +250,37 @@ pub fn saved_volumes(config: &GuestConfig) -> BTreeSet<String> {
     saved.filter_map(|(_, _, volume)| volume.volid()).collect()
 }
 
+/// A slot that holds data now, attached or detached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataSlot {
+    /// The slot.
+    pub key: KeyRef,
+    /// The name its storage lists the volume under.
+    pub volume: String,
+    /// Whether vzdump saves it.
+    pub saved: bool,
+}
+
+/// Every slot that holds data now. What is detached is in no backup.
+pub fn data_slots(config: &GuestConfig) -> impl Iterator<Item = DataSlot> {
+    config.fields.iter().filter_map(|field| {
+        let key = field.key;
+        let property = field.current.as_ref()?.value.as_property()?;
+        let (volume, saved) = match key.key().hazard {
+            Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => {
+                (property.data_volume()?, is_saved(key, property, config))
+            }
+            Hazard::UnusedVolume => (property.volume()?, false),
+            Hazard::Safe
+            | Hazard::Disrupts
+            | Hazard::Guard
+            | Hazard::GuestName
+            | Hazard::Forbidden => return None,
+        };
+        Some(DataSlot { key, volume: volume.volid()?, saved })
+    })
+}
+
 /// Why a write of these parameters is never made, not even signed: it would let two disks write to one volume, or say
 /// how bytes are read that a guest wrote.
 pub fn never_written(guest: &Guest, params: &BTreeMap<String, String>) -> Option<String> {

@@ -4,6 +4,7 @@
 //! `field.rs`; defaults and profiles, which many guests share, are checked once by `shared.rs`; what a guest is made from
 //! is read by `source.rs`. What only the node can tell (its release, root's keys) is left to the planner.
 
+mod ending;
 mod shared;
 mod source;
 mod unknown;
@@ -22,13 +23,25 @@ use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
+use ending::is_in_bin;
 pub(super) use shared::PROFILE_NAME_MAX;
 use shared::SharedLayers;
 
 /// Words of a guest's table that are not configuration keys.
 const GUEST_WORDS: &[&str] = &[
-    "first", "ignore", "kind", "mode", "run", "scratch", "source", "state", "stop", "template",
-    "unset", "use",
+    "final_backup",
+    "first",
+    "ignore",
+    "kind",
+    "mode",
+    "run",
+    "scratch",
+    "source",
+    "state",
+    "stop",
+    "template",
+    "unset",
+    "use",
 ];
 
 /// What PVE shows beside a guest's keys and nobody sets.
@@ -102,7 +115,15 @@ impl<'a> DesiredChecker<'a> {
             self.absent(id, entries)
         } else {
             let own = self.layer(id.kind, &LayerName::Guest, entries);
-            self.present(id, own, &uses)
+            let (state, mode, mut origins) = self.present(id, own, &uses);
+            match (state, entry.value.entry("state").filter(|_| is_in_bin(&entry.value))) {
+                (WantedState::Present(spec), Some(word)) => {
+                    let origin = Origin { layer: LayerName::Guest, span: word.key_span };
+                    origins.words.insert("state", origin);
+                    (WantedState::Bin(spec), mode, origins)
+                }
+                (state, _) => (state, mode, origins),
+            }
         };
         origins.words.insert("kind", kind.origin);
         if let Some((_, _, first)) = self.guests.get(&vmid) {
@@ -137,7 +158,7 @@ impl<'a> DesiredChecker<'a> {
         self.errors.push(diagnostic);
     }
 
-    /// An absent guest has a kind, a state and perhaps a mode, and nothing else. Of the defaults of its kind only the
+    /// An absent guest has a kind, a state, perhaps a mode and where it is saved first, and nothing else. Of the defaults of its kind only the
     /// mode is for it: who observes all guests observes this one too.
     fn absent(
         &mut self,
@@ -146,9 +167,15 @@ impl<'a> DesiredChecker<'a> {
     ) -> (WantedState, ReconcileMode, GuestOrigins) {
         let mut own = Layer::default();
         let mut origins = GuestOrigins::default();
+        let mut final_backup = None;
         for entry in entries {
             match entry.key.as_str() {
                 "kind" => {}
+                "final_backup" => {
+                    final_backup = self.final_backup(entry);
+                    let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
+                    origins.words.insert("final_backup", origin);
+                }
                 "state" => {
                     let origin = Origin { layer: LayerName::Guest, span: entry.key_span };
                     origins.words.insert("state", origin);
@@ -165,7 +192,9 @@ impl<'a> DesiredChecker<'a> {
                             "leave it out: it counts when a guest is made, and is remembered"
                                 .to_owned()
                         }
-                        _ => format!("keep only `kind`, `state` and `mode` for {id}"),
+                        _ => {
+                            format!("keep only `kind`, `state`, `mode` and `final_backup` for {id}")
+                        }
                     };
                     self.errors.push(diagnostic.hint(hint));
                 }
@@ -176,7 +205,7 @@ impl<'a> DesiredChecker<'a> {
             origins.words.insert("mode", mode.origin.clone());
         }
         let mode = mode.map(|mode| mode.value).unwrap_or_default();
-        (WantedState::Absent, mode, origins)
+        (WantedState::Absent { final_backup }, mode, origins)
     }
 
     /// What one block says, whoever it is for.
@@ -190,7 +219,7 @@ impl<'a> DesiredChecker<'a> {
             match entry.key.as_str() {
                 "kind" | "use" => {}
                 "state" => {
-                    self.word(entry, &[("present", ()), ("absent", ())]);
+                    self.word(entry, &[("present", ()), ("bin", ()), ("absent", ())]);
                 }
                 "run" => {
                     let words = [("running", Run::Running), ("stopped", Run::Stopped)];
@@ -215,6 +244,7 @@ impl<'a> DesiredChecker<'a> {
                 }
                 "ignore" => layer.ignore = Some(placed(name, entry, self.ignore(kind, entry))),
                 "unset" => unset = Some(entry),
+                "final_backup" => self.no_end(entry),
                 _ => {
                     if let Some((key, value)) = self.field(kind, entry) {
                         layer.fields.insert(key, placed(name, entry, Some(value)));

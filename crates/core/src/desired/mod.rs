@@ -35,6 +35,7 @@ use serde::Deserialize;
 
 use crate::diagnostic::{self, Diagnostic, Sources};
 use crate::id::{GuestId, VmId};
+use crate::operation::StorageName;
 use crate::registry::KeyRef;
 use crate::value::Value;
 
@@ -113,8 +114,13 @@ pub enum ReconcileMode {
 pub enum WantedState {
     /// It shall exist, like this.
     Present(Spec),
+    /// It shall be put aside: down, not started with the node, and tagged. What else is declared waits.
+    Bin(Spec),
     /// It shall not exist: an explicit request to destroy it, which needs a signature.
-    Absent,
+    Absent {
+        /// Where it is saved first.
+        final_backup: Option<StorageName>,
+    },
 }
 
 /// How a guest shall be.

@@ -51,13 +51,19 @@ impl GuestBlock {
         let heading = format!("[guest.{}]", guest.id.vmid);
         let mut block = Self { heading, lines: Vec::new(), is_masked: false };
         block.word("kind", &quoted(guest.id.kind.as_str()));
-        if guest.state == WantedState::Absent {
+        if let WantedState::Absent { final_backup } = &guest.state {
             block.word("state", &quoted("absent"));
+            if let Some(storage) = final_backup {
+                block.word("final_backup", &quoted(storage.as_str()));
+            }
+        }
+        if let WantedState::Bin(_) = &guest.state {
+            block.word("state", &quoted("bin"));
         }
         if guest.mode == ReconcileMode::Observe {
             block.word("mode", &quoted("observe"));
         }
-        if let WantedState::Present(spec) = &guest.state {
+        if let WantedState::Present(spec) | WantedState::Bin(spec) = &guest.state {
             block.spec(spec);
         }
         block

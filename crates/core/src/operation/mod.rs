@@ -90,6 +90,11 @@ impl Operation {
         failed && self.intent.unprotects && self.furthest >= OpPhase::Unprotect
     }
 
+    /// Whether it failed after it may have stopped the guest: it must run again.
+    pub fn owes_start(&self) -> bool {
+        matches!(self.state, OpState::Failed { .. }) && self.intent.restarts
+    }
+
     /// The operation a first event begins.
     pub fn begin(id: OperationId, event: &OpEvent) -> Result<Self, IllegalTransition> {
         let OpEvent::Started(intent) = event else {
@@ -136,6 +141,9 @@ pub struct StartedIntent {
     pub first: OpPhase,
     /// Whether the protection flag is taken off on the way.
     pub unprotects: bool,
+    /// Whether a guest that ran is stopped on the way, and must run again if the act comes to nothing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarts: bool,
     /// When that request is sent, by the node's clock.
     pub sent_at: UnixSeconds,
     /// The guest a clone is made from. PVE names the clone task after it.
@@ -169,6 +177,7 @@ impl StartedIntent {
             repeat: Repeat::Convergent,
             first: OpPhase::Act,
             unprotects: false,
+            restarts: false,
             sent_at,
             clone_source: None,
             id_was_free: false,
@@ -212,6 +221,8 @@ pub enum Repeat {
 pub enum OpPhase {
     /// Preparation of a signed destroy: take the guest down.
     Stop,
+    /// Preparation of a signed destroy: save the guest.
+    Backup,
     /// Preparation of a signed destroy: take the protection flag off.
     Unprotect,
     /// The act itself. Most operations have only this one.
@@ -220,7 +231,7 @@ pub enum OpPhase {
 
 impl OpPhase {
     /// All of them, in order.
-    pub const ALL: [Self; 3] = [Self::Stop, Self::Unprotect, Self::Act];
+    pub const ALL: [Self; 4] = [Self::Stop, Self::Backup, Self::Unprotect, Self::Act];
 }
 
 /// What happened to an operation: the unit the journal stores.
@@ -475,7 +486,9 @@ fn from_unknown(open: OpPhase, event: &OpEvent) -> Result<OpState, &'static str>
 fn closed_as_succeeded(open: OpPhase, by: Closer) -> Result<OpState, &'static str> {
     match open {
         OpPhase::Act => Ok(OpState::Succeeded { by }),
-        OpPhase::Stop | OpPhase::Unprotect => Err("the act itself was never sent"),
+        OpPhase::Stop | OpPhase::Backup | OpPhase::Unprotect => {
+            Err("the act itself was never sent")
+        }
     }
 }
 

@@ -118,7 +118,7 @@ fn exactly_the_listed_transitions_are_legal() {
         }
     }
     assert_eq!(seen.len(), legal.len(), "each listed transition is reachable");
-    assert_eq!(pairs, 20 * 13);
+    assert_eq!(pairs, 25 * 15);
 }
 
 #[test]

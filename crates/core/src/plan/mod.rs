@@ -33,6 +33,7 @@ pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
+use crate::bin::{self, BinMemory};
 use crate::classify::{ActIntent, ActionClass, Target, classify_remembering};
 use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
@@ -61,6 +62,10 @@ pub struct PlanContext {
     pub now: UnixSeconds,
     /// What the journal knows of guests that we made, or tried to make.
     pub making: MakingMemory,
+    /// What the journal remembers of guests that were put into the bin.
+    pub bins: BTreeMap<VmId, BinMemory>,
+    /// After how many seconds in the bin a guest's destroy is put before somebody; none for never.
+    pub bin_life_s: Option<u64>,
 }
 
 impl PlanContext {
@@ -205,6 +210,10 @@ fn plan_guest(
         planned.busy = Some(busy.clone());
         return planned;
     }
+    let (declared, memory) = (guest, context.bins.get(&guest.id.vmid));
+    let here_of_kind = here.filter(|here| here.id.kind == guest.id.kind);
+    let effective = bin::effective(declared, here_of_kind, memory);
+    let guest = &*effective;
     match (&guest.state, here) {
         (_, Some(here)) if here.id.kind != guest.id.kind => {
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
@@ -213,12 +222,25 @@ fn plan_guest(
             let spec = new_guest::until_first_start(spec, here, &context.making);
             plan_present(&spec, here, actual, context.memory(guest.id.vmid), &mut planned);
         }
-        (WantedState::Absent, Some(here)) => {
-            push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
+        (WantedState::Absent { final_backup }, Some(here)) => {
+            let destroy = Destroy::of(here).saved_to(final_backup.clone(), here);
+            push(&mut planned, Step::Destroy(destroy), Vec::new());
         }
-        (WantedState::Present(_) | WantedState::Absent, None) => {
+        // A guest in the bin that is not there is not made.
+        (WantedState::Bin(_), Some(_) | None) => {
             plan_unlisted(guest, actual, &mut planned);
         }
+        (WantedState::Present(_) | WantedState::Absent { .. }, None) => {
+            plan_unlisted(guest, actual, &mut planned);
+        }
+    }
+    let is_in_bin = matches!(declared.state, WantedState::Bin(_));
+    if let (true, Some(here), Some(memory), Some(life_s)) =
+        (is_in_bin && planned.says_nothing(), here, memory, context.bin_life_s)
+        && memory.is_of(here)
+        && memory.is_over(life_s, context.now)
+    {
+        push(&mut planned, Step::Destroy(Destroy::of(here)), Vec::new());
     }
     if !planned.actions.is_empty() {
         let observed = match (context.host_mode, guest.mode) {
@@ -228,8 +250,12 @@ fn plan_guest(
         };
         judge(&mut planned, here, observed, context);
         hold_failed(&mut planned, guest, here, context);
-        if let (WantedState::Present(spec), Some(here)) = (&guest.state, here) {
+        if let (WantedState::Present(spec), Some(here)) = (&declared.state, here) {
             new_guest::hold(&mut planned, spec, here, &context.making);
+        }
+        if is_in_bin && here.is_some_and(|here| here.ha.is_some()) {
+            let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
+            held.for_each(|action| action.held = Some(Held::NotExecutable(bin::HA_MANAGED)));
         }
     }
     planned
@@ -277,7 +303,10 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
         return;
     }
     match (&guest.state, &actual.coverage) {
-        (WantedState::Present(_) | WantedState::Absent, Coverage::Partial(why)) => {
+        (
+            WantedState::Present(_) | WantedState::Bin(_) | WantedState::Absent { .. },
+            Coverage::Partial(why),
+        ) => {
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
         (WantedState::Present(spec), Coverage::Whole) => {
@@ -286,7 +315,7 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
                 Err(problem) => planned.problems.push(problem),
             }
         }
-        (WantedState::Absent, Coverage::Whole) => {}
+        (WantedState::Bin(_) | WantedState::Absent { .. }, Coverage::Whole) => {}
     }
 }
 

@@ -25,7 +25,7 @@ mod tasks;
 pub use answer::{AnswerKind, AnswerVerdict, UnknownVolume, judge_answer, left_volume};
 pub use decision::{FailReason, OutcomeDoubt, Question, RecoveryDecision, WaitReason, Warning};
 pub use evidence::{Evidence, Lock, NewVolumes, NumberUse, Postcondition, Search, Seen, TaskFact};
-pub use postcondition::postcondition;
+pub use postcondition::{ProofLists, postcondition};
 pub use tasks::{TaskList, could_be_ours, could_be_task_of, leaves_task, search_tasks};
 
 use crate::action_registry::ActionKind;

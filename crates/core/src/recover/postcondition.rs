@@ -18,15 +18,32 @@ use crate::value::VolumeRef;
 use crate::value::compare::{Cgroup, Conventions, Difference, difference};
 use crate::value::read::written;
 
+/// What proves some kinds besides the guest itself; none of what was not asked for or could not be read.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ProofLists<'a> {
+    /// The guest's snapshots; for one that shall be there only those that are whole.
+    pub snapshots: Option<&'a [SnapshotPoint]>,
+    /// Whether a storage lists the backup with the operation's mark.
+    pub archive: Option<bool>,
+}
+
 /// Compares a guest, as it was just read, with what an operation with these parameters leaves behind. No guest
 /// means that PVE said positively that there is none on this node.
 pub fn postcondition(
     intent: &StartedIntent,
     params: &BTreeMap<String, String>,
     guest: Option<&Guest>,
-    snapshots: Option<&[SnapshotPoint]>,
+    lists: ProofLists<'_>,
 ) -> Postcondition {
     let proof = intent.kind.row().proof;
+    let snapshots = lists.snapshots;
+    if proof == Proof::ArchiveListed {
+        return match lists.archive {
+            Some(true) => Postcondition::Holds,
+            Some(false) => Postcondition::DoesNotHold,
+            None => Postcondition::Unreadable,
+        };
+    }
     let Some(guest) = guest else {
         return if proof == Proof::NumberFree {
             Postcondition::Holds
@@ -46,11 +63,16 @@ pub fn postcondition(
             let present = all.iter().find(|point| point.name == PRESENT);
             present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"))
         }),
+        Proof::SnapshotListed => listed(snapshots, |all| {
+            all.iter().any(|point| Some(&point.name) == params.get("snapname"))
+        }),
         Proof::SnapshotGone => {
             listed(snapshots, |all| !all.iter().any(|point| is_it(point, params)))
         }
         Proof::GuestMade => made(guest, params),
         Proof::VolumeGone => readable(guest, |config| volume_is_gone(config, params)),
+        // Told by the list alone, above.
+        Proof::ArchiveListed => Postcondition::Unreadable,
         // Not executed yet, so nothing of them can be in flight: what cannot be compared is not known.
         Proof::NotRead => Postcondition::Unreadable,
     }

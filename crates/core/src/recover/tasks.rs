@@ -102,7 +102,7 @@ pub fn could_be_task_of(operation: &Operation, request: OpPhase, upid: &Upid) ->
     let (vmid, task_id) = (intent.guest.vmid, upid.task_id());
     let subject = match request {
         OpPhase::Act => intent.kind.row().tasks.subject,
-        OpPhase::Stop | OpPhase::Unprotect => TaskSubject::Guest,
+        OpPhase::Stop | OpPhase::Backup | OpPhase::Unprotect => TaskSubject::Guest,
     };
     match subject {
         TaskSubject::Guest => is_number(task_id, vmid),
@@ -130,6 +130,7 @@ fn is_number(text: &str, vmid: VmId) -> bool {
 fn task_types(kind: ActionKind, guest: GuestKind, request: OpPhase) -> &'static [&'static str] {
     match request {
         OpPhase::Stop => ActionKind::Stop.task_types(guest),
+        OpPhase::Backup => ActionKind::Backup.task_types(guest),
         OpPhase::Unprotect => ActionKind::SetConfig.task_types(guest),
         OpPhase::Act => kind.task_types(guest),
     }

@@ -28,6 +28,7 @@ fn own_task(kind: ActionKind, guest: GuestKind) -> Upid {
 fn task_of(operation: &Operation) -> Upid {
     let kind = match operation.furthest {
         OpPhase::Stop => ActionKind::Stop,
+        OpPhase::Backup => ActionKind::Backup,
         OpPhase::Unprotect => ActionKind::SetConfig,
         OpPhase::Act => operation.intent.kind,
     };
@@ -70,7 +71,7 @@ fn every_operation() -> Vec<Operation> {
                 bases.push(allocating);
             }
             if kind == ActionKind::Destroy {
-                for request in [OpPhase::Stop, OpPhase::Unprotect] {
+                for request in [OpPhase::Stop, OpPhase::Backup, OpPhase::Unprotect] {
                     let mut prepared = signed(operation(kind, guest));
                     prepared.intent.first = request;
                     prepared.furthest = request;
@@ -524,12 +525,15 @@ fn a_recorded_task_of_another_guest_or_type_is_never_trusted() {
 
 #[test]
 fn a_destroy_interrupted_in_its_preparations_waits_for_them_and_then_fails() {
-    for guest in GuestKind::ALL {
+    let steps = [(OpPhase::Stop, ActionKind::Stop), (OpPhase::Backup, ActionKind::Backup)];
+    for (guest, (request, task)) in
+        GuestKind::ALL.into_iter().flat_map(|guest| steps.map(|step| (guest, step)))
+    {
         let mut prepared = signed(operation(ActionKind::Destroy, guest));
-        prepared.intent.first = OpPhase::Stop;
-        prepared.furthest = OpPhase::Stop;
-        prepared.state = OpState::Started { request: OpPhase::Stop, sent_at: SENT };
-        let stop = own_task(ActionKind::Stop, guest);
+        prepared.intent.first = request;
+        prepared.furthest = request;
+        prepared.state = OpState::Started { request, sent_at: SENT };
+        let stop = own_task(task, guest);
         let found_one = Some(Seen { at: SENT, found: Search::One(stop.clone()) });
         let evidence = Evidence { search: found_one, ..Evidence::default() };
         let adopt = decide(&prepared, &evidence, SENT);

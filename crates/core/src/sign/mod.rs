@@ -48,7 +48,7 @@ pub use lineage::{Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX};
 pub use nonce::{
     AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
 };
-pub use pending::{Loss, PendingItem};
+pub use pending::{LastBackup, Loss, PendingItem};
 pub use rotation::{Authority, ClockChange, Occasion, Rotated, Rotation, rotate};
 pub use sshsig::{Namespace, SshSig, Touch, VerifiedSignature, assemble, signed_bytes, verify};
 pub use statement::{

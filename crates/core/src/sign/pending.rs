@@ -21,6 +21,7 @@ use super::statement::{
 };
 use super::trust::TrustVersion;
 use crate::action_registry::ActionKind;
+use crate::approval::saves_first;
 use crate::id::GuestId;
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};
@@ -44,8 +45,8 @@ pub struct PendingItem {
     pub params: BTreeMap<String, String>,
     /// What would be lost.
     pub losses: Vec<Loss>,
-    /// When a backup was last made; none if there is none that is known of.
-    pub last_backup: Option<UnixSeconds>,
+    /// When a backup was last made.
+    pub last_backup: LastBackup,
     /// Drawn by the host each time it raises an item: no two have the same name, even if they say the same about guests
     /// that look the same. A clock could not tell them apart.
     pub serial: Nonce,
@@ -54,6 +55,30 @@ pub struct PendingItem {
     /// The version of the host's trust store.
     pub trust_version: TrustVersion,
 }
+
+/// When a guest was last saved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastBackup {
+    /// Then, by the newest backup that a storage lists.
+    At(UnixSeconds),
+    /// No storage lists a backup.
+    Never,
+    /// Not every storage could be read.
+    Unknown,
+}
+
+impl LastBackup {
+    /// The moment, if one is known.
+    pub fn at(self) -> Option<UnixSeconds> {
+        match self {
+            Self::At(at) => Some(at),
+            Self::Never | Self::Unknown => None,
+        }
+    }
+}
+
+/// A backup older than this is no reason to go without a final one: backups are made every night.
+const FRESH_BACKUP_S: u64 = 24 * 60 * 60;
 
 /// One thing that would be lost.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +90,16 @@ pub struct Loss {
 }
 
 impl PendingItem {
+    /// Whether whoever signs should rather have the guest saved first. What cannot be read recommends nothing.
+    pub fn wants_final_backup(&self) -> bool {
+        let stale = match self.last_backup {
+            LastBackup::At(at) => at.plus(FRESH_BACKUP_S) < self.raised_at,
+            LastBackup::Never => true,
+            LastBackup::Unknown => false,
+        };
+        self.op == ActionKind::Destroy && stale && !saves_first(&self.params)
+    }
+
     /// The bytes the host key signs, and by whose hash the item is known.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
         let (identity, expect_digest) = self.expected.texts();
@@ -82,7 +117,11 @@ impl PendingItem {
             expect_digest,
             params: &self.params,
             losses: losses.collect(),
-            last_backup: self.last_backup.map_or(OrNot::Not("none"), |at| OrNot::Number(at.0)),
+            last_backup: match self.last_backup {
+                LastBackup::At(at) => OrNot::Number(at.0),
+                LastBackup::Never => OrNot::Not("none"),
+                LastBackup::Unknown => OrNot::Not("unknown"),
+            },
             serial: self.serial,
             raised_at: self.raised_at.0,
             trust_version: self.trust_version.0,
@@ -157,7 +196,15 @@ impl PendingItem {
         params::check(op, guest.kind, &params)?;
         let losses = fields.list("losses")?.into_iter().map(read_loss);
         let losses = losses.collect::<Result<_, _>>()?;
-        let last_backup = number_or(&mut fields, "last_backup", "none")?.map(UnixSeconds);
+        let last_backup = match fields.take("last_backup")? {
+            Json::Integer(at) => LastBackup::At(UnixSeconds(at)),
+            Json::Text(text) if text == "none" => LastBackup::Never,
+            Json::Text(text) if text == "unknown" => LastBackup::Unknown,
+            Json::Text(_) | Json::List(_) | Json::Object(_) => {
+                let why = "`last_backup` is a whole number, `none` or `unknown`";
+                return Err(Malformed::new(why.to_owned()));
+            }
+        };
         let serial = fields.parsed("serial")?;
         let raised_at = UnixSeconds(fields.integer("raised_at")?);
         let trust_version = TrustVersion(fields.integer("trust_version")?);

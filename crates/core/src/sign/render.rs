@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::any_statement::AnyStatement;
 use super::hash::{PayloadHash, PendingId};
-use super::pending::{Loss, PendingItem};
+use super::pending::{LastBackup, Loss, PendingItem};
 use super::rotation::{Authority, ClockChange, Rotation};
 use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
@@ -91,8 +91,15 @@ pub fn pending(bytes: &[u8]) -> Result<String, Refusal> {
         let size = size_bytes.map_or("size unknown".to_owned(), |size| Bytes(size).shown());
         put(&mut text, "lost", &format!("{}, {size}", visible(what)));
     }
-    let backup = item.last_backup.map_or_else(|| "none known".to_owned(), time::print);
+    let backup = match item.last_backup {
+        LastBackup::At(at) => time::print(at),
+        LastBackup::Never => "none known".to_owned(),
+        LastBackup::Unknown => "not known: a storage cannot be read".to_owned(),
+    };
     put(&mut text, "last backup", &backup);
+    if item.wants_final_backup() {
+        put(&mut text, "advice", "have it saved first: final_backup=STORAGE");
+    }
     put_expected(&mut text, expected);
     put_params(&mut text, params);
     put(&mut text, "raised", &time::print(item.raised_at));
@@ -145,7 +152,8 @@ fn put_expected(text: &mut String, expected: &Expected) {
 
 fn put_params(text: &mut String, params: &BTreeMap<String, String>) {
     for (name, value) in params {
-        put(text, "param", &format!("{name} = {}", visible(value)));
+        let shown = if value.is_empty() { "(nothing)".to_owned() } else { visible(value) };
+        put(text, "param", &format!("{name} = {shown}"));
     }
 }
 

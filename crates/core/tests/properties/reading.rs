@@ -41,7 +41,8 @@ fn declared(dice: &mut Dice, kind: GuestKind, key: &Key) -> Option<(Value, Strin
         evenkeel_core::desired::WantedState::Present(spec) => {
             Some((spec.fields[0].want.clone().unwrap(), text))
         }
-        evenkeel_core::desired::WantedState::Absent => None,
+        evenkeel_core::desired::WantedState::Bin(_)
+        | evenkeel_core::desired::WantedState::Absent { .. } => None,
     }
 }
 

@@ -245,7 +245,7 @@ pub(crate) fn item() -> PendingItem {
             Loss { what: "local-lvm:vm-101-disk-0".to_owned(), size_bytes: Some(34_359_738_368) },
             Loss { what: "local-lvm:vm-101-disk-1".to_owned(), size_bytes: None },
         ],
-        last_backup: None,
+        last_backup: evenkeel_core::sign::LastBackup::Never,
         serial: Nonce::from_random([5; 16]).unwrap(),
         raised_at: NOW,
         trust_version: TrustVersion(1),

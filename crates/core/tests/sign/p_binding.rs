@@ -36,6 +36,8 @@ fn p09_a_parameter_added_or_changed_outside_of_the_signed_bytes_is_refused() {
         ("stop", "0"),
         ("unprotect", "1"),
         ("purge", ""),
+        ("final_backup", "store"),
+        ("not_in_backup", "unused0=store:a"),
     ] {
         let answer = changed(|act| {
             act.params.insert(name.to_owned(), value.to_owned());
@@ -78,6 +80,7 @@ fn what_has_no_executor_is_refused_even_when_signed() {
         (signed.op, asked.op) = (op, op);
         let sample = |form| match form {
             ParamForm::Flag | ParamForm::Count => "1",
+            ParamForm::StorageOrNothing | ParamForm::LeftOut => "",
             ParamForm::Volume => "a:b",
             ParamForm::VmId => "100",
             ParamForm::Node

@@ -206,7 +206,14 @@ fn p08_nothing_may_follow_or_precede_the_one_object() {
 
 #[test]
 fn p10_every_parameter_must_be_spelled_out() {
-    let all = ["destroy-unreferenced-disks", "purge", "stop", "unprotect"];
+    let all = [
+        "destroy-unreferenced-disks",
+        "final_backup",
+        "not_in_backup",
+        "purge",
+        "stop",
+        "unprotect",
+    ];
     for name in all {
         let mut short = statement();
         short.params.remove(name);

@@ -221,6 +221,8 @@ pub(crate) fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 pub(crate) fn destroy_params() -> BTreeMap<String, String> {
     params(&[
         ("destroy-unreferenced-disks", "0"),
+        ("final_backup", ""),
+        ("not_in_backup", ""),
         ("purge", "0"),
         ("stop", "1"),
         ("unprotect", "0"),

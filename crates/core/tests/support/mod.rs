@@ -7,10 +7,13 @@ use std::fmt::Write as _;
 use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, Unreadable,
 };
+use evenkeel_core::bin::BinMemory;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::desired::{self, Desired, WantedState};
 use evenkeel_core::diagnostic::Sources;
-use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{IdentityHash, UnixSeconds};
 use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, MovedVolumes, Plan, PlanContext};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
@@ -56,6 +59,7 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
+/// was running onboot tags(a,b) 40 days ago    (before it was put into the bin)
 /// remembers VOLUME     (the journal knows that no backup held it when it left its slot)
 /// moved VOLUME from SLOT (the journal knows that a move of ours left it behind)
 /// cores: 2
@@ -66,6 +70,7 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
     let mut snapshot = empty_snapshot(Release::V8_4);
     let mut context = PlanContext::default();
     let mut guests: Vec<(Guest, Vec<ConfigEntry>)> = Vec::new();
+    let mut binned: BTreeMap<VmId, String> = BTreeMap::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         if let Some(waits) =
             line.trim_start().strip_prefix("waits").filter(|_| line.starts_with(' '))
@@ -80,6 +85,8 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
             let value = value.strip_prefix(' ').map(unescape);
             let entry = ConfigEntry { key: key.into(), value, pending: None, delete: 0 };
             guests.last_mut().unwrap().1.push(entry);
+        } else if let Some(was) = line.strip_prefix("was ") {
+            binned.insert(guests.last().unwrap().0.id.vmid, was.to_owned());
         } else if line.starts_with("lxc/") || line.starts_with("qemu/") {
             guests.push((guest(line), vec![digest("digest-of-the-file")]));
         } else {
@@ -90,9 +97,38 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
         if guest.config.is_ok() {
             guest.config = Ok(GuestConfig::from_pending(guest.id.kind, entries));
         }
+        if let Some(was) = binned.get(&guest.id.vmid) {
+            context.bins.insert(guest.id.vmid, bin_memory(was, &guest));
+        }
         snapshot.guests.insert(guest.id.vmid, guest);
     }
+    context.now = NOW;
+    context.bin_life_s = Some(30 * 86_400);
     (snapshot, context)
+}
+
+const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
+
+/// How a guest was before it was put into the bin; `another` means that another guest has its number now.
+fn bin_memory(was: &str, guest: &Guest) -> BinMemory {
+    let mut memory = BinMemory {
+        identity: identity(guest).unwrap_or(IdentityHash([0; 32])),
+        since: NOW,
+        ran: false,
+        onboot: None,
+        tags: BTreeSet::new(),
+    };
+    let words: Vec<&str> = was.split_whitespace().collect();
+    for (at, word) in words.iter().enumerate() {
+        match *word {
+            "running" => memory.ran = true,
+            "onboot" => memory.onboot = Some(true),
+            "another" => memory.identity = IdentityHash([0; 32]),
+            "days" => memory.since = NOW.minus(words[at - 1].parse::<u64>().unwrap() * 86_400),
+            _ => {}
+        }
+    }
+    memory
 }
 
 fn is_key(text: &str) -> bool {

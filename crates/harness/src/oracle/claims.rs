@@ -6,6 +6,8 @@
 //! ```text
 //!   (3)  somebody enrolled signed exactly this act, for this host, in its window, under these signers, for an item that
 //!        still waits; and of several requests each leaves upon a look at which that is still so
+//!        and where a final backup was signed, nothing is destroyed before an archive of that operation lies on the node,
+//!        with every volume of the guest but those that were signed away
 //!   (4)  a nonce leads to one act, ever; a preparation leaves once
 //!   (12) the guest that was read before the request is the one the item was raised for, by a birth mark that no
 //!        request shows. What takes its number after that reading is out of reach: a destroy, a rollback and the
@@ -24,6 +26,7 @@ use evenkeel_core::sign::{Expected, PayloadHash, PendingItem};
 use evenkeel_sim::{InProcess, Simulator, World};
 use serde_json::{Map, Value};
 
+use super::archive::is_saved;
 use super::promise::is_promised;
 use super::readings::{GuestReading, birth_of};
 use super::{Oracle, OracleState};
@@ -339,7 +342,23 @@ impl OracleState {
         let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
-        newest.is_some_and(HistoryOp::is_signed) || (protects && self.may_owe(now_ms, write))
+        newest.is_some_and(HistoryOp::is_signed)
+            || (protects && self.may_owe(now_ms, write))
+            || (write.kind == ActionKind::Start && self.may_owe_start(write))
+    }
+
+    /// Whether a guest may have been stopped for a backup before a destroy that came to nothing.
+    fn may_owe_start(&self, write: &WriteRequest) -> bool {
+        let stopped = |op: &HistoryOp| {
+            let signed =
+                |name: &str| op.params.get(name).and_then(Value::as_str).unwrap_or_default();
+            op.is_signed()
+                && op.kind == ActionKind::Destroy
+                && op.guest == write.guest
+                && signed("stop") == "1"
+                && !signed("final_backup").is_empty()
+        };
+        self.history.ops.values().any(stopped)
     }
 
     /// Whether the agent may believe that it owes a protection to whom it has read: it promised to take one off that
@@ -404,6 +423,9 @@ impl OracleState {
         }
         if op.stage == "act" && !self.claims.acted.insert(op.nonce.clone()) {
             return Err("(4) this nonce led to an act before".to_owned());
+        }
+        if op.stage == "act" && op.kind == ActionKind::Destroy {
+            node.with(|sim| is_saved(&sim.world, name, op.guest, &claim))?;
         }
         if op.stage == "act" {
             let record = node.with(|sim| sim.records().len());

@@ -53,6 +53,7 @@ impl SentMoves {
             | ActionKind::Create
             | ActionKind::Clone
             | ActionKind::Restore
+            | ActionKind::Backup
             | ActionKind::Snapshot
             | ActionKind::DeleteSnapshot
             | ActionKind::Migrate

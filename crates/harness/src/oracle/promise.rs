@@ -16,6 +16,10 @@ pub(super) fn is_promised(op: &HistoryOp, write: &WriteRequest) -> Result<(), St
     }
     match op.stage.as_str() {
         "stop" if write.kind == ActionKind::Stop && signed("stop") == "1" => return Ok(()),
+        "backup" if write.kind == ActionKind::Backup && !signed("final_backup").is_empty() => {
+            let same = sent("storage") == signed("final_backup") && sent("protected") == "1";
+            return if same { Ok(()) } else { other("the backup") };
+        }
         "unprotect" if write.kind == ActionKind::SetConfig && signed("unprotect") == "1" => {
             let own = ["protection", "digest", "background_delay"];
             let only = write.params.keys().all(|key| own.contains(&key.as_str()));

@@ -3,13 +3,16 @@
 
 mod acts;
 mod asked;
+mod bin;
 mod claims;
 mod crash;
+mod final_backup;
 mod gone;
 mod identity;
 mod lane;
 mod meanwhile;
 mod observed;
+mod on_request;
 mod rotation;
 mod spelled;
 mod stolen;

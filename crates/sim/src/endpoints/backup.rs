@@ -85,6 +85,21 @@ fn check_notes(cx: &Context<'_>) -> Result<(), ReplyFailure> {
     Err(ReplyFailure::param("notes-template", text))
 }
 
+/// What a backup does unless it is told otherwise: whoever may save to a storage may ask for its retention.
+pub(super) fn defaults(cx: &Context<'_>) -> Answer {
+    let name = cx.text("storage").unwrap_or("local");
+    let Some(storage) = cx.world.storages.get(name) else {
+        return Err(ReplyFailure::Died(format!("storage '{name}' does not exist")));
+    };
+    let path = format!("/storage/{name}");
+    if !cx.may(&path, &["Datastore.Audit", "Datastore.AllocateSpace"]) {
+        return Err(ReplyFailure::Denied(format!("{path}, Datastore.Audit")));
+    }
+    let keep = storage.keep_last.map(|keep| format!("keep-last={keep}"));
+    let keep = keep.unwrap_or_else(|| "keep-all=1".to_owned());
+    Ok(json!({ "storage": name, "mode": "snapshot", "prune-backups": keep }).into())
+}
+
 /// The guest's file as it was saved; of a machine also which drives the archive holds.
 pub(super) fn extract_config(cx: &Context<'_>) -> Answer {
     let volid = cx.text("volume").unwrap_or_default();

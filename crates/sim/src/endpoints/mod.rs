@@ -63,7 +63,7 @@ calls! {
     Index, Version, Permissions, TicketProbe, Ticket, Acl, Users, Tokens, Token, Roles,
     NextId, ClusterOptions, SetOptions, Resources, ClusterStatus, ClusterTasks, ClusterLog,
     HaResources, HaResource, AddHaResource, DeleteHaResource, HaStatus, Nodes, NodeStatus,
-    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, ExtractConfig,
+    Tasks, TaskIndex, TaskStop, TaskStatus, TaskLog, Vzdump, BackupDefaults, ExtractConfig,
     StorageConfig, StorageOne, Storages, StorageStatus, Content, Volume, SetVolume, DeleteVolume,
     List, Create, GuestIndex, Destroy, Config, SetConfig, SetConfigAsync, Pending, Feature,
     Interfaces, Rrd, FirewallOptions, CloudInit, RegenerateCloudInit,
@@ -144,6 +144,7 @@ pub(crate) fn dispatch(cx: &mut Context<'_>, call: EndpointCall) -> Answer {
         // The engine stops tasks itself, because that frees locks.
         EndpointCall::TicketProbe | EndpointCall::TaskStop => Ok(Value::Null.into()),
         EndpointCall::Vzdump => backup::vzdump(cx),
+        EndpointCall::BackupDefaults => backup::defaults(cx),
         EndpointCall::ExtractConfig => backup::extract_config(cx),
         EndpointCall::StorageConfig => Ok(storage::configured(cx)),
         EndpointCall::StorageOne => storage::one(cx),

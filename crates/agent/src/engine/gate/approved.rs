@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::budget;
+use evenkeel_core::final_backup::FinalBackup;
 use evenkeel_core::identity::identity;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::Repeat;
@@ -28,6 +29,7 @@ use crate::engine::EngineContext;
 use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
+use crate::engine::final_backup::{Keeping, check_left_out, check_room};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::observe::{observe_guest, observe_snapshots};
@@ -96,6 +98,10 @@ async fn judge<'o>(
             return refuse(ReasonCode::After, hold.to_string());
         }
     }
+    if let Some(backup) = FinalBackup::signed(&order.item.params)? {
+        check_left_out(context, &backup, &fresh).await?;
+        check_room(context, &backup.storage, fresh.id, Keeping::Protected).await?;
+    }
     // In this order: the lane asks for the judge's lock once more, to end its item, while it holds the signers. Whoever
     // held that lock and waited for the signers, behind a rotation that waits for the lane, would stop all three.
     let signers = approvals.authority.read().await;
@@ -161,7 +167,7 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
             payload: *payload,
             expires_at: *expires_at,
         },
-        task_mark: call.unprotects().then(|| order.mark.clone()),
+        task_mark: (call.unprotects() || call.restarts()).then(|| order.mark.clone()),
         attempt: None,
         call,
         identity: identity(fresh).ok(),

@@ -83,6 +83,7 @@ impl Cleared {
             repeat: self.repeat.clone(),
             first: self.call.first_request(),
             unprotects: self.call.unprotects(),
+            restarts: self.call.restarts(),
             sent_at,
             clone_source: self.call.clone_source(),
             id_was_free: self.call.makes(),

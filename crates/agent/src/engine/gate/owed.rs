@@ -1,4 +1,4 @@
-//! The gate for a protection that is owed: taken off for a destroy that then came to nothing.
+//! The gate for what is owed: a protection taken off, or a guest stopped, for a destroy that then came to nothing.
 //!
 //! It is given to the guest it was taken from and to nobody else. What cannot be told now is asked again by the next
 //! pass, so nothing is forgotten here but what is owed to nobody any more.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::back_off::AttemptHash;
-use evenkeel_core::destroy::Owed;
+use evenkeel_core::destroy::{Debt, Owed};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
@@ -21,68 +21,117 @@ use crate::engine::identity_proof::{our_tasks, read_tasks};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::observe_guest;
 
-/// The key under which the journal keeps that a protection was given back.
-fn given_back(op: OperationId) -> String {
-    format!("protection of {op}")
+/// One thing an operation took from its guest.
+#[derive(Debug, Clone)]
+pub(in crate::engine) struct OwedOrder {
+    pub(in crate::engine) operation: Operation,
+    pub(in crate::engine) debt: Debt,
 }
 
-/// Operations that took a protection off and could not use it, and have not given it back.
-pub(in crate::engine) async fn owed(context: &EngineContext) -> Result<Vec<Operation>, Fatal> {
+impl OwedOrder {
+    /// What gives it back.
+    pub(super) fn kind(&self) -> ActionKind {
+        match self.debt {
+            Debt::Protection => ActionKind::SetConfig,
+            Debt::Running => ActionKind::Start,
+        }
+    }
+
+    /// Why it is given back.
+    pub(super) fn reason(&self) -> String {
+        match self.debt {
+            Debt::Protection => format!("protection taken off by {}", self.operation.id),
+            Debt::Running => format!("stopped by {}", self.operation.id),
+        }
+    }
+}
+
+/// The key under which the journal keeps that something was given back.
+fn given_back(op: OperationId, debt: Debt) -> String {
+    match debt {
+        Debt::Protection => format!("protection of {op}"),
+        Debt::Running => format!("run state of {op}"),
+    }
+}
+
+/// What operations took and could not use, and have not given back.
+pub(in crate::engine) async fn owed(context: &EngineContext) -> Result<Vec<OwedOrder>, Fatal> {
     let owed = context.journal.read(|state, _| {
-        let done = |op: OperationId| state.kept(Subject::Txn).any(|(key, _)| key == given_back(op));
-        let signed = state.ledger().signed().filter(|operation| operation.owes_protection());
-        signed.filter(|operation| !done(operation.id)).cloned().collect()
+        let done = |op: OperationId, debt: Debt| {
+            state.kept(Subject::Txn).any(|(key, _)| key == given_back(op, debt))
+        };
+        let owes = |operation: &Operation| {
+            let left = Debt::ALL.into_iter().filter(|debt| debt.is_of(operation));
+            let left = left.filter(|debt| !done(operation.id, *debt));
+            left.map(|debt| OwedOrder { operation: operation.clone(), debt }).collect::<Vec<_>>()
+        };
+        state.ledger().signed().flat_map(owes).collect()
     });
     owed.await.map_err(Fatal::Journal)
 }
 
-/// Nothing is owed any more for what this operation took off.
+/// Nothing is owed any more for what this operation took.
 pub(in crate::engine) async fn note_given_back(
     context: &EngineContext,
     op: OperationId,
+    debt: Debt,
 ) -> Result<(), Fatal> {
-    let kept = Kept::put(Subject::Txn, given_back(op), 1, serde_json::Value::Bool(true));
-    // On a nearly full disk it is found protected by the next pass.
+    let kept = Kept::put(Subject::Txn, given_back(op, debt), 1, serde_json::Value::Bool(true));
+    // On a nearly full disk the next pass finds that the guest has it.
     context.append_if_room(Record::Kept(kept)).await
 }
 
-/// Judges whether a protection can be given back now.
+/// Judges whether something can be given back now.
 pub(super) async fn clear(
     context: &EngineContext,
-    owing: OperationId,
+    owing: &OwedOrder,
 ) -> Result<Cleared, NotCleared> {
-    let Some(operation) = owed(context).await?.into_iter().find(|owed| owed.id == owing) else {
+    let (op, debt) = (owing.operation.id, owing.debt);
+    let mut all = owed(context).await?.into_iter();
+    let Some(owing) = all.find(|owed| owed.operation.id == op && owed.debt == debt) else {
         return Err(NotCleared::Unneeded);
     };
-    let fresh = observe_guest(&context.client, operation.intent.guest).await;
+    let fresh = observe_guest(&context.client, owing.operation.intent.guest).await;
     let fresh = fresh.map_err(|error| NotCleared::Failed(error.to_string()))?;
     let tasks = read_tasks(context).await.map_err(NotCleared::Held)?;
-    match Owed::to(&fresh, &operation, &tasks, &our_tasks(context).await?) {
-        Owed::Protection => cleared(&operation, &fresh),
+    match Owed::to(&fresh, &owing.operation, debt, &tasks, &our_tasks(context).await?) {
+        Owed::Now => cleared(&owing, &fresh),
         Owed::Later(refusal) => Err(NotCleared::Held(refusal)),
         Owed::Nothing => {
-            note_given_back(context, owing).await?;
+            note_given_back(context, op, debt).await?;
             Err(NotCleared::Unneeded)
         }
     }
 }
 
-fn cleared(operation: &Operation, fresh: &Guest) -> Result<Cleared, NotCleared> {
-    let change = ConfigChange::protection(fresh, true);
-    let change = change.map_err(|refusal| NotCleared::Failed(refusal.detail))?;
-    let params = [("digest", change.digest.to_string()), ("protection", "1".to_owned())];
+fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
+    let OwedOrder { operation, debt } = owing;
+    let (call, params, reason) = match debt {
+        Debt::Protection => {
+            let change = ConfigChange::protection(fresh, true);
+            let change = change.map_err(|refusal| NotCleared::Failed(refusal.detail))?;
+            let params = [("digest", change.digest.to_string()), ("protection", "1".to_owned())];
+            let params = params.map(|(name, text)| (name.to_owned(), text)).into();
+            let reason = format!("protection unset -> 1 (taken off by {})", operation.id);
+            (PveCall::SetConfig(change), params, reason)
+        }
+        Debt::Running => {
+            let reason = format!("run stopped -> running (stopped by {})", operation.id);
+            (PveCall::Start, BTreeMap::new(), reason)
+        }
+    };
     Ok(Cleared {
         guest: operation.intent.guest,
-        kind: ActionKind::SetConfig,
-        params: params.map(|(name, text)| (name.to_owned(), text)).into(),
-        reasons: vec![format!("protection unset -> 1 (taken off by {})", operation.id)],
+        kind: owing.kind(),
+        params,
+        reasons: vec![reason],
         decision: allowed("benign", ""),
         repeat: Repeat::Convergent,
-        call: PveCall::SetConfig(change),
+        call,
         identity: operation.intent.identity,
         identity_after: None,
         task_mark: None,
-        attempt: Some(AttemptHash::owed(operation.id)),
+        attempt: Some(AttemptHash::owed(operation.id, *debt)),
         before: BTreeMap::new(),
         volumes_before: None,
     })

@@ -163,7 +163,7 @@ fn declared_purposes(desired: &Desired) -> BTreeSet<Purpose> {
     let enforced = desired.guests.values().filter(|guest| guest.mode == ReconcileMode::Enforce);
     let purposes = enforced.flat_map(|guest| match &guest.state {
         WantedState::Present(spec) => Purpose::of(guest.id.kind, spec),
-        WantedState::Absent => Vec::new(),
+        WantedState::Bin(_) | WantedState::Absent { .. } => Vec::new(),
     });
     purposes.collect()
 }

@@ -134,6 +134,10 @@ impl DesiredChecker<'_> {
                 "it is for one guest",
                 "write state = \"absent\" into the block of the guest that shall go".to_owned(),
             ),
+            ("final_backup", _) => (
+                "it is for one guest",
+                "write it beside state = \"absent\" of the guest that shall go".to_owned(),
+            ),
             ("kind", LayerName::Defaults(kind)) => (
                 "the heading says it",
                 format!("leave it out: these are defaults of {kind} guests"),

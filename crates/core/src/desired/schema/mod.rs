@@ -124,7 +124,16 @@ fn blocks(kind: GuestKind, definitions: &mut Definitions) -> (Value, Value) {
     let guest = json!({
         "if": { "required": ["state"], "properties": { "state": { "const": "absent" } } },
         "then": {
-            "properties": { "kind": true, "state": true, "mode": present["properties"]["mode"] },
+            "properties": {
+                "kind": true,
+                "state": true,
+                "mode": present["properties"]["mode"],
+                "final_backup": {
+                    "description": "The storage it is saved to first; without that backup it is not destroyed.",
+                    "type": "string",
+                    "pattern": pattern::whole("[A-Za-z][A-Za-z0-9._-]{0,98}[A-Za-z0-9]"),
+                },
+            },
             "additionalProperties": false,
         },
         "else": present,
@@ -168,8 +177,8 @@ fn words(kind: GuestKind) -> Map<String, Value> {
     let mut words = json!({
         "kind": true,
         "state": {
-            "description": "Whether the guest shall exist; `absent` asks for a signed destroy.",
-            "enum": ["present", "absent"],
+            "description": "Whether the guest shall exist; `bin` puts it aside, `absent` asks for a signed destroy.",
+            "enum": ["present", "bin", "absent"],
             "default": "present",
         },
         "run": {

@@ -26,7 +26,8 @@ fn proved(kind: ActionKind, params: &[(&str, &str)], guest: &Guest) -> Postcondi
     let operation = operation(kind, guest.id.kind);
     let params: BTreeMap<String, String> =
         params.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
-    postcondition(&operation.intent, &params, Some(guest), None)
+    let lists = ProofLists { snapshots: None, archive: None };
+    postcondition(&operation.intent, &params, Some(guest), lists)
 }
 
 #[test]

@@ -46,12 +46,24 @@ pub(super) const WORDS: &[FileWord] = &[
     FileWord {
         name: "state",
         line: "Whether the guest shall be there.",
-        about: "Whether the guest shall be there. `absent` asks for its destruction, which waits for an operator's signature; \
+        about: "Whether the guest shall be there. `bin` puts it aside: down, not started with the node, tagged evenkeel-bin, until \
+                it is `present` again. `absent` asks for its destruction, which waits for an operator's signature; \
                 removing a block only stops managing the guest.",
-        value: "`present`, `absent`",
+        value: "`present`, `bin`, `absent`",
         default: "`present`",
         parts: &[],
         example: "state = \"absent\"",
+        kinds: BOTH,
+    },
+    FileWord {
+        name: "final_backup",
+        line: "Where the guest is saved before it is destroyed.",
+        about: "The storage a guest that shall be absent is saved to first. Without a whole backup there it is not destroyed; \
+                what no backup holds is listed in what is signed.",
+        value: "the name of a storage that holds backups",
+        default: "no backup is made",
+        parts: &[],
+        example: "final_backup = \"local\"",
         kinds: BOTH,
     },
     FileWord {

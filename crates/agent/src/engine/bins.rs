@@ -1,0 +1,81 @@
+//! What the journal remembers of guests in the bin: how each was before, and since when it is there.
+//!
+//! Written before the first action that puts a guest aside, so that no crash loses what it was; struck out once it is out
+//! of the bin as it was, or is another guest. At rest nothing is written.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::bin::BinMemory;
+use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
+use evenkeel_core::id::VmId;
+use evenkeel_core::plan::Plan;
+use evenkeel_core::selection::PassScope;
+
+use super::EngineContext;
+use super::error::Fatal;
+use crate::journal::{JournalState, Kept, Record, Subject};
+
+/// The version of what is kept.
+const SHAPE: u32 = 1;
+
+/// Keys of these memories begin so.
+const BIN: &str = "bin ";
+
+/// What is remembered of every guest in the bin.
+pub(super) async fn memories(context: &EngineContext) -> Result<BTreeMap<VmId, BinMemory>, Fatal> {
+    context.journal.read(|state, _| bins_in(state)).await.map_err(Fatal::Journal)
+}
+
+/// The same, by what a journal adds up to.
+pub(crate) fn bins_in(state: &JournalState) -> BTreeMap<VmId, BinMemory> {
+    let kept = state.kept(Subject::Txn).filter(|(_, kept)| kept.v == SHAPE);
+    kept.filter_map(|(key, kept)| {
+        let vmid = key.strip_prefix(BIN)?.parse().ok()?;
+        Some((vmid, serde_json::from_value(kept.value.clone()).ok()?))
+    })
+    .collect()
+}
+
+/// Brings what is remembered to what is declared and seen: before anything is sent.
+pub(super) async fn follow(
+    context: &EngineContext,
+    desired: &Desired,
+    actual: &Snapshot,
+    plan: &Plan,
+    scope: &PassScope,
+) -> Result<(), Fatal> {
+    let known = memories(context).await?;
+    for (vmid, declared) in desired.guests.iter().filter(|(vmid, _)| scope.has(**vmid)) {
+        let here = actual.guests.get(vmid).filter(|here| here.id == declared.id);
+        let enforced = declared.mode == ReconcileMode::Enforce;
+        let (WantedState::Bin(_), Some(here), true) = (&declared.state, here, enforced) else {
+            continue;
+        };
+        if known.get(vmid).is_some_and(|memory| memory.is_of(here)) {
+            continue;
+        }
+        if let Some(memory) = BinMemory::of(here, context.node_now()) {
+            let value = serde_json::to_value(&memory).expect("a memory has only texts for keys");
+            let kept = Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value);
+            context.append_if_room(Record::Kept(kept)).await?;
+        }
+    }
+    for (vmid, memory) in known.iter().filter(|(vmid, _)| scope.has(**vmid)) {
+        let is_over = match (actual.guests.get(vmid), desired.guests.get(vmid)) {
+            (Some(here), Some(declared)) => {
+                let is_out = matches!(declared.state, WantedState::Present(_));
+                let is_silent = !plan.guests.iter().any(|planned| planned.guest.vmid == *vmid);
+                here.config.is_ok() && !memory.is_of(here) || is_out && is_silent
+            }
+            // Nobody manages it: what it was is kept for whoever does so again.
+            (Some(_), None) => false,
+            (None, _) => actual.coverage == Coverage::Whole && desired.guests.contains_key(vmid),
+        };
+        if is_over {
+            let kept = Kept::remove(Subject::Txn, format!("{BIN}{vmid}"));
+            context.append_if_room(Record::Kept(kept)).await?;
+        }
+    }
+    Ok(())
+}

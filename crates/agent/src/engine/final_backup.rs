@@ -1,0 +1,140 @@
+//! The backup before a destroy: what its storage says, and what is in the archive.
+//!
+//! The gate asks before anything is sent whether the storage takes one more, and the steps of a destroy whether the
+//! archive is there. It only reads; core's `final_backup` judges. What cannot be read is never taken for a backup.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::actual::Guest;
+use evenkeel_core::final_backup::{
+    Archive, BackupLimits, FinalBackup, ProtectedLimit, find_archive, holds_all, must_hold,
+};
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::operation::StorageName;
+use evenkeel_core::reason::{ReasonCode, Refusal};
+
+use super::EngineContext;
+use crate::observe::observe_snapshots;
+use crate::pve::error::{Error, ErrorClass};
+use crate::pve::site::{ListedVolume, StorageEntry};
+use crate::pve::{Client, ContentFilter};
+
+/// A backup that was made, and what must be in it.
+#[derive(Debug)]
+pub(super) struct SavedGuest {
+    pub(super) storage: StorageName,
+    /// The slots whose volumes it must hold.
+    must_hold: BTreeMap<String, String>,
+}
+
+impl SavedGuest {
+    /// A backup to be made of a guest as it is now.
+    pub(super) fn of(fresh: &Guest, storage: &StorageName) -> Result<Self, String> {
+        let config = fresh.config.as_ref().map_err(ToString::to_string)?;
+        Ok(Self { storage: storage.clone(), must_hold: must_hold(config) })
+    }
+
+    /// Whether its storage lists it now, whole; otherwise why not.
+    pub(super) async fn prove(
+        &self,
+        context: &EngineContext,
+        op: OperationId,
+        guest: GuestId,
+    ) -> Result<(), String> {
+        let listed = archives(&context.client, &self.storage, guest).await?;
+        let archive = find_archive(&listed, op, guest)?;
+        let inside = context.client.backup_config(&archive.volume).await;
+        let inside =
+            inside.map_err(|error| format!("{} cannot be read: {error}", archive.volume))?;
+        holds_all(guest.kind, &inside, &self.must_hold)
+    }
+}
+
+/// The backups of a guest on a storage.
+pub(super) async fn archives(
+    client: &Client,
+    storage: &StorageName,
+    guest: GuestId,
+) -> Result<Vec<Archive>, String> {
+    let listed = client.volumes(storage, &ContentFilter::BackupsOf(guest.vmid)).await;
+    let listed =
+        listed.map_err(|error| format!("the backups on {storage} cannot be listed: {error}"))?;
+    let archive = |volume: ListedVolume| {
+        let unreadable = |_| format!("{storage} lists a backup under a name that is none");
+        Ok(Archive {
+            volume: volume.volid.parse().map_err(unreadable)?,
+            size_bytes: volume.size_bytes,
+            notes: volume.notes.unwrap_or_default(),
+            protected: volume.protected,
+        })
+    };
+    listed.into_iter().filter(|volume| volume.vmid == Some(guest.vmid)).map(archive).collect()
+}
+
+/// Whether a backup leaves out of the guest what was signed for, no more and no less.
+pub(super) async fn check_left_out(
+    context: &EngineContext,
+    backup: &FinalBackup,
+    fresh: &Guest,
+) -> Result<(), Refusal> {
+    let unread = |error: Error| {
+        let why = format!("the guest's snapshots cannot be listed: {error}");
+        Refusal::new(ReasonCode::IdentityUnproven, why)
+    };
+    let snapshots = observe_snapshots(&context.client, fresh.id).await.map_err(unread)?;
+    backup.check(fresh, &snapshots)
+}
+
+/// Whether a backup is to be protected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeping {
+    /// Retention may remove it some day.
+    Plain,
+    /// Only a person removes it.
+    Protected,
+}
+
+/// Whether the storage takes one more backup of the guest: asked before the guest is stopped for it.
+pub(super) async fn check_room(
+    context: &EngineContext,
+    storage: &StorageName,
+    guest: GuestId,
+    keeping: Keeping,
+) -> Result<(), Refusal> {
+    let refused = |why: String| Refusal::new(ReasonCode::Storage, why);
+    let unread = |error: Error| refused(format!("storage {storage} cannot be read: {error}"));
+    let all = context.client.storages().await.map_err(unread)?;
+    match all.iter().find(|entry| entry.storage == storage.as_str()) {
+        None => return Err(refused(format!("this node has no storage {storage} that we may see"))),
+        Some(entry) if !entry.active => {
+            return Err(refused(format!("storage {storage} is not active")));
+        }
+        Some(entry) if !holds_backups(entry) => {
+            return Err(refused(format!("storage {storage} does not hold backups")));
+        }
+        Some(_) => {}
+    }
+    let defaults = context.client.backup_defaults(storage).await.map_err(unread)?;
+    let retention = defaults.get("prune-backups").map_or("", String::as_str);
+    let configured = match context.client.storage_config(storage).await {
+        Ok(config) => {
+            let limit = config.get("max-protected-backups").map(String::as_str);
+            Some(ProtectedLimit::configured(limit))
+        }
+        Err(error) if error.class() == Some(&ErrorClass::Permission) => None,
+        Err(error) => return Err(unread(error)),
+    };
+    let listed = archives(&context.client, storage, guest).await.map_err(refused)?;
+    let limits = BackupLimits::of(retention, configured);
+    let limits = match keeping {
+        Keeping::Plain => BackupLimits { protected: None, ..limits },
+        Keeping::Protected => limits,
+    };
+    limits.judge(storage, &listed)
+}
+
+/// Whether backups may be kept there.
+pub(super) fn holds_backups(storage: &StorageEntry) -> bool {
+    let content = storage.content.as_deref().unwrap_or_default();
+    content.split(',').any(|kind| kind == "backup")
+}

@@ -1,0 +1,428 @@
+//! The backup before a destroy: what it leaves out, whether its storage takes one more, and whether an archive is it.
+//!
+//! Asked when an item is raised, in the lane before anything is sent, once the backup has ended and once more directly
+//! before the act. It decides over what was read; what could not be read is never taken for a backup that is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::actual::{ConfigEntry, Guest, GuestConfig, PRESENT, SnapshotPoint};
+use crate::classify::data_slots;
+use crate::id::{GuestId, GuestKind, OperationId};
+use crate::operation::{StorageName, VolumeId};
+use crate::reason::{ReasonCode, Refusal};
+
+/// The parameter of a destroy that names the storage of its final backup; empty if there is none.
+pub const STORAGE: &str = "final_backup";
+
+/// The parameter that lists what that backup leaves out.
+pub const NOT_IN_BACKUP: &str = "not_in_backup";
+
+/// How many protected backups of a guest Proxmox lets somebody have who may not configure the storage, unless the
+/// storage says otherwise.
+const PROTECTED_MAX: u64 = 5;
+
+/// A backup that is made before a guest is destroyed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinalBackup {
+    /// Where it goes.
+    pub storage: StorageName,
+    /// What is lost all the same, because no backup holds it.
+    pub not_in_backup: BTreeSet<String>,
+}
+
+impl FinalBackup {
+    /// The one that these parameters of a destroy name.
+    pub fn signed(params: &BTreeMap<String, String>) -> Result<Option<Self>, Refusal> {
+        let text = |name: &str| params.get(name).map_or("", String::as_str);
+        let not_in_backup =
+            text(NOT_IN_BACKUP).split(',').filter(|part| !part.is_empty()).map(str::to_owned);
+        match text(STORAGE) {
+            "" => Ok(None),
+            storage => {
+                let none =
+                    |_| Refusal::new(ReasonCode::Payload, format!("`{storage}` is no storage"));
+                let storage = storage.parse().map_err(none)?;
+                Ok(Some(Self { storage, not_in_backup: not_in_backup.collect() }))
+            }
+        }
+    }
+
+    /// Both parameters, as a statement spells them out.
+    pub fn params(backup: Option<&Self>) -> [(&'static str, String); 2] {
+        let left_out = |backup: &Self| {
+            backup.not_in_backup.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+        };
+        [
+            (STORAGE, backup.map(|backup| backup.storage.to_string()).unwrap_or_default()),
+            (NOT_IN_BACKUP, backup.map(left_out).unwrap_or_default()),
+        ]
+    }
+
+    /// Whether it leaves out of this guest what was signed for, no more and no less.
+    pub fn check(&self, fresh: &Guest, snapshots: &[SnapshotPoint]) -> Result<(), Refusal> {
+        let now = left_out(fresh, snapshots);
+        if now == self.not_in_backup {
+            return Ok(());
+        }
+        let change = |set: &BTreeSet<String>, other: &BTreeSet<String>| {
+            set.difference(other).cloned().collect::<Vec<_>>().join(", ")
+        };
+        let (more, less) = (change(&now, &self.not_in_backup), change(&self.not_in_backup, &now));
+        let why = match (more.as_str(), less.as_str()) {
+            (more, "") => format!("the final backup would now leave out {more} as well"),
+            ("", less) => format!("the final backup would no longer leave out {less}"),
+            (more, less) => {
+                format!("the final backup would now leave out {more} instead of {less}")
+            }
+        };
+        let why = format!("{why}, and that was not signed; sign the item that waits then");
+        Err(Refusal::new(ReasonCode::Stale, why))
+    }
+}
+
+/// What no backup of the guest holds although it is lost with it: volumes that are left out where they are, detached
+/// ones, and snapshots. A key nobody knows may name a volume.
+pub fn left_out(guest: &Guest, snapshots: &[SnapshotPoint]) -> BTreeSet<String> {
+    let mut left: BTreeSet<String> = snapshots
+        .iter()
+        .filter(|point| point.name != PRESENT)
+        .map(|point| format!("snapshot={}", point.name))
+        .collect();
+    let Ok(config) = &guest.config else {
+        return left;
+    };
+    left.extend(
+        data_slots(config)
+            .filter(|slot| !slot.saved)
+            .map(|slot| format!("{}={}", slot.key, slot.volume)),
+    );
+    left.extend(config.unknown.iter().map(|key| format!("{key}=unknown")));
+    left
+}
+
+/// The slots whose volume must be in a backup of the guest.
+pub fn must_hold(config: &GuestConfig) -> BTreeMap<String, String> {
+    let saved = data_slots(config).filter(|slot| slot.saved);
+    saved.map(|slot| (slot.key.to_string(), slot.volume)).collect()
+}
+
+/// How an operation marks its archive: nobody else's has this in its notes.
+pub fn note_of(op: OperationId, guest: GuestId) -> String {
+    format!("evenkeel {op} {guest}")
+}
+
+/// A backup as its storage lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Archive {
+    /// Its volume.
+    pub volume: VolumeId,
+    /// Its size, by the list: asked for alone, a volume is told another.
+    pub size_bytes: Option<u64>,
+    /// The first line of its notes.
+    pub notes: String,
+    /// Whether it refuses removal.
+    pub protected: bool,
+}
+
+/// The archive an operation made: the only one with its mark, and not empty.
+pub fn find_archive(
+    listed: &[Archive],
+    op: OperationId,
+    guest: GuestId,
+) -> Result<&Archive, String> {
+    let mark = note_of(op, guest);
+    let mut marked = listed.iter().filter(|archive| archive.notes == mark);
+    match (marked.next(), marked.next()) {
+        (None, _) => Err("its storage lists no backup of this operation".to_owned()),
+        (Some(_), Some(_)) => Err("its storage lists several backups of this operation".to_owned()),
+        (Some(archive), None) => match archive.size_bytes {
+            Some(1..) => Ok(archive),
+            Some(0) | None => Err(format!("the backup {} is empty", archive.volume)),
+        },
+    }
+}
+
+/// Whether the configuration inside an archive names every volume it must hold, in its slot and saved there. A
+/// machine's archive also maps the drives that were written to it.
+pub fn holds_all(
+    kind: GuestKind,
+    extracted: &str,
+    must_hold: &BTreeMap<String, String>,
+) -> Result<(), String> {
+    let own = extracted.lines().take_while(|line| !line.starts_with('['));
+    let entry = |line: &str| {
+        let (key, value) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
+        let (key, value) = (key.trim().to_owned(), Some(value.trim().to_owned()));
+        Some(ConfigEntry { key, value, pending: None, delete: 0 })
+    };
+    let config = GuestConfig::from_pending(kind, own.clone().filter_map(entry));
+    let held = self::must_hold(&config);
+    let mapped: BTreeSet<&str> =
+        own.filter_map(|line| line.strip_prefix("#qmdump#map:")?.split(':').next()).collect();
+    for (slot, volume) in must_hold {
+        let written = match kind {
+            GuestKind::Lxc => true,
+            GuestKind::Qemu => mapped.contains(slot.as_str()),
+        };
+        if held.get(slot) != Some(volume) || !written {
+            return Err(format!("{slot} ({volume}) is not in the backup"));
+        }
+    }
+    Ok(())
+}
+
+/// What bounds the backups of one guest on a storage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BackupLimits {
+    /// How many that are not protected retention keeps; none if it keeps all.
+    pub kept: Option<u64>,
+    /// How many may be protected; none if any number may.
+    pub protected: Option<u64>,
+}
+
+impl BackupLimits {
+    /// By the storage's retention, and by what it says of protected backups where we may read that. Who may not configure
+    /// a storage is bound to a few.
+    pub fn of(retention: &str, configured: Option<ProtectedLimit>) -> Self {
+        let protected = match configured {
+            Some(ProtectedLimit(limit)) => limit,
+            None => Some(PROTECTED_MAX),
+        };
+        Self { kept: keep_total(retention), protected }
+    }
+
+    /// Refuses a further backup that Proxmox would refuse: with `remove=0` nothing makes room for it.
+    pub fn judge(self, storage: &StorageName, listed: &[Archive]) -> Result<(), Refusal> {
+        let count = |protected| {
+            listed.iter().filter(|archive| archive.protected == protected).count() as u64
+        };
+        let full = |what: &str, limit: u64| {
+            let why = format!(
+                "{storage} takes no further backup of this guest: it keeps {limit} {what}; remove one, or name another \
+                 storage"
+            );
+            Err(Refusal::new(ReasonCode::Storage, why))
+        };
+        match (self.kept, self.protected) {
+            (Some(limit), _) if count(false) >= limit => full("by its retention", limit),
+            (_, Some(limit)) if count(true) >= limit => full("that are protected", limit),
+            (_, _) => Ok(()),
+        }
+    }
+}
+
+/// What a storage's own configuration says of protected backups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProtectedLimit(Option<u64>);
+
+impl ProtectedLimit {
+    /// `max-protected-backups` as it is configured: a negative number is no limit, and neither is nothing, for whoever
+    /// may read it.
+    pub fn configured(text: Option<&str>) -> Self {
+        Self(text.and_then(|text| text.trim().parse().ok()))
+    }
+}
+
+/// How many backups a retention keeps in all, as Proxmox adds it up; none if it keeps all. Read from a property string
+/// and from JSON alike, because releases differ.
+fn keep_total(retention: &str) -> Option<u64> {
+    let mut words =
+        retention.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
+    let mut total = 0_u64;
+    while let Some(word) = words.next() {
+        if word.starts_with("keep-") {
+            let number = words.by_ref().find(|next| !next.is_empty());
+            let number: u64 = number.and_then(|number| number.parse().ok()).unwrap_or(0);
+            if word == "keep-all" && number > 0 {
+                return None;
+            }
+            total = total.saturating_add(number);
+        }
+    }
+    (total > 0).then_some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::Power;
+
+    fn guest(id: &str, keys: &[(&str, &str)]) -> Guest {
+        let id: GuestId = id.parse().unwrap();
+        let entry = |(key, text): &(&str, &str)| ConfigEntry {
+            key: (*key).to_owned(),
+            value: Some((*text).to_owned()),
+            pending: None,
+            delete: 0,
+        };
+        let config = Ok(GuestConfig::from_pending(id.kind, keys.iter().map(entry)));
+        Guest { id, power: Power::Stopped, template: false, ha: None, lock: None, config }
+    }
+
+    fn container() -> Guest {
+        guest(
+            "lxc/101",
+            &[
+                ("rootfs", "store:101/vm-101-disk-0.raw,size=8G"),
+                ("mp0", "store:101/vm-101-disk-1.raw,mp=/data,backup=1,size=1G"),
+                ("mp1", "store:101/vm-101-disk-2.raw,mp=/cache,size=1G"),
+                ("mp2", "/srv/host,mp=/host"),
+                ("unused0", "store:101/vm-101-disk-3.raw"),
+                ("novel", "1"),
+            ],
+        )
+    }
+
+    fn machine() -> Guest {
+        guest(
+            "qemu/201",
+            &[
+                ("scsi0", "store:vm-201-disk-0,size=8G"),
+                ("scsi1", "store:vm-201-disk-1,backup=0,size=8G"),
+                ("ide2", "local:iso/debian.iso,media=cdrom"),
+                ("efidisk0", "store:vm-201-disk-2,size=4M"),
+                ("tpmstate0", "store:vm-201-disk-3,size=4M,version=v2.0"),
+            ],
+        )
+    }
+
+    fn point(name: &str) -> SnapshotPoint {
+        SnapshotPoint { name: name.to_owned(), taken_at: None, parent: None }
+    }
+
+    #[test]
+    fn whatever_is_lost_and_in_no_backup_is_listed() {
+        let left = left_out(&container(), &[point("before"), point(PRESENT)]);
+        let expected = [
+            "mp1=store:101/vm-101-disk-2.raw",
+            "novel=unknown",
+            "snapshot=before",
+            "unused0=store:101/vm-101-disk-3.raw",
+        ];
+        assert_eq!(left, expected.map(str::to_owned).into());
+        let left = left_out(&machine(), &[]);
+        let expected = ["efidisk0=store:vm-201-disk-2", "scsi1=store:vm-201-disk-1"];
+        assert_eq!(
+            left,
+            expected.map(str::to_owned).into(),
+            "without OVMF nobody saves its variables"
+        );
+    }
+
+    #[test]
+    fn what_is_left_out_is_bound_and_any_difference_refuses() {
+        let guest = container();
+        let signed = |left: BTreeSet<String>| FinalBackup {
+            storage: "store".parse().unwrap(),
+            not_in_backup: left,
+        };
+        let backup = signed(left_out(&guest, &[]));
+        assert_eq!(backup.check(&guest, &[]), Ok(()));
+        let params = FinalBackup::params(Some(&backup)).map(|(name, text)| (name.to_owned(), text));
+        assert_eq!(FinalBackup::signed(&params.into()), Ok(Some(backup.clone())), "read back");
+        assert_eq!(FinalBackup::signed(&BTreeMap::new()), Ok(None));
+        let more = backup.check(&guest, &[point("since")]).unwrap_err();
+        assert_eq!(more.reason, ReasonCode::Stale);
+        assert!(more.detail.contains("snapshot=since"), "{more}");
+        let mut left = backup.not_in_backup.clone();
+        left.insert("mp9=a:b".to_owned());
+        let less = signed(left);
+        assert_eq!(
+            less.check(&guest, &[]).map_err(|refusal| refusal.reason),
+            Err(ReasonCode::Stale)
+        );
+    }
+
+    #[test]
+    fn an_archive_is_ours_by_its_mark_alone_and_never_an_empty_one() {
+        let (op, guest) = (OperationId::from_parts(1, 1), container().id);
+        let archive = |notes: &str, size_bytes| Archive {
+            volume: "store:backup/vzdump-lxc-101.tar.zst".parse().unwrap(),
+            size_bytes,
+            notes: notes.to_owned(),
+            protected: true,
+        };
+        let mark = note_of(op, guest);
+        let ours = archive(&mark, Some(9));
+        assert_eq!(find_archive(std::slice::from_ref(&ours), op, guest), Ok(&ours));
+        for listed in [
+            vec![],
+            vec![archive("somebody's", Some(9))],
+            vec![archive(&format!("{mark} "), Some(9))],
+            vec![archive(&note_of(OperationId::from_parts(1, 2), guest), Some(9))],
+            vec![archive(&mark, Some(0))],
+            vec![archive(&mark, None)],
+            vec![ours.clone(), ours.clone()],
+        ] {
+            assert!(find_archive(&listed, op, guest).is_err(), "{listed:?}");
+        }
+    }
+
+    #[test]
+    fn an_archive_without_a_volume_that_must_be_in_it_is_none() {
+        let must = must_hold(container().config.as_ref().unwrap());
+        assert_eq!(must.keys().collect::<Vec<_>>(), ["mp0", "rootfs"]);
+        let whole = "#to be saved\nmp0: store:101/vm-101-disk-1.raw,mp=/data,backup=1,size=1G\n\
+                     mp1: store:101/vm-101-disk-2.raw,mp=/cache,size=1G\n\
+                     rootfs: store:101/vm-101-disk-0.raw,size=8G\n";
+        assert_eq!(holds_all(GuestKind::Lxc, whole, &must), Ok(()));
+        for broken in [
+            String::new(),
+            whole.replace("mp0", "mp7"),
+            whole.replace("disk-1", "disk-9"),
+            whole.replace("backup=1", "backup=0"),
+            whole.replace("rootfs", "[before]\nrootfs"),
+            whole.replace("rootfs", "#rootfs"),
+        ] {
+            assert!(holds_all(GuestKind::Lxc, &broken, &must).is_err(), "{broken}");
+        }
+        let must = must_hold(machine().config.as_ref().unwrap());
+        assert_eq!(must.keys().collect::<Vec<_>>(), ["scsi0", "tpmstate0"]);
+        let whole = "scsi0: store:vm-201-disk-0,size=8G\ntpmstate0: store:vm-201-disk-3,size=4M,version=v2.0\n\
+                     #qmdump#map:scsi0:drive-scsi0:store:raw:\n#qmdump#map:tpmstate0:drive-tpmstate0-backup:store:raw:\n";
+        assert_eq!(holds_all(GuestKind::Qemu, whole, &must), Ok(()));
+        let unmapped = whole.replace("#qmdump#map:scsi0", "#qmdump#map:scsi1");
+        assert!(holds_all(GuestKind::Qemu, &unmapped, &must).is_err(), "named, and not written");
+    }
+
+    #[test]
+    fn a_storage_that_proxmox_would_find_full_is_full() {
+        for (retention, kept) in [
+            ("", None),
+            ("keep-all=1", None),
+            ("keep-all=0", None),
+            ("keep-last=3", Some(3)),
+            ("keep-last=3,keep-daily=7", Some(10)),
+            ("{\"keep-last\":\"3\",\"keep-weekly\":2}", Some(5)),
+            ("{\"keep-all\":1}", None),
+        ] {
+            assert_eq!(BackupLimits::of(retention, None).kept, kept, "{retention}");
+        }
+        let configured =
+            |text| BackupLimits::of("", Some(ProtectedLimit::configured(text))).protected;
+        assert_eq!(
+            [configured(None), configured(Some("-1")), configured(Some("2"))],
+            [None, None, Some(2)]
+        );
+        assert_eq!(
+            BackupLimits::of("", None).protected,
+            Some(PROTECTED_MAX),
+            "who may not read it"
+        );
+        let listed = |plain: usize, protected: usize| {
+            let archive = |protected| Archive {
+                volume: "store:backup/a".parse().unwrap(),
+                size_bytes: Some(1),
+                notes: String::new(),
+                protected,
+            };
+            let plain = std::iter::repeat_n(archive(false), plain);
+            plain.chain(std::iter::repeat_n(archive(true), protected)).collect::<Vec<_>>()
+        };
+        let limits = BackupLimits { kept: Some(2), protected: Some(1) };
+        for (plain, protected, room) in [(0, 0, true), (1, 0, true), (2, 0, false), (0, 1, false)] {
+            let judged = limits.judge(&"store".parse().unwrap(), &listed(plain, protected));
+            assert_eq!(judged.is_ok(), room, "{plain} and {protected}");
+        }
+    }
+}
