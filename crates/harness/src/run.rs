@@ -297,6 +297,7 @@ impl SeedRun {
                     }
                     self.tell(commands, DriverCommand::Pass);
                 }
+                self.note(|| format!("the next change panics: {here:?}"));
                 self.rig.wire.panic_once(here);
             }
             64 => {

@@ -9,8 +9,8 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
-use evenkeel_harness::Rig;
 use evenkeel_harness::script::{desired, fault, finish, journal, pass, rig, writes};
+use evenkeel_harness::{PanicPoint, Rig};
 use evenkeel_sim::{Effect, Event};
 
 const RUN_102: &str = "guest.102 = { kind = \"lxc\", run = \"running\" }";
@@ -64,6 +64,22 @@ async fn a_restart_forgets_no_failure() {
     }
     let tries = writes(&rig).len();
     assert!((5..=7).contains(&tries), "{tries} tries in an hour, one restart a minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_that_panics_waits_like_one_that_failed() {
+    let rig = rig(4);
+    let wanted = desired(CORES_100);
+    let lived = rig.live(async |engine| {
+        for _ in 0..60 {
+            rig.wire.panic_once(PanicPoint::BeforeSending);
+            passes(engine, &wanted, 1).await?;
+        }
+        Ok(())
+    });
+    lived.await.unwrap().unwrap();
+    let tries = journal(&rig).iter().filter(|line| line["state"] == "started").count();
+    assert!((4..=7).contains(&tries), "{tries} tries in an hour");
 }
 
 #[tokio::test(start_paused = true)]

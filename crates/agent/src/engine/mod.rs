@@ -99,6 +99,8 @@ struct Unsettled {
     vmid: VmId,
     /// When we knew of it in this life: its request had left by then.
     since: Instant,
+    /// For whom it is settled: what was in flight at the start for recovery, what this life sent for its lane.
+    settler: Settler,
     /// Whether somebody looks for evidence right now.
     looking: bool,
     /// The operation the journal has not closed and why nobody knows its end, once that was found.
@@ -156,7 +158,8 @@ impl Engine {
         for operation in in_flight {
             let job = held_job(&operation);
             engine.queue.hold(job)?;
-            engine.mark_unknown(operation.id, operation.id, operation.intent.guest.vmid);
+            let vmid = operation.intent.guest.vmid;
+            engine.mark_unknown(operation.id, operation.id, vmid, Settler::Recovery);
         }
         engine.recheck_unknown();
         Ok(engine)
@@ -305,7 +308,7 @@ impl Engine {
                 let reports = done.result?;
                 for report in &reports {
                     if let OpEnd::Unknown { why } = &report.end {
-                        self.mark_unknown(report.op, job, report.guest.vmid);
+                        self.mark_unknown(report.op, job, report.guest.vmid, Settler::Lane);
                         self.note_doubt(report.op, report.op, why);
                     }
                 }
@@ -314,7 +317,7 @@ impl Engine {
             LaneEvent::Panicked { op: job, message } => {
                 if let Some((_, mut report)) = self.submitted.get(&job).cloned() {
                     report.end = OpEnd::Unknown { why: format!("evenkeel failed: {message}") };
-                    self.mark_unknown(job, job, report.guest.vmid);
+                    self.mark_unknown(job, job, report.guest.vmid, Settler::Lane);
                     self.recheck_unknown();
                     self.ended(job, vec![report]);
                 }
@@ -355,9 +358,10 @@ impl Engine {
         }
     }
 
-    fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId) {
+    fn mark_unknown(&mut self, op: OperationId, job: OperationId, vmid: VmId, settler: Settler) {
         let since = Instant::now();
-        self.unknown.insert(op, Unsettled { job, vmid, since, looking: false, doubt: None });
+        let unsettled = Unsettled { job, vmid, since, settler, looking: false, doubt: None };
+        self.unknown.insert(op, unsettled);
     }
 
     /// Remembers why nobody knows how an operation ended. It is logged when it changes, not at every look.
@@ -386,9 +390,9 @@ impl Engine {
         for (op, unsettled) in &mut self.unknown {
             if !std::mem::replace(&mut unsettled.looking, true) {
                 let (context, op) = (self.context.clone(), *op);
-                let (vmid, since) = (unsettled.vmid, unsettled.since);
+                let Unsettled { vmid, since, settler, .. } = *unsettled;
                 let looking = async move {
-                    SettleEnd { op, ended: settle_lane(&context, op, vmid, since).await }
+                    SettleEnd { op, ended: settle_lane(&context, op, vmid, since, settler).await }
                 };
                 self.settling.push(looking.boxed());
             }
@@ -427,13 +431,14 @@ async fn settle_lane(
     op: OperationId,
     vmid: VmId,
     since: Instant,
+    settler: Settler,
 ) -> Result<Option<Settled>, Fatal> {
     let open = context.journal.read(move |state, _| {
         let mut in_flight = state.ledger().in_flight();
         in_flight.find(|operation| operation.intent.guest.vmid == vmid).map(|found| found.id)
     });
     let open = open.await.map_err(Fatal::Journal)?;
-    settle(context, open.unwrap_or(op), since, Settler::Recovery).await
+    settle(context, open.unwrap_or(op), since, settler).await
 }
 
 /// The next event of a queue; never if nothing runs.

@@ -44,7 +44,8 @@ pub(super) struct Settled {
 /// Who settles: it tells whether a failure without a task counts as one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Settler {
-    /// The lane that sent the request: that it came to nothing is a failure.
+    /// The lane that sent the request, or panicked over it: that it came to nothing is a failure, and one that comes
+    /// every time must not be met every minute.
     Lane,
     /// Whoever found it in flight: perhaps it was never sent, and nothing speaks against trying it now.
     Recovery,
