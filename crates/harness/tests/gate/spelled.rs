@@ -82,7 +82,7 @@ async fn p10_no_act_runs_with_a_parameter_left_out() {
         Ok(())
     })
     .await;
-    assert_eq!(tried, 5 + 4 + 2 * (3 + 3 + 1) + 2, "every parameter of every act");
+    assert_eq!(tried, 7 + 6 + 2 * (3 + 3 + 1) + 2, "every parameter of every act");
     for guest in ["lxc/100", QEMU] {
         assert_eq!(writes(&rig, guest), Vec::<String>::new());
     }
