@@ -9,7 +9,7 @@ use evenkeel_core::actual::{
 };
 use evenkeel_core::bin::BinMemory;
 use evenkeel_core::classify::BackupMemory;
-use evenkeel_core::desired::{self, Desired, WantedState};
+use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity::identity;
@@ -24,18 +24,9 @@ const NEXT: &str = "run `evenkeel doctor` to see what the token may read";
 /// Reads desired state from TOML; a case that means to be wrong has no place here.
 pub(crate) fn desired(text: &str) -> Desired {
     let mut sources = Sources::default();
-    // Whether a file may say it is the file reader's matter; here it only has to be said.
-    sources.add("desired.toml", text.replace("template = true\n", ""));
-    let mut desired = desired::load(&sources)
-        .unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"));
-    if text.contains("\ntemplate = true\n") {
-        for guest in desired.guests.values_mut() {
-            if let WantedState::Present(spec) = &mut guest.state {
-                spec.template = true;
-            }
-        }
-    }
-    desired
+    sources.add("desired.toml", text);
+    desired::load(&sources)
+        .unwrap_or_else(|errors| panic!("the desired state does not check: {errors:#?}"))
 }
 
 /// A snapshot that is still empty.
