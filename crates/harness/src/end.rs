@@ -285,14 +285,16 @@ impl SeedRun {
             for found in sim.world.guests.values().filter(|guest| !rolled_back(guest)) {
                 let foreign = self.faults.foreign_loose.get(&found.id.vmid.get()).copied();
                 let loose = loose(&sim.world, found.id);
-                if loose.len() > 1 + foreign.unwrap_or(0) {
+                if loose.len() > 1 + foreign.unwrap_or(0) + self.twins {
                     wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
                 }
                 let moved = self.oracle.moved_out(found.id);
                 let active = found.config.active.iter();
                 let spare = active.filter(|(key, _)| key.starts_with("unused"));
                 let spare = spare.filter(|(_, volume)| !moved.contains(*volume));
-                let theirs = self.faults.detached.contains(&found.id.vmid.get());
+                let number = found.id.vmid.get();
+                let taken_over = self.first_births.get(&number) != Some(&found.birth);
+                let theirs = taken_over || self.faults.detached.contains(&number);
                 if spare.count() > 0 && !theirs {
                     wrong.push(format!("{} was given a second volume", found.id));
                 }
@@ -332,7 +334,7 @@ impl SeedRun {
     }
 }
 
-/// Whether the gate refuses it because of a volume that hangs on nothing.
+/// Whether the gate refuses it: because of a volume that hangs on nothing, or of the guest that is copied.
 fn is_refused(action: &Action, loose: &BTreeSet<String>) -> bool {
     let on_its_storage = |value: &String| {
         let fresh = value.split(',').next().and_then(|volume| volume.split_once(':'));
@@ -345,7 +347,9 @@ fn is_refused(action: &Action, loose: &BTreeSet<String>) -> bool {
     let copies = copies_to.is_some_and(|storage| {
         loose.iter().any(|volume| volume.starts_with(&format!("{storage}:")))
     });
-    copies || (kind == ActionKind::SetConfig && params.values().any(on_its_storage))
+    // A container that runs is not copied, and its copy waits for that.
+    let waits = kind == ActionKind::Clone;
+    copies || waits || (kind == ActionKind::SetConfig && params.values().any(on_its_storage))
 }
 
 /// The same without the run state: what must be so before a new guest starts.

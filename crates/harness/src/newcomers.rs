@@ -55,7 +55,8 @@ impl Newcomers {
             *wish = first_wish(dice, guest, &self.sources);
         }
         match dice.below(5) {
-            0 | 1 => wish.cores = Some(dice.between(1, 4)),
+            // One is the default, which nobody has to write.
+            0 | 1 => wish.cores = Some(dice.between(2, 4)),
             2 => wish.memory_mib = Some(*dice.pick(&[256, 384, 768])),
             3 => wish.run = *dice.pick(&[None, Some(true), Some(true), Some(false)]),
             _ => wish.onboot = Some(dice.percent(50)),

@@ -6,7 +6,7 @@
 //!                                                                                    └──> (steps over) end.rs
 //! ```
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -68,6 +68,10 @@ pub(crate) struct SeedRun {
     pub(crate) node_off_s: i64,
     /// The guests the node began with.
     pub(crate) guests: Vec<GuestId>,
+    /// Their birth marks: who has another one took a number over.
+    pub(crate) first_births: BTreeMap<u32, u64>,
+    /// How often somebody sent what we sent.
+    pub(crate) twins: usize,
     /// Guests it shall have besides.
     pub(crate) newcomers: Newcomers,
     /// Who may sign, if the host trusts anybody.
@@ -144,7 +148,13 @@ impl SeedRun {
         let (has_signers, denied) = (dice.percent(85), DeniedFacts::of(&mut dice));
         let layered = dice.percent(50);
         let first_guests: Vec<GuestId> = first_files.iter().map(|(guest, _)| *guest).collect();
+        let first_births = rig.node.with(|sim| {
+            let guests = sim.world.guests.values();
+            guests.map(|guest| (guest.id.vmid.get(), guest.birth)).collect()
+        });
         let mut run = Self {
+            first_births,
+            twins: 0,
             dice,
             rig,
             driver: AgentDriver::watched_by(oracle.clone()),
@@ -355,6 +365,7 @@ impl SeedRun {
             let twin = *self.dice.pick(&[TwinRequest::First, TwinRequest::Second]);
             self.note(|| format!("somebody sends what we send: {twin:?}"));
             self.rig.wire.twin_once(twin);
+            self.twins += 1;
             return self.tell(commands, DriverCommand::Pass);
         }
         let guest = *self.dice.pick(&self.guests);

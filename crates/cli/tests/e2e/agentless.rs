@@ -162,9 +162,9 @@ fn a_token_file_that_is_not_there_is_not_found() {
 
 /// Nothing can be made yet, and waiting does not change that: the rest is done, and it is said.
 #[test]
-fn a_create_that_is_held_for_good_is_no_reason_to_try_again() {
+fn a_guest_that_nobody_says_how_to_make_is_a_problem() {
     let node = kept(4);
     node.desk.write("desired/new.toml", "guest.900 = { kind = \"lxc\" }\n");
-    let held = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
-    assert!(held.stdout.contains("held"), "{}", held.stdout);
+    let told = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(1);
+    assert!(told.stdout.contains("no `source` says what to make it from"), "{}", told.stdout);
 }
