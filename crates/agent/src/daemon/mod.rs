@@ -245,6 +245,7 @@ impl AgentLoop {
             .frozen_when(move || frozen.is_frozen())
             .observing_when(move || observes_now.load(Ordering::Relaxed))
             .approved_by(Some(approvals))
+            .reading_secrets(config.secrets.store())
             .telling(move |step| {
                 log::progress(&step);
                 // Nobody may be following, which is no error.

@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::new_guest::NewGuest;
 use evenkeel_core::operation::{MakingMemory, OpEvent, OpRecord, Operation, UnixSeconds, Upid};
 use evenkeel_core::plan::ObservedBy;
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
+use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 use tokio::time::Instant;
@@ -23,6 +25,7 @@ use super::error::{EngineError, Fatal};
 use super::report::OpReport;
 use crate::ambient::{Ambient, new_operation};
 use crate::effective_clock;
+use crate::first_secrets::FirstSecrets;
 use crate::journal::{JournalHandle, Record, seconds};
 use crate::pve::Client;
 
@@ -45,6 +48,8 @@ pub struct EngineContext {
     pub(super) observed: Arc<Mutex<BTreeSet<VmId>>>,
     /// What guests that are being made will take of each storage.
     pub(super) promises: Arc<Mutex<BTreeMap<VmId, BTreeMap<String, Bytes>>>>,
+    /// Where passwords of new guests are; without it no guest that wants one is made.
+    pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
     pub(super) approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
@@ -126,6 +131,7 @@ impl EngineContext {
             observes,
             observed: Arc::default(),
             promises: Arc::default(),
+            secrets: None,
             approvals: None,
             listener,
         }
@@ -135,6 +141,25 @@ impl EngineContext {
     #[must_use]
     pub fn frozen_when(self, frozen: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         Self { frozen: Arc::new(frozen), ..self }
+    }
+
+    /// Where passwords of new guests are read from.
+    #[must_use]
+    pub fn reading_secrets(self, secrets: FirstSecrets) -> Self {
+        Self { secrets: Some(secrets), ..self }
+    }
+
+    /// The first password of a new guest, if it shall have one; refused if it cannot be read.
+    pub(super) fn first_password(&self, new: &NewGuest) -> Result<Option<SecretString>, Refusal> {
+        let Some(name) = &new.first.password else {
+            return Ok(None);
+        };
+        let refused = |why: String| Refusal::new(ReasonCode::Policy, why);
+        let Some(secrets) = &self.secrets else {
+            return Err(refused("this host keeps no secrets".to_owned()));
+        };
+        let read = secrets.first_password(new.guest.vmid, name);
+        read.map(Some).map_err(|error| refused(error.to_string()))
     }
 
     /// Asked before every planned act whether the host only observes.

@@ -218,6 +218,7 @@ async fn clear_planned(
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
+        password: None,
     })
 }
 
@@ -231,6 +232,7 @@ async fn clear_making(
     let Step::Make(new) = &action.step else {
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
     };
+    let password = context.first_password(new).map_err(NotCleared::Held)?;
     make::may_make(context, new).await.map_err(NotCleared::Held)?;
     context.promise(new.guest.vmid, new.allocates());
     Ok(Cleared {
@@ -247,6 +249,7 @@ async fn clear_making(
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        password,
     })
 }
 

@@ -283,7 +283,7 @@ pub(super) async fn send(
             writes.shutdown(guest, *timeout_s, false).await.map(Taken::Task)
         }
         PveCall::Stop => writes.stop(guest).await.map(Taken::Task),
-        PveCall::Make(new) => writes.make(new, None).await.map(Taken::Task),
+        PveCall::Make(new) => writes.make(new, cleared.password()).await.map(Taken::Task),
         PveCall::Rollback { snapshot } => writes.rollback(guest, snapshot).await.map(Taken::Task),
         PveCall::DeleteSnapshot { snapshot } => {
             writes.delete_snapshot(guest, snapshot).await.map(Taken::Task)

@@ -131,6 +131,7 @@ pub(super) async fn start(
     .frozen_when(move || frozen.is_frozen())
     .observing_when(move || mode == ReconcileMode::Observe)
     .approved_by(Some(approvals))
+    .reading_secrets(connection.config.secrets.store())
     .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
 }

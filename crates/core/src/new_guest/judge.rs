@@ -165,3 +165,151 @@ fn judge_source(new: &NewGuest, source: &SourceReading) -> Result<(), Refusal> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::{GuestConfig, Power};
+    use crate::desired::{CloneSource, FirstUse};
+    use crate::registry;
+
+    const IMAGE: &str = "local:import/debian-12.qcow2";
+
+    fn new(kind: GuestKind, source: GuestSource) -> NewGuest {
+        let slot = match kind {
+            GuestKind::Lxc => "rootfs",
+            GuestKind::Qemu => "scsi0",
+        };
+        let slot = registry::find(kind, slot).unwrap();
+        let guest = format!("{kind}/120").parse().unwrap();
+        let settings = [(slot, "tank:8".to_owned())].into();
+        NewGuest { guest, source, settings, storage: None, first: FirstUse::default(), run: None }
+    }
+
+    fn container() -> NewGuest {
+        new(GuestKind::Lxc, GuestSource::Template("local:vztmpl/a.tar.zst".parse().unwrap()))
+    }
+
+    fn copy(full: bool) -> NewGuest {
+        let guest = 100.try_into().unwrap();
+        let from = CloneSource { guest, full, storage: None, snapshot: None };
+        new(GuestKind::Lxc, GuestSource::Clone(from))
+    }
+
+    fn well() -> MakeReading {
+        let room = StorageReading { active: true, free: Some(Bytes(20 << 30)), promised: Bytes(0) };
+        MakeReading {
+            number: NumberUse::Free,
+            tasks: Vec::new(),
+            volumes: BTreeSet::new(),
+            storages: [("tank".to_owned(), room)].into(),
+            source: SourceReading::Volume { listed: true, owner: None },
+        }
+    }
+
+    fn source(power: Power, template: bool, lock: Option<&str>) -> SourceReading {
+        let id = "lxc/100".parse().unwrap();
+        let config = Ok(GuestConfig::default());
+        let lock = lock.map(str::to_owned);
+        SourceReading::Guest(Some(Box::new(Guest { id, power, template, ha: None, lock, config })))
+    }
+
+    fn refused(new: &NewGuest, reading: &MakeReading) -> (ReasonCode, String) {
+        let refusal = judge_making(new, reading).unwrap_err();
+        (refusal.reason, refusal.detail)
+    }
+
+    #[test]
+    fn what_is_well_is_made() {
+        assert_eq!(judge_making(&container(), &well()), Ok(()));
+    }
+
+    #[test]
+    fn a_number_that_is_taken_or_not_proved_free_makes_nothing() {
+        let taken = MakeReading { number: NumberUse::Taken, ..well() };
+        assert_eq!(refused(&container(), &taken).0, ReasonCode::IdentityMismatch);
+        let unread = MakeReading { number: NumberUse::Unreadable, ..well() };
+        assert_eq!(refused(&container(), &unread).0, ReasonCode::IdentityUnproven);
+    }
+
+    #[test]
+    fn somebody_at_work_under_the_number_makes_nothing() {
+        let task = "UPID:pve1:00001234:0123ABCD:65000001:vzdestroy:120:root@pam:";
+        let busy = MakeReading { tasks: vec![task.parse().unwrap()], ..well() };
+        let (reason, why) = refused(&container(), &busy);
+        assert_eq!(reason, ReasonCode::Busy);
+        assert!(why.contains("vzdestroy by root@pam"), "{why}");
+    }
+
+    #[test]
+    fn volumes_left_under_the_number_are_named_and_hold_it() {
+        let left = "tank:vm-120-disk-0".parse().unwrap();
+        let left = MakeReading { volumes: [left].into(), ..well() };
+        let (reason, why) = refused(&container(), &left);
+        assert_eq!(reason, ReasonCode::Storage);
+        assert!(why.contains("tank:vm-120-disk-0") && why.contains("pvesm free"), "{why}");
+    }
+
+    #[test]
+    fn a_storage_must_be_there_active_and_have_the_room_that_is_not_promised() {
+        let with = |room: Option<StorageReading>| MakeReading {
+            storages: room.map(|room| ("tank".to_owned(), room)).into_iter().collect(),
+            ..well()
+        };
+        let room = |active, free: u64, promised: u64| StorageReading {
+            active,
+            free: Some(Bytes(free << 30)),
+            promised: Bytes(promised << 30),
+        };
+        assert!(refused(&container(), &with(None)).1.contains("no storage tank"));
+        assert!(refused(&container(), &with(Some(room(false, 20, 0)))).1.contains("not active"));
+        assert!(refused(&container(), &with(Some(room(true, 7, 0)))).1.contains("free"));
+        let (_, why) = refused(&container(), &with(Some(room(true, 20, 13))));
+        assert!(why.contains("promised"), "{why}");
+        assert_eq!(judge_making(&container(), &with(Some(room(true, 20, 12)))), Ok(()));
+    }
+
+    #[test]
+    fn what_it_is_made_from_must_be_there() {
+        for gone in [
+            SourceReading::Volume { listed: false, owner: None },
+            SourceReading::None,
+            SourceReading::Unreadable("local cannot be listed".to_owned()),
+        ] {
+            let reading = MakeReading { source: gone, ..well() };
+            assert_eq!(refused(&container(), &reading).0, ReasonCode::Storage);
+        }
+        let gone = MakeReading { source: SourceReading::Guest(None), ..well() };
+        assert!(refused(&copy(true), &gone).1.contains("not on this node"));
+    }
+
+    #[test]
+    fn another_guests_disk_is_no_image() {
+        let into = registry::find(GuestKind::Qemu, "scsi0").unwrap();
+        let image = |volume: &str| {
+            let volume = volume.parse().unwrap();
+            new(GuestKind::Qemu, GuestSource::Image { volume, into })
+        };
+        assert_eq!(judge_making(&image(IMAGE), &well()), Ok(()));
+        for theirs in ["local-lvm:vm-200-disk-0", "local:200/vm-200-disk-0.qcow2"] {
+            assert_eq!(refused(&image(theirs), &well()).0, ReasonCode::Policy, "{theirs}");
+        }
+        let owned = SourceReading::Volume { listed: true, owner: Some(200) };
+        let owned = MakeReading { source: owned, ..well() };
+        assert_eq!(refused(&image(IMAGE), &owned).0, ReasonCode::Policy);
+    }
+
+    #[test]
+    fn a_source_that_is_locked_running_or_no_template_is_not_copied() {
+        let with = |source| MakeReading { source, ..well() };
+        let plain = with(source(Power::Stopped, false, None));
+        assert_eq!(judge_making(&copy(true), &plain), Ok(()));
+        assert_eq!(refused(&copy(false), &plain).0, ReasonCode::Storage);
+        let template = with(source(Power::Stopped, true, None));
+        assert_eq!(judge_making(&copy(false), &template), Ok(()));
+        let locked = with(source(Power::Stopped, false, Some("disk")));
+        assert_eq!(refused(&copy(true), &locked).0, ReasonCode::Locked);
+        let running = with(source(Power::Running, false, None));
+        assert_eq!(refused(&copy(true), &running).0, ReasonCode::Busy);
+    }
+}

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use judge::{MakeReading, SourceReading, StorageReading, judge_making};
 
 use crate::action_registry::ActionKind;
-use crate::desired::{DeclaredField, FirstUse, GuestSource, Run, Spec};
+use crate::desired::{DeclaredField, FirstUse, GuestSource, Run, Spec, VolumeContent};
 use crate::id::{GuestId, GuestKind, VmId};
 use crate::operation::StorageName;
 use crate::plan::PlanProblem;
@@ -245,11 +245,8 @@ fn first_storage(spec: &Spec) -> Option<StorageName> {
 
 /// Whether a volume is an image for everybody: of content `import`, which has no owner, and no file of the host.
 pub(crate) fn is_public_image(volume: &str) -> bool {
-    let name = volume.split_once(':').and_then(|(storage, name)| {
-        let is_name = storage.parse::<StorageName>().is_ok();
-        name.strip_prefix("import/").filter(|_| is_name)
-    });
-    name.is_some_and(|name| !name.is_empty() && !name.contains('/') && name != "..")
+    let content = volume.parse().ok().map(|volume| VolumeContent::of(&volume));
+    content == Some(VolumeContent::Import) && !volume.contains("..")
 }
 
 /// The image a new volume is filled from.

@@ -174,5 +174,6 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
         identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        password: None,
     })
 }

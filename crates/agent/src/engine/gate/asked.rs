@@ -79,5 +79,6 @@ pub(super) async fn clear(
         attempt: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        password: None,
     })
 }

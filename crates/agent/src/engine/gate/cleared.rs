@@ -9,6 +9,7 @@ use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::ReasonCode;
+use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
 use crate::journal::Details;
@@ -55,6 +56,8 @@ pub struct Cleared {
     pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
     pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
+    /// The first password of a guest that is made: sent, and kept nowhere.
+    pub(super) password: Option<SecretString>,
 }
 
 impl Cleared {
@@ -68,6 +71,10 @@ impl Cleared {
 
     pub(in crate::engine) fn identity(&self) -> Option<IdentityHash> {
         self.identity
+    }
+
+    pub(in crate::engine) fn password(&self) -> Option<SecretString> {
+        self.password.clone()
     }
 
     /// `cores 2 -> 4`.
@@ -120,6 +127,7 @@ impl Cleared {
             attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,
+            password: None,
         }
     }
 }

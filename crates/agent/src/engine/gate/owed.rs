@@ -134,5 +134,6 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         attempt: Some(AttemptHash::owed(operation.id, *debt)),
         before: BTreeMap::new(),
         volumes_before: None,
+        password: None,
     })
 }
