@@ -274,8 +274,9 @@ impl SeedRun {
                     let config = &found.config;
                     let told =
                         |key| format!("(7) {guest} is not as wanted: {key}; {wish:?} {config:?}");
-                    // A copy may have come with what keeps it from starting.
-                    let copied = wish.source.is_some() && wish.first_disk.is_none();
+                    // A copy, and what somebody else made, may have come with what keeps it from starting.
+                    let taken = self.newcomers.taken.contains(&guest.vmid.get());
+                    let copied = taken || (wish.source.is_some() && wish.first_disk.is_none());
                     let unlike = differs(wish, found).filter(|key| !copied || *key != "run");
                     wrong.extend(unlike.map(told));
                 }

@@ -3,6 +3,8 @@
 //! Its dice are its own, so that a seed whose node makes nothing is as it always was. Now and then somebody else is
 //! faster under one of their numbers, or removes one that was made.
 
+use std::collections::BTreeSet;
+
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_sim::{InProcess, SimRequest, TOKENS};
 
@@ -24,6 +26,8 @@ pub(crate) struct Newcomers {
     dice: Dice,
     /// None in a run in which nothing is made.
     pub(crate) guests: Vec<GuestId>,
+    /// Numbers under which somebody else made a guest, which is as they wanted it.
+    pub(crate) taken: BTreeSet<u32>,
     /// Those the node began with, to be copied.
     sources: Vec<GuestId>,
 }
@@ -36,7 +40,7 @@ impl Newcomers {
             vmid: (*vmid).try_into().expect("a guest's number"),
         });
         let guests = if dice.percent(60) { all.collect() } else { Vec::new() };
-        Self { dice, guests, sources: sources.to_vec() }
+        Self { dice, guests, taken: BTreeSet::new(), sources: sources.to_vec() }
     }
 
     /// Wants another newcomer, or wants one otherwise.
@@ -71,7 +75,10 @@ impl Newcomers {
         let guest = *self.dice.pick(&self.guests);
         let (vmid, kind) = (guest.vmid.to_string(), guest.kind);
         let (method, path) = match self.dice.below(3) {
-            0 => ("POST", format!("{kind}")),
+            0 => {
+                self.taken.insert(guest.vmid.get());
+                ("POST", format!("{kind}"))
+            }
             1 => ("DELETE", format!("{kind}/{vmid}")),
             _ => ("PUT", format!("{kind}/{vmid}/config")),
         };
