@@ -78,7 +78,7 @@ pub(super) async fn killed(sandbox: &mut Sandbox) -> Result<(), Failure> {
 }
 
 /// The newest operation of a guest; nothing if there is none.
-async fn newest(sandbox: &Sandbox, of_guest: &[&str]) -> Result<Value, Failure> {
+pub(super) async fn newest(sandbox: &Sandbox, of_guest: &[&str]) -> Result<Value, Failure> {
     let answer =
         sandbox.runs(&[of_guest, &["--last", "1", "-o", "json"]].concat()).await?.json()?;
     Ok(answer["operations"].get(0).cloned().unwrap_or_default())

@@ -10,6 +10,7 @@ mod approval;
 mod crash;
 mod guests;
 mod keeping;
+mod making;
 mod narration;
 mod sandbox;
 
@@ -43,6 +44,7 @@ async fn story(sandbox: &mut Sandbox) -> Result<(), Failure> {
     keeping::written_down(sandbox).await?;
     keeping::healed(sandbox).await?;
     crash::killed(sandbox).await?;
+    making::made(sandbox).await?;
     approval::waits(sandbox).await?;
     if sandbox.can_sign {
         approval::refused(sandbox).await?;
