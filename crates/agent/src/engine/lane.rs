@@ -206,15 +206,16 @@ async fn try_once(
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));
     }
-    // The decision is on disk: from here on others are judged. The signers may change once the request has left, or,
-    // where there are several requests, between them.
+    // The decision is on disk, and the item has ended: from here on others are judged. Nothing is waited for in between,
+    // because what was read must not grow old. The signers may change once the request has left, or, where there are
+    // several requests, between them.
+    if let Order::Approved(order) = order {
+        pending::end_judged(context, order.id).await?;
+    }
     let signers = locks.map(|JudgingLocks { signers, judging }| {
         drop(judging);
         signers
     });
-    if let Order::Approved(order) = order {
-        pending::end(context, order.id).await?;
-    }
     context.tell(Progress::Started { op, guest: cleared.guest(), what: cleared.reason() });
     let (answered, named) = match (cleared.call(), order) {
         (PveCall::Destroy(destroy), Order::Approved(order)) => {

@@ -179,6 +179,11 @@ pub(super) async fn raise(
 /// waits when its act is on disk. Whoever calls this lets the lanes go on meanwhile.
 pub(super) async fn end(context: &EngineContext, id: PendingId) -> Result<(), Fatal> {
     let _judging = context.judging().await;
+    end_judged(context, id).await
+}
+
+/// The same for whoever holds the judge's lock.
+pub(super) async fn end_judged(context: &EngineContext, id: PendingId) -> Result<(), Fatal> {
     let ended = context.append(Record::Kept(Kept::remove(Subject::Pending, id.to_string()))).await;
     // On a nearly full disk it stays; whoever approves it is refused by what has changed.
     if let Err(error) = ended {
