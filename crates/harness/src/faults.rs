@@ -80,6 +80,7 @@ impl FaultMaker {
         &mut self,
         dice: &mut Dice,
         node: &InProcess,
+        oracle: &Oracle,
         guests: &[GuestId],
     ) -> String {
         let guest = *dice.pick(guests);
@@ -91,7 +92,7 @@ impl FaultMaker {
             2 | 3 => Event::HoldFileLock { guest, ms: dice.between(1, 40_000) },
             4 => Event::Quorum { quorate: dice.percent(60) },
             5 => Event::Restart,
-            6..=8 => self.edit(dice, guest, node),
+            6..=8 => self.edit(dice, guest, node, oracle),
             9 if dice.percent(20) => Event::Reuse { guest },
             9 if dice.percent(10) => Event::Destroy { guest },
             9..=11 => Event::Power { guest, running: dice.percent(50) },
@@ -105,7 +106,13 @@ impl FaultMaker {
         told
     }
 
-    fn edit(&mut self, dice: &mut Dice, guest: GuestId, node: &InProcess) -> Event {
+    fn edit(
+        &mut self,
+        dice: &mut Dice,
+        guest: GuestId,
+        node: &InProcess,
+        oracle: &Oracle,
+    ) -> Event {
         let (key, value) = match dice.below(8) {
             0..=2 => ("cores", Some(dice.between(1, 4).to_string())),
             3 | 4 => ("description", Some("somebody else was here\n".to_owned())),
@@ -119,6 +126,7 @@ impl FaultMaker {
         });
         if slot && there {
             *self.foreign_loose.entry(guest.vmid.get()).or_default() += 1;
+            node.with(|sim| oracle.slot_is_struck_out(&sim.world, guest, key));
         }
         Event::Edit { guest, set: [(key.to_owned(), value)].into() }
     }

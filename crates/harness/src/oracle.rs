@@ -246,6 +246,11 @@ impl Oracle {
         self.inner().moves.sources(guest).into_iter().map(str::to_owned).collect()
     }
 
+    /// Somebody is about to strike a slot out of a guest's file.
+    pub(crate) fn slot_is_struck_out(&self, world: &World, guest: GuestId, slot: &str) {
+        self.inner().moves.struck_out(world, guest, slot);
+    }
+
     /// Volumes that moves have lost.
     pub(crate) fn lost_by_moves(&self, world: &World) -> Vec<String> {
         self.inner().moves.lost(world)

@@ -272,7 +272,7 @@ impl SeedRun {
             }
             36..=45 => {
                 let (dice, node) = (&mut self.dice, &self.rig.node);
-                let told = self.faults.event(dice, node, &self.guests);
+                let told = self.faults.event(dice, node, &self.oracle, &self.guests);
                 if self.faults.tasks_forgotten {
                     self.oracle.exchanges_are_unseen();
                 }

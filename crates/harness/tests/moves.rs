@@ -207,6 +207,48 @@ async fn a_slot_is_not_moved_again_while_its_old_volume_hangs_there() {
     assert_eq!(one_life(&rig, &back).await.in_sync, 1);
 }
 
+/// The guest is there all the time, only not for our token, or not on this node: what was moved is not forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_is_hidden_or_away_for_a_while_is_not_moved_again_either() {
+    let back = wanted(QEMU, "scsi0 = { storage = \"local-lvm\", size = \"8GiB\" }");
+    let other = "[guest.100]\nkind = \"lxc\"\n";
+    for (meanwhile, is_away) in
+        [(back.as_str(), false), (other, false), (back.as_str(), true), (other, true)]
+    {
+        let rig = machine(false);
+        let guest = QEMU.parse().unwrap();
+        assert_eq!(one_life(&rig, &wanted(QEMU, DRIVE_ON_TANK)).await.succeeded, 1);
+        let (holder, path) = (evenkeel_sim::TOKENS[0].0, "/vms/300");
+        rig.node.with(|sim| {
+            if is_away {
+                sim.happen(Happens::MigrateAway { guest });
+            } else {
+                let access = &mut sim.world.access;
+                access.tokens.get_mut(holder).unwrap().separated = true;
+                access.grant("/", holder, "Administrator");
+                let (holder, path) = (holder.to_owned(), path.to_owned());
+                let privilege = "VM.Audit".to_owned();
+                sim.happen(Happens::Withhold { holder, path, privilege });
+            }
+        });
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        one_life(&rig, meanwhile).await;
+        rig.node.with(|sim| {
+            if is_away {
+                sim.happen(Happens::MigrateBack { guest, another: false });
+            } else {
+                sim.world.access.revoke(path, holder);
+            }
+        });
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        let report = one_life(&rig, &back).await;
+        let holds = holds(&report);
+        assert_eq!(holds.len(), 1, "{is_away} {report:?}");
+        assert!(holds[0].1.contains("local-lvm:vm-300-disk-0 in unused0"), "{holds:?}");
+        assert_eq!(writes(&rig).len(), 1, "{is_away}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_volume_of_a_guest_can_be_moved_and_each_leaves_its_own() {
     let rig = container(false);

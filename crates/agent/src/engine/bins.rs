@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::actual::Snapshot;
 use evenkeel_core::bin::BinMemory;
 use evenkeel_core::desired::{Desired, ReconcileMode, WantedState};
 use evenkeel_core::id::VmId;
@@ -69,8 +69,8 @@ pub(super) async fn follow(
                 here.config.is_ok() && !memory.is_of(here) || is_out && is_silent
             }
             // Nobody manages it: what it was is kept for whoever does so again.
-            (Some(_), None) => false,
-            (None, _) => actual.coverage == Coverage::Whole && desired.guests.contains_key(vmid),
+            (Some(_) | None, None) => false,
+            (None, Some(_)) => actual.proves_gone(*vmid),
         };
         if is_over {
             let kept = Kept::remove(Subject::Txn, format!("{BIN}{vmid}"));

@@ -182,6 +182,30 @@ impl<'a> DestroySteps<'a> {
         let Some(permit) = turn.take().await else {
             return no(GOING_DOWN);
         };
+        let authority = &self.order.approvals.authority;
+        let mut fresh = self.look(request, done).await?;
+        let has_to_wait = authority.try_read().is_err();
+        let signers = authority.read().await;
+        // A rotation went first, and it had waited for the answers of other lanes: what was read is old by now.
+        if has_to_wait {
+            fresh = self.look(request, done).await?;
+        }
+        let reading = self.context.reading().await?;
+        if let Err(refusal) = self.still_allowed(&signers, &reading) {
+            return no(&format!("its approval no longer holds: {refusal}"));
+        }
+        if permit.is_stopping() {
+            return no(GOING_DOWN);
+        }
+        if self.context.is_frozen() {
+            return no("this host was frozen meanwhile");
+        }
+        Ok(Leave { permit, signers, fresh })
+    }
+
+    /// The guest as it is now, if it and its backup are still what was signed for.
+    async fn look(&self, request: OpPhase, done: &StepsDone<'_>) -> Result<Guest, NoLeave> {
+        let no = |why: &str| Err(NoLeave::Because(why.to_owned()));
         let fresh = match observe_guest(&self.context.client, self.cleared.guest()).await {
             Ok(fresh) => fresh,
             Err(error) => return no(&error.to_string()),
@@ -199,18 +223,7 @@ impl<'a> DestroySteps<'a> {
         if let Err(why) = self.check_backup(&fresh, done).await {
             return no(&why);
         }
-        let signers = self.order.approvals.authority.read().await;
-        let reading = self.context.reading().await?;
-        if let Err(refusal) = self.still_allowed(&signers, &reading) {
-            return no(&format!("its approval no longer holds: {refusal}"));
-        }
-        if permit.is_stopping() {
-            return no(GOING_DOWN);
-        }
-        if self.context.is_frozen() {
-            return no("this host was frozen meanwhile");
-        }
-        Ok(Leave { permit, signers, fresh })
+        Ok(fresh)
     }
 
     /// Whether a final backup that was signed would still hold what was signed for, and does if it was made.

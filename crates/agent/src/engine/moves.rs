@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use evenkeel_core::actual::{Coverage, Snapshot};
+use evenkeel_core::actual::Snapshot;
+use evenkeel_core::desired::Desired;
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::MovedVolumes;
 use evenkeel_core::selection::PassScope;
@@ -43,22 +44,23 @@ pub(super) async fn remember(
     context.append_if_room(Record::Kept(kept)).await
 }
 
-/// Strikes out volumes that their guest does not mention any more, and everything of a guest that is gone. What nobody
-/// declares today may be declared again tomorrow, with its old volume still there.
+/// Strikes out volumes that their guest does not mention any more, and everything of a declared guest that is gone. What
+/// nobody declares today, or our token does not see, may be declared and seen tomorrow, with its old volume still there.
 pub(super) async fn forget(
     context: &EngineContext,
+    desired: &Desired,
     actual: &Snapshot,
     scope: &PassScope,
 ) -> Result<(), Fatal> {
     let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
     for (vmid, volumes) in known.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
-        let mentioned =
-            match (actual.guests.get(&vmid).map(|guest| &guest.config), &actual.coverage) {
-                (Some(Ok(config)), _) => config.volumes(),
-                (None, Coverage::Whole) => BTreeMap::new(),
-                // It could not be read, or not be seen: nothing new is known of it.
-                (Some(Err(_)), _) | (None, Coverage::Partial(_)) => continue,
-            };
+        let is_declared = desired.guests.contains_key(&vmid);
+        let mentioned = match actual.guests.get(&vmid).map(|guest| &guest.config) {
+            Some(Ok(config)) => config.volumes(),
+            None if is_declared && actual.proves_gone(vmid) => BTreeMap::new(),
+            // It could not be read, or not be seen: nothing new is known of it.
+            Some(Err(_)) | None => continue,
+        };
         for volume in volumes.into_keys().filter(|volume| !mentioned.contains_key(volume)) {
             let kept = Kept::remove(Subject::Volume, key(vmid, &volume));
             context.append_if_room(Record::Kept(kept)).await?;

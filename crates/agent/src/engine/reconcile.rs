@@ -150,7 +150,7 @@ impl Engine {
         let Preview { actual, plan, scope } = preview;
         // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
-        moves::forget(&self.context, &actual, &scope).await?;
+        moves::forget(&self.context, desired, &actual, &scope).await?;
         // Remember what a guest was before it is put into the bin.
         bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
         let bins = bins::memories(&self.context).await?;

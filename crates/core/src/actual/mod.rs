@@ -37,6 +37,17 @@ pub struct Snapshot {
     pub coverage: Coverage,
 }
 
+impl Snapshot {
+    /// Whether a declared number has no guest, here or elsewhere. Of other numbers this says nothing: nobody asks
+    /// whether a guest that is not listed is only hidden from the token.
+    pub fn proves_gone(&self, declared: VmId) -> bool {
+        let is_somewhere = self.guests.contains_key(&declared)
+            || self.elsewhere.contains_key(&declared)
+            || self.hidden.contains(&declared);
+        self.coverage == Coverage::Whole && !is_somewhere
+    }
+}
+
 /// A guest on another node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elsewhere {

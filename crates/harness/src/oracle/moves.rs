@@ -24,6 +24,8 @@ struct SentMove {
     source: String,
     /// Where the node's log has the request.
     record: usize,
+    /// Somebody struck the source out of the guest's file.
+    is_struck_out: bool,
 }
 
 impl SentMoves {
@@ -81,13 +83,29 @@ impl SentMoves {
             |sent: &&SentMove| (sent.guest, sent.birth, &sent.slot) == (guest, birth, &slot);
         let mut before = self.0.iter().filter(of_slot).filter(done);
         let again = before.any(|sent| unused.contains(&sent.source));
-        self.0.push(SentMove { guest, birth, slot: slot.clone(), source: source.clone(), record });
+        self.0.push(SentMove {
+            guest,
+            birth,
+            slot: slot.clone(),
+            source: source.clone(),
+            record,
+            is_struck_out: false,
+        });
         if frees {
             Some(format!("(18) a volume was lost by a move: {source} would be freed"))
         } else if again {
             Some(format!("(18) {slot} is moved again while its old volume hangs on the guest"))
         } else {
             None
+        }
+    }
+
+    /// Somebody is about to strike a slot out of a guest's file. If the source is still in it, because its move is under
+    /// way or failed, nobody but them has lost it. A source that hangs detached by then must stay.
+    pub(super) fn struck_out(&mut self, world: &World, guest: GuestId, slot: &str) {
+        let Some(volume) = world.guest(guest).and_then(|found| held(found, slot)) else { return };
+        for sent in self.0.iter_mut().filter(|sent| sent.guest == guest && sent.source == volume) {
+            sent.is_struck_out = true;
         }
     }
 
@@ -99,7 +117,7 @@ impl SentMoves {
 
     /// Sources that are gone, or that nothing names any more.
     pub(super) fn lost(&self, world: &World) -> Vec<String> {
-        let lost = self.0.iter().filter(|sent| {
+        let lost = self.0.iter().filter(|sent| !sent.is_struck_out).filter(|sent| {
             let found = world.guest(sent.guest).filter(|found| found.birth == sent.birth);
             found.is_some_and(|found| {
                 let mut named = found.config.active.values().chain(found.config.pending.values());

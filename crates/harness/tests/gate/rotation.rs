@@ -1,13 +1,18 @@
 //! The signers change by an envelope like any other: what was outstanding is void, and it stays so after a restart.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Engine, Submitted};
+use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
+use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{self, Role, Signer, TrustVersion, trust_file};
 use evenkeel_harness::{Operator, Rig, statement};
+use evenkeel_sim::{Effect, Event, Fault};
 use tempfile::NamedTempFile;
 use tokio::sync::RwLock;
 
@@ -160,7 +165,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
         };
         assert_eq!(rotated, Some(TrustVersion(2)));
         let end = ended(engine, accepted).await.end;
-        let evenkeel_agent::engine::OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
+        let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
         assert_eq!(reason, ReasonCode::KeyRevoked);
         Ok(())
     })
@@ -178,7 +183,7 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
         pass(engine, &absent).await?;
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let minute = std::time::Duration::from_mins(1);
+        let minute = Duration::from_mins(1);
         let under_way = tokio::time::timeout(minute, engine.work()).await;
         assert!(under_way.is_err() && count(&rig, "lxc/100", "DELETE 100") == 1, "{under_way:?}");
         let envelope = to_bob(&rig, sign::Authority::Recovery, &vault()).await;
@@ -191,13 +196,58 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
     .await;
 }
 
+/// A rotation waits for another lane's answer, and an act waits behind it with a guest that was read before: whoever
+/// has the number by then is another.
+#[tokio::test(start_paused = true)]
+async fn an_act_that_waited_for_a_rotation_looks_at_its_guest_again() {
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    // Each reading takes ten seconds: a rollback is judged upon the first, a destroy looks once more.
+    for (op, param, text, second) in
+        [(ActionKind::Rollback, "snapname", "before", 5), (ActionKind::Destroy, "purge", "0", 15)]
+    {
+        let rig = rig().await;
+        foreign(&rig, "POST", "lxc/100/snapshot", &[("snapname", "before")]).await;
+        let end = live(&rig, async |engine| {
+            let given = BTreeMap::from([(param.to_owned(), text.to_owned())]);
+            engine.request(op, guest, given).await.unwrap();
+            let approval = anna().approve(&item(engine).await, 7, now(&rig));
+            rig.node.with(|sim| {
+                sim.clear_records();
+                sim.inject(Fault { times: None, ..Effect::Latency { ms: 10_000 }.on("/pending") });
+            });
+            let accepted = engine.submit_approval(approval.as_bytes()).await?;
+            let bench = Arc::clone(&rig.approvals.as_ref().unwrap().authority);
+            let others = async {
+                tokio::time::sleep(Duration::from_secs(second)).await;
+                let answer = bench.read().await;
+                let rotation = async { drop(bench.write().await) };
+                let answered = async {
+                    tokio::time::sleep(Duration::from_secs(30)).await;
+                    rig.node.with(|sim| sim.happen(Event::Recreate { guest }));
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                    drop(answer);
+                };
+                tokio::join!(rotation, answered);
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                report = ended(engine, accepted) => Ok(report.end),
+                () = others => unreachable!("others wait for ever"),
+            }
+        })
+        .await;
+        assert!(matches!(end, OpEnd::Held { .. } | OpEnd::Failed { .. }), "{op}: {end:?}");
+        assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new(), "{op}: {end:?}");
+    }
+}
+
 /// One act has begun and ends its item, another is judged, and the signers change: whenever that is, all three go on.
 #[tokio::test(start_paused = true)]
 async fn a_rotation_that_meets_two_acts_stops_neither_them_nor_itself() {
     let both = desired(
         "guest.100 = { kind = \"lxc\", state = \"absent\" }\nguest.101 = { kind = \"qemu\", state = \"absent\" }",
     );
-    let minute = std::time::Duration::from_mins(1);
+    let minute = Duration::from_mins(1);
     let mut polls = 1;
     loop {
         let rig = rig().await;

@@ -17,7 +17,8 @@ use evenkeel_core::plan::TemplateHold;
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
-    self, ApprovalDecision, Approved, Envelope, PendingId, PendingItem, Statement, authorise,
+    self, ApprovalDecision, Approved, Envelope, FoundGuest, PendingId, PendingItem, Statement,
+    authorise,
 };
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
@@ -77,34 +78,16 @@ async fn judge<'o>(
 ) -> Result<Clearance<'o>, EngineError> {
     let refuse = |reason, why: String| Err(EngineError::Refused(Refusal::new(reason, why)));
     let approvals = &order.approvals;
-    let fresh = match observe_guest(&context.client, order.item.guest).await {
-        Ok(fresh) => fresh,
-        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
-            return refuse(
-                ReasonCode::IdentityMismatch,
-                "no such guest is on this node now".into(),
-            );
-        }
-        Err(error) => return refuse(ReasonCode::IdentityUnproven, error.to_string()),
-    };
-    if let Some(lock) = &fresh.lock {
-        return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
-    }
-    let found = prove_identity(context, &fresh, &order.mark).await?;
-    let provable = end_is_provable(context, order.item.op).await;
-    if order.item.op == ActionKind::Template {
-        let snapshots = observe_snapshots(&context.client, fresh.id).await.ok();
-        if let Some(hold) = TemplateHold::of_snapshots(snapshots.as_deref()) {
-            return refuse(ReasonCode::After, hold.to_string());
-        }
-    }
-    if let Some(backup) = FinalBackup::signed(&order.item.params)? {
-        check_left_out(context, &backup, &fresh).await?;
-        check_room(context, &backup.storage, fresh.id, Keeping::Protected).await?;
-    }
+    let mut looked = look(context, order).await?;
+    let has_to_wait = approvals.authority.try_read().is_err();
     // In this order: the lane asks for the judge's lock once more, to end its item, while it holds the signers. Whoever
     // held that lock and waited for the signers, behind a rotation that waits for the lane, would stop all three.
     let signers = approvals.authority.read().await;
+    // A rotation went first, and it had waited for the answers of other lanes: what was read is old by now.
+    if has_to_wait {
+        looked = look(context, order).await?;
+    }
+    let LastLook { fresh, found, provable } = looked;
     let judging = approvals.judging_lock.lock().await;
     let Some(trust) = signers.trust() else {
         return refuse(ReasonCode::UnknownSigner, "nobody is enrolled on this host".to_owned());
@@ -138,6 +121,44 @@ async fn judge<'o>(
     }
     let cleared = cleared(order, &fresh, &approved)?;
     Ok(Clearance { cleared, locks: Some(JudgingLocks { signers, judging }) })
+}
+
+/// What the node tells of the guest, directly before the act.
+struct LastLook {
+    fresh: Guest,
+    found: FoundGuest,
+    /// Whether the end of the act could be proven.
+    provable: Result<(), Refusal>,
+}
+
+async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook, EngineError> {
+    let refuse = |reason, why: String| Err(EngineError::Refused(Refusal::new(reason, why)));
+    let fresh = match observe_guest(&context.client, order.item.guest).await {
+        Ok(fresh) => fresh,
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
+            return refuse(
+                ReasonCode::IdentityMismatch,
+                "no such guest is on this node now".into(),
+            );
+        }
+        Err(error) => return refuse(ReasonCode::IdentityUnproven, error.to_string()),
+    };
+    if let Some(lock) = &fresh.lock {
+        return refuse(ReasonCode::Locked, format!("the guest is locked ({lock})"));
+    }
+    let found = prove_identity(context, &fresh, &order.mark).await?;
+    let provable = end_is_provable(context, order.item.op).await;
+    if order.item.op == ActionKind::Template {
+        let snapshots = observe_snapshots(&context.client, fresh.id).await.ok();
+        if let Some(hold) = TemplateHold::of_snapshots(snapshots.as_deref()) {
+            return refuse(ReasonCode::After, hold.to_string());
+        }
+    }
+    if let Some(backup) = FinalBackup::signed(&order.item.params)? {
+        check_left_out(context, &backup, &fresh).await?;
+        check_room(context, &backup.storage, fresh.id, Keeping::Protected).await?;
+    }
+    Ok(LastLook { fresh, found, provable })
 }
 
 fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<Cleared, Refusal> {
