@@ -128,18 +128,18 @@ async fn a_running_guest_is_put_before_nobody() {
 async fn a_guest_that_was_started_or_snapshot_since_is_refused() {
     for meddle in ["start", "snapshot"] {
         let rig = rig().await;
-        stop(&rig, "qemu/101");
-        let declared = template("qemu/101");
+        stop(&rig, "qemu/103");
+        let declared = template("qemu/103");
         live(&rig, async |engine| {
             pass(engine, &declared).await?;
             let item = item(engine).await;
             let approval = anna().approve(&item, 7, now(&rig));
             match meddle {
                 "start" => {
-                    let guest = "qemu/101".parse().unwrap();
+                    let guest = "qemu/103".parse().unwrap();
                     rig.node.with(|sim| sim.happen(Happens::Power { guest, running: true }));
                 }
-                _ => foreign(&rig, "POST", "qemu/101/snapshot", &[("snapname", "aa")]).await,
+                _ => foreign(&rig, "POST", "qemu/103/snapshot", &[("snapname", "aa")]).await,
             }
             let accepted = engine.submit_approval(approval.as_bytes()).await?;
             let report = ended(engine, accepted).await;
@@ -149,7 +149,7 @@ async fn a_guest_that_was_started_or_snapshot_since_is_refused() {
             Ok(())
         })
         .await;
-        assert_eq!(count(&rig, "qemu/101", "POST template"), 0, "{meddle}");
+        assert_eq!(count(&rig, "qemu/103", "POST template"), 0, "{meddle}");
     }
 }
 
