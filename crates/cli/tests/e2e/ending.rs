@@ -49,6 +49,9 @@ fn a_snapshot_and_a_backup_are_made_at_once_with_and_without_an_agent() {
     let (node, _operator) = with_signers();
     for with_agent in [false, true] {
         let agent = with_agent.then(|| Agent::start(&node));
+        if let Some(agent) = &agent {
+            agent.says("pass ended");
+        }
         let backup = ask(&node, "request", &["backup", "102", "storage=store"]).ends_with(0);
         assert!(backup.stdout.contains("backup of lxc/102: done"), "{}", backup.stdout);
         let told = ask(&node, "request", &["backup", "102", "storage=store", "-o", "json"]);
