@@ -5,10 +5,11 @@ use std::io::Write as _;
 
 use evenkeel_core::id::GuestKind;
 use evenkeel_core::registry::{self, Explanation};
-use serde_json::json;
 
 use crate::cli::{ExplainArgs, OutputFormat};
 use crate::error::{Exit, Failure};
+use crate::format;
+use crate::format::tools::{ExplainFormat, KeyFormat, KeyLineFormat, KeysFormat, PartFormat};
 use crate::render::diagnostic::wrapped;
 use crate::render::style::{FAINT, GUEST, styled};
 
@@ -22,8 +23,8 @@ pub(crate) fn run(arguments: &ExplainArgs) -> Result<Exit, Failure> {
         .map_err(|error| Failure::new(Exit::NotFound, error.to_string()).hint(error.hint))?;
     match arguments.output.output {
         OutputFormat::Json => {
-            let keys: Vec<serde_json::Value> = told.iter().map(as_json).collect();
-            writeln!(std::io::stdout(), "{}", json!({ "format_version": 1, "keys": keys }))?;
+            let keys = told.iter().map(as_format).collect();
+            format::print(&ExplainFormat::new(KeysFormat::Told(keys)))?;
         }
         OutputFormat::Table => {
             let texts: Vec<String> = told.iter().map(as_text).collect();
@@ -72,28 +73,31 @@ fn plain(fact: &str) -> String {
     fact.replace('`', "")
 }
 
-fn as_json(told: &Explanation) -> serde_json::Value {
-    let kinds: Vec<String> = told.kinds.iter().map(ToString::to_string).collect();
-    let facts = told.facts.iter().map(|(name, fact)| (name.replace(' ', "_"), json!(plain(fact))));
-    let facts: serde_json::Map<String, serde_json::Value> = facts.collect();
-    let parts =
-        told.parts.iter().map(|(name, takes)| json!({ "name": name, "value": plain(takes) }));
-    json!({
-        "name": told.name,
-        "kinds": kinds,
-        "about": told.about,
-        "facts": facts,
-        "parts": parts.collect::<Vec<_>>(),
-        "example": told.example,
-    })
+fn as_format(told: &Explanation) -> KeyFormat {
+    let part = |(name, takes): &(&str, String)| PartFormat {
+        name: (*name).to_owned(),
+        value: plain(takes),
+    };
+    let facts = told.facts.iter().map(|(name, fact)| (name.replace(' ', "_"), plain(fact)));
+    KeyFormat {
+        name: told.name.clone(),
+        kinds: told.kinds.iter().map(ToString::to_string).collect(),
+        about: told.about.clone(),
+        facts: facts.collect(),
+        parts: told.parts.iter().map(part).collect(),
+        example: told.example.clone(),
+    }
 }
 
 fn every_key(output: OutputFormat) -> Result<Exit, Failure> {
     let keys = registry::every_key();
     if output == OutputFormat::Json {
-        let key = |(kind, name, line): &(Option<GuestKind>, String, &str)| json!({ "kind": kind.map(|kind| kind.to_string()), "name": name, "about": line });
-        let keys: Vec<serde_json::Value> = keys.iter().map(key).collect();
-        writeln!(std::io::stdout(), "{}", json!({ "format_version": 1, "keys": keys }))?;
+        let lines = keys.into_iter().map(|(kind, name, about)| KeyLineFormat {
+            kind: kind.map(|kind| kind.to_string()),
+            name,
+            about: about.to_owned(),
+        });
+        format::print(&ExplainFormat::new(KeysFormat::Listed(lines.collect())))?;
         return Ok(Exit::Ok);
     }
     let width = keys.iter().map(|(_, name, _)| name.chars().count()).max().unwrap_or(0);

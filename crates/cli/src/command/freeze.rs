@@ -8,10 +8,11 @@ use std::io::Write as _;
 use evenkeel_agent::ambient::{Ambient as _, Machine};
 use evenkeel_agent::freeze::{self, FreezeError, Freezing, Frozen, REASON_BYTES_MAX, Thawed};
 use evenkeel_agent::state_dir::StateDir;
-use serde_json::json;
 
 use crate::cli::{Freeze, OutputFormat, Thaw};
 use crate::error::{Exit, Failure};
+use crate::format;
+use crate::format::tools::{FreezeFormat, ThawFormat};
 use crate::render::status::frozen;
 
 pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
@@ -34,11 +35,7 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
     let directory = state.path().display();
     match arguments.output.output {
         OutputFormat::Json => {
-            let answer = json!({
-                "format_version": 1, "frozen": true, "already": already,
-                "directory": directory.to_string(), "freeze": freeze,
-            });
-            writeln!(out, "{answer}")?;
+            format::print(&FreezeFormat::new(already, directory.to_string(), freeze))?;
         }
         OutputFormat::Table if already => {
             writeln!(out, "already frozen: {directory}{}", told(freeze.as_ref()))?;
@@ -73,11 +70,9 @@ pub(crate) fn thaw(arguments: &Thaw) -> Result<Exit, Failure> {
     let directory = state.path().display();
     match (arguments.output.output, done) {
         (OutputFormat::Json, done) => {
-            let answer = json!({
-                "format_version": 1, "frozen": false, "already": done.is_none(),
-                "directory": directory.to_string(), "ended": done.and_then(|thawed| thawed.ended),
-            });
-            writeln!(out, "{answer}")?;
+            let already = done.is_none();
+            let ended = done.and_then(|thawed| thawed.ended);
+            format::print(&ThawFormat::new(already, directory.to_string(), ended))?;
         }
         (OutputFormat::Table, Some(Thawed { ended, .. })) => {
             writeln!(out, "thawed: {directory}{}", told(ended.as_ref()))?;

@@ -8,12 +8,13 @@ use evenkeel_core::desired::{BlockLine, GuestBlock, GuestOrigins};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::selection::{Candidate, DECLARED, find};
-use serde_json::{Value, json};
 
 use crate::cli::{OutputFormat, ShowArgs};
 use crate::command::validate::tell_errors;
 use crate::connect::{configuration_file, desired_path};
 use crate::error::{Exit, Failure};
+use crate::format;
+use crate::format::tools::ShowFormat;
 use crate::render::origin::{all_placed, told};
 use crate::render::style::{FAINT, styled};
 use crate::render::tamed;
@@ -47,8 +48,7 @@ pub(crate) fn run(arguments: &ShowArgs) -> Result<Exit, Failure> {
     let origins = loaded.origins.guests.get(&guest.id.vmid).unwrap_or(&nowhere);
     match arguments.output.output {
         OutputFormat::Json => {
-            let answer = as_json(guest.id, &block, origins, &loaded.sources);
-            writeln!(std::io::stdout(), "{answer}")?;
+            format::print(&as_format(guest.id, &block, origins, &loaded.sources))?;
         }
         OutputFormat::Table => {
             let origins = arguments.origin.then_some(origins);
@@ -98,12 +98,17 @@ fn comment(line: &BlockLine, origins: &GuestOrigins, sources: &Sources) -> Strin
     places.join("; ")
 }
 
-fn as_json(guest: GuestId, block: &GuestBlock, origins: &GuestOrigins, sources: &Sources) -> Value {
-    json!({
-        "format_version": 1,
-        "guest": guest,
-        "declared": block.json(),
-        "masked": block.is_masked,
-        "origins": all_placed(origins, sources),
-    })
+fn as_format(
+    guest: GuestId,
+    block: &GuestBlock,
+    origins: &GuestOrigins,
+    sources: &Sources,
+) -> ShowFormat {
+    ShowFormat {
+        format_version: 1,
+        guest: guest.to_string(),
+        declared: block.json(),
+        masked: block.is_masked,
+        origins: all_placed(origins, sources),
+    }
 }

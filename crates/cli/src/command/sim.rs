@@ -8,10 +8,11 @@ use std::net::SocketAddr;
 use evenkeel_core::release::Release;
 use evenkeel_sim::{Effect, Fault, Http, HttpOptions, Scenario, ScenarioFile, Simulator, TOKENS};
 use jiff::Timestamp;
-use serde_json::json;
 
 use crate::cli::{OutputFormat, SimArgs};
 use crate::error::{Exit, Failure};
+use crate::format;
+use crate::format::tools::SimFormat;
 use crate::interrupt::Interrupts;
 use crate::render::counted;
 use crate::signing::file;
@@ -128,14 +129,8 @@ fn announce(http: &Http, node: &Announced, arguments: &SimArgs) -> Result<(), Fa
     let out = &mut std::io::stdout();
     match arguments.output.output {
         OutputFormat::Json => {
-            let ready = json!({
-                "format_version": 1,
-                "url": http.url(),
-                "token": token,
-                "node": node.name,
-                "fingerprint": fingerprint,
-            });
-            writeln!(out, "{ready}")?;
+            let (url, node) = (http.url(), node.name.clone());
+            format::print(&SimFormat { format_version: 1, url, token, node, fingerprint })?;
         }
         OutputFormat::Table => {
             writeln!(

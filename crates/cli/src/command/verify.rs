@@ -14,11 +14,13 @@ use evenkeel_core::sign::{
     Lookup, Namespace, PublicKey, Rotation, STATEMENT_LIFE_MAX_S, SpentNonces, Statement,
     StatementLimits, Touch, TrustedSigners, authorise, render, rotate,
 };
-use serde_json::{Value, json};
 
 use crate::cli::{OutputFormat, VerifyArgs};
 use crate::error::{Exit, Failure};
 use crate::format;
+use crate::format::verify::{
+    DecisionFormat, HostFormat, SignatureFormat, TouchFormat, VerifyFormat,
+};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::offer::item_and_key;
 use crate::signing::refusal::{exit, refused};
@@ -39,7 +41,7 @@ pub(crate) fn run(arguments: &VerifyArgs) -> Result<Exit, Failure> {
     };
     match (judged, arguments.output.output) {
         (Ok(finding), OutputFormat::Table) => write!(std::io::stdout(), "{}", finding.text())?,
-        (Ok(finding), OutputFormat::Json) => writeln!(std::io::stdout(), "{}", finding.json())?,
+        (Ok(finding), OutputFormat::Json) => format::print(&finding.as_format())?,
         (Err(refusal), OutputFormat::Table | OutputFormat::Json) => {
             return refuse(&refusal, arguments);
         }
@@ -178,33 +180,34 @@ impl VerifyFinding {
         text + &self.words
     }
 
-    fn json(&self) -> Value {
-        let decision = self.allowed.then(|| json!({ "reason": ReasonCode::AllowedSigned }));
-        let signatures = self.signatures.iter().map(SignerLine::json);
-        let host = self.statement.host();
-        json!({
-            "format_version": 2,
-            "namespace": self.statement.namespace().as_str(),
-            "signatures": signatures.collect::<Vec<_>>(),
-            "host": { "id": host.id.to_string(), "key": host.key.to_string() },
-            "not_before": format::at(self.statement.window().not_before()),
-            "expires_at": format::at(self.statement.window().expires_at()),
-            "says": self.words,
-            "decision": decision,
-        })
+    fn as_format(&self) -> VerifyFormat {
+        let allowed = || DecisionFormat::new(ReasonCode::AllowedSigned, None);
+        let (host, window) = (self.statement.host(), self.statement.window());
+        VerifyFormat {
+            namespace: Some(self.statement.namespace().as_str()),
+            signatures: self.signatures.iter().map(SignerLine::as_format).collect(),
+            host: Some(HostFormat { id: host.id.to_string(), key: host.key.to_string() }),
+            not_before: format::at(window.not_before()),
+            expires_at: format::at(window.expires_at()),
+            says: Some(self.words.clone()),
+            decision: self.allowed.then(allowed),
+            ..VerifyFormat::default()
+        }
     }
 }
 
 impl SignerLine {
-    fn json(&self) -> Value {
+    fn as_format(&self) -> SignatureFormat {
         let Self { key, touch, signer } = self;
-        json!({
-            "key": key.fingerprint().to_string(),
-            "type": key.key_type().as_str(),
-            "name": signer.as_ref().map(|(name, _)| name),
-            "role": signer.as_ref().map(|(_, role)| role),
-            "touch": touch.map(|touch| json!({ "verified": touch.user_verified(), "counter": touch.counter })),
-        })
+        let used =
+            |touch: &Touch| TouchFormat { verified: touch.user_verified(), counter: touch.counter };
+        SignatureFormat {
+            key: key.fingerprint().to_string(),
+            key_type: key.key_type().as_str(),
+            name: signer.as_ref().map(|(name, _)| name.clone()),
+            role: signer.as_ref().map(|(_, role)| *role),
+            touch: touch.as_ref().map(used),
+        }
     }
 }
 
@@ -231,14 +234,13 @@ fn pending(envelope: &Envelope, arguments: &VerifyArgs) -> Result<Exit, Failure>
             write!(out, "it waits for an approval\n\n{words}")?;
         }
         OutputFormat::Json => {
-            let answer = json!({
-                "format_version": 1,
-                "namespace": Namespace::Pending.as_str(),
-                "host": { "id": host.to_string(), "key": print.to_string() },
-                "says": words,
-                "decision": { "reason": ReasonCode::PendingSignature },
-            });
-            writeln!(out, "{answer}")?;
+            format::print(&VerifyFormat {
+                namespace: Some(Namespace::Pending.as_str()),
+                host: Some(HostFormat { id: host.to_string(), key: print.to_string() }),
+                says: Some(words),
+                decision: Some(DecisionFormat::new(ReasonCode::PendingSignature, None)),
+                ..VerifyFormat::default()
+            })?;
         }
     }
     Ok(Exit::Ok)
@@ -249,9 +251,9 @@ fn refuse(refusal: &Refusal, arguments: &VerifyArgs) -> Result<Exit, Failure> {
     match arguments.output.output {
         OutputFormat::Table => Err(refused(refusal).in_file(&arguments.file)),
         OutputFormat::Json => {
-            let decision = json!({ "reason": refusal.reason, "detail": refusal.detail });
-            let answer = json!({ "format_version": 1, "decision": decision });
-            writeln!(std::io::stdout(), "{answer}")?;
+            let decision = DecisionFormat::new(refusal.reason, Some(refusal.detail.clone()));
+            let decision = Some(decision);
+            format::print(&VerifyFormat { decision, ..VerifyFormat::default() })?;
             Ok(exit(refusal.reason))
         }
     }

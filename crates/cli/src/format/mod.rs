@@ -13,6 +13,8 @@ pub(crate) mod plan;
 pub(crate) mod signers;
 #[cfg(test)]
 mod status;
+pub(crate) mod tools;
+pub(crate) mod verify;
 
 use std::io::Write as _;
 
@@ -54,6 +56,13 @@ mod tests {
             ("signers-list", schema_for!(signers::SignersFormat)),
             ("audit", schema_for!(audit::AuditFormat)),
             ("validate", schema_for!(audit::ValidateFormat)),
+            ("verify", schema_for!(verify::VerifyFormat)),
+            ("doctor", schema_for!(tools::DoctorFormat)),
+            ("freeze", schema_for!(tools::FreezeFormat)),
+            ("thaw", schema_for!(tools::ThawFormat)),
+            ("sim", schema_for!(tools::SimFormat)),
+            ("explain", schema_for!(tools::ExplainFormat)),
+            ("show", schema_for!(tools::ShowFormat)),
         ]
     }
 

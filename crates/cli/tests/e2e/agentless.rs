@@ -4,6 +4,7 @@ use evenkeel_agent::host_key::HostKey;
 
 use crate::agent::{Agent, configure, status, usual, writes};
 use crate::daemon::kept;
+use crate::formats::fits;
 use crate::keys::Operator;
 use crate::support::{Node, Run};
 
@@ -62,8 +63,11 @@ fn a_destroy_is_requested_signed_by_its_name_and_submitted_without_an_agent() {
     ];
     operator.run(&arguments).ends_with(0);
     node.desk.write("ok.json", &operator.desk.read("ok.json"));
+    let verified = fits(&operator.run(&["verify", "ok.json", "-o", "json"]).ends_with(0), "verify");
+    assert_eq!(verified["namespace"], "evenkeel.op.v1", "{verified:#}");
     let done = ask(&node, "submit", &["ok.json"]).ends_with(0);
     assert!(done.stdout.contains("destroy of lxc/100: done"), "{}", done.stdout);
+    fits(&ask(&node, "submit", &["ok.json", "-o", "json"]).ends_with(0), "submit");
     let again = ask(&node, "submit", &["ok.json"]).ends_with(0);
     assert!(again.stdout.contains("replay"), "{}", again.stdout);
     let deletes = writes(&node).iter().filter(|write| write.starts_with("DELETE")).count();

@@ -7,28 +7,42 @@ use serde_json::Value;
 
 use crate::agent::{Agent, status_when};
 use crate::daemon::{drift, kept};
-use crate::support::{Node, Run};
+use crate::support::{Desk, Node, Run, SimProcess};
 
 fn ask(node: &Node, verb: &str, arguments: &[&str]) -> Run {
     node.desk.run(verb, &[arguments, &["-c", "agent.toml"]].concat())
 }
 
-/// Holds an answer against its published schema.
+/// Holds what a verb printed against its published schema.
 #[track_caller]
-fn fits(run: &Run, name: &str) -> Value {
+pub(crate) fn fits(run: &Run, name: &str) -> Value {
+    assert!(!run.stdout.trim_end().contains('\n'), "one line: {}", run.stdout);
+    let answer = run.json();
+    answer_fits(&answer, name);
+    answer
+}
+
+#[track_caller]
+fn answer_fits(answer: &Value, name: &str) {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/json");
     let text = std::fs::read_to_string(Path::new(directory).join(format!("{name}.json"))).unwrap();
     let schema: Value = serde_json::from_str(&text).unwrap();
-    let answer = run.json();
     let errors: Vec<String> = jsonschema::validator_for(&schema)
         .unwrap()
-        .iter_errors(&answer)
+        .iter_errors(answer)
         .map(|error| format!("{}: {error}", error.instance_path()))
         .collect();
     assert!(errors.is_empty(), "{name}: {errors:#?} in {answer:#}");
     assert!(answer["format_version"].as_u64().is_some(), "{answer:#}");
-    assert!(!run.stdout.trim_end().contains('\n'), "one line: {}", run.stdout);
-    answer
+}
+
+#[test]
+fn where_a_simulator_listens_is_told_as_its_schema_says() {
+    let desk = Desk::new();
+    answer_fits(&SimProcess::start(&desk, &[]).ready, "sim");
+    let plain = SimProcess::start(&desk, &["--plain-http"]);
+    answer_fits(&plain.ready, "sim");
+    assert_eq!(plain.ready["fingerprint"], Value::Null);
 }
 
 /// lxc/100 shall have a long description.
@@ -71,6 +85,15 @@ fn every_answer_is_as_its_schema_says_and_nothing_is_cut() {
     node.desk.write("broken/a.toml", "[guest.100]\nkind = \"lxc\"\ncoers = 2\n");
     let invalid = node.desk.run("validate", &["broken", "-o", "json"]).ends_with(3);
     assert_eq!(fits(&invalid, "validate")["errors"][0]["at"]["line"], 3);
+    fits(&ask(&node, "doctor", &["-o", "json"]).ends_with(0), "doctor");
+    let shown = fits(&ask(&node, "show", &["100", "-o", "json"]).ends_with(0), "show");
+    assert_eq!(shown["origins"]["description"]["line"], 3, "{shown:#}");
+    fits(&node.desk.run("explain", &["net0", "-o", "json"]).ends_with(0), "explain");
+    fits(&node.desk.run("explain", &["-o", "json"]).ends_with(0), "explain");
+    for (verb, already) in [("freeze", false), ("freeze", true), ("thaw", false), ("thaw", true)] {
+        let done = fits(&ask(&node, verb, &["-o", "json"]).ends_with(0), verb);
+        assert_eq!(done["already"], already, "{done:#}");
+    }
     let audit = fits(&ask(&node, "audit", &["-o", "json"]).ends_with(0), "audit");
     assert!(audit["entries"][0]["at"].as_str().unwrap().ends_with('Z'), "{audit:#}");
 }

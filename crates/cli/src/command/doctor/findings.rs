@@ -1,11 +1,9 @@
 //! What `doctor` found, in order: ok, warning or failed, each with the next step, and the exit code of the worst.
 
-use std::io::Write as _;
-
-use serde_json::json;
-
 use crate::cli::OutputFormat;
 use crate::error::{Exit, Failure};
+use crate::format;
+use crate::format::tools::{DoctorFormat, FindingFormat};
 use crate::render::style::{ADD, ALARM, CHANGE, FAINT, styled};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,12 +71,8 @@ impl Findings {
     pub(super) fn tell(&self, output: OutputFormat) -> Result<(), Failure> {
         match output {
             OutputFormat::Json => {
-                let findings: Vec<_> = self.0.iter().map(Finding::as_json).collect();
-                writeln!(
-                    std::io::stdout(),
-                    "{}",
-                    json!({ "format_version": 1, "findings": findings })
-                )?;
+                let findings = self.0.iter().map(Finding::as_format).collect();
+                format::print(&DoctorFormat::new(findings))?;
             }
             OutputFormat::Table => {
                 let mut out = anstream::stdout();
@@ -121,8 +115,9 @@ impl Finding {
         }
     }
 
-    fn as_json(&self) -> serde_json::Value {
-        json!({ "verdict": self.word(), "subject": self.subject, "what": self.what, "next": self.next })
+    fn as_format(&self) -> FindingFormat {
+        let (what, next) = (self.what.clone(), self.next.clone());
+        FindingFormat { verdict: self.word(), subject: self.subject, what, next }
     }
 
     fn tell(&self, out: &mut impl std::io::Write) -> std::io::Result<()> {
