@@ -38,7 +38,8 @@ impl SentMoves {
                 // Whoever signed it wanted the volume gone.
                 let gone = write.params.get("delete").map_or("", String::as_str);
                 let gone = node.with(|sim| held(sim.world.guest(write.guest)?, gone));
-                for sent in self.of_number(write).filter(|sent| Some(&sent.source) == gone.as_ref()) {
+                for sent in self.of_number(write).filter(|sent| Some(&sent.source) == gone.as_ref())
+                {
                     sent.may_be_gone = true;
                 }
                 None
