@@ -125,7 +125,8 @@ impl JournalHistory {
             }
             let bytes = disk.read_durable(&self.newest, self.read_bytes);
             for line in bytes.split_inclusive(|byte| *byte == b'\n') {
-                let (text, is_whole) = line.strip_suffix(b"\n").map_or((line, false), |l| (l, true));
+                let (text, is_whole) =
+                    line.strip_suffix(b"\n").map_or((line, false), |l| (l, true));
                 let is_head = self.read_bytes == 0;
                 let is_taken = is_head || text.is_empty() || self.take(text).is_some();
                 // After a crash the tail may be torn, until the next start has cut it.
