@@ -286,7 +286,8 @@ impl SeedRun {
             for found in sim.world.guests.values().filter(|guest| !rolled_back(guest)) {
                 let foreign = self.faults.foreign_loose.get(&found.id.vmid.get()).copied();
                 let loose = loose(&sim.world, found.id);
-                if loose.len() > 1 + foreign.unwrap_or(0) + self.twins {
+                let twins = self.oracle.twins(found.id);
+                if loose.len() > 1 + foreign.unwrap_or(0) + twins {
                     wrong.push(format!("{} has loose volumes: {loose:?}", found.id));
                 }
                 let moved = self.oracle.moved_out(found.id);
@@ -296,8 +297,9 @@ impl SeedRun {
                 let number = found.id.vmid.get();
                 let taken_over = self.first_births.get(&number) != Some(&found.birth);
                 let theirs = taken_over || self.faults.detached.contains(&number);
-                if spare.count() > 0 && !theirs {
-                    wrong.push(format!("{} was given a second volume", found.id));
+                let spare: Vec<_> = spare.collect();
+                if spare.len() > twins && !theirs {
+                    wrong.push(format!("{} was given a second volume: {spare:?}", found.id));
                 }
             }
         });

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_agent::journal::{ExactBytes, Files, SimulatedDisk};
+use evenkeel_agent::journal::{ExactBytes, SimulatedDisk};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Envelope, PendingItem};
@@ -37,6 +37,8 @@ pub(crate) struct JournalHistory {
     last: u64,
     /// The newest segment read so far; those before it are closed and read.
     newest: String,
+    /// How much of it was read, in whole lines.
+    read_bytes: usize,
 }
 
 /// An item that waits, as its line tells it.
@@ -101,16 +103,16 @@ impl JournalHistory {
     /// Another disk takes the place of the last one.
     pub(crate) fn moves(&mut self) {
         self.read_at_call = None;
+        self.read_bytes = 0;
     }
 
     /// Reads what a crash now would leave that loses everything it can.
-    pub(crate) fn read(&mut self, disk: &SimulatedDisk) -> Result<(), String> {
+    pub(crate) fn read(&mut self, disk: &SimulatedDisk) {
         if self.read_at_call == Some(disk.calls()) {
-            return Ok(());
+            return;
         }
         self.read_at_call = Some(disk.calls());
-        let image = disk.after_crash(0, usize::MAX);
-        let mut names = image.list().map_err(|error| error.to_string())?;
+        let mut names = disk.durable_names();
         let is_segment = |name: &str| {
             name.strip_prefix("journal-").is_some_and(|rest| rest.strip_suffix(".jsonl").is_some())
         };
@@ -118,16 +120,22 @@ impl JournalHistory {
         names.retain(|name| *name >= self.newest);
         names.sort_unstable();
         for name in names {
-            let bytes = image.read(&name).map_err(|error| error.to_string())?;
-            for line in bytes.split(|byte| *byte == b'\n').skip(1).filter(|line| !line.is_empty()) {
+            if name != self.newest {
+                (self.newest, self.read_bytes) = (name, 0);
+            }
+            let bytes = disk.read_durable(&self.newest, self.read_bytes);
+            for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+                let (text, is_whole) =
+                    line.strip_suffix(b"\n").map_or((line, false), |l| (l, true));
+                let is_head = self.read_bytes == 0;
+                let is_taken = is_head || text.is_empty() || self.take(text).is_some();
                 // After a crash the tail may be torn, until the next start has cut it.
-                if self.take(line).is_none() {
+                if !is_taken || !is_whole {
                     break;
                 }
+                self.read_bytes += line.len();
             }
-            self.newest = name;
         }
-        Ok(())
     }
 
     fn take(&mut self, line: &[u8]) -> Option<()> {

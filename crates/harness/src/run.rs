@@ -70,8 +70,6 @@ pub(crate) struct SeedRun {
     pub(crate) guests: Vec<GuestId>,
     /// Their birth marks: who has another one took a number over.
     pub(crate) first_births: BTreeMap<u32, u64>,
-    /// How often somebody sent what we sent.
-    pub(crate) twins: usize,
     /// Guests it shall have besides.
     pub(crate) newcomers: Newcomers,
     /// Who may sign, if the host trusts anybody.
@@ -154,7 +152,6 @@ impl SeedRun {
         });
         let mut run = Self {
             first_births,
-            twins: 0,
             dice,
             rig,
             driver: AgentDriver::watched_by(oracle.clone()),
@@ -365,7 +362,6 @@ impl SeedRun {
             let twin = *self.dice.pick(&[TwinRequest::First, TwinRequest::Second]);
             self.note(|| format!("somebody sends what we send: {twin:?}"));
             self.rig.wire.twin_once(twin);
-            self.twins += 1;
             return self.tell(commands, DriverCommand::Pass);
         }
         let guest = *self.dice.pick(&self.guests);

@@ -143,6 +143,9 @@ impl SimExchange {
             carried = carried.header("Content-Type", "application/x-www-form-urlencoded");
         }
         let lost = !request.is_read() && self.is_twinned(&carried).await;
+        if let Some(oracle) = self.oracle.as_ref().filter(|_| lost) {
+            oracle.twinned(&self.node, request);
+        }
         let answered = tokio::time::timeout(ANSWER_TIMEOUT, self.node.send(carried)).await;
         if lost {
             let detail = "the answer was lost".to_owned();

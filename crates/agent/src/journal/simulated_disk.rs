@@ -127,6 +127,19 @@ impl SimulatedDisk {
         Self(Arc::new(Mutex::new(after)))
     }
 
+    /// The names that survive every crash: those of `after_crash(0, usize::MAX)`, without copying the disk.
+    pub fn durable_names(&self) -> Vec<String> {
+        self.contents().durable_names.keys().cloned().collect()
+    }
+
+    /// The bytes of a file that survive every crash, from an offset on; none if there is no such file.
+    pub fn read_durable(&self, name: &str, offset: usize) -> Vec<u8> {
+        let contents = self.contents();
+        let file = contents.durable_names.get(name).and_then(|id| contents.files.get(id));
+        let bytes = file.map(|file| &file.durable[..file.durable.len().min(file.cached.len())]);
+        bytes.and_then(|bytes| bytes.get(offset..)).unwrap_or_default().to_vec()
+    }
+
     /// How many bytes files have grown since they were last synced, at most.
     pub fn growing(&self) -> usize {
         let grown = |file: &File| file.cached.len().saturating_sub(file.durable.len());

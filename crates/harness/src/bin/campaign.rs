@@ -1,10 +1,17 @@
 //! `campaign --seeds A..B --steps N`: runs every seed from A up to, not including, B. With `--first` it ends at the
 //! first seed that breaks something, with `--story` it prints what happened, with `--traces` two numbers a seed that stay
-//! the same while the agent's behaviour does. Exit code 1 if anything was broken.
+//! the same while the agent's behaviour does. `--threads N` takes so many seeds at once, else as many as there are cores; a
+//! seed is the same on every thread. Exit code 1 if anything was broken.
 #![expect(clippy::print_stdout, reason = "this is a program that reports")]
 
+use std::ops::Range;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::{Scope, available_parallelism};
 use std::time::Instant;
+
+use evenkeel_harness::{RunOutcome, run_told};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -22,28 +29,39 @@ fn main() -> ExitCode {
     let only_first = args.iter().any(|arg| arg == "--first");
     let told = args.iter().any(|arg| arg == "--story");
     let traced = args.iter().any(|arg| arg == "--traces");
+    let cores = available_parallelism().map_or(1, Into::into);
+    let threads = after("--threads").and_then(|threads| threads.parse().ok()).unwrap_or(cores);
+    // How many seeds it took to find something is counted one by one.
+    let threads = if only_first { 1 } else { threads.max(1) };
     println!("seeds {from}..{to} of {steps} steps");
     let began = Instant::now();
     let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
-    for seed in from..to {
-        let outcome = evenkeel_harness::run_told(seed, steps, told);
-        outcome.story.iter().for_each(|line| println!("{line}"));
-        if traced {
-            let (requests, lines) = outcome.trace;
-            println!("{seed} {requests:016x} {lines:016x}");
-        }
-        writes += outcome.writes;
-        acts += outcome.acts;
-        lives += outcome.lives;
-        resolved += outcome.resolved;
-        if let Some(first) = outcome.broken.first() {
-            bad += 1;
-            println!("seed {seed}: {first}");
-            if only_first {
-                println!("found after {} seeds", seed - from + 1);
-                return ExitCode::FAILURE;
+    let next = AtomicU64::new(from);
+    let found = std::thread::scope(|scope| {
+        for outcome in outcomes(scope, &next, (from..to, threads), (steps, told)) {
+            let seed = outcome.seed;
+            outcome.story.iter().for_each(|line| println!("{line}"));
+            if traced {
+                let (requests, lines) = outcome.trace;
+                println!("{seed} {requests:016x} {lines:016x}");
+            }
+            writes += outcome.writes;
+            acts += outcome.acts;
+            lives += outcome.lives;
+            resolved += outcome.resolved;
+            if let Some(first) = outcome.broken.first() {
+                bad += 1;
+                println!("seed {seed}: {first}");
+                if only_first {
+                    return Some(seed - from + 1);
+                }
             }
         }
+        None
+    });
+    if let Some(after) = found {
+        println!("found after {after} seeds");
+        return ExitCode::FAILURE;
     }
     let seconds = began.elapsed().as_secs_f64();
     println!(
@@ -52,4 +70,27 @@ fn main() -> ExitCode {
         to - from
     );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs the seeds on some threads; the outcomes come as they are ready. Nobody begins a seed once nobody listens.
+fn outcomes<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    next: &'scope AtomicU64,
+    (seeds, threads): (Range<u64>, usize),
+    (steps, told): (u64, bool),
+) -> Receiver<RunOutcome> {
+    // Handed over one by one, so that a thread does not run ahead of what is printed.
+    let (done, outcomes) = sync_channel(0);
+    for _ in 0..threads {
+        let (done, end) = (done.clone(), seeds.end);
+        scope.spawn(move || {
+            loop {
+                let seed = next.fetch_add(1, Ordering::Relaxed);
+                if seed >= end || done.send(run_told(seed, steps, told)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    outcomes
 }

@@ -24,8 +24,9 @@ struct SentMove {
     source: String,
     /// Where the node's log has the request.
     record: usize,
-    /// Somebody struck the source out of the guest's file.
-    is_struck_out: bool,
+    /// Somebody struck the source out of the guest's file, or signed for an act that takes it away: it is not missed. If
+    /// it hangs there all the same, because that request never arrived, it is still what a move left.
+    may_be_gone: bool,
 }
 
 impl SentMoves {
@@ -37,14 +38,15 @@ impl SentMoves {
                 // Whoever signed it wanted the volume gone.
                 let gone = write.params.get("delete").map_or("", String::as_str);
                 let gone = node.with(|sim| held(sim.world.guest(write.guest)?, gone));
-                self.0.retain(|sent| {
-                    sent.guest.vmid != write.guest.vmid || Some(&sent.source) != gone.as_ref()
-                });
+                for sent in self.of_number(write).filter(|sent| Some(&sent.source) == gone.as_ref())
+                {
+                    sent.may_be_gone = true;
+                }
                 None
             }
             // All volumes go, or get other names.
             ActionKind::Destroy | ActionKind::Rollback | ActionKind::Template => {
-                self.0.retain(|sent| sent.guest.vmid != write.guest.vmid);
+                self.of_number(write).for_each(|sent| sent.may_be_gone = true);
                 None
             }
             ActionKind::SetConfig
@@ -62,6 +64,10 @@ impl SentMoves {
             | ActionKind::WipeStorage
             | ActionKind::Decommission => None,
         }
+    }
+
+    fn of_number(&mut self, write: &WriteRequest) -> impl Iterator<Item = &mut SentMove> {
+        self.0.iter_mut().filter(|sent| sent.guest.vmid == write.guest.vmid)
     }
 
     fn moves(&mut self, node: &InProcess, write: &WriteRequest) -> Option<String> {
@@ -89,7 +95,7 @@ impl SentMoves {
             slot: slot.clone(),
             source: source.clone(),
             record,
-            is_struck_out: false,
+            may_be_gone: false,
         });
         if frees {
             Some(format!("(18) a volume was lost by a move: {source} would be freed"))
@@ -105,7 +111,7 @@ impl SentMoves {
     pub(super) fn struck_out(&mut self, world: &World, guest: GuestId, slot: &str) {
         let Some(volume) = world.guest(guest).and_then(|found| held(found, slot)) else { return };
         for sent in self.0.iter_mut().filter(|sent| sent.guest == guest && sent.source == volume) {
-            sent.is_struck_out = true;
+            sent.may_be_gone = true;
         }
     }
 
@@ -117,7 +123,7 @@ impl SentMoves {
 
     /// Sources that are gone, or that nothing names any more.
     pub(super) fn lost(&self, world: &World) -> Vec<String> {
-        let lost = self.0.iter().filter(|sent| !sent.is_struck_out).filter(|sent| {
+        let lost = self.0.iter().filter(|sent| !sent.may_be_gone).filter(|sent| {
             let found = world.guest(sent.guest).filter(|found| found.birth == sent.birth);
             found.is_some_and(|found| {
                 let mut named = found.config.active.values().chain(found.config.pending.values());

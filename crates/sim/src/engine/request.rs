@@ -269,7 +269,13 @@ impl Simulator {
     /// Moves every request that can move; says whether any did.
     pub(super) fn run_requests(&mut self) -> bool {
         let mut moved = false;
-        for ticket in self.pending.keys().copied().collect::<Vec<_>>() {
+        // What is done and recorded waits only for somebody to fetch it, perhaps for ever.
+        let records = &self.records;
+        let is_over = |pending: &PendingRequest| {
+            !pending.is_working() && records[pending.record].ended_ms.is_some()
+        };
+        let open = self.pending.iter().filter(|(_, pending)| !is_over(pending));
+        for ticket in open.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             let Some(mut pending) = self.pending.remove(&ticket) else { continue };
             moved |= self.step_request(&mut pending);
             if !pending.is_working() {
