@@ -12,7 +12,7 @@ use evenkeel_core::classify::{
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::new_guest::{
-    MakeReading, NewGuest, SourceReading, StorageReading, judge_making,
+    MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
 use evenkeel_core::operation::{Provenance, VolumeId};
 use evenkeel_core::plan::{Action, Step, plan};
@@ -152,7 +152,8 @@ impl Eyes {
     /// What the lane reads before it makes a guest.
     fn reading(self, node: &Node, new: &NewGuest) -> MakeReading {
         let number = new.guest.vmid.get();
-        let storages = new.storages();
+        let source = self.source(node, new);
+        let storages = storages_used(new, &source);
         let left = storages.iter().flat_map(|storage| self.listed(node, storage, number));
         let room = StorageReading { active: true, free: None, promised: Bytes(0) };
         MakeReading {
@@ -163,7 +164,7 @@ impl Eyes {
             tasks: Vec::new(),
             volumes: left.filter(|_| self.0 != Hidden::LeftVolumes).collect(),
             storages: storages.iter().map(|storage| (storage.clone(), room.clone())).collect(),
-            source: self.source(node, new),
+            source,
         }
     }
 
