@@ -9,13 +9,18 @@ use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestKind;
 
 use crate::pve::Request;
-use crate::scene::{FREE, HAUNTED, IMAGE, MANAGED, Names, TEMPLATE, THEIR_IMAGE, UNLISTED, names};
+use crate::scene::{
+    FREE, HAUNTED, HAUNTED_ASIDE, IMAGE, LEFT_ASIDE, MANAGED, Names, TEMPLATE, THEIR_IMAGE,
+    UNLISTED, names,
+};
 use crate::sight::Eyes;
 
 /// One entry.
 pub(crate) struct Act {
     /// What it is, for people.
     pub(crate) name: String,
+    /// It must run in some state: a search in which nothing happens finds nothing.
+    pub(crate) runs: bool,
     pub(crate) wish: Wish,
 }
 
@@ -40,39 +45,63 @@ pub(crate) enum Deed {
     Starts,
 }
 
-/// Everything that is tried in every state.
-pub(crate) fn all(kind: GuestKind, eyes: Eyes) -> Vec<Act> {
-    let mut acts = Vec::new();
-    for (name, guest, lines) in declared(kind) {
+/// A block of a desired file.
+struct Block {
+    guest: u32,
+    lines: String,
+    runs: bool,
+}
+
+impl Block {
+    fn runs(guest: u32, lines: impl Into<String>) -> Self {
+        Self { guest, lines: lines.into(), runs: true }
+    }
+
+    /// What is declared needs a signature, or cannot be; for other reasons something may be done under it all the same.
+    fn held(guest: u32, lines: impl Into<String>) -> Self {
+        Self { runs: false, ..Self::runs(guest, lines) }
+    }
+
+    fn act(self, kind: GuestKind, eyes: Eyes) -> Act {
+        let Self { guest, lines, runs } = self;
+        let name = format!("declare {guest}: {}", lines.trim().replace('\n', "; "));
         let block = eyes.shown(&format!("[guest.{guest}]\nkind = \"{kind}\"\n{lines}\n"));
         let mut sources = Sources::default();
         sources.add("desired.toml", &block);
-        let desired = desired::load(&sources);
         let desired =
-            desired.unwrap_or_else(|errors| panic!("{block} does not check: {errors:#?}"));
+            desired::load(&sources).unwrap_or_else(|errors| panic!("{block}: {errors:#?}"));
         let declared = desired.guests.into_values().next().expect("one guest is declared");
-        acts.push(Act { name, wish: Wish::Declare(Box::new(declared)) });
+        Act { name, runs, wish: Wish::Declare(Box::new(declared)) }
     }
+}
+
+/// Everything that is tried in every state.
+pub(crate) fn all(kind: GuestKind, eyes: Eyes) -> Vec<Act> {
+    let blocks = of_the_managed(kind).into_iter().chain(makings(kind));
+    let mut acts: Vec<Act> = blocks.map(|block| block.act(kind, eyes)).collect();
     for guest in [MANAGED, FREE] {
-        let ask = |op: ActionKind, params: &[(&str, &str)]| {
+        for (runs, op, params) in [
+            (true, ActionKind::Snapshot, map(&[("snapname", "before")])),
+            (true, ActionKind::Backup, map(&[("storage", "store")])),
+            (false, ActionKind::Backup, map(&[("storage", "store"), ("remove", "1")])),
+        ] {
             let name = format!("ask {op} {guest} {params:?}");
-            Act { name, wish: Wish::Ask { op, guest, params: map(params) } }
-        };
-        acts.push(ask(ActionKind::Snapshot, &[("snapname", "before")]));
-        acts.push(ask(ActionKind::Backup, &[("storage", "store")]));
-        acts.push(ask(ActionKind::Backup, &[("storage", "store"), ("remove", "1")]));
+            acts.push(Act { name, runs, wish: Wish::Ask { op, guest, params } });
+        }
     }
     for request in sent(kind) {
         let Request { op, guest, params, .. } = &request;
-        acts.push(Act { name: format!("send {op} {guest} {params:?}"), wish: Wish::Send(request) });
+        let name = format!("send {op} {guest} {params:?}");
+        acts.push(Act { name, runs: false, wish: Wish::Send(request) });
     }
+    // Nothing is taken away yet; once core has a word on it, the free number's must run.
     for guest in [MANAGED, FREE, HAUNTED] {
         let name = format!("compensate {guest}");
-        acts.push(Act { name, wish: Wish::Compensate(guest) });
+        acts.push(Act { name, runs: false, wish: Wish::Compensate(guest) });
     }
     for deed in [Deed::Unlocks, Deed::Starts] {
         let name = format!("somebody {deed:?} {FREE}");
-        acts.push(Act { name, wish: Wish::Somebody(deed, FREE) });
+        acts.push(Act { name, runs: true, wish: Wish::Somebody(deed, FREE) });
     }
     acts
 }
@@ -97,49 +126,39 @@ fn existing(volume: &str) -> String {
     format!("volume = \"{volume}\"")
 }
 
-/// Declarations: a name, the guest, and the lines of its block.
-fn declared(kind: GuestKind) -> Vec<(String, u32, String)> {
-    let mut all = of_the_managed(kind);
-    all.extend(makings(kind));
-    all.into_iter()
-        .map(|(guest, lines)| {
-            (format!("declare {guest}: {}", lines.trim().replace('\n', "; ")), guest, lines)
-        })
-        .collect()
-}
-
-fn of_the_managed(kind: GuestKind) -> Vec<(u32, String)> {
+fn of_the_managed(kind: GuestKind) -> Vec<Block> {
     let Names { root, second, third, own, others, .. } = names(kind);
-    let of = |lines: String| (MANAGED, lines);
+    let of = |lines: String| Block::runs(MANAGED, lines);
+    let held = |lines: String| Block::held(MANAGED, lines);
     vec![
         of("run = \"running\"\n".to_owned()),
         of("run = \"stopped\"\nstop = \"force\"\n".to_owned()),
         of("state = \"bin\"\n".to_owned()),
         of("state = \"present\"\n".to_owned()),
-        of("state = \"absent\"\n".to_owned()),
-        of("template = true\n".to_owned()),
+        held("state = \"absent\"\n".to_owned()),
+        held("template = true\n".to_owned()),
         // Grow, move, move back.
         of(slot(root, &fresh("tank", 16), None)),
         of(slot(root, &fresh("store", 8), None)),
-        of(slot(root, &fresh("tank", 8), None)),
+        held(slot(root, &fresh("tank", 8), None)),
         of(slot(second, &fresh("tank", 4), None)),
         of(slot(second, &fresh("store", 4), None)),
         // Detach, attach, a new one, and into another slot.
         of(format!("unset = [\"{second}\"]\n")),
         of(slot(third, &existing(own[2]), None)),
-        of(slot(third, &existing(own[2]), Some(false))),
+        held(slot(third, &existing(own[2]), Some(false))),
         of(slot(third, &existing(own[1]), None)),
-        of(slot(third, &existing(own[1]), Some(false))),
+        held(slot(third, &existing(own[1]), Some(false))),
         of(slot(third, &fresh("tank", 4), None)),
         of(slot(second, &existing(own[2]), None)),
         of(format!("{}unset = [\"{second}\"]\n", slot(third, &existing(own[1]), None))),
         // Another guest's.
-        of(slot(third, &existing(others[0]), None)),
-        of(slot(third, &existing(others[1]), None)),
+        held(slot(third, &existing(others[0]), None)),
+        held(slot(third, &existing(others[1]), None)),
     ]
 }
 
-fn makings(kind: GuestKind) -> Vec<(u32, String)> {
+fn makings(kind: GuestKind) -> Vec<Block> {
     let Names { root, third, own, left, .. } = names(kind);
     let disk = slot(root, &fresh("tank", 4), None);
     let run = "run = \"running\"\n";
@@ -156,33 +175,35 @@ fn makings(kind: GuestKind) -> Vec<(u32, String)> {
     let restore = |unique| format!("source = {{ backup = \"{archive}\", unique = {unique} }}\n");
     let clone = |rest: &str| format!("source = {{ clone = {rest} }}\n");
     let mut all = vec![
-        (FREE, format!("{plain}{disk}")),
-        (FREE, format!("{plain}{disk}{run}")),
-        (FREE, clone("9000, full = false")),
-        (FREE, format!("{}{run}", clone("9000, full = false"))),
-        (FREE, clone("9000, full = true")),
-        (FREE, clone("101, full = true, storage = \"store\"")),
-        (FREE, format!("{}{disk}", restore(true))),
-        (FREE, format!("{}{disk}{run}", restore(true))),
-        (FREE, format!("{}{disk}", restore(false))),
-        (FREE, slot(root, &fresh("store", 4), None)),
-        (FREE, slot(third, &existing(own[0]), None)),
-        (FREE, "state = \"bin\"\n".to_owned()),
-        (FREE, "state = \"present\"\n".to_owned()),
-        (HAUNTED, format!("{plain}{disk}")),
-        (HAUNTED, clone("9000, full = false")),
-        (HAUNTED, clone("9000, full = true")),
-        (HAUNTED, format!("{}{disk}", restore(true))),
-        (HAUNTED, slot(third, &existing(left), None)),
-        (UNLISTED, format!("{plain}{disk}")),
-        (UNLISTED, clone("9000, full = true")),
-        (UNLISTED, format!("{}{disk}", restore(false))),
+        Block::runs(FREE, format!("{plain}{disk}")),
+        Block::runs(FREE, format!("{plain}{disk}{run}")),
+        Block::runs(FREE, clone("9000, full = false")),
+        Block::runs(FREE, format!("{}{run}", clone("9000, full = false"))),
+        Block::runs(FREE, clone("9000, full = true")),
+        Block::runs(FREE, clone("101, full = true, storage = \"store\"")),
+        Block::runs(FREE, format!("{}{disk}", restore(true))),
+        Block::runs(FREE, format!("{}{disk}{run}", restore(true))),
+        Block::runs(FREE, format!("{}{disk}", restore(false))),
+        Block::runs(FREE, slot(root, &fresh("store", 4), None)),
+        Block::held(FREE, slot(third, &existing(own[0]), None)),
+        Block::runs(FREE, "state = \"bin\"\n"),
+        Block::runs(FREE, "state = \"present\"\n"),
+        Block::held(HAUNTED, format!("{plain}{disk}")),
+        Block::held(HAUNTED, clone("9000, full = false")),
+        Block::held(HAUNTED, clone("9000, full = true")),
+        Block::held(HAUNTED, format!("{}{disk}", restore(true))),
+        Block::held(HAUNTED, slot(third, &existing(left), None)),
+        Block::runs(HAUNTED_ASIDE, format!("{plain}{disk}")),
+        Block::held(HAUNTED_ASIDE, slot(third, &existing(LEFT_ASIDE), None)),
+        Block::held(UNLISTED, format!("{plain}{disk}")),
+        Block::held(UNLISTED, clone("9000, full = true")),
+        Block::held(UNLISTED, format!("{}{disk}", restore(false))),
     ];
     if kind == GuestKind::Qemu {
-        for image in [IMAGE, THEIR_IMAGE] {
-            let source = format!("source = {{ image = \"{image}\", into = \"{root}\" }}\n");
-            all.push((FREE, format!("{source}{disk}")));
-        }
+        let from =
+            |image: &str| format!("source = {{ image = \"{image}\", into = \"{root}\" }}\n{disk}");
+        all.push(Block::runs(FREE, from(IMAGE)));
+        all.push(Block::held(FREE, from(THEIR_IMAGE)));
     }
     all
 }

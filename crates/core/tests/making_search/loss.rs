@@ -25,6 +25,8 @@ pub(crate) enum Loss {
     PiledUp,
     /// A guest was to be made where one is.
     MadeOver,
+    /// A guest was made beside volumes that were left under its number, where its own are.
+    MadeBeside,
     /// Another guest's disk was read in.
     ReadIn,
     /// Something was done to a guest that somebody else made in our place.

@@ -72,6 +72,11 @@ fn make(node: &Node, request: &Request) -> Vec<Ended> {
     if making::make(&mut next, request).is_none() {
         return Vec::new();
     }
+    let made = next.guests.get(&request.guest).map(|made| made.slots.clone()).unwrap_or_default();
+    let used = made.values().filter_map(|disk| disk.volume.split(':').next());
+    if used.into_iter().any(|storage| node.listed_of(storage, request.guest).next().is_some()) {
+        next.sins.insert(Loss::MadeBeside);
+    }
     let mut endings = vec![ended("done", next.clone(), true)];
     endings
         .extend(making::half_made(node, &next, request).map(|(how, half)| ended(how, half, false)));

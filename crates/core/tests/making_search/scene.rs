@@ -17,6 +17,8 @@ pub(crate) const OTHER: u32 = 103;
 pub(crate) const FREE: u32 = 120;
 /// A free number under which a former guest left a volume.
 pub(crate) const HAUNTED: u32 = 130;
+/// Another one, where it is on a storage that a new guest does not use.
+pub(crate) const HAUNTED_ASIDE: u32 = 131;
 /// A number whose guest no list shows.
 pub(crate) const UNLISTED: u32 = 140;
 /// A template.
@@ -62,6 +64,9 @@ pub(crate) fn names(kind: GuestKind) -> Names {
     }
 }
 
+/// What the former guest of [`HAUNTED_ASIDE`] left.
+pub(crate) const LEFT_ASIDE: &str = "store:131/vm-131-disk-0.raw";
+
 /// An image for everybody, and one that its storage lists as somebody's.
 pub(crate) const IMAGE: &str = "local:import/debian-12.qcow2";
 pub(crate) const THEIR_IMAGE: &str = "local:import/theirs.qcow2";
@@ -87,6 +92,7 @@ pub(crate) fn node(kind: GuestKind, running: bool) -> Node {
         (others[1], data(4, OTHER)),
         (base, data(4, TEMPLATE)),
         (left, data(4, 1000 + HAUNTED)),
+        (LEFT_ASIDE, data(4, 1000 + HAUNTED_ASIDE)),
         (IMAGE, NodeVolume::new(2, 0)),
         (THEIR_IMAGE, NodeVolume::new(2, OTHER)),
     ] {

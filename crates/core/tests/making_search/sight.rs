@@ -14,7 +14,7 @@ use evenkeel_core::value::compare::Conventions;
 
 use crate::journal::{NOW, vmid};
 use crate::node::{Disk, Node, NodeGuest};
-use crate::scene::{IMAGE, names};
+use crate::scene::{IMAGE, MANAGED, names};
 
 /// The digest of every file: whoever writes has just read.
 const DIGEST: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
@@ -49,8 +49,8 @@ pub(crate) enum Hidden {
     Backups,
     /// That another guest gets a volume.
     OtherGuests,
-    /// That a volume hangs on a guest, detached.
-    Detached,
+    /// That nothing of a guest names a volume that bears its number.
+    Unnamed,
 }
 
 /// What evenkeel sees.
@@ -178,13 +178,16 @@ impl Eyes {
             let waits = guest.waiting.get(slot);
             let pending = waits.and_then(|disk| disk.as_ref()).map(|disk| self.stored(node, disk));
             // With owners hidden, what somebody else holds under a name of ours is not seen to be held.
-            let theirs = self.0 == Hidden::Owners && number != crate::scene::MANAGED;
+            let theirs = self.0 == Hidden::Owners && number != MANAGED;
             if !(theirs && now.as_ref().is_some_and(|now| now.starts_with("store:"))) {
                 tell(slot, now, pending, u8::from(waits == Some(&None)));
             }
         }
-        for (unused, volume) in guest.unused.iter().filter(|_| self.0 != Hidden::Detached) {
+        for (unused, volume) in &guest.unused {
             tell(&format!("unused{unused}"), Some(self.shown(volume)), None, 0);
+        }
+        for (unused, volume) in (100..).zip(self.taken_for_detached(node, number, guest)) {
+            tell(&format!("unused{unused}"), Some(volume), None, 0);
         }
         let id = GuestId { kind: guest.kind, vmid: vmid(number) };
         Guest {
@@ -194,6 +197,21 @@ impl Eyes {
             ha: None,
             lock: guest.lock.map(str::to_owned),
             config: Ok(GuestConfig::from_pending(guest.kind, entries.into_values())),
+        }
+    }
+
+    /// Volumes that are not the guest's and look as if they hung on it.
+    fn taken_for_detached(self, node: &Node, number: u32, guest: &NodeGuest) -> Vec<String> {
+        match self.0 {
+            Hidden::Owners if number == MANAGED => {
+                vec![self.shown(names(guest.kind).others[1])]
+            }
+            Hidden::Unnamed => {
+                let listed = ["tank", "store"].map(|storage| node.listed_of(storage, number));
+                let listed = listed.into_iter().flatten();
+                listed.filter(|volume| !guest.names(volume)).cloned().collect()
+            }
+            _ => Vec::new(),
         }
     }
 
