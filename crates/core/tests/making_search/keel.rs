@@ -11,6 +11,7 @@ use evenkeel_core::classify::{
 };
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::id::VmId;
 use evenkeel_core::new_guest::{
     MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
@@ -26,7 +27,7 @@ use crate::acts::{Act, Deed, Wish};
 use crate::journal::{BinFacts, Journal, Making, NOW, vmid};
 use crate::node::{Maker, Node};
 use crate::pve::{self, Request};
-use crate::sight::{Eyes, Hidden, Look};
+use crate::sight::{Eyes, Hidden, Look, snapshots};
 
 impl Eyes {
     /// Every state that an act leads to; none if it is not let through.
@@ -37,8 +38,7 @@ impl Eyes {
                 let here = look.snapshot.guests.get(&vmid(*guest));
                 let shown = self.shown_params(params);
                 let asked = here.and_then(|here| {
-                    let asked =
-                        asked_params(*op, here, &look.snapshots(node, *guest), shown).ok()?;
+                    let asked = asked_params(*op, here, &snapshots(node, *guest), shown).ok()?;
                     PveCall::asked(*op, &asked).ok()
                 });
                 let request = Request {
@@ -50,7 +50,7 @@ impl Eyes {
                 asked.map(|_| (request, node.journal.clone()))
             }
             Wish::Send(request) => self.lets_send(node, look, request),
-            Wish::Compensate(guest) => self.lets_compensate(node, look, *guest),
+            Wish::Compensate(guest) => lets_compensate(node, look, *guest),
             Wish::Somebody(deed, guest) => return somebody(node, *deed, *guest),
         };
         let Some((request, journal)) = let_through else { return Vec::new() };
@@ -109,10 +109,9 @@ impl Eyes {
     }
 
     fn request(self, action: &Action) -> Request {
-        let source = match &action.step {
-            Step::Make(new) => new.clone_source().map(evenkeel_core::id::VmId::get),
-            _ => None,
-        };
+        let clone_source = |new: &NewGuest| new.clone_source().map(VmId::get);
+        let made = if let Step::Make(new) = &action.step { Some(new) } else { None };
+        let source = made.and_then(|new| clone_source(new));
         let params = action.step.params().into_iter();
         let params = params.map(|(name, text)| (name, self.real(&text))).collect();
         Request { op: action.step.kind().as_str(), guest: action.guest.vmid.get(), source, params }
@@ -157,9 +156,10 @@ impl Eyes {
         let left = storages.iter().flat_map(|storage| self.listed(node, storage, number));
         let room = StorageReading { active: true, free: None, promised: Bytes(0) };
         MakeReading {
-            number: match node.guests.contains_key(&number) && self.sees_taken_numbers() {
-                true => NumberUse::Taken,
-                false => NumberUse::Free,
+            number: if node.guests.contains_key(&number) && self.sees_taken_numbers() {
+                NumberUse::Taken
+            } else {
+                NumberUse::Free
             },
             tasks: Vec::new(),
             volumes: left.filter(|_| self.0 != Hidden::LeftVolumes).collect(),
@@ -207,24 +207,24 @@ impl Eyes {
         (judged.class != ActionClass::Destructive).then_some(())?;
         Some((request.clone(), node.journal.clone()))
     }
+}
 
-    /// Whether a half-made guest may be taken away unsigned: by whatever core has for it. Today that is the classifier,
-    /// with what the journal proves of the guest's origin.
-    fn lets_compensate(self, node: &Node, look: &Look, number: u32) -> Option<(Request, Journal)> {
-        let here = look.snapshot.guests.get(&vmid(number))?;
-        let provenance = node.journal.ledger(node.kind).provenance(here.id);
-        let params = BTreeMap::from([
-            ("destroy-unreferenced-disks".to_owned(), "0".to_owned()),
-            ("purge".to_owned(), "0".to_owned()),
-        ]);
-        let target = Target::Seen(here);
-        let intent = ActIntent { op: "destroy", kind: node.kind, params: &params, target };
-        let memory = look.context.memories.get(&vmid(number)).cloned().unwrap_or_default();
-        let judged = classify_remembering(&intent, &provenance, &memory.backups);
-        (judged.class != ActionClass::Destructive).then_some(())?;
-        let request = Request { op: "destroy", guest: number, source: None, params };
-        Some((request, node.journal.clone()))
-    }
+/// Whether a half-made guest may be taken away unsigned: by whatever core has for it. Today that is the classifier,
+/// with what the journal proves of the guest's origin.
+fn lets_compensate(node: &Node, look: &Look, number: u32) -> Option<(Request, Journal)> {
+    let here = look.snapshot.guests.get(&vmid(number))?;
+    let provenance = node.journal.ledger(node.kind).provenance(here.id);
+    let params = BTreeMap::from([
+        ("destroy-unreferenced-disks".to_owned(), "0".to_owned()),
+        ("purge".to_owned(), "0".to_owned()),
+    ]);
+    let target = Target::Seen(here);
+    let intent = ActIntent { op: "destroy", kind: node.kind, params: &params, target };
+    let memory = look.context.memories.get(&vmid(number)).cloned().unwrap_or_default();
+    let judged = classify_remembering(&intent, &provenance, &memory.backups);
+    (judged.class != ActionClass::Destructive).then_some(())?;
+    let request = Request { op: "destroy", guest: number, source: None, params };
+    Some((request, node.journal.clone()))
 }
 
 fn is_making(request: &Request) -> bool {

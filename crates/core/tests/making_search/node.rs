@@ -40,6 +40,7 @@ pub(crate) enum Maker {
 
 /// One guest.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a thing that is so or not")]
 pub(crate) struct NodeGuest {
     pub(crate) kind: GuestKind,
     pub(crate) maker: Maker,

@@ -67,13 +67,11 @@ pub(crate) struct Look {
     pub(crate) context: PlanContext,
 }
 
-impl Look {
-    /// The snapshots of a guest.
-    pub(crate) fn snapshots(&self, node: &Node, number: u32) -> Vec<SnapshotPoint> {
-        let taken = node.guests.get(&number).is_some_and(|guest| guest.snapshot);
-        let point = SnapshotPoint { name: "before".to_owned(), taken_at: Some(NOW), parent: None };
-        taken.then_some(point).into_iter().collect()
-    }
+/// The snapshots of a guest.
+pub(crate) fn snapshots(node: &Node, number: u32) -> Vec<SnapshotPoint> {
+    let taken = node.guests.get(&number).is_some_and(|guest| guest.snapshot);
+    let point = SnapshotPoint { name: "before".to_owned(), taken_at: Some(NOW), parent: None };
+    taken.then_some(point).into_iter().collect()
 }
 
 impl Eyes {
@@ -105,9 +103,10 @@ impl Eyes {
                     evenkeel_core::classify::BackupMemory::of(all);
             }
         }
-        let making = match self.0 {
-            Hidden::FailedMakings => MakingMemory::default(),
-            _ => node.journal.ledger(node.kind).making().clone(),
+        let making = if self.0 == Hidden::FailedMakings {
+            MakingMemory::default()
+        } else {
+            node.journal.ledger(node.kind).making().clone()
         };
         let bins = node.journal.bin_memories();
         let context = PlanContext { memories, making, bins, now: NOW, ..PlanContext::default() };
@@ -116,24 +115,23 @@ impl Eyes {
 
     /// A name of a volume as evenkeel is shown it.
     pub(crate) fn shown(self, name: &str) -> String {
-        match self.0 {
-            Hidden::Owners => name.replace("store:103/", "store:101/"),
-            Hidden::ImageNames => {
-                let read_in = names(GuestKind::Qemu).others[0];
-                name.replace(&format!("import-from={read_in}"), &format!("import-from={IMAGE}"))
-            }
-            _ => name.to_owned(),
+        if self.0 == Hidden::Owners {
+            return name.replace("store:103/", "store:101/");
         }
+        if self.0 == Hidden::ImageNames {
+            let read_in = names(GuestKind::Qemu).others[0];
+            let [from, to] = [read_in, IMAGE].map(|image| format!("import-from={image}"));
+            return name.replace(&from, &to);
+        }
+        name.to_owned()
     }
 
     /// The name that Proxmox VE is told.
     pub(crate) fn real(self, text: &str) -> String {
-        match self.0 {
-            Hidden::Owners => {
-                text.replace("store:101/vm-101-disk-9.raw", "store:103/vm-101-disk-9.raw")
-            }
-            _ => text.to_owned(),
+        if self.0 == Hidden::Owners {
+            return text.replace("store:101/vm-101-disk-9.raw", "store:103/vm-101-disk-9.raw");
         }
+        text.to_owned()
     }
 
     /// The parameters of a request as evenkeel is shown them.
@@ -143,20 +141,17 @@ impl Eyes {
     ) -> BTreeMap<String, String> {
         let mut shown: BTreeMap<String, String> =
             params.iter().map(|(name, text)| (name.clone(), self.shown(text))).collect();
-        match self.0 {
-            Hidden::Force | Hidden::ForceAndTakenNumbers => {
-                shown.remove("force");
-            }
-            Hidden::Freeing if shown.contains_key("storage") && shown.contains_key("delete") => {
-                shown.insert("delete".to_owned(), "0".to_owned());
-            }
-            Hidden::Pruning => {
-                shown.remove("remove");
-            }
-            Hidden::OtherGuests if shown.remove("target-vmid").is_some() => {
-                shown.insert("storage".to_owned(), "store".to_owned());
-            }
-            _ => {}
+        if matches!(self.0, Hidden::Force | Hidden::ForceAndTakenNumbers) {
+            shown.remove("force");
+        }
+        if self.0 == Hidden::Freeing && shown.contains_key("delete") {
+            shown.insert("delete".to_owned(), "0".to_owned());
+        }
+        if self.0 == Hidden::Pruning {
+            shown.remove("remove");
+        }
+        if self.0 == Hidden::OtherGuests && shown.remove("target-vmid").is_some() {
+            shown.insert("storage".to_owned(), "store".to_owned());
         }
         shown
     }
@@ -202,17 +197,15 @@ impl Eyes {
 
     /// Volumes that are not the guest's and look as if they hung on it.
     fn taken_for_detached(self, node: &Node, number: u32, guest: &NodeGuest) -> Vec<String> {
-        match self.0 {
-            Hidden::Owners if number == MANAGED => {
-                vec![self.shown(names(guest.kind).others[1])]
-            }
-            Hidden::Unnamed => {
-                let listed = ["tank", "store"].map(|storage| node.listed_of(storage, number));
-                let listed = listed.into_iter().flatten();
-                listed.filter(|volume| !guest.names(volume)).cloned().collect()
-            }
-            _ => Vec::new(),
+        if self.0 == Hidden::Owners && number == MANAGED {
+            return vec![self.shown(names(guest.kind).others[1])];
         }
+        if self.0 != Hidden::Unnamed {
+            return Vec::new();
+        }
+        let listed = ["tank", "store"].map(|storage| node.listed_of(storage, number));
+        let listed = listed.into_iter().flatten();
+        listed.filter(|volume| !guest.names(volume)).cloned().collect()
     }
 
     fn stored(self, node: &Node, disk: &Disk) -> String {

@@ -41,7 +41,7 @@ impl Written {
     /// The slot's new value; a new volume is allocated.
     pub(crate) fn disk(&self, node: &mut Node, guest: u32) -> Option<Disk> {
         let volume = match self.fresh() {
-            Some((storage, gib)) => node.allocate(&storage.to_owned(), guest, gib)?,
+            Some((storage, gib)) => node.allocate(storage, guest, gib)?,
             // Whoever owns it: it is taken without a word.
             None => node.volumes.get_key_value(&self.medium)?.0.clone(),
         };
