@@ -106,25 +106,29 @@ fn show_line(name: &str, cells: [&str; Release::CHECKED.len()], text: &mut Strin
     text.push('\n');
 }
 
-/// The class of writing one key of a stopped guest that has only that key.
+/// The class of writing one key of a stopped guest that has only that key, and the volumes of the samples, detached.
 fn letter(kind: GuestKind, name: &str, key: &Key, from: Option<&str>, to: Option<&str>) -> char {
     let readable = to.is_none_or(|to| !matches!(read::written(&key.format, to), Value::Odd(_)));
     assert!(readable, "the sample {to:?} of {name} is no value of it");
     // `cdrom` is another name of `ide2`, under which PVE stores it.
     let stored = if name == "cdrom" { "ide2" } else { name };
-    let entry = from.map(|from| ConfigEntry {
-        key: stored.to_owned(),
-        value: Some(from.to_owned()),
+    let entry = |key: &str, value: &str| ConfigEntry {
+        key: key.to_owned(),
+        value: Some(value.to_owned()),
         pending: None,
         delete: 0,
-    });
+    };
+    let loose = sample::samples(&ValueFormat::Volume);
+    let loose = [("unused8", &loose[0]), ("unused9", &loose[1])];
+    let entries = loose.map(|(key, volume)| entry(key, volume)).into_iter();
+    let entries = entries.chain(from.map(|from| entry(stored, from)));
     let guest = Guest {
         id: GuestId::new(kind, "200".parse().expect("a guest number")),
         power: Power::Stopped,
         template: false,
         ha: None,
         lock: None,
-        config: Ok(GuestConfig::from_pending(kind, entry)),
+        config: Ok(GuestConfig::from_pending(kind, entries)),
     };
     let params = match to {
         Some(to) => BTreeMap::from([(name.to_owned(), to.to_owned())]),

@@ -80,6 +80,29 @@ async fn what_the_request_does_not_take_follows_before_the_first_start() {
     });
 }
 
+/// A copy that names no storage goes where its source's volumes are: what a former guest left there holds it.
+#[tokio::test(start_paused = true)]
+async fn a_copy_is_not_made_beside_what_a_former_guest_left() {
+    let rig = rig(4);
+    let storage = rig.node.with(|sim| {
+        let source = "lxc/100".parse().unwrap();
+        sim.happen(evenkeel_sim::Event::Power { guest: source, running: false });
+        let root = sim.world.guests[&100].config.active["rootfs"].clone();
+        let storage = root.split(':').next().unwrap().to_owned();
+        let kept = sim.world.storages.get_mut(&storage).unwrap();
+        kept.put_file("vm-120-disk-7", "rootdir", "raw", 4 << 30);
+        kept.volumes.get_mut("vm-120-disk-7").unwrap().vmid = Some(120.try_into().unwrap());
+        storage
+    });
+    let wanted = desired("[guest.120]\nkind = \"lxc\"\nsource = { clone = 100 }\n");
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    let OpEnd::Held { reason, why } = &report.ops[0].end else { panic!("{report:?}") };
+    assert_eq!(*reason, ReasonCode::Storage);
+    assert!(why.contains(&format!("{storage}:vm-120-disk-7")), "{why}");
+    assert!(writes(&rig).is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_template_holds_and_nothing_is_sent() {
     let rig = rig(4);

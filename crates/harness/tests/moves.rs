@@ -434,7 +434,12 @@ async fn a_detached_volume_of_the_guest_is_attached_and_no_other_is() {
     // Another guest's, by its name.
     let report = one_life(&rig, &attach("local-lvm:vm-301-disk-0")).await;
     assert!(report.errors.iter().any(|error| error.why.contains("qemu/301 uses it")), "{report:?}");
-    // One that is named as ours and is not there.
+    // One that bears our number and hangs on nothing: a former guest may have left it.
+    orphan(&rig, "local-lvm:vm-300-disk-7");
+    let report = one_life(&rig, &attach("local-lvm:vm-300-disk-7")).await;
+    assert_eq!((report.ops.len(), report.held), (0, 1), "{report:?}");
+    // One that hangs on the guest and is not there.
+    edit(&rig, QEMU, &[("unused1", Some("local-lvm:vm-300-disk-9"))]);
     let report = one_life(&rig, &attach("local-lvm:vm-300-disk-9")).await;
     let end = format!("{:?}", report.ops[0].end);
     assert!(end.contains("does not list local-lvm:vm-300-disk-9 as a volume of qemu/300"), "{end}");

@@ -34,8 +34,8 @@ pub(crate) enum VolumesError {
     },
     /// One of them is attached nowhere: it may be what an earlier write left behind.
     #[error(
-        "{0} belongs to this guest and is attached nowhere: attach it by its name, or remove it, before another volume is \
-         allocated on its storage"
+        "{0} bears this guest's number and hangs on nothing: have it attached by its name, which takes a signature, or \
+         remove it, before another volume is allocated on its storage"
     )]
     Loose(VolumeId),
     /// One that would be attached is not listed as this guest's.

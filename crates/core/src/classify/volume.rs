@@ -93,6 +93,12 @@ fn comes(change: &SlotChange<'_>, new: &Property, volume: &VolumeRef) -> Judgeme
             return destructive(format!("nobody can tell whose the volume for `{key}` is"));
         }
     }
+    // Numbers are used again, and names of volumes with them.
+    if !config.volumes().contains_key(&name) {
+        return destructive(format!(
+            "nothing of this guest names {name}: it may be what a former guest of this number left"
+        ));
+    }
     if new.is_cdrom() {
         return destructive(format!(
             "{name} is a disk: as a CD-ROM no backup holds it, and nothing names it once `{key}` is removed"

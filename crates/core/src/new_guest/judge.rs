@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{NewGuest, is_public_image};
 use crate::actual::Guest;
+use crate::classify::data_slots;
 use crate::desired::GuestSource;
 use crate::id::GuestKind;
 use crate::operation::{Upid, VolumeId};
@@ -21,7 +22,7 @@ pub struct MakeReading {
     pub number: NumberUse,
     /// Tasks that run and carry the number.
     pub tasks: Vec<Upid>,
-    /// Volumes that are named after the number, on the storages that are used.
+    /// Volumes that are named after the number, on the storages that are used: see [`storages_used`].
     pub volumes: BTreeSet<VolumeId>,
     /// The storages that are used; one that the node does not list is missing.
     pub storages: BTreeMap<String, StorageReading>,
@@ -58,6 +59,20 @@ pub enum SourceReading {
     Unreadable(String),
 }
 
+/// The storages on which a new guest has its volumes, once its source was read: a copy that names none stays where its
+/// source's volumes are.
+pub fn storages_used(new: &NewGuest, source: &SourceReading) -> BTreeSet<String> {
+    let mut used = new.storages();
+    if let (GuestSource::Clone(from), SourceReading::Guest(Some(guest))) = (&new.source, source)
+        && from.storage.is_none()
+        && let Ok(config) = &guest.config
+    {
+        let volumes = data_slots(config).map(|slot| slot.volume);
+        used.extend(volumes.filter_map(|volume| Some(volume.split_once(':')?.0.to_owned())));
+    }
+    used
+}
+
 /// Refuses what must not be made now, with the reason that holds it.
 pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal> {
     let vmid = new.guest.vmid;
@@ -91,7 +106,9 @@ pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal
 
 fn judge_room(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal> {
     let refused = |why: String| Err(Refusal::new(ReasonCode::Storage, why));
-    for (name, wanted) in new.allocates() {
+    let certain = new.allocates();
+    for name in storages_used(new, &reading.source) {
+        let wanted = certain.get(&name).copied().unwrap_or(Bytes(0));
         let Some(storage) = reading.storages.get(&name) else {
             return refused(format!("the node has no storage {name}, or does not show it"));
         };
@@ -144,6 +161,10 @@ fn judge_source(new: &NewGuest, source: &SourceReading) -> Result<(), Refusal> {
             if let Some(lock) = &guest.lock {
                 let why = format!("{} is locked ({lock})", guest.id);
                 return refused(ReasonCode::Locked, why);
+            }
+            if let Err(error) = &guest.config {
+                let why = format!("where the volumes of {} are cannot be read: {error}", guest.id);
+                return refused(ReasonCode::Storage, why);
             }
             if !from.full && !guest.template {
                 let why = format!("{} is no template: only a full copy can be made", guest.id);
@@ -297,6 +318,41 @@ mod tests {
         let owned = SourceReading::Volume { listed: true, owner: Some(200) };
         let owned = MakeReading { source: owned, ..well() };
         assert_eq!(refused(&image(IMAGE), &owned).0, ReasonCode::Policy);
+    }
+
+    #[test]
+    fn a_copy_that_names_no_storage_is_made_where_its_sources_volumes_are() {
+        let entry = |key: &str, value: &str| crate::actual::ConfigEntry {
+            key: key.to_owned(),
+            value: Some(value.to_owned()),
+            pending: None,
+            delete: 0,
+        };
+        let entries =
+            [entry("rootfs", "fast:subvol-100-disk-0,size=4G"), entry("mp0", "/srv,mp=/srv")];
+        let config = Ok(GuestConfig::from_pending(GuestKind::Lxc, entries));
+        let SourceReading::Guest(Some(guest)) = source(Power::Stopped, true, None) else {
+            panic!("it is a guest");
+        };
+        let there = SourceReading::Guest(Some(Box::new(Guest { config, ..*guest.clone() })));
+        let mut copy = copy(true);
+        copy.settings.clear();
+        assert_eq!(storages_used(&copy, &there), ["fast".to_owned()].into());
+        // It must be there and active like any other.
+        let (reason, why) = refused(&copy, &MakeReading { source: there.clone(), ..well() });
+        assert_eq!(reason, ReasonCode::Storage);
+        assert!(why.contains("no storage fast"), "{why}");
+        // With a storage of its own it is made there alone.
+        if let GuestSource::Clone(from) = &mut copy.source {
+            from.storage = Some("tank".parse().unwrap());
+        }
+        assert_eq!(storages_used(&copy, &there), ["tank".to_owned()].into());
+        // Of a source that cannot be read nobody knows where a copy would be.
+        let unread = crate::actual::Unreadable::new("403", "look");
+        let unread = SourceReading::Guest(Some(Box::new(Guest { config: Err(unread), ..*guest })));
+        let (reason, why) = refused(&copy, &MakeReading { source: unread, ..well() });
+        assert_eq!(reason, ReasonCode::Storage);
+        assert!(why.contains("cannot be read"), "{why}");
     }
 
     #[test]

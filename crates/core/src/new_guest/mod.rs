@@ -12,7 +12,7 @@ mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use judge::{MakeReading, SourceReading, StorageReading, judge_making};
+pub use judge::{MakeReading, SourceReading, StorageReading, judge_making, storages_used};
 
 use crate::action_registry::ActionKind;
 use crate::desired::{DeclaredField, FirstUse, GuestSource, Run, Spec, VolumeContent};
@@ -175,7 +175,8 @@ impl NewGuest {
         sizes
     }
 
-    /// The storages on which something may come into being.
+    /// The storages on which something comes into being by what is said here; a copy may have its own: see
+    /// [`storages_used`].
     pub fn storages(&self) -> BTreeSet<String> {
         self.allocates().into_keys().collect()
     }

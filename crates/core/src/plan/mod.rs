@@ -310,7 +310,9 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
             planned.problems.push(PlanProblem::MaybeHidden(why.clone()));
         }
         (WantedState::Present(spec), Coverage::Whole) => {
-            match NewGuest::declared(guest.id, spec, actual.release) {
+            let smaller =
+                new_guest::smaller_than_source(guest.id, spec, actual).map_or(Ok(()), Err);
+            match smaller.and_then(|()| NewGuest::declared(guest.id, spec, actual.release)) {
                 Ok(new) => push(planned, Step::Make(Box::new(new)), Vec::new()),
                 Err(problem) => planned.problems.push(problem),
             }

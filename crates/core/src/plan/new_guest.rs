@@ -6,8 +6,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::{GuestPlan, Held, Plan, Step};
-use crate::actual::Guest;
+use super::{GuestPlan, Held, Plan, PlanProblem, Step};
+use crate::actual::{Guest, Snapshot};
 use crate::classify::opens_the_host;
 use crate::desired::{DeclaredField, Desired, GuestSource, Spec};
 use crate::id::{GuestId, GuestKind};
@@ -36,6 +36,27 @@ pub(super) fn until_first_start<'s>(
     }
     let fields = vec![DeclaredField { key, want: Some(wanted) }];
     Cow::Owned(Spec { fields, ..Spec::default() })
+}
+
+/// A volume that is declared smaller than the one it is copied from: the copy could never be as declared. Of a snapshot
+/// the sizes are not known.
+pub(super) fn smaller_than_source(
+    guest: GuestId,
+    spec: &Spec,
+    actual: &Snapshot,
+) -> Option<PlanProblem> {
+    let Some(GuestSource::Clone(from)) = &spec.source else {
+        return None;
+    };
+    let source = GuestId { kind: guest.kind, vmid: from.guest };
+    let there = actual.guests.get(&from.guest).filter(|there| there.id == source)?;
+    let config = there.config.as_ref().ok().filter(|_| from.snapshot.is_none())?;
+    spec.fields.iter().find_map(|field| {
+        let want = field.want.as_ref()?.as_property()?.size()?;
+        let held = config.field(field.key)?.current.as_ref()?.value.as_property()?;
+        let have = held.data_volume().and(held.size()).filter(|have| want < *have)?;
+        Some(PlanProblem::SmallerThanSource { disk: field.key, want, have, source })
+    })
 }
 
 /// Holds what must not happen to a guest yet.

@@ -35,6 +35,17 @@ pub enum PlanProblem {
         /// The size it has.
         have: Bytes,
     },
+    /// A copy would be larger than declared.
+    SmallerThanSource {
+        /// The slot.
+        disk: KeyRef,
+        /// The declared size.
+        want: Bytes,
+        /// The size in the source.
+        have: Bytes,
+        /// The guest to be copied.
+        source: GuestId,
+    },
     /// PVE does not say how large the volume is.
     SizeUnknown(KeyRef),
     /// The volume that waits for its slot is on another storage than declared.
@@ -124,6 +135,13 @@ impl fmt::Display for PlanProblem {
                 let (have, want) = (have.shown(), want.shown());
                 write!(f, "{disk} is {have} and {want} is declared: a volume cannot shrink")
             }
+            Self::SmallerThanSource { disk, want, have, source } => {
+                let (have, want) = (have.shown(), want.shown());
+                write!(
+                    f,
+                    "{disk} of {source} is {have} and {want} is declared: a copy cannot be smaller"
+                )
+            }
             Self::SizeUnknown(disk) => write!(f, "Proxmox VE does not say how large {disk} is"),
             Self::OtherStorage { disk, want, have } => {
                 write!(
@@ -194,6 +212,7 @@ impl PlanProblem {
             Self::OtherKind(_)
             | Self::OtherNode(_)
             | Self::Shrink { .. }
+            | Self::SmallerThanSource { .. }
             | Self::SizeUnknown(_)
             | Self::OtherStorage { .. }
             | Self::NotOwnVolume { .. }
@@ -223,7 +242,7 @@ impl PlanProblem {
             }
             Self::Unreadable(unreadable) => unreadable.next.to_owned(),
             Self::NoDigest => "run `evenkeel doctor` to see what the token may read".to_owned(),
-            Self::Shrink { disk, have, .. } => {
+            Self::Shrink { disk, have, .. } | Self::SmallerThanSource { disk, have, .. } => {
                 format!("declare {disk} with size = \"{}\", or leave its size out", have.shown())
             }
             Self::SizeUnknown(_) => "run `pct rescan` or `qm rescan` on the node".to_owned(),

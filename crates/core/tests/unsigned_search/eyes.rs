@@ -104,6 +104,17 @@ impl Eyes {
             let named = volume.map(|volume| name(kind, volume));
             entries.extend(named.map(|name| plain(format!("unused{number}"), Some(name), None, 0)));
         }
+        // Two rules stand before it: a volume must be the guest's by its name, and its configuration must name it.
+        if !self.see_folders {
+            let theirs = self.volume(kind, FOREIGN);
+            entries.extend([plain("unused9".to_owned(), Some(&theirs), None, 0)]);
+        }
+        if !self.see_slots {
+            for (number, volume) in (10..).zip(model.scene.volumes()) {
+                let name = name(kind, *volume);
+                entries.extend([plain(format!("unused{number}"), Some(name), None, 0)]);
+            }
+        }
         let waits = model.ovmf_waits;
         if model.ovmf || waits == Some(true) {
             let value = model.ovmf.then_some("ovmf");

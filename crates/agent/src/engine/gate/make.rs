@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::desired::GuestSource;
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::new_guest::{
-    MakeReading, NewGuest, SourceReading, StorageReading, judge_making,
+    MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
 use evenkeel_core::operation::{StorageName, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
@@ -27,12 +27,14 @@ use crate::pve::{ContentFilter, TaskFilter, TaskSource};
 /// Whether the guest may be made now.
 pub(super) async fn may_make(context: &EngineContext, new: &NewGuest) -> Result<(), Refusal> {
     let vmid = new.guest.vmid;
+    let source = source(context, new).await;
+    let used = storages_used(new, &source);
     let reading = MakeReading {
         number: number_use(context, vmid).await,
         tasks: tasks_at_work(context, vmid).await?,
-        volumes: volumes(context, new).await?,
-        storages: storages(context, new).await?,
-        source: source(context, new).await,
+        volumes: volumes(context, new, &used).await?,
+        storages: storages(context, new, &used).await?,
+        source,
     };
     judge_making(new, &reading)
 }
@@ -53,17 +55,21 @@ async fn tasks_at_work(context: &EngineContext, vmid: VmId) -> Result<Vec<Upid>,
 }
 
 /// Volumes that are named after the number, where the new guest would have its own.
-async fn volumes(context: &EngineContext, new: &NewGuest) -> Result<BTreeSet<VolumeId>, Refusal> {
-    let found = volumes_of(&context.client, new.guest.vmid, &new.storages()).await;
+async fn volumes(
+    context: &EngineContext,
+    new: &NewGuest,
+    used: &BTreeSet<String>,
+) -> Result<BTreeSet<VolumeId>, Refusal> {
+    let found = volumes_of(&context.client, new.guest.vmid, used).await;
     found.map_err(|error| Refusal::new(ReasonCode::Storage, error.to_string()))
 }
 
 async fn storages(
     context: &EngineContext,
     new: &NewGuest,
+    used: &BTreeSet<String>,
 ) -> Result<BTreeMap<String, StorageReading>, Refusal> {
-    let wanted = new.storages();
-    if wanted.is_empty() {
+    if used.is_empty() {
         return Ok(BTreeMap::new());
     }
     let listed = context.client.storages().await.map_err(|error| unread("the storages", &error))?;
@@ -73,7 +79,7 @@ async fn storages(
         let (active, free) = (entry.active, entry.free_bytes.map(Bytes));
         (entry.storage, StorageReading { active, free, promised })
     };
-    Ok(listed.into_iter().filter(|entry| wanted.contains(&entry.storage)).map(reading).collect())
+    Ok(listed.into_iter().filter(|entry| used.contains(&entry.storage)).map(reading).collect())
 }
 
 async fn source(context: &EngineContext, new: &NewGuest) -> SourceReading {
