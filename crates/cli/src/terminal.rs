@@ -1,6 +1,7 @@
 //! Talking to a person, and asking one only where there is one.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use std::os::fd::AsFd;
 
@@ -16,7 +17,33 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Tells a person something beside the answer, in the same way.
 pub(crate) fn tell(text: &str) -> std::io::Result<()> {
     let err = std::io::stderr();
-    write!(anstream::stderr(), "{}", fitted(&err, text))
+    let text = fitted(&err, text);
+    if TRANSIENT.swap(false, Ordering::Relaxed) {
+        return write!(anstream::stderr(), "{ERASED}{text}");
+    }
+    write!(anstream::stderr(), "{text}")
+}
+
+/// Whether a line is shown that the next one takes the place of.
+static TRANSIENT: AtomicBool = AtomicBool::new(false);
+
+/// Back to the first column, and everything after it away.
+const ERASED: &str = "\r\u{1b}[K";
+
+/// Whether there is a terminal for lines that come and go: both streams go to one, so that no file gets half of them.
+pub(crate) fn shows_transient() -> bool {
+    std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows one line until something else is told. Only where [`shows_transient`]; it is cut to the terminal, because a line
+/// that was broken cannot be taken back.
+pub(crate) fn tell_transient(line: &str) -> std::io::Result<()> {
+    let Some(width) = columns_of(&std::io::stderr()) else { return Ok(()) };
+    let shown: String = line.chars().take(width.saturating_sub(1)).collect();
+    TRANSIENT.store(true, Ordering::Relaxed);
+    let mut err = anstream::stderr();
+    write!(err, "{ERASED}{shown}")?;
+    err.flush()
 }
 
 /// How many columns the terminal has that answers go to; none if they go elsewhere.
