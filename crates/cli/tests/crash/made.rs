@@ -73,7 +73,10 @@ impl Making {
                  ide2 = { storage = \"local-lvm\", cloudinit = true }\nciuser = \"ops\""
                 .to_owned(),
             Self::Clone => "{ clone = 102, full = true }".to_owned(),
-            Self::Restore => format!("{{ backup = \"{backup}\" }}"),
+            Self::Restore => format!(
+                "{{ backup = \"{backup}\" }}\n\
+                 rootfs = {{ storage = \"local-lvm\", size = \"40GiB\" }}"
+            ),
         };
         let rest = "cores = 3\nmemory = \"768MiB\"\nonboot = true\nrun = \"running\"\n";
         format!("[guest.{vmid}]\nkind = \"{kind}\"\nsource = {source}\n{rest}")
