@@ -1,7 +1,7 @@
 //! Talking to a person, and asking one only where there is one.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::os::fd::AsFd;
 
@@ -18,17 +18,16 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 pub(crate) fn tell(text: &str) -> std::io::Result<()> {
     let err = std::io::stderr();
     let text = fitted(&err, text);
-    if TRANSIENT.swap(false, Ordering::Relaxed) {
-        return write!(anstream::stderr(), "{ERASED}{text}");
+    let shown = TRANSIENT.swap(0, Ordering::Relaxed);
+    if shown > 0 {
+        return write!(anstream::stderr(), "\r{:shown$}\r{text}", "");
     }
     write!(anstream::stderr(), "{text}")
 }
 
-/// Whether a line is shown that the next one takes the place of.
-static TRANSIENT: AtomicBool = AtomicBool::new(false);
-
-/// Back to the first column, and everything after it away.
-const ERASED: &str = "\r\u{1b}[K";
+/// How many columns a line takes that the next one takes the place of. It is written over with blanks: a terminal that
+/// knows no colours knows no erasing either.
+static TRANSIENT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether there is a terminal for lines that come and go: both streams go to one, so that no file gets half of them.
 pub(crate) fn shows_transient() -> bool {
@@ -40,9 +39,10 @@ pub(crate) fn shows_transient() -> bool {
 pub(crate) fn tell_transient(line: &str) -> std::io::Result<()> {
     let Some(width) = columns_of(&std::io::stderr()) else { return Ok(()) };
     let shown: String = line.chars().take(width.saturating_sub(1)).collect();
-    TRANSIENT.store(true, Ordering::Relaxed);
+    let columns = shown.chars().count();
+    let before = TRANSIENT.swap(columns, Ordering::Relaxed);
     let mut err = anstream::stderr();
-    write!(err, "{ERASED}{shown}")?;
+    write!(err, "\r{shown}{:blanks$}", "", blanks = before.saturating_sub(columns))?;
     err.flush()
 }
 
