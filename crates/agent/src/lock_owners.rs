@@ -98,7 +98,7 @@ fn sentence(task: &Upid, guest: GuestId, percent: Option<u8>) -> String {
 }
 
 /// The last percentage a log tells, such as in `INFO:  34% (3.4 GiB of 10.0 GiB) in 12s`.
-fn percent(log: &[LogLine]) -> Option<u8> {
+pub(crate) fn percent(log: &[LogLine]) -> Option<u8> {
     log.iter().rev().filter_map(|line| line.t.as_deref()).find_map(|text| {
         let (before, _) = text.rsplit_once('%')?;
         let digits = |c: char| c.is_ascii_digit() || c == '.';

@@ -1,6 +1,7 @@
 //! Talking to a person, and asking one only where there is one.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use std::os::fd::AsFd;
 
@@ -16,7 +17,33 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Tells a person something beside the answer, in the same way.
 pub(crate) fn tell(text: &str) -> std::io::Result<()> {
     let err = std::io::stderr();
-    write!(anstream::stderr(), "{}", fitted(&err, text))
+    let text = fitted(&err, text);
+    let shown = TRANSIENT.swap(0, Ordering::Relaxed);
+    if shown > 0 {
+        return write!(anstream::stderr(), "\r{:shown$}\r{text}", "");
+    }
+    write!(anstream::stderr(), "{text}")
+}
+
+/// How many columns a line takes that the next one takes the place of. It is written over with blanks: a terminal that
+/// knows no colours knows no erasing either.
+static TRANSIENT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether there is a terminal for lines that come and go: both streams go to one, so that no file gets half of them.
+pub(crate) fn shows_transient() -> bool {
+    std::io::stdout().is_terminal() && std::io::stderr().is_terminal()
+}
+
+/// Shows one line until something else is told. Only where [`shows_transient`]; it is cut to the terminal, because a line
+/// that was broken cannot be taken back.
+pub(crate) fn tell_transient(line: &str) -> std::io::Result<()> {
+    let Some(width) = columns_of(&std::io::stderr()) else { return Ok(()) };
+    let shown: String = line.chars().take(width.saturating_sub(1)).collect();
+    let columns = shown.chars().count();
+    let before = TRANSIENT.swap(columns, Ordering::Relaxed);
+    let mut err = anstream::stderr();
+    write!(err, "\r{shown}{:blanks$}", "", blanks = before.saturating_sub(columns))?;
+    err.flush()
 }
 
 /// How many columns the terminal has that answers go to; none if they go elsewhere.

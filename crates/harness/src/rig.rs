@@ -49,6 +49,8 @@ pub struct Rig {
     pub owner: String,
     /// What was told while it happened, over all lives of the agent.
     pub progress: Arc<Mutex<Vec<Progress>>>,
+    /// Whether somebody sits before a terminal and sees what tasks log.
+    pub shows_logs: bool,
 }
 
 impl Rig {
@@ -66,6 +68,7 @@ impl Rig {
             observes: Arc::default(),
             journal: Arc::default(),
             ambient: Arc::new(SeededAmbient::new(unix, seed)),
+            shows_logs: false,
             approvals: None,
             owner: name.to_owned(),
             progress: Arc::default(),
@@ -98,6 +101,7 @@ impl Rig {
             .frozen_when(move || frozen.load(Ordering::Relaxed))
             .observing_when(move || observes.load(Ordering::Relaxed))
             .approved_by(self.approvals.clone())
+            .showing_logs(self.shows_logs)
             .telling(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             });

@@ -1,14 +1,14 @@
 //! Guests that are declared and not there are made: once, never over somebody's, and never started before they are as
 //! declared.
 
-use evenkeel_agent::engine::{OpEnd, Report};
+use evenkeel_agent::engine::{OpEnd, Progress, Report};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
     desired, executed, fault, finish, pass, polls, rig, somebody_sends, states, until, writes,
 };
-use evenkeel_sim::{Effect, Simulator};
+use evenkeel_sim::{Effect, Fault, Simulator};
 
 const TEMPLATE: &str = "store:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst";
 
@@ -184,6 +184,63 @@ async fn a_making_that_fails_is_told_and_tried_again_later() {
     assert!(why.contains("no space left"), "{why}");
     assert_eq!(second.holds[0].reason, ReasonCode::FailedBefore, "{second:?}");
     assert_eq!(kinds(&third), [(ActionKind::Create, true), (ActionKind::Start, true)], "{third:?}");
+}
+
+/// A machine's disks are copied for seven seconds.
+async fn copied(shows_logs: bool, trouble: Option<Effect>) -> (Rig, Report, std::time::Duration) {
+    let rig = Rig { shows_logs, ..rig(4) };
+    rig.node.with(|sim| sim.timings.copy_ms = 7_000);
+    if let Some(trouble) = trouble {
+        let trouble = Fault { times: None, ..trouble.on("/log") };
+        rig.node.with(|sim| sim.inject(trouble));
+    }
+    let wanted = desired("guest.220 = { kind = \"qemu\", source = { clone = 103, full = true } }");
+    let begun = tokio::time::Instant::now();
+    let report = rig.live(async |engine| pass(engine, &wanted).await).await.unwrap().unwrap();
+    (rig, report, begun.elapsed())
+}
+
+fn logs_read(rig: &Rig) -> usize {
+    rig.node.with(|sim| sim.records().iter().filter(|record| record.path.ends_with("/log")).count())
+}
+
+fn logs_told(rig: &Rig) -> Vec<(String, Option<u8>)> {
+    let told = rig.progress.lock().unwrap();
+    let line = |progress: &Progress| {
+        if let Progress::Log { line, percent, .. } = progress {
+            Some((line.clone(), *percent))
+        } else {
+            None
+        }
+    };
+    told.iter().filter_map(line).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_task_logs_is_told_to_a_terminal_and_costs_nothing_without_one() {
+    let (rig, report, _) = copied(true, None).await;
+    assert_eq!(report.failed + report.held, 0, "{report:?}");
+    let (line, percent) = logs_told(&rig).first().cloned().expect("a line is told");
+    assert!(line.starts_with("transferred 0.0 B of ") && line.ends_with("(0.00%)"), "{line}");
+    assert_eq!(percent, Some(0));
+    let (rig, _, _) = copied(false, None).await;
+    assert_eq!((logs_read(&rig), logs_told(&rig)), (0, Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_cannot_be_read_neither_delays_nor_fails_anything() {
+    let (_, _, unwatched) = copied(false, None).await;
+    for trouble in [
+        Effect::Latency { ms: 60_000 },
+        Effect::DropBefore,
+        Effect::ProxyStatus { status: 596, executed: true },
+        Effect::Garbage { body: "<html>".to_owned() },
+    ] {
+        let (rig, report, took) = copied(true, Some(trouble.clone())).await;
+        assert!(logs_read(&rig) > 0, "{trouble:?}");
+        assert_eq!(report.failed + report.held, 0, "{trouble:?}: {report:?}");
+        assert_eq!(took, unwatched, "{trouble:?}");
+    }
 }
 
 /// Kills the agent after every number of polls, lets the next life go on, and looks at the node.

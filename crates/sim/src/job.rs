@@ -197,6 +197,30 @@ impl<'a> Site<'a> {
     }
 }
 
+impl Site<'_> {
+    /// How far the copy of a machine's volume is, as `qemu-img` tells it.
+    fn log_transferred(&mut self, volid: &str, all: bool) {
+        let total = self.world.volume(volid).map_or(0, |volume| volume.size_bytes);
+        let (done, percent) = if all { (total, "100.00") } else { (0, "0.00") };
+        let (done, total) = (human_size(done), human_size(total));
+        self.log.push(format!("transferred {done} of {total} ({percent}%)"));
+    }
+}
+
+/// A size with one digit behind the point: `102.4 MiB`.
+fn human_size(bytes: u64) -> String {
+    let unit = |shift: u32| {
+        let tenths = (u128::from(bytes) * 10 + (1_u128 << shift) / 2) >> shift;
+        format!("{}.{}", tenths / 10, tenths % 10)
+    };
+    match bytes {
+        0..1_024 => format!("{bytes}.0 B"),
+        1_024..1_048_576 => format!("{} KiB", unit(10)),
+        1_048_576..1_073_741_824 => format!("{} MiB", unit(20)),
+        _ => format!("{} GiB", unit(30)),
+    }
+}
+
 /// A worker waits this long for the guest's file lock.
 pub(crate) const LOCK_WAIT_MS: u64 = 10_000;
 

@@ -23,6 +23,9 @@ pub(super) fn progress(progress: &Progress) {
         Progress::Waiting { op, guest, why } => {
             tracing::info!(%op, %guest, why, "waiting");
         }
+        Progress::Log { op, guest, line, percent } => {
+            tracing::debug!(%op, %guest, percent, line, "the task says");
+        }
         Progress::Ended(report) => ended(report),
     }
 }

@@ -54,6 +54,8 @@ pub struct EngineContext {
     pub(super) approvals: Option<ApprovalContext>,
     /// Who hears of progress while it happens.
     pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
+    /// Whether the logs of tasks are read for whoever listens.
+    pub(super) shows_logs: bool,
 }
 
 /// What is told while it happens; what is durable is in the journal.
@@ -87,6 +89,17 @@ pub enum Progress {
         /// For what.
         why: String,
     },
+    /// What the log of its task says by now. Only for those who asked to see it.
+    Log {
+        /// Which operation.
+        op: OperationId,
+        /// On which guest.
+        guest: GuestId,
+        /// The newest line, secrets masked.
+        line: String,
+        /// How far it is, where PVE tells.
+        percent: Option<u8>,
+    },
     /// It ended.
     Ended(Box<OpReport>),
 }
@@ -95,7 +108,10 @@ impl Progress {
     /// Which operation it is about.
     pub fn op(&self) -> OperationId {
         match self {
-            Self::Started { op, .. } | Self::Task { op, .. } | Self::Waiting { op, .. } => *op,
+            Self::Started { op, .. }
+            | Self::Task { op, .. }
+            | Self::Waiting { op, .. }
+            | Self::Log { op, .. } => *op,
             Self::Ended(report) => report.op,
         }
     }
@@ -105,7 +121,8 @@ impl Progress {
         match self {
             Self::Started { guest, .. }
             | Self::Task { guest, .. }
-            | Self::Waiting { guest, .. } => *guest,
+            | Self::Waiting { guest, .. }
+            | Self::Log { guest, .. } => *guest,
             Self::Ended(report) => report.guest,
         }
     }
@@ -134,6 +151,7 @@ impl EngineContext {
             secrets: None,
             approvals: None,
             listener,
+            shows_logs: false,
         }
     }
 
@@ -178,6 +196,12 @@ impl EngineContext {
     #[must_use]
     pub fn telling(self, listener: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Self { listener: Arc::new(listener), ..self }
+    }
+
+    /// Whether whoever listens sees what tasks log while they are waited for. That takes a request a second for each.
+    #[must_use]
+    pub fn showing_logs(self, shows_logs: bool) -> Self {
+        Self { shows_logs, ..self }
     }
 
     /// The node's time now; ours until the node has answered once.

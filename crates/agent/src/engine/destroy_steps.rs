@@ -318,7 +318,9 @@ impl<'a> DestroySteps<'a> {
     async fn end_of(&self, upid: &Upid, within: Duration) -> Option<ExitStatus> {
         let deadline = Instant::now() + within;
         while Instant::now() < deadline {
-            if let Ok(Waited::Ended(exit)) = self.context.client.wait(upid, deadline).await {
+            let (op, guest) = (self.op, self.cleared.guest());
+            let waited = self.context.wait_for_task(op, guest, upid, deadline).await;
+            if let Ok(Waited::Ended(exit)) = waited {
                 return Some(exit);
             }
             tokio::time::sleep(LOOK_PAUSE).await;

@@ -4,13 +4,14 @@
 //! archive is there. It only reads; core's `final_backup` judges. What cannot be read is never taken for a backup.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use evenkeel_core::actual::Guest;
 use evenkeel_core::final_backup::{
     Archive, BackupLimits, FinalBackup, ProtectedLimit, find_archive, holds_all, must_hold,
 };
 use evenkeel_core::id::{GuestId, OperationId};
-use evenkeel_core::operation::StorageName;
+use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::EngineContext;
@@ -25,13 +26,17 @@ pub(super) struct SavedGuest {
     pub(super) storage: StorageName,
     /// The slots whose volumes it must hold.
     must_hold: BTreeMap<String, String>,
+    /// The archive as it was listed first. A configuration stands at its beginning and can be read of one that has lost
+    /// its end, so an archive that became another size is none.
+    first_seen: OnceLock<(VolumeId, Option<u64>)>,
 }
 
 impl SavedGuest {
     /// A backup to be made of a guest as it is now.
     pub(super) fn of(fresh: &Guest, storage: &StorageName) -> Result<Self, String> {
         let config = fresh.config.as_ref().map_err(ToString::to_string)?;
-        Ok(Self { storage: storage.clone(), must_hold: must_hold(config) })
+        let first_seen = OnceLock::new();
+        Ok(Self { storage: storage.clone(), must_hold: must_hold(config), first_seen })
     }
 
     /// Whether its storage lists it now, whole; otherwise why not.
@@ -43,6 +48,10 @@ impl SavedGuest {
     ) -> Result<(), String> {
         let listed = archives(&context.client, &self.storage, guest).await?;
         let archive = find_archive(&listed, op, guest)?;
+        let seen = (archive.volume.clone(), archive.size_bytes);
+        if *self.first_seen.get_or_init(|| seen.clone()) != seen {
+            return Err(format!("the backup {} changed after it was made", archive.volume));
+        }
         let inside = context.client.backup_config(&archive.volume).await;
         let inside =
             inside.map_err(|error| format!("{} cannot be read: {error}", archive.volume))?;

@@ -31,6 +31,7 @@ mod pending;
 mod reconcile;
 mod report;
 mod settle;
+mod task_progress;
 mod volumes;
 mod withdraw;
 

@@ -78,7 +78,9 @@ pub(super) async fn settle(
             }
             RecoveryDecision::Resume(upid) => {
                 // How it ended is asked anew; here only time passes.
-                let _ = context.client.wait(upid, Instant::now() + TASK_WAIT).await;
+                let deadline = Instant::now() + TASK_WAIT;
+                let guest = operation.intent.guest;
+                let _ = context.wait_for_task(op, guest, upid, deadline).await;
                 reader.evidence = Evidence::default();
             }
             RecoveryDecision::Adopt(_)

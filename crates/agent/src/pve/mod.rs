@@ -22,7 +22,7 @@ mod reads;
 mod scalar;
 pub mod site;
 pub mod task;
-mod text;
+pub(crate) mod text;
 pub mod tls;
 pub mod token;
 pub mod wait;

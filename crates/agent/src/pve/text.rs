@@ -7,7 +7,7 @@
 const SHOWN_MAX_CHARS: usize = 2000;
 
 /// `text` trimmed, bounded, and without control or direction-changing characters.
-pub(super) fn clean(text: &str) -> String {
+pub(crate) fn clean(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => c,
         c if c.is_control() || is_invisible(c) => '\u{FFFD}',

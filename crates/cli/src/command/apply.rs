@@ -132,6 +132,7 @@ pub(super) async fn start(
     .observing_when(move || mode == ReconcileMode::Observe)
     .approved_by(Some(approvals))
     .reading_secrets(connection.config.secrets.store())
+    .showing_logs(terminal::shows_transient())
     .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
 }
@@ -258,8 +259,15 @@ pub(super) async fn stop(
 /// One line a step, on stderr: what is durable is in the journal.
 #[expect(clippy::needless_pass_by_value, reason = "a listener is handed what it is told")]
 pub(crate) fn tell(progress: Progress) {
+    let text = render::report::progress(&progress);
     // A terminal that went away must not stop what is under way.
-    let _ = terminal::tell(&render::report::progress(&progress));
+    let _ = match progress {
+        Progress::Log { .. } => terminal::tell_transient(&text),
+        Progress::Started { .. }
+        | Progress::Task { .. }
+        | Progress::Waiting { .. }
+        | Progress::Ended(_) => terminal::tell(&text),
+    };
 }
 
 /// A plan that is not applied: because it is stale, or because of what holds it.

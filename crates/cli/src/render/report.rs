@@ -22,8 +22,17 @@ pub(crate) fn progress(progress: &Progress) -> String {
         Progress::Waiting { guest, why, .. } => {
             format!("{} {}  {why}\n", styled(WAITS, "…"), styled(GUEST, guest))
         }
+        Progress::Log { guest, line, percent, .. } => log_line(&guest.to_string(), line, *percent),
         Progress::Ended(op) => ended(op),
     }
+}
+
+/// What a task says by now: without a newline, because the next one takes its place.
+fn log_line(guest: &str, line: &str, percent: Option<u8>) -> String {
+    let done = percent.map_or_else(String::new, |percent| format!("{percent:>3} %  "));
+    let line: String =
+        line.chars().map(|letter| if letter == '\n' { ' ' } else { letter }).collect();
+    format!("  {guest}  {done}{line}")
 }
 
 fn ended(op: &OpReport) -> String {

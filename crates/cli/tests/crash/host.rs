@@ -77,7 +77,7 @@ pub(crate) struct Agent {
     pub(crate) pid: u32,
     /// The `strace` that came later.
     tracer: Option<Child>,
-    trace: PathBuf,
+    pub(crate) trace: PathBuf,
     said: PathBuf,
 }
 
@@ -168,7 +168,7 @@ impl Host {
     }
 
     /// How the agent stands; none if no agent answers.
-    fn status(&self) -> Option<HostStatus> {
+    pub(crate) fn status(&self) -> Option<HostStatus> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let socket = self.path("state/agent.sock");
         match runtime
@@ -259,16 +259,27 @@ impl Host {
     pub(crate) fn come_to_rest(&mut self) {
         let mut since = None;
         self.wait_for("an agent at rest", |host| {
-            let status = host.status()?;
-            let under_way = |state: &str| state == "started" || state == "task_running";
-            let works = status.operations.iter().any(|op| under_way(&op.state))
-                || status.agent.is_none_or(|agent| agent.queue_depth > 0);
-            if works {
+            if !host.is_at_rest() {
                 since = None;
                 return None;
             }
             (since.get_or_insert_with(Instant::now).elapsed() > REST).then_some(())
         });
+    }
+
+    /// Whether an agent answers, and nothing is under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let under_way = |state: &str| state == "started" || state == "task_running";
+        self.status().is_some_and(|status| {
+            !status.operations.iter().any(|op| under_way(&op.state))
+                && status.agent.is_some_and(|agent| agent.queue_depth == 0)
+        })
+    }
+
+    /// Declares more guests, as an editor saves a file: whole or not at all.
+    pub(crate) fn declare(&self, desired: &str) {
+        std::fs::write(self.path("more.toml"), desired).unwrap();
+        std::fs::rename(self.path("more.toml"), self.path("desired/more.toml")).unwrap();
     }
 
     /// Waits for something that must come; that it does not is a violation.

@@ -1,6 +1,6 @@
 //! The real binary against crashes and failing disks, seen from outside. `evenkeel apply`: killed at every sync, refused
 //! by the disk at every call, out of space on a file system of its own. `evenkeel run`: killed and refused at every call
-//! and every request of a signed act.
+//! and every request of a signed act, and killed at every sync and every request of the making of a guest.
 //!
 //! A sample runs with the other tests. `scripts/crash-loop` runs everything. Faults are injected with `strace`; where
 //! that is not possible the sample says so and passes.
@@ -15,6 +15,8 @@ mod full_disk;
 mod hook;
 mod host;
 mod killed;
+mod made;
+mod made_verdict;
 mod node;
 mod oracle;
 mod refused;
@@ -29,6 +31,7 @@ use campaign::{Point, run};
 use hook::{Hook, Resource, can_inject};
 use host::can_attach;
 use killed::{Side, Unsynced, opener, writer};
+use made::{Making, Meanwhile};
 use refused::End;
 use scene::Scene;
 use signed::{Act, Place};
@@ -95,6 +98,19 @@ fn a_sample_of_crashes_in_signed_acts_sends_each_at_most_once() {
 }
 
 #[test]
+fn a_sample_of_crashes_while_guests_are_made_makes_each_once() {
+    if let Err(why) = can_inject().and_then(|()| can_attach()) {
+        eprintln!("skipped: strace cannot strike a running agent here ({why})");
+        return;
+    }
+    let lost = Place::BeforeCall { call: "fdatasync", nth: 1, unsynced: Unsynced::Lost };
+    let adopted = Place::AfterCall { call: "fdatasync", nth: 2 };
+    let points = [(Making::Container, lost), (Making::Clone, adopted)];
+    let points = points.map(|(making, place)| made::point(making, place, Meanwhile::Nobody));
+    assert_harmless(points.into());
+}
+
+#[test]
 fn n15_without_descriptors_or_memory_it_fails_closed_and_the_next_run_gets_it_done() {
     if let Err(why) = can_inject() {
         eprintln!("skipped: strace cannot be used here ({why})");
@@ -153,7 +169,7 @@ fn the_whole_loop() {
     let parallel =
         std::env::var("EVENKEEL_CRASH_PARALLEL").map_or(24, |text| text.parse().unwrap());
     let chosen = |name| part == "all" || part == name;
-    if chosen("signed") {
+    if chosen("signed") || chosen("lifecycle") {
         can_attach().expect("strace must be able to attach to an agent that runs");
     }
     let mut points = Vec::new();
@@ -169,6 +185,9 @@ fn the_whole_loop() {
     if chosen("signed") {
         points.extend(signed::points());
     }
+    if chosen("lifecycle") {
+        points.extend(made::points());
+    }
     if chosen("starve") {
         points.extend(starved::points());
     }
@@ -176,7 +195,7 @@ fn the_whole_loop() {
     points.retain(|point| format!("{}, {}", point.row, point.name).contains(&only));
     assert!(
         !points.is_empty(),
-        "there is no part {part:?} with {only:?}: all, kill, refuse, full, signed or starve"
+        "there is no part {part:?} with {only:?}: all, kill, refuse, full, signed, lifecycle or starve"
     );
     let table = run(points, parallel);
     eprintln!("\n{}", table.render());

@@ -126,7 +126,8 @@ impl Oracle {
         let path = target.split('?').next().unwrap_or(target);
         *self.sent.entry((method.to_owned(), path.to_owned())).or_default() += 1;
         let request = format!("{method} {target}");
-        let Some((guest, kind)) = meaning(method, target) else {
+        let Some((guest, kind)) = self.making(method, target).or_else(|| meaning(method, target))
+        else {
             return self.violation(format!("{request} is none of ours"));
         };
         let newest = self.newest.get(&guest);
@@ -145,6 +146,22 @@ impl Oracle {
         if let Some(wrong) = wrong {
             self.violation(format!("{request} left {wrong}"));
         }
+    }
+
+    /// The guest a request makes, and the kind of operation that promised it: its path does not name the guest.
+    fn making(&self, method: &str, target: &str) -> Option<(String, &'static str)> {
+        let (_, rest) = target.strip_prefix("/api2/json/nodes/")?.split_once('/')?;
+        let kinds: &[&'static str] = match (method, rest) {
+            ("POST", "lxc" | "qemu") => &["create", "restore"],
+            ("POST", rest) if rest.ends_with("/clone") => &["clone"],
+            (_, _) => return None,
+        };
+        let promises = self.newest.iter().filter_map(|(guest, op)| {
+            let known = self.ops.get(op)?;
+            let kind = kinds.iter().find(|kind| known.promised == **kind)?;
+            Some((known.sent || known.closed, guest.clone(), *kind))
+        });
+        promises.min().map(|(_, guest, kind)| (guest, kind))
     }
 
     /// Every line is whole and in its chain, and every operation is closed.

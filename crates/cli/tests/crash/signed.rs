@@ -99,7 +99,7 @@ pub(crate) enum Place {
 }
 
 impl Place {
-    fn hook(self) -> Hook {
+    pub(crate) fn hook(self) -> Hook {
         let aim = |call, nth| Aim { call, nth, segment_only: false };
         match self {
             Self::BeforeCall { call, nth, .. } => Hook::KillBefore(aim(call, nth)),
@@ -112,7 +112,7 @@ impl Place {
     }
 
     /// The kind of place, for the table.
-    fn kind(self) -> &'static str {
+    pub(crate) fn kind(self) -> &'static str {
         match self {
             Self::BeforeCall { .. } | Self::AfterCall { .. } => "killed at a call",
             Self::Refused { .. } => "EIO",

@@ -3,6 +3,8 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
+use crate::agent::{configure, usual};
+use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
 const VERBS: [&str; 25] = [
@@ -130,4 +132,39 @@ fn a_reader_that_goes_away_is_no_error() {
     let told = node.desk.told(child.wait_with_output().unwrap()).ends_with(0);
     assert!(first.starts_with("lxc/100"), "{first}");
     assert_eq!(told.stderr, "");
+}
+
+/// A node on which a clone is declared whose copy takes long enough to be looked at.
+fn slow_clone() -> Node {
+    let node = Node::with_guests(4);
+    node.http.node.with(|simulator| simulator.timings.copy_ms = 3_000);
+    std::fs::create_dir(node.desk.work.path().join("desired")).unwrap();
+    let clone = "guest.221 = { kind = \"qemu\", source = { clone = 103, full = true } }\n";
+    node.desk.write("desired/clone.toml", clone);
+    configure(&node, &usual(&node));
+    node
+}
+
+fn logs_read(node: &Node) -> usize {
+    node.requests().iter().filter(|record| record.path.ends_with("/log")).count()
+}
+
+#[test]
+fn apply_shows_on_a_terminal_what_its_task_logs_and_takes_the_line_back() {
+    let node = slow_clone();
+    let (code, seen) = Terminal::run(&node.desk, "apply -y -c agent.toml").ends();
+    assert_eq!(code, 0, "{seen}");
+    let (_, after) = seen.split_once("  qemu/221    0 %  transferred 0.0 B of ").expect(&seen);
+    // The next line stands where this one was blanked out.
+    let blanks = " ".repeat(20);
+    assert!(after.contains(&format!("{blanks}+ qemu/221  clone")), "{seen}");
+    assert!(logs_read(&node) > 0);
+}
+
+#[test]
+fn apply_reads_no_log_of_a_task_where_nobody_sits_before_a_terminal() {
+    let node = slow_clone();
+    let run = node.desk.run("apply", &["-y", "-c", "agent.toml"]).ends_with(0);
+    assert!(!run.words().contains("transferred"), "{}", run.words());
+    assert_eq!(logs_read(&node), 0);
 }

@@ -345,6 +345,25 @@ async fn an_archive_that_is_gone_before_the_act_destroys_nothing() {
     assert_it_was_left(&rig, &end);
 }
 
+/// The archive loses its end when only the DELETE is left to be sent; its configuration can still be read.
+#[tokio::test(start_paused = true)]
+async fn an_archive_that_is_truncated_before_the_act_destroys_nothing() {
+    let rig = node().await;
+    let end = ended_while(&rig, HOUR_S, async |rig, _| {
+        until(|| !protected(rig, GUEST)).await;
+        rig.node.with(|sim| {
+            let volumes = &sim.world.storages["store"].volumes;
+            let name = volumes.iter().find(|(_, volume)| volume.archive.is_some()).unwrap().0;
+            let volid = format!("store:{name}");
+            sim.happen(Event::Truncate { volid });
+        });
+    })
+    .await;
+    assert!(end.words().contains("changed after it was made"), "{end:?}");
+    assert_it_was_left(&rig, &end);
+    assert_eq!(archives(&rig), 1, "it stays");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_freeze_while_it_is_saved_is_obeyed_and_what_is_owed_is_given_back_after_it() {
     let rig = node().await;

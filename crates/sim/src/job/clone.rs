@@ -144,7 +144,11 @@ fn full_copy(
         ));
     }
     let format = order.format.as_deref();
-    disk::copy(site.world, target, old, &storage, format, site.now_ms)
+    let new = disk::copy(site.world, target, old, &storage, format, site.now_ms)?;
+    if target.kind == GuestKind::Qemu {
+        site.log_transferred(&new, false);
+    }
+    Ok(new)
 }
 
 fn linked_copy(
@@ -174,6 +178,11 @@ fn linked_copy(
 
 /// The copy gets its file; the source of a container loses the lock the handler set.
 pub(super) fn cloned(site: &mut Site<'_>, source: GuestId, target: GuestId, order: &CloneOrder) {
+    if target.kind == GuestKind::Qemu && order.full {
+        for volid in order.volumes().iter().filter(|volid| !volid.contains("-cloudinit")) {
+            site.log_transferred(volid, true);
+        }
+    }
     let mut config = order.config.clone();
     config.set_lock(None);
     if let Some(record) = site.world.guest_mut(target) {

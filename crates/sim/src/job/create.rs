@@ -122,6 +122,9 @@ fn make_disks(
         let wanted = wanted.trim_start_matches("volume=").trim_start_matches("file=");
         if disk::wanted_size(wanted).is_some() || wanted.ends_with(":cloudinit") {
             log_disk(site, guest, &key, &volid, &printed);
+            if value.contains("import-from=") {
+                site.log_transferred(&volid, false);
+            }
             made.push(volid);
         }
         config.active.insert(key, printed);

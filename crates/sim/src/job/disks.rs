@@ -127,6 +127,9 @@ fn copy_beside(site: &mut Site<'_>, guest: GuestId, order: &mut MoveOrder) -> Re
     if let Some(volume) = site.world.volume_mut(&new) {
         (volume.birth, volume.origin) = (birth, origin);
     }
+    if guest.kind == GuestKind::Qemu {
+        site.log_transferred(&new, false);
+    }
     order.made = Some(new);
     Ok(())
 }
@@ -143,6 +146,9 @@ pub(super) fn moved(site: &mut Site<'_>, guest: GuestId, order: &MoveOrder) {
     unlock(site, guest);
     let key = &order.disk;
     let (Some(old), Some(new)) = (volume_of(site, guest, key), &order.made) else { return };
+    if guest.kind == GuestKind::Qemu {
+        site.log_transferred(new, true);
+    }
     if let Some(record) = site.world.guest_mut(guest) {
         if let Some(value) = record.config.active.get_mut(key) {
             *value = value.replacen(&old, new, 1);

@@ -174,7 +174,7 @@ async fn items(sandbox: &Sandbox) -> Result<Vec<Value>, Failure> {
 }
 
 /// The name of the item of a guest.
-async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, Failure> {
+pub(super) async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, Failure> {
     let items = items(sandbox).await?;
     let item = items.iter().find(|item| item["guest"] == guest.to_string());
     let id = item.and_then(|item| item["pending"].as_str());
@@ -187,15 +187,15 @@ async fn item_of(sandbox: &Sandbox, guest: GuestId) -> Result<String, Failure> {
 }
 
 /// As much of a name as `pending` lists.
-fn short(id: &str) -> &str {
+pub(super) fn short(id: &str) -> &str {
     id.get(..12).unwrap_or(id)
 }
 
-async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
+pub(super) async fn fetch(sandbox: &Sandbox, id: &str, file: &str) -> Result<CommandRun, Failure> {
     sandbox.runs(&["pending", id, "--out", file]).await?.succeeds()
 }
 
-fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
+pub(super) fn signing<'a>(item: &'a str, key: &'a str, out: &'a str) -> [&'a str; 9] {
     ["sign", item, "--key", key, "--known-hosts", "known_hosts", "-y", "--out", out]
 }
 

@@ -61,14 +61,17 @@ pub(super) async fn made(sandbox: &mut Sandbox) -> Result<(), Failure> {
         })
         .await?;
     sandbox.shows(&of_guest).await?.succeeds()?;
-    let of_wiki = |record: &RequestRecord| {
-        record.guest == Some(guest) || (record.method == "POST" && record.path.ends_with("/lxc"))
-    };
-    let writes = sandbox.writes(of_wiki);
+    let writes = sandbox.writes(is_of_wiki);
     show_requests(&writes)?;
     demand(writes.len() == 2, "the wiki was made once and started once")?;
     let cores = sandbox.stored(guest, "cores");
     demand(cores.as_deref() == Some("2"), "the wiki is as declared")?;
     sandbox.http.node.with(|simulator| simulator.timings.create_ms = usual_ms);
     proof("one guest, made once, started once, as declared")
+}
+
+/// Whether a request is about the wiki; the one that makes it names it in its body only, and no other guest is made.
+pub(super) fn is_of_wiki(record: &RequestRecord) -> bool {
+    let is_its = record.guest.is_some_and(|guest| guest.to_string() == "lxc/120");
+    is_its || (record.method == "POST" && record.path.ends_with("/lxc"))
 }

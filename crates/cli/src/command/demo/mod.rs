@@ -8,6 +8,7 @@
 
 mod approval;
 mod crash;
+mod farewell;
 mod guests;
 mod keeping;
 mod making;
@@ -20,6 +21,9 @@ use self::narration::{lines, proof, say};
 use self::sandbox::{Sandbox, demand};
 use crate::error::{Exit, Failure};
 use crate::interrupt::Interrupts;
+
+/// What alice signs that is obeyed: the old test container and the wiki.
+const SIGNED_DESTROYS: usize = 2;
 
 pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
     let mut stop = Interrupts::listen()?;
@@ -50,10 +54,12 @@ async fn story(sandbox: &mut Sandbox) -> Result<(), Failure> {
         approval::refused(sandbox).await?;
         approval::signed(sandbox).await?;
         approval::number_taken(sandbox).await?;
+        farewell::gone_and_back(sandbox).await?;
     } else {
         say(
             "SKIPPED: ssh-keygen is not installed, and it is what signs for an operator. With it \
-             (apt install openssh-client) you would see approvals refused and one obeyed.",
+             (apt install openssh-client) you would see approvals refused and obeyed, and a guest that goes with a \
+             last backup and comes back from it.",
         )?;
     }
     end(sandbox).await
@@ -68,15 +74,16 @@ async fn end(sandbox: &mut Sandbox) -> Result<(), Failure> {
     sandbox.shows(&["journal"]).await?.succeeds()?;
     sandbox.shows(&["journal", "verify"]).await?.succeeds()?;
     if sandbox.can_sign {
-        say("Who allowed or refused what, and with which key:")?;
+        say("What was refused, and why; and what was signed, with which key:")?;
         let since = sandbox.asked_at.strftime("%FT%TZ").to_string();
-        sandbox.shows(&["audit", "--since", &since]).await?.succeeds()?;
+        sandbox.shows(&["audit", "--since", &since, "--refused"]).await?.succeeds()?;
+        sandbox.shows(&["audit", "--since", &since, "--signed"]).await?.succeeds()?;
     }
     sandbox.stop_agent().await?;
     let starts = sandbox.writes(|record| record.path.ends_with("/qemu/202/status/start"));
     demand(starts.len() == 1, "the start of qemu/202 was sent once, in the whole story")?;
     let destroyed = sandbox.writes(is_destructive);
-    let allowed = usize::from(sandbox.can_sign);
+    let allowed = if sandbox.can_sign { SIGNED_DESTROYS } else { 0 };
     demand(destroyed.len() == allowed, "only what was signed was destroyed")?;
     proof(&format!(
         "qemu/202 was started once; guests destroyed: {allowed}, exactly what was signed"

@@ -1,0 +1,70 @@
+//! Waits for a task; where somebody sits before a terminal, its newest log line is told meanwhile.
+//!
+//! Called by `settle` and by the steps of a destroy. The log is read beside the wait and dropped with it: reading must
+//! never delay, fail or decide anything, and costs no request where nobody wants to see it.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::operation::Upid;
+use evenkeel_core::secret::masked_text;
+use tokio::time::Instant;
+
+use super::{EngineContext, Progress};
+use crate::lock_owners::percent;
+use crate::pve::error::Error;
+use crate::pve::text::clean;
+use crate::pve::wait::Waited;
+use crate::pve::wire::LogLine;
+
+/// The pause before each look at a log: what ends within it was not worth one.
+const LOG_PAUSE: Duration = Duration::from_secs(1);
+
+/// Lines that are read at a look. A log that grows faster is told a little late.
+const LINES_MAX: u32 = 500;
+
+/// What PVE answers for a log without lines.
+const EMPTY_LOG: &str = "no content";
+
+impl EngineContext {
+    /// Waits until the task of an operation ends or the deadline passes, as the client does.
+    pub(super) async fn wait_for_task(
+        &self,
+        op: OperationId,
+        guest: GuestId,
+        upid: &Upid,
+        deadline: Instant,
+    ) -> Result<Waited, Error> {
+        let waiting = self.client.wait(upid, deadline);
+        if !self.shows_logs {
+            return waiting.await;
+        }
+        tokio::select! {
+            biased;
+            waited = waiting => waited,
+            never = self.tell_log(op, guest, upid) => match never {},
+        }
+    }
+
+    /// Tells what a log says, for as long as it is polled.
+    async fn tell_log(&self, op: OperationId, guest: GuestId, upid: &Upid) -> Infallible {
+        let mut read = 0;
+        loop {
+            tokio::time::sleep(LOG_PAUSE).await;
+            // A log that cannot be read now is looked at again.
+            let lines = self.client.task_log(upid, read, LINES_MAX).await.unwrap_or_default();
+            let told: Vec<LogLine> = lines.into_iter().filter(is_told).collect();
+            read = read.saturating_add(u32::try_from(told.len()).unwrap_or(LINES_MAX));
+            let newest = told.iter().rev().filter_map(|line| line.t.as_deref());
+            if let Some(line) = newest.map(clean).find(|line| !line.is_empty()) {
+                let (line, percent) = (masked_text(&line).into_owned(), percent(&told));
+                self.tell(Progress::Log { op, guest, line, percent });
+            }
+        }
+    }
+}
+
+fn is_told(line: &LogLine) -> bool {
+    line.t.as_deref() != Some(EMPTY_LOG)
+}
