@@ -132,6 +132,7 @@ pub(super) async fn start(
     .observing_when(move || mode == ReconcileMode::Observe)
     .approved_by(Some(approvals))
     .reading_secrets(connection.config.secrets.store())
+    .with_scratch(connection.config.policy.scratch_vmids.clone())
     .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
 }
