@@ -118,8 +118,8 @@ impl TaskListMark {
         what: &str,
     ) -> Result<impl Iterator<Item = ForeignTask<'r>>, Refusal> {
         self.reaches_back(reading, what)?;
-        let is_new = |upid: &Upid| !self.replaced.contains(upid) && !ours.contains(upid);
-        let tasks = reading.tasks.iter().filter(move |task| is_new(&task.upid));
+        let is_known = |upid: &Upid| self.replaced.contains(upid) || ours.contains(upid);
+        let tasks = reading.tasks.iter().filter(move |task| !is_known(&task.upid));
         Ok(tasks.filter_map(move |task| {
             if is_of_number(&task.upid, vmid) {
                 Some(ForeignTask::OfNumber(task))

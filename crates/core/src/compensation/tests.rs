@@ -150,6 +150,13 @@ fn refused(scene: &Scene, change: impl FnOnce(&mut Scene)) -> Option<String> {
     scene.judge().err().map(|refusal| refusal.detail)
 }
 
+/// The guest has one key more.
+fn add(scene: &mut Scene, key: &str, value: &str) {
+    let fields = &mut scene.fresh.config.as_mut().unwrap().fields;
+    fields.extend(config(&[(key, value)]).fields);
+    fields.sort_by_key(|field| field.key);
+}
+
 fn foreign(scene: &mut Scene, kind: &str, id: &str) {
     scene.tasks.tasks.push(listed(upid(kind, id, OTHER, 1_500)));
 }
@@ -174,8 +181,7 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
             s.fresh.config.as_mut().unwrap().unknown.push("quantum".to_owned());
         }),
         ("detached volume", |s| {
-            let unused = config(&[("unused0", "tank:vm-120-disk-9")]);
-            s.fresh.config.as_mut().unwrap().fields.extend(unused.fields);
+            add(s, "unused0", "tank:vm-120-disk-9");
         }),
         ("whether it runs is not known", |s| s.fresh.power = Power::Unknown),
         ("lacks Sys.Audit", |s| s.tasks.filtered = Some("lacks Sys.Audit".to_owned())),
@@ -299,8 +305,7 @@ fn a_copied_protection_is_no_hindrance_and_only_what_was_left_is_removed_with_it
     scene.made.stage = MadeStage::Half { identity: Some(left) };
     assert_eq!(scene.judge(), Ok(()));
     let told = refused(&scene, |scene| {
-        let more = config(&[("scsi1", "local-lvm:vm-120-disk-7,size=8G")]);
-        scene.fresh.config.as_mut().unwrap().fields.extend(more.fields);
+        add(scene, "scsi1", "local-lvm:vm-120-disk-7,size=8G");
     });
     assert!(told.is_some_and(|why| why.contains("not what")), "somebody attached a disk");
     let forgotten = |scene: &mut Scene| scene.made.stage = MadeStage::Half { identity: None };
@@ -318,8 +323,7 @@ fn scratch_goes_only_in_its_range_while_it_is_the_guest_that_we_made() {
         ("scratch_vmids", |s| s.scratch_vmids = "121-199".parse().unwrap()),
         ("it is paused", |s| s.fresh.power = Power::Paused),
         ("it is protected", |s| {
-            let protection = config(&[("protection", "1")]);
-            s.fresh.config.as_mut().unwrap().fields.extend(protection.fields);
+            add(s, "protection", "1");
         }),
         ("not the guest", |s| s.fresh = guest(&WHOLE[..2])),
         ("not the guest", |s| s.provenance = Provenance::none()),

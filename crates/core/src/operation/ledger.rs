@@ -215,10 +215,13 @@ impl Ledger {
     /// Drops what nobody can ask for any more: closed convergent operations. Signed ones stay,
     /// because a key delivered again is answered with the first one's result; and what owes a guest something.
     pub fn forget_closed(&mut self) {
-        self.operations.retain(|_, op| match op.intent.repeat {
-            Repeat::Convergent => op.is_in_flight(),
-            Repeat::OncePerMaking { .. } => op.is_in_flight() || op.owes_protection(),
-            Repeat::AtMostOnce { .. } => true,
+        self.operations.retain(|_, op| {
+            op.is_in_flight()
+                || match op.intent.repeat {
+                    Repeat::Convergent => false,
+                    Repeat::OncePerMaking { .. } => op.owes_protection(),
+                    Repeat::AtMostOnce { .. } => true,
+                }
         });
     }
 }

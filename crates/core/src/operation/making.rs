@@ -260,3 +260,154 @@ impl MadeGuest {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::operation::{Ledger, OpRecord, ReplayError};
+
+    const UPID: &str = "UPID:pve1:00001234:0123ABCD:65000000:qmrestore:120:agent@pve!ek:";
+
+    fn guest() -> GuestId {
+        "qemu/120".parse().unwrap()
+    }
+
+    fn op(number: u128) -> OperationId {
+        OperationId::from_parts(1_700_000_000_000, number)
+    }
+
+    fn making(scratch: bool) -> StartedIntent {
+        let mark = TaskListMark { at: UnixSeconds(1), task: None, replaced: BTreeSet::new() };
+        StartedIntent {
+            id_was_free: true,
+            task_mark: Some(mark),
+            source: Some(SourceMark::Nothing),
+            scratch,
+            ..StartedIntent::new(guest(), ActionKind::Restore, UnixSeconds(1))
+        }
+    }
+
+    fn removal(making: u128) -> StartedIntent {
+        StartedIntent {
+            repeat: Repeat::OncePerMaking { making: op(making) },
+            ..StartedIntent::new(guest(), ActionKind::Destroy, UnixSeconds(2))
+        }
+    }
+
+    fn started(intent: StartedIntent) -> OpEvent {
+        OpEvent::Started(Box::new(intent))
+    }
+
+    fn task(found: bool) -> OpEvent {
+        OpEvent::TaskRunning { upid: UPID.parse().unwrap(), found }
+    }
+
+    fn failed() -> OpEvent {
+        let reason = "no".to_owned();
+        OpEvent::Failed { reason, left_volume: None, tried: None, identity: None }
+    }
+
+    fn succeeded() -> OpEvent {
+        OpEvent::Succeeded { identity: Some(IdentityHash([1; 32])), warning: None }
+    }
+
+    fn unknown() -> OpEvent {
+        OpEvent::Unknown { reason: "lost".to_owned() }
+    }
+
+    fn ledger(events: impl IntoIterator<Item = (u128, OpEvent)>) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (number, event) in events {
+            ledger.apply(&OpRecord { op: op(number), event }).unwrap();
+        }
+        ledger
+    }
+
+    #[test]
+    fn only_a_making_that_failed_by_evidence_leaves_something_to_remove() {
+        let half = |events: Vec<OpEvent>| {
+            let events = events.into_iter().map(|event| (1, event));
+            ledger(events).making().half_made(guest()).is_some()
+        };
+        let begun = || started(making(false));
+        assert!(half(vec![begun(), task(false), failed()]));
+        assert!(!half(vec![begun(), task(false)]), "it may still come");
+        assert!(!half(vec![begun(), task(false), succeeded()]));
+        let by_hand = OpEvent::Resolved { outcome: Resolution::Failed };
+        assert!(!half(vec![begun(), unknown(), by_hand]), "an operator's word proves no origin");
+        let taken = StartedIntent { id_was_free: false, ..making(false) };
+        assert!(!half(vec![started(taken), task(false), failed()]));
+        let unmarked = StartedIntent { task_mark: None, ..making(false) };
+        assert!(!half(vec![started(unmarked), task(false), failed()]), "an older journal's");
+    }
+
+    #[test]
+    fn only_a_task_that_an_answer_named_is_remembered_as_ours() {
+        for found in [false, true] {
+            let events = [(1, started(making(false))), (1, task(found)), (1, failed())];
+            let ledger = ledger(events);
+            let made = ledger.making().half_made(guest()).unwrap();
+            assert_eq!(made.tasks.is_empty(), found);
+        }
+    }
+
+    #[test]
+    fn what_a_making_left_is_removed_at_most_once() {
+        let half = || [(1, started(making(false))), (1, task(false)), (1, failed())];
+        for end in [failed(), unknown()] {
+            let mut ledger = ledger(half());
+            let begun = OpRecord { op: op(2), event: started(removal(1)) };
+            ledger.apply(&begun).unwrap();
+            assert!(ledger.making().half_made(guest()).is_none(), "it has begun");
+            ledger.apply(&OpRecord { op: op(2), event: end }).unwrap();
+            ledger.forget_closed();
+            assert!(ledger.making().half_made(guest()).is_none(), "whatever came of it");
+            let again = ledger.apply(&OpRecord { op: op(3), event: started(removal(1)) });
+            let busy = matches!(again, Err(ReplayError::LaneBusy { .. }));
+            assert!(busy || matches!(again, Err(ReplayError::RemovedBefore { .. })), "{again:?}");
+        }
+        let mut ledger = ledger(half());
+        ledger.apply(&OpRecord { op: op(2), event: started(removal(1)) }).unwrap();
+        ledger.apply(&OpRecord { op: op(2), event: succeeded() }).unwrap();
+        assert_eq!(*ledger.making(), MakingMemory::default(), "the number is nobody's any more");
+    }
+
+    #[test]
+    fn a_person_or_another_act_makes_more_of_it_than_a_making_left() {
+        let half = || [(1, started(making(false))), (1, task(false)), (1, failed())];
+        let mut retried = ledger(half());
+        retried.retry(guest().vmid);
+        assert!(retried.making().half_made(guest()).is_none());
+        let write = StartedIntent::new(guest(), ActionKind::SetConfig, UnixSeconds(3));
+        let written = ledger(half().into_iter().chain([(2, started(write)), (2, failed())]));
+        assert!(written.making().half_made(guest()).is_none());
+    }
+
+    #[test]
+    fn scratch_is_remembered_of_a_guest_that_was_made_as_such_until_its_removal_begins() {
+        let made = |scratch| [(1, started(making(scratch))), (1, task(false)), (1, succeeded())];
+        assert!(ledger(made(false)).making().scratch(guest()).is_none());
+        let mut ours = ledger(made(true));
+        assert!(ours.making().scratch(guest()).is_some());
+        let start = StartedIntent::new(guest(), ActionKind::Start, UnixSeconds(3));
+        for event in [started(start), succeeded()] {
+            ours.apply(&OpRecord { op: op(2), event }).unwrap();
+        }
+        assert!(ours.making().scratch(guest()).is_some(), "a start does not end it");
+        ours.retry(guest().vmid);
+        assert!(ours.making().scratch(guest()).is_some());
+        ours.apply(&OpRecord { op: op(3), event: started(removal(1)) }).unwrap();
+        assert!(ours.making().scratch(guest()).is_none());
+        // What a snapshot of the journal keeps is the same.
+        let kept = serde_json::to_string(&ours).unwrap();
+        assert_eq!(serde_json::from_str::<Ledger>(&kept).unwrap(), ours);
+    }
+
+    #[test]
+    fn an_older_journal_knows_of_nothing_to_remove() {
+        let older = r#"{"never_ran":[],"contested":{"120":"op_01HF7YAT000000000000000007"}}"#;
+        let memory: MakingMemory = serde_json::from_str(older).unwrap();
+        assert!(memory.contested(guest().vmid).is_some());
+        assert!(memory.half_made(guest()).is_none());
+    }
+}
