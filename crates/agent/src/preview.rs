@@ -14,11 +14,12 @@ use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
 use evenkeel_core::selection::PassScope;
 
-use crate::engine::{bins_in, memories_in};
+use crate::engine::{RemovalReader, bins_in, memories_in};
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
 use crate::observe::{CONCURRENCY, observe, observe_chosen};
+use crate::policy::Policy;
 use crate::pve::Client;
 use crate::pve::error::Error;
 use crate::state_dir::StateDir;
@@ -40,11 +41,15 @@ pub async fn preview(
     desired: &Desired,
     scope: PassScope,
     state: &StateDir,
-    host_mode: ReconcileMode,
+    policy: &Policy,
 ) -> Result<Preview, Error> {
     let desired = scope.part_of(desired);
     let actual = observe_declared(client, &desired, &scope).await?;
-    let mut plan = plan(&desired, &actual, &outside_context(state, host_mode));
+    let (mut known, journal) = outside_context(state, policy.mode);
+    let reader = RemovalReader { client, scratch_vmids: &policy.scratch_vmids };
+    let provenance = |guest| journal.ledger().provenance(guest);
+    known.removals = reader.early(&desired, &actual, &known, provenance).await;
+    let mut plan = plan(&desired, &actual, &known);
     name_lock_owners(client, &mut plan, &actual).await;
     Ok(Preview { actual, plan, scope })
 }
@@ -65,10 +70,10 @@ pub(crate) async fn observe_declared(
 
 /// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and
 /// refuses what differs.
-fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> PlanContext {
+fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> (PlanContext, JournalState) {
     let journal = journal_state(&state.journal()).unwrap_or_default();
     let in_flight = journal.ledger().in_flight();
-    PlanContext {
+    let known = PlanContext {
         frozen: state.freeze_file().symlink_metadata().is_ok(),
         host_mode,
         busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
@@ -77,7 +82,8 @@ fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> PlanContext {
         bins: bins_in(&journal),
         // A person asks: `apply` tries everything.
         ..PlanContext::default()
-    }
+    };
+    (known, journal)
 }
 
 fn journal_state(directory: &Path) -> Option<JournalState> {

@@ -65,7 +65,7 @@ fn judgement() -> BenchRow {
         for _ in 0..CALLS {
             let (none, fresh) = (VolumeMemory::none(), FreshGuest::Here(fresh));
             let making = MakingMemory::default();
-            let verdict = judge(black_box(&action), &declared, fresh, &site, none, making);
+            let verdict = judge(black_box(&action), &declared, fresh, &site, none, making, None);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

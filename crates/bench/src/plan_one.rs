@@ -7,10 +7,10 @@
 use std::collections::BTreeSet;
 use std::hint::black_box;
 
+use evenkeel_agent::policy::Policy;
 use evenkeel_agent::preview::preview;
 use evenkeel_agent::source::dir;
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::selection::PassScope;
 
 use crate::BenchRow;
@@ -47,7 +47,7 @@ pub(crate) fn run() -> Vec<BenchRow> {
                     &desired,
                     scope.clone(),
                     &state,
-                    ReconcileMode::Enforce,
+                    &Policy::default(),
                 ));
                 assert_eq!(seen.expect("the simulator answers").actual.guests.len(), 1);
             },

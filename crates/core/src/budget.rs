@@ -57,7 +57,12 @@ mod tests {
                     UnixSeconds(*at),
                 )
             };
-            let failed = OpEvent::Failed { reason: "x".to_owned(), left_volume: None, tried: None };
+            let failed = OpEvent::Failed {
+                reason: "x".to_owned(),
+                left_volume: None,
+                tried: None,
+                identity: None,
+            };
             for event in [OpEvent::Started(Box::new(intent)), failed] {
                 ledger.apply(&OpRecord { op, event }).unwrap();
             }

@@ -267,7 +267,7 @@ fn destroy(intent: &ActIntent<'_>, provenance: &Provenance) -> Judgement {
     }
 }
 
-/// Whether everything a destroy would take is in the identity. Detached and waiting volumes and keys of a
+/// Whether everything a destroy would take is in the identity, and nobody says that it must stay. Detached and waiting volumes and keys of a
 /// newer release are not, so somebody may have put data there; protection says that somebody cares.
 fn holds_only_what_identity_covers(config: &GuestConfig) -> bool {
     let guarded = |field: &ConfigField| {

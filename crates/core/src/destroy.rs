@@ -14,7 +14,7 @@ use crate::identity::identity;
 use crate::identity_proof::{ListedTask, TaskReading};
 use crate::operation::{OpPhase, Operation, Provenance, StorageName, Upid};
 use crate::reason::{ReasonCode, Refusal};
-use crate::sign::Expected;
+use crate::sign::{ConfigDigest, Expected};
 
 /// A destroy with its preparations, everything spelled out: this is what an operator signs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +111,8 @@ pub enum Basis<'a> {
     Signed(&'a Expected),
     /// The guest as it was just before we took its protection off, but for that.
     Unprotected(&'a Guest),
+    /// What the gate cleared, by its digest: nobody signed for it.
+    Cleared(&'a ConfigDigest),
 }
 
 /// Why a request must not leave, by a last look at the guest. Whether it is still the same guest is another question.
@@ -249,9 +251,9 @@ fn is_down(fresh: &Guest) -> bool {
 
 fn is_unchanged(fresh: &Guest, basis: Basis<'_>) -> bool {
     match basis {
-        Basis::Signed(Expected::Guest { digest: signed, .. }) => {
-            let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
-            digest.as_ref() == Some(signed)
+        Basis::Signed(Expected::Guest { digest, .. }) | Basis::Cleared(digest) => {
+            let now = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
+            now.as_ref() == Some(digest)
         }
         Basis::Signed(Expected::Free) => false,
         Basis::Unprotected(before) => same_but_protection(before, fresh),
@@ -444,7 +446,12 @@ mod tests {
         };
         let operation =
             Operation::begin(OperationId::from_parts(1, 1), &OpEvent::Started(Box::new(intent)));
-        let failed = OpEvent::Failed { reason: String::new(), left_volume: None, tried: None };
+        let failed = OpEvent::Failed {
+            reason: String::new(),
+            left_volume: None,
+            tried: None,
+            identity: None,
+        };
         let operation = operation.unwrap().after(&failed).unwrap();
         assert!(Debt::Running.is_of(&operation) && !Debt::Protection.is_of(&operation));
         let tasks = |kinds: &[&str]| TaskReading {

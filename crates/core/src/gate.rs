@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
+use crate::compensation::RemovalVerdict;
 use crate::desired::{self, Desired};
 use crate::id::{NodeName, VmId};
 use crate::operation::MakingMemory;
@@ -84,6 +85,7 @@ pub enum GateVerdict {
 }
 
 /// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes.
+/// `removal` is what was found beside a guest of ours that may go unsigned.
 pub fn judge(
     planned: &Action,
     desired: &desired::DeclaredGuest,
@@ -91,6 +93,7 @@ pub fn judge(
     site: &NodeSite,
     memory: VolumeMemory,
     making: MakingMemory,
+    removal: Option<RemovalVerdict>,
 ) -> GateVerdict {
     let (vmid, desired_id) = (desired.id.vmid, desired.id);
     if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
@@ -103,7 +106,11 @@ pub fn judge(
     let actual = site.snapshot(vmid, fresh.guest());
     let memories = [(vmid, memory)].into();
     let never_run = making.never_ran(desired_id);
-    let context = PlanContext { memories, making, ..PlanContext::default() };
+    if let (Step::Remove(_), Some(Err(refusal))) = (&planned.step, &removal) {
+        return GateVerdict::Held(Held::Until(refusal.clone()));
+    }
+    let removals = removal.map(|verdict| (vmid, verdict)).into_iter().collect();
+    let context = PlanContext { memories, making, removals, ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return GateVerdict::Unneeded;
     };

@@ -63,9 +63,13 @@ pub struct TaskListMark {
     /// A task that had ended. Proxmox forgets the oldest first: while this one is listed, nothing after it is forgotten.
     pub task: Option<Upid>,
     /// The tasks that had replaced the guest by then. One that is not among them came later, whatever its time says.
+    /// Of a number at which a guest is to be made: every task of it, and every copy of a guest.
     #[serde(default)]
     pub replaced: BTreeSet<Upid>,
 }
+
+/// More tasks than this are not written down for one number; without them nothing is removed unsigned.
+const TASKS_OF_NUMBER_MAX: usize = 512;
 
 /// The node's time is known in whole seconds; two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
@@ -91,6 +95,57 @@ impl TaskListMark {
         Ok(Self { at: reading.node_now, task, replaced })
     }
 
+    /// The list as it stands when a guest is about to be made. It must be read before the number is proved free: what
+    /// somebody does there from here on is in the list, and not among these.
+    pub fn of_number(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
+        let mark = Self::of(reading, vmid)?;
+        let tasks = reading.tasks.iter();
+        let counts = tasks.filter(|task| is_of_number(&task.upid, vmid) || is_copy(&task.upid));
+        let replaced: BTreeSet<_> = counts.map(|task| task.upid.clone()).collect();
+        if replaced.len() > TASKS_OF_NUMBER_MAX {
+            return Err(unproven("there are too many tasks to tell new ones from"));
+        }
+        Ok(Self { replaced, ..mark })
+    }
+
+    /// Other people's tasks of the number since, and their copies, which are named after the guest that is copied and may
+    /// have become this one; refused if the list does not tell. `what` is what the mark was kept for.
+    pub fn foreign_tasks<'r>(
+        &'r self,
+        reading: &'r TaskReading,
+        vmid: VmId,
+        ours: &'r BTreeSet<Upid>,
+        what: &str,
+    ) -> Result<impl Iterator<Item = ForeignTask<'r>>, Refusal> {
+        self.reaches_back(reading, what)?;
+        let is_known = |upid: &Upid| self.replaced.contains(upid) || ours.contains(upid);
+        let tasks = reading.tasks.iter().filter(move |task| !is_known(&task.upid));
+        Ok(tasks.filter_map(move |task| {
+            if is_of_number(&task.upid, vmid) {
+                Some(ForeignTask::OfNumber(task))
+            } else {
+                is_copy(&task.upid).then_some(ForeignTask::Copy(task))
+            }
+        }))
+    }
+
+    /// Whether the list is whole since the mark.
+    fn reaches_back(&self, reading: &TaskReading, what: &str) -> Result<(), Refusal> {
+        if let Some(why) = &reading.filtered {
+            return Err(unproven(why));
+        }
+        if reading.node_now.plus(CLOCK_SLACK_SECONDS) < self.at {
+            let why = format!("the node's clock is before the moment at which {what}");
+            return Err(Refusal::new(ReasonCode::Clock, why));
+        }
+        let listed = |upid: &Upid| reading.tasks.iter().any(|task| task.upid == *upid);
+        if !self.task.as_ref().is_some_and(listed) {
+            let why = format!("the node's task list does not reach back to when {what}");
+            return Err(unproven(why));
+        }
+        Ok(())
+    }
+
     /// Whether nobody but us replaced the guest since; otherwise why that cannot be said. `ours` are the tasks of our
     /// own journal.
     pub fn holds(
@@ -99,18 +154,7 @@ impl TaskListMark {
         vmid: VmId,
         ours: &BTreeSet<Upid>,
     ) -> Result<(), Refusal> {
-        if let Some(why) = &reading.filtered {
-            return Err(unproven(why));
-        }
-        if reading.node_now.plus(CLOCK_SLACK_SECONDS) < self.at {
-            let why = "the node's clock is before the moment at which the item was raised";
-            return Err(Refusal::new(ReasonCode::Clock, why));
-        }
-        let listed = |upid: &Upid| reading.tasks.iter().any(|task| task.upid == *upid);
-        if !self.task.as_ref().is_some_and(listed) {
-            let why = "the node's task list does not reach back to when the item was raised";
-            return Err(unproven(why));
-        }
+        self.reaches_back(reading, "the item was raised")?;
         match self.new_tasks(reading, Replacement::OtherData, vmid, ours).next() {
             Some(task) => {
                 let (user, kind) = (task.upid.user(), task.upid.task_type());
@@ -183,11 +227,30 @@ fn unproven(why: impl Into<String>) -> Refusal {
     Refusal::new(ReasonCode::IdentityUnproven, why)
 }
 
+/// A task of somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ForeignTask<'r> {
+    /// It carries the number.
+    OfNumber(&'r ListedTask),
+    /// It copied some guest to a number that its name does not tell.
+    Copy(&'r ListedTask),
+}
+
+fn is_of_number(task: &Upid, vmid: VmId) -> bool {
+    task.task_id().parse() == Ok(vmid)
+}
+
+fn is_copy(task: &Upid) -> bool {
+    GuestKind::ALL
+        .iter()
+        .any(|kind| ActionKind::Clone.task_types(*kind).contains(&task.task_type()))
+}
+
 /// Whether a task replaces at least so much of a guest. Tasks of both kinds count: a container's number may be taken by
 /// a machine.
 fn replaces(least: Replacement, task: &Upid, vmid: VmId) -> bool {
     // First, because a list has thousands of tasks of other guests.
-    if task.task_id().parse() != Ok(vmid) {
+    if !is_of_number(task, vmid) {
         return false;
     }
     let is_of = |kind: &ActionKind| {

@@ -19,6 +19,7 @@ pub mod back_off;
 pub mod bin;
 pub mod budget;
 pub mod classify;
+pub mod compensation;
 pub mod create_policy;
 pub mod desired;
 pub mod destroy;

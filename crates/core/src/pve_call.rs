@@ -134,7 +134,8 @@ impl fmt::Debug for Settings {
 }
 
 impl PveCall {
-    /// The call of a planned step. A destroy needs a signature, whatever was planned.
+    /// The call of a planned step. A destroy needs a signature, whatever was planned, but for the removal of a guest of
+    /// ours, which the planner plans only upon proof.
     pub fn planned(step: &Step) -> Result<Self, Refusal> {
         Ok(match step {
             Step::SetConfig(write) => Self::SetConfig(ConfigChange::planned(write)?),
@@ -150,6 +151,7 @@ impl PveCall {
             Step::Shutdown { timeout_s } => Self::Shutdown { timeout_s: *timeout_s },
             Step::Stop => Self::Stop,
             Step::Make(new) => Self::Make(new.clone()),
+            Step::Remove(removal) => Self::Destroy(removal.destroy.clone()),
             Step::Destroy(_) | Step::Template => {
                 let why = crate::plan::Held::PendingSignature.to_string();
                 return Err(Refusal::new(ReasonCode::PendingSignature, why));

@@ -368,7 +368,8 @@ fn g18_g19_a_creation_that_is_not_proved_makes_nothing_ours() {
     let id = scratch.id;
     let live = Some(identity(&scratch).unwrap());
     let create = || started(id, ActionKind::Create, None);
-    let failed = OpEvent::Failed { reason: "no".into(), left_volume: None, tried: None };
+    let failed =
+        OpEvent::Failed { reason: "no".into(), left_volume: None, tried: None, identity: None };
     let taken =
         operation::StartedIntent { id_was_free: false, ..promise(id, ActionKind::Create, None) };
     let succeeded = |identity| OpEvent::Succeeded { identity, warning: None };

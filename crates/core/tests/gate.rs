@@ -21,7 +21,7 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
     let making = MakingMemory::default();
-    judge(action, declared, fresh, &NodeSite::of(&now), VolumeMemory::none(), making)
+    judge(action, declared, fresh, &NodeSite::of(&now), VolumeMemory::none(), making, None)
 }
 
 const NOBODY: &str = "";

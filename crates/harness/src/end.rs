@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::faults::FaultMaker;
+use crate::newcomers::clear;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{Wish, loose, second_slot};
 use crate::signers::SigningMistake;
@@ -64,7 +65,8 @@ impl SeedRun {
             // Somebody else's last act may have changed the guest after it was read.
             let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
             let settled = settled && !was_at_work && !self.rig.node.with(|sim| sim.is_at_work());
-            let looked_after = self.newcomers.guests.is_empty() || pass > LOOKED_AFTER;
+            let nobody = self.newcomers.guests.is_empty() && self.leftovers.guests.is_empty();
+            let looked_after = nobody || pass > LOOKED_AFTER;
             if settled && looked_after && self.driver.is_idle() && self.driver.unknown().is_empty()
             {
                 break;
@@ -94,9 +96,11 @@ impl SeedRun {
     /// An administrator removes what a killed worker left, and says of a guest that may be anybody's that it is meant.
     fn look_after_newcomers(&mut self, commands: &UnboundedSender<DriverCommand>) {
         if !self.rig.node.with(|sim| sim.is_at_work()) {
-            self.newcomers.clear(&self.rig.node);
+            clear(&self.newcomers.guests, &self.rig.node);
+            clear(&self.leftovers.guests, &self.rig.node);
         }
-        for guest in self.newcomers.guests.clone() {
+        for guest in self.newcomers.guests.clone().into_iter().chain(self.leftovers.guests.clone())
+        {
             self.tell(commands, DriverCommand::Retry(guest));
         }
     }

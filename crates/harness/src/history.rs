@@ -67,6 +67,8 @@ pub(crate) struct HistoryOp {
     /// Of signed operations, else empty: the nonce, and the hash of the statement.
     pub(crate) nonce: String,
     pub(crate) payload: String,
+    /// Of the removal of what a making left, else empty: that making.
+    pub(crate) making: String,
     /// When it began by the agent's clock and by the node's, in seconds.
     pub(crate) at_s: u64,
     pub(crate) node_s: u64,
@@ -92,6 +94,11 @@ pub(crate) struct AcceptedRotation {
 impl HistoryOp {
     pub(crate) fn is_signed(&self) -> bool {
         !self.nonce.is_empty()
+    }
+
+    /// Whether it removes a guest of ours that nobody signed for.
+    pub(crate) fn is_removal(&self) -> bool {
+        !self.making.is_empty()
     }
 
     pub(crate) fn is_open(&self) -> bool {
@@ -216,6 +223,7 @@ impl JournalHistory {
                 stage,
                 nonce: text("key"),
                 payload: text("payload"),
+                making: text("making"),
                 at_s,
                 node_s: line["node_time"].as_u64().unwrap_or(0),
                 mark_s: self.high_s,

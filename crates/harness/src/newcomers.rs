@@ -95,29 +95,29 @@ impl Newcomers {
         node.with(|sim| sim.submit(sim.now_ms(), request));
         Some(format!("somebody sends {method} {path} {form:?}"))
     }
+}
 
-    /// An administrator removes what nobody works on any more: locked stubs, and volumes without a guest.
-    pub(crate) fn clear(&self, node: &InProcess) {
-        node.with(|sim| {
-            for guest in &self.guests {
-                let number = guest.vmid.get();
-                let is_stub = |locked: &str| matches!(locked, "create" | "clone" | "disk");
-                let found = sim.world.guests.get(&number);
-                let lock = found.and_then(|found| found.config.active.get("lock").cloned());
-                if lock.as_deref().is_some_and(is_stub) {
-                    sim.world.guests.remove(&number);
-                }
-                if !sim.world.guests.contains_key(&number) {
-                    for storage in sim.world.storages.values_mut() {
-                        let keeps = |volume: &evenkeel_sim::Volume| {
-                            volume.vmid != Some(guest.vmid) || volume.content == "backup"
-                        };
-                        storage.volumes.retain(|_, volume| keeps(volume));
-                    }
+/// An administrator removes what nobody works on any more: locked stubs, and volumes without a guest.
+pub(crate) fn clear(guests: &[GuestId], node: &InProcess) {
+    node.with(|sim| {
+        for guest in guests {
+            let number = guest.vmid.get();
+            let is_stub = |locked: &str| matches!(locked, "create" | "clone" | "disk");
+            let found = sim.world.guests.get(&number);
+            let lock = found.and_then(|found| found.config.active.get("lock").cloned());
+            if lock.as_deref().is_some_and(is_stub) {
+                sim.world.guests.remove(&number);
+            }
+            if !sim.world.guests.contains_key(&number) {
+                for storage in sim.world.storages.values_mut() {
+                    let keeps = |volume: &evenkeel_sim::Volume| {
+                        volume.vmid != Some(guest.vmid) || volume.content == "backup"
+                    };
+                    storage.volumes.retain(|_, volume| keeps(volume));
                 }
             }
-        });
-    }
+        }
+    });
 }
 
 /// What a newcomer is made from, and how it shall be.

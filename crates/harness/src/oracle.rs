@@ -13,6 +13,7 @@ mod pauses;
 mod promise;
 mod readings;
 mod twins;
+mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -431,6 +432,10 @@ impl OracleState {
         if op.is_signed() {
             let (name, op) = (name.clone(), op.clone());
             return self.is_as_signed(node, now_ms, (&name, &op), write).err();
+        }
+        if op.is_removal() {
+            let op = op.clone();
+            return self.is_ours_to_remove(node, now_ms, &op, write);
         }
         if needs_signature(write) {
             return Some("(3) nobody signed it".to_owned());

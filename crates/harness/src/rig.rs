@@ -16,6 +16,7 @@ use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::Client;
 use evenkeel_core::lane::LaneLimits;
 use evenkeel_core::sign::{HostBinding, Namespace, Signer, TrustVersion, TrustedSigners};
+use evenkeel_core::vmid_ranges::VmidRanges;
 use evenkeel_sim::{InProcess, Simulator, TOKENS};
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::RwLock;
@@ -39,6 +40,8 @@ pub struct Rig {
     pub ambient: Arc<SeededAmbient>,
     /// What judges destructive acts, if anything does.
     pub approvals: Option<ApprovalContext>,
+    /// The numbers at which guests may be scratch, by root's file.
+    pub scratch_vmids: VmidRanges,
     /// Whether an operator has frozen the host.
     pub frozen: Arc<AtomicBool>,
     /// Whether the host only observes, by its policy.
@@ -70,6 +73,7 @@ impl Rig {
             ambient: Arc::new(SeededAmbient::new(unix, seed)),
             shows_logs: false,
             approvals: None,
+            scratch_vmids: VmidRanges::default(),
             owner: name.to_owned(),
             progress: Arc::default(),
         }
@@ -102,6 +106,7 @@ impl Rig {
             .observing_when(move || observes.load(Ordering::Relaxed))
             .approved_by(self.approvals.clone())
             .showing_logs(self.shows_logs)
+            .with_scratch(self.scratch_vmids.clone())
             .telling(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             });

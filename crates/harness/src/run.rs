@@ -23,6 +23,7 @@ use crate::agent_driver::{AgentDriver, DriverCommand};
 use crate::denials::DeniedFacts;
 use crate::dice::Dice;
 use crate::faults::FaultMaker;
+use crate::leftovers::Leftovers;
 use crate::newcomers::Newcomers;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
@@ -72,6 +73,8 @@ pub(crate) struct SeedRun {
     pub(crate) first_births: BTreeMap<u32, u64>,
     /// Guests it shall have besides.
     pub(crate) newcomers: Newcomers,
+    /// Guests whose making fails, and such that nobody would miss.
+    pub(crate) leftovers: Leftovers,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
     /// Whom somebody signed for last.
@@ -150,6 +153,7 @@ impl SeedRun {
             let guests = sim.world.guests.values();
             guests.map(|guest| (guest.id.vmid.get(), guest.birth)).collect()
         });
+        let leftovers = Leftovers::of(seed, &mut rig);
         let mut run = Self {
             first_births,
             dice,
@@ -158,6 +162,7 @@ impl SeedRun {
             oracle,
             wishes: Wishes { layered, ..Wishes::default() },
             newcomers: Newcomers::of(seed, &first_guests),
+            leftovers,
             guests: first_guests,
             faults: FaultMaker::of(first_files),
             signers: None,
@@ -240,7 +245,8 @@ impl SeedRun {
         agent: Pin<&mut F>,
     ) -> DriveEnd {
         self.faults.pass(&self.rig.node, &self.oracle);
-        if let Some(told) = self.newcomers.mischief(&self.rig.node) {
+        let told = self.newcomers.mischief(&self.rig.node);
+        for told in told.into_iter().chain(self.leftovers.mischief(&self.rig.node)) {
             self.note(|| told);
         }
         self.tell_progress();
@@ -375,6 +381,7 @@ impl SeedRun {
         let (dice, wishes, guests) = (&mut self.dice, &mut self.wishes, &self.guests);
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
         self.newcomers.change(&mut self.wishes);
+        self.leftovers.change(&mut self.wishes);
         self.note(|| format!("wishes {:?}", self.wishes.guests));
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);

@@ -70,6 +70,8 @@ pub(crate) struct Wish {
     pub(crate) nameserver: Option<String>,
     /// What it is made from, if it must be made, as a file says it.
     pub(crate) source: Option<String>,
+    /// It may go unsigned.
+    pub(crate) scratch: bool,
     /// The first disk: storage and GiB.
     pub(crate) first_disk: Option<(String, u64)>,
     /// A second one, to be allocated.
@@ -240,6 +242,9 @@ impl Wish {
         }
         let run = |runs| if runs { "running" } else { "stopped" };
         self.source.iter().for_each(|source| line(format!("source = {source}")));
+        if self.scratch {
+            line("scratch = true".to_owned());
+        }
         self.run.into_iter().for_each(|runs| line(format!("run = \"{}\"", run(runs))));
         if self.force {
             line("stop = \"force\"".to_owned());

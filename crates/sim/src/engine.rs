@@ -239,6 +239,9 @@ impl Simulator {
             Event::Power { guest, running } => {
                 let since_ms = self.now_ms;
                 if let Some(record) = self.world.guest_mut(guest) {
+                    if running {
+                        record.first_ran_ms.get_or_insert(since_ms);
+                    }
                     record.power = if running {
                         SimPower::Running { since_ms, pid: 4242, paused: false }
                     } else {

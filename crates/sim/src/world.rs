@@ -72,6 +72,12 @@ pub struct SimGuest {
     /// at creation, restore and clone, kept through everything else. No request shows it.
     #[serde(default)]
     pub birth: u64,
+    /// Who asked for it, token included; `None` for what was there before and what events bring. No request shows it.
+    #[serde(default)]
+    pub maker: Option<String>,
+    /// When it first ran, if it ever did; while it is only saved it does not. No request shows it.
+    #[serde(default)]
+    pub first_ran_ms: Option<u64>,
 }
 
 /// A guest on another node, with the volumes it took along.
@@ -209,7 +215,10 @@ impl World {
             self.ensure_volume(id, &value);
         }
         let birth = self.next_birth();
-        let guest = SimGuest { id, config, power, ignores_shutdown: false, birth };
+        let first_ran_ms = power.is_running().then_some(0);
+        let maker = None;
+        let guest =
+            SimGuest { id, config, power, ignores_shutdown: false, birth, maker, first_ran_ms };
         self.guests.insert(id.vmid.get(), guest);
     }
 

@@ -60,7 +60,12 @@ fn signed() -> Value {
 fn journal(disk: &SimulatedDisk, limits: JournalLimits) {
     let mut journal = open(disk, limits);
     let unknown = OpEvent::Unknown { reason: "the answer was lost".to_owned() };
-    let failed = OpEvent::Failed { reason: "no space".to_owned(), left_volume: None, tried: None };
+    let failed = OpEvent::Failed {
+        reason: "no space".to_owned(),
+        left_volume: None,
+        tried: None,
+        identity: None,
+    };
     let refused = json!({
         "guest": "lxc/102", "op": "destroy", "reason": "unknown_signer", "why": "nobody knows the key",
         "class": "destructive", "at": 7,

@@ -246,6 +246,7 @@ impl AgentLoop {
             .observing_when(move || observes_now.load(Ordering::Relaxed))
             .approved_by(Some(approvals))
             .reading_secrets(config.secrets.store())
+            .with_scratch(config.policy.scratch_vmids.clone())
             .telling(move |step| {
                 log::progress(&step);
                 // Nobody may be following, which is no error.

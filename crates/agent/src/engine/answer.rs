@@ -72,7 +72,8 @@ pub(super) async fn follow(
                 return Ok(settled(None));
             };
             let tried = context.failed_now(&operation, false);
-            let failed = OpEvent::Failed { reason: why.clone(), left_volume: None, tried };
+            let failed =
+                OpEvent::Failed { reason: why.clone(), left_volume: None, tried, identity: None };
             context.record(op, failed).await?;
             Ok(Answered::ended(OpEnd::Failed { why }))
         }
@@ -246,7 +247,8 @@ async fn close_failed(
     };
     let may_pass = prospect == Prospect::Soon && left_volume.is_none();
     let tried = context.failed_now(&operation, prospect == Prospect::Never);
-    context.record(op, OpEvent::Failed { reason: why.to_owned(), left_volume, tried }).await?;
+    let failed = OpEvent::Failed { reason: why.to_owned(), left_volume, tried, identity: None };
+    context.record(op, failed).await?;
     Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass })
 }
 

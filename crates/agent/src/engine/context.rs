@@ -15,6 +15,7 @@ use evenkeel_core::plan::ObservedBy;
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
+use evenkeel_core::vmid_ranges::VmidRanges;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
@@ -52,6 +53,8 @@ pub struct EngineContext {
     pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
     pub(super) approvals: Option<ApprovalContext>,
+    /// The numbers at which guests may be scratch, by root's file.
+    pub(super) scratch_vmids: VmidRanges,
     /// Who hears of progress while it happens.
     pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
     /// Whether the logs of tasks are read for whoever listens.
@@ -150,6 +153,7 @@ impl EngineContext {
             promises: Arc::default(),
             secrets: None,
             approvals: None,
+            scratch_vmids: VmidRanges::default(),
             listener,
             shows_logs: false,
         }
@@ -190,6 +194,12 @@ impl EngineContext {
     #[must_use]
     pub fn approved_by(self, approvals: Option<ApprovalContext>) -> Self {
         Self { approvals, ..self }
+    }
+
+    /// The numbers at which guests may be scratch; none unless root's file names them.
+    #[must_use]
+    pub fn with_scratch(self, scratch_vmids: VmidRanges) -> Self {
+        Self { scratch_vmids, ..self }
     }
 
     /// Who hears of progress while it happens.

@@ -16,10 +16,11 @@ use evenkeel_core::final_backup::{FinalBackup, note_of};
 use evenkeel_core::id::OperationId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpPhase, Upid};
+use evenkeel_core::plan::Held;
 use evenkeel_core::pve_call::ConfigChange;
 use evenkeel_core::reason::{ReasonCode, Refusal};
-use evenkeel_core::sign::clock::ClockReading;
-use evenkeel_core::sign::{FoundGuest, still_allowed};
+use evenkeel_core::sign::{self, clock::ClockReading};
+use evenkeel_core::sign::{ConfigDigest, FoundGuest};
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
@@ -58,7 +59,16 @@ pub(super) struct DestroySteps<'a> {
     pub(super) context: &'a EngineContext,
     pub(super) op: OperationId,
     pub(super) cleared: &'a Cleared,
-    pub(super) order: &'a ApprovedOrder,
+    pub(super) warrant: Warrant<'a>,
+}
+
+/// What lets the destroy happen; it is asked again before each request.
+#[derive(Clone, Copy)]
+pub(super) enum Warrant<'a> {
+    /// An operator signed it.
+    Signed(&'a ApprovedOrder),
+    /// It removes a guest of ours; what proves that is kept with what the gate cleared.
+    Ours,
 }
 
 /// What the steps so far have done.
@@ -74,7 +84,7 @@ struct StepsDone<'a> {
 /// Leave to send one request: while it is held, the turn is ours and the signers stay as they were judged.
 struct Leave<'t> {
     permit: Permit<'t>,
-    signers: RwLockReadGuard<'t, Authority>,
+    signers: Option<RwLockReadGuard<'t, Authority>>,
     /// The guest as it was at the last look.
     fresh: Guest,
 }
@@ -182,18 +192,29 @@ impl<'a> DestroySteps<'a> {
         let Some(permit) = turn.take().await else {
             return no(GOING_DOWN);
         };
-        let authority = &self.order.approvals.authority;
         let mut fresh = self.look(request, done).await?;
-        let has_to_wait = authority.try_read().is_err();
-        let signers = authority.read().await;
-        // A rotation went first, and it had waited for the answers of other lanes: what was read is old by now.
-        if has_to_wait {
-            fresh = self.look(request, done).await?;
-        }
-        let reading = self.context.reading().await?;
-        if let Err(refusal) = self.still_allowed(&signers, &reading) {
-            return no(&format!("its approval no longer holds: {refusal}"));
-        }
+        let signers = match self.warrant {
+            Warrant::Signed(order) => {
+                let authority = &order.approvals.authority;
+                let has_to_wait = authority.try_read().is_err();
+                let signers = authority.read().await;
+                // A rotation went first, and it had waited for the answers of other lanes: what was read is old by now.
+                if has_to_wait {
+                    fresh = self.look(request, done).await?;
+                }
+                let reading = self.context.reading().await?;
+                if let Err(refusal) = still_allowed(order, &signers, &reading) {
+                    return no(&format!("its approval no longer holds: {refusal}"));
+                }
+                Some(signers)
+            }
+            Warrant::Ours => {
+                if let Some(by) = self.context.observed_by(self.cleared.guest().vmid) {
+                    return no(&Held::Observed(by).to_string());
+                }
+                None
+            }
+        };
         if permit.is_stopping() {
             return no(GOING_DOWN);
         }
@@ -210,13 +231,19 @@ impl<'a> DestroySteps<'a> {
             Ok(fresh) => fresh,
             Err(error) => return no(&error.to_string()),
         };
-        match prove_identity(self.context, &fresh, &self.order.mark).await? {
-            FoundGuest::Guest { identity, .. } if Some(identity) == self.cleared.identity() => {}
-            FoundGuest::Guest { .. } | FoundGuest::Free => return no(ANOTHER),
-            FoundGuest::Unproven(refusal) => return no(&refusal.detail),
-        }
-        let signed = Basis::Signed(&self.order.item.expected);
-        let basis = done.protected.as_ref().map_or(signed, Basis::Unprotected);
+        let cleared = match self.warrant {
+            Warrant::Signed(order) => {
+                match prove_identity(self.context, &fresh, &order.mark).await? {
+                    FoundGuest::Guest { identity, .. }
+                        if Some(identity) == self.cleared.identity() => {}
+                    FoundGuest::Guest { .. } | FoundGuest::Free => return no(ANOTHER),
+                    FoundGuest::Unproven(refusal) => return no(&refusal.detail),
+                }
+                Basis::Signed(&order.item.expected)
+            }
+            Warrant::Ours => Basis::Cleared(self.still_ours(&fresh).await?),
+        };
+        let basis = done.protected.as_ref().map_or(cleared, Basis::Unprotected);
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
             return no(why);
         }
@@ -238,11 +265,15 @@ impl<'a> DestroySteps<'a> {
         }
     }
 
-    /// Whether the approval is still good now.
-    fn still_allowed(&self, signers: &Authority, reading: &ClockReading) -> Result<(), Refusal> {
-        let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
-        let trust = signers.trust().ok_or_else(nobody)?;
-        still_allowed(&self.order.envelope, trust, reading, self.order.approvals.policy.limits())
+    /// Whether a guest of ours may still go unsigned: everything that proves it is read once more.
+    async fn still_ours(&self, fresh: &Guest) -> Result<&ConfigDigest, NoLeave> {
+        let no = |why: &str| NoLeave::Because(why.to_owned());
+        let proof = self.cleared.removal().ok_or_else(|| no("nothing proves that it is ours"))?;
+        if identity(fresh).ok() != self.cleared.identity() {
+            return Err(no(ANOTHER));
+        }
+        let judged = proof.judge(self.context, fresh).await;
+        judged.map(|()| &proof.digest).map_err(|refusal| no(&refusal.detail))
     }
 
     /// Makes the next request durable before it is sent.
@@ -357,7 +388,12 @@ impl<'a> DestroySteps<'a> {
     /// Ends it before the act: nothing of the guest's data was touched.
     async fn abandon(&self, why: &str) -> Result<OpEnd, Fatal> {
         let reason = format!("the act was not sent: {why}");
-        let failed = OpEvent::Failed { reason: reason.clone(), left_volume: None, tried: None };
+        let failed = OpEvent::Failed {
+            reason: reason.clone(),
+            left_volume: None,
+            tried: None,
+            identity: None,
+        };
         self.context.record(self.op, failed).await?;
         Ok(OpEnd::Failed { why: reason })
     }
@@ -378,3 +414,14 @@ impl<'a> DestroySteps<'a> {
 const GOING_DOWN: &str = "evenkeel was told to stop";
 
 const ANOTHER: &str = "another guest has the number now";
+
+/// Whether the approval is still good now.
+fn still_allowed(
+    order: &ApprovedOrder,
+    signers: &Authority,
+    reading: &ClockReading,
+) -> Result<(), Refusal> {
+    let nobody = || Refusal::new(ReasonCode::UnknownSigner, "nobody is enrolled on this host");
+    let trust = signers.trust().ok_or_else(nobody)?;
+    sign::still_allowed(&order.envelope, trust, reading, order.approvals.policy.limits())
+}

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!              (of a guest that shall be removed unsigned: what proves that, removals.rs)
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
 //!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
 //!   owed       read the guest ─> is it the one we took it from? (owed.rs) ───────────────> Cleared
@@ -13,7 +14,7 @@
 pub(super) mod approved;
 pub(super) mod asked;
 pub(super) mod cleared;
-mod make;
+pub(super) mod make;
 pub(super) mod owed;
 
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::back_off::AttemptHash;
-use evenkeel_core::desired;
+use evenkeel_core::desired::{self, WantedState};
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
@@ -33,6 +34,8 @@ use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
 use super::error::Fatal;
+use super::identity_proof::{end_is_provable, mark_number};
+use super::removals::RemovalProof;
 use super::volumes::{check_attached, volumes_before};
 use super::{EngineContext, backups, moves};
 use crate::observe::observe_guest;
@@ -170,7 +173,13 @@ async fn clear_planned(
     let memories = backups::memories(context).await?;
     let memory = memories.get(&guest.vmid).cloned().unwrap_or_default();
     let making = context.making().await?.of(guest.vmid);
-    let action = match judge(&order.action, &order.desired, fresh, &order.site, memory, making) {
+    let proof = removal_proof(context, order, found.as_ref()).await?;
+    let verdict = match (&proof, &found) {
+        (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
+        (None, _) | (_, None) => None,
+    };
+    let (action, desired, site) = (&order.action, &order.desired, &order.site);
+    let action = match judge(action, desired, fresh, site, memory, making, verdict) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -202,17 +211,25 @@ async fn clear_planned(
         | Step::Stop
         | Step::Make(_)
         | Step::Destroy(_)
+        | Step::Remove(_)
         | Step::Template => None,
     };
+    let repeat = proof
+        .as_ref()
+        .map_or(Repeat::Convergent, |proof| Repeat::OncePerMaking { making: proof.making() });
+    let mark = proof.as_ref().map(|proof| proof.mark().clone());
     Ok(Cleared {
         guest,
         kind: action.step.kind(),
         params: action.step.params(),
         reasons: action.reasons(),
         decision: allowed(&action.class.to_string(), &action.why),
-        repeat: Repeat::Convergent,
+        repeat,
         identity_after: call.identity_after(&fresh),
-        task_mark: None,
+        task_mark: mark.filter(|_| call.unprotects()),
+        source: None,
+        scratch: false,
+        removal: proof,
         attempt: Some(AttemptHash::of(&action.step, &order.desired, Some(&fresh))),
         call,
         identity: identity(&fresh).ok(),
@@ -233,7 +250,10 @@ async fn clear_making(
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
     };
     let password = context.first_password(new).map_err(NotCleared::Held)?;
-    make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    // First the list, then the number: whoever takes it in between is in the list later, and not by then.
+    let task_mark = mark_number(context, new.guest.vmid).await;
+    let source = make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     context.promise(new.guest.vmid, new.allocates());
     Ok(Cleared {
         guest: action.guest,
@@ -243,7 +263,10 @@ async fn clear_making(
         decision: allowed(&action.class.to_string(), &action.why),
         repeat: Repeat::Convergent,
         identity_after: None,
-        task_mark: None,
+        task_mark,
+        source,
+        scratch,
+        removal: None,
         attempt: Some(AttemptHash::of(&action.step, &order.desired, None)),
         call,
         identity: None,
@@ -251,6 +274,26 @@ async fn clear_making(
         volumes_before: None,
         password,
     })
+}
+
+/// What our journal knows of a guest that is to be removed unsigned. Its end must be provable too.
+async fn removal_proof(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    found: Option<&actual::Guest>,
+) -> Result<Option<RemovalProof>, NotCleared> {
+    let (Step::Remove(_), Some(found)) = (&order.action.step, found) else {
+        return Ok(None);
+    };
+    end_is_provable(context, ActionKind::Destroy).await.map_err(NotCleared::Held)?;
+    Ok(RemovalProof::of(context, &order.desired, found).await?)
+}
+
+fn is_scratch(declared: &desired::DeclaredGuest) -> bool {
+    match &declared.state {
+        WantedState::Present(spec) => spec.scratch,
+        WantedState::Bin(_) | WantedState::Absent { .. } => false,
+    }
 }
 
 /// The old text of every key the action writes.
@@ -272,6 +315,7 @@ fn before(action: &Action, guest: &actual::Guest) -> BTreeMap<String, String> {
         | Step::Stop
         | Step::Make(_)
         | Step::Destroy(_)
+        | Step::Remove(_)
         | Step::Template => [("run".to_owned(), guest.power.to_string())].into(),
     }
 }

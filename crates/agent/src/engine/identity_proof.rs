@@ -10,7 +10,7 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::id::VmId;
 use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState, prove};
-use evenkeel_core::operation::Upid;
+use evenkeel_core::operation::{UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
 use evenkeel_core::sign::FoundGuest;
@@ -21,7 +21,7 @@ use crate::observe::has_quorum;
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::TaskEntry;
-use crate::pve::{TaskFilter, TaskSource};
+use crate::pve::{Client, TaskFilter, TaskSource};
 
 /// Both index files of a node hold some 1,500 tasks; more are not there to be listed.
 pub(super) const TASKS_LISTED_MAX: u32 = 5_000;
@@ -29,6 +29,13 @@ pub(super) const TASKS_LISTED_MAX: u32 = 5_000;
 /// Where the task list stands now. The guest must be read after it.
 pub(super) async fn mark(context: &EngineContext, vmid: VmId) -> Result<TaskListMark, Refusal> {
     TaskListMark::of(&read_tasks(context).await?, vmid)
+}
+
+/// Where the task list stands before a guest is made. The number must be proved free after it. Without the right to see
+/// everything there is no mark, and then nothing is ever removed by it.
+pub(super) async fn mark_number(context: &EngineContext, vmid: VmId) -> Option<TaskListMark> {
+    let reading = read_tasks(context).await.ok()?;
+    TaskListMark::of_number(&reading, vmid).ok()
 }
 
 /// The guest as found, if it can be told from every other.
@@ -67,15 +74,23 @@ pub(super) async fn end_is_provable(
 /// The whole task list. The right to see all of it is asked for before and after: who loses or gets it meanwhile is
 /// shown a part.
 pub(super) async fn read_tasks(context: &EngineContext) -> Result<TaskReading, Refusal> {
+    list_tasks(&context.client, || context.node_now()).await
+}
+
+/// The same for who has no engine. The node's time is asked for once the list is read.
+pub(super) async fn list_tasks(
+    client: &Client,
+    node_now: impl Fn() -> UnixSeconds,
+) -> Result<TaskReading, Refusal> {
     let unread = |error: Error| {
         let why = format!("the task list cannot be read: {error}");
         Refusal::new(ReasonCode::IdentityUnproven, why)
     };
     let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
-    let saw_all = sees_all_tasks(context).await.map_err(unread)?;
-    let listed = context.client.tasks(&filter).await.map_err(unread)?;
-    let sees_all = saw_all && sees_all_tasks(context).await.map_err(unread)?;
+    let saw_all = sees_all_tasks(client).await.map_err(unread)?;
+    let listed = client.tasks(&filter).await.map_err(unread)?;
+    let sees_all = saw_all && sees_all_tasks(client).await.map_err(unread)?;
     let task = |entry: TaskEntry| {
         let state = match entry.exit_status() {
             None => TaskState::Running,
@@ -88,14 +103,14 @@ pub(super) async fn read_tasks(context: &EngineContext) -> Result<TaskReading, R
     };
     Ok(TaskReading {
         tasks: listed.into_iter().map(task).collect(),
-        filtered: (!sees_all).then(|| lacks_tasks(context.client.node())),
-        node_now: context.node_now(),
+        filtered: (!sees_all).then(|| lacks_tasks(client.node())),
+        node_now: node_now(),
     })
 }
 
-async fn sees_all_tasks(context: &EngineContext) -> Result<bool, Error> {
-    let path = format!("/nodes/{}", context.client.node());
-    context.client.may(&path, AUDIT).await
+async fn sees_all_tasks(client: &Client) -> Result<bool, Error> {
+    let path = format!("/nodes/{}", client.node());
+    client.may(&path, AUDIT).await
 }
 
 /// The tasks of our own journal.

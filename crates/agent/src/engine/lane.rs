@@ -16,11 +16,11 @@ use evenkeel_core::final_backup::note_of;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::operation::{OpEvent, OpRecord, Upid};
-use evenkeel_core::plan::Held;
+use evenkeel_core::plan::{Held, Step};
 use evenkeel_core::pve_call::PveCall;
 
 use super::answer::{Answered, follow};
-use super::destroy_steps::DestroySteps;
+use super::destroy_steps::{DestroySteps, Warrant};
 use super::error::Fatal;
 use super::follow_up::follow_up;
 use super::gate::approved::JudgingLocks;
@@ -73,21 +73,13 @@ async fn run_order(
             let is_made = matches!(reports[0].end, OpEnd::Succeeded { .. });
             if is_made && order.action.step.kind().creates_guest() {
                 outcome = follow_up(context, order, turn, &mut reports).await?;
+            } else if let Step::Remove(_) = order.action.step {
+                outcome = give_back(context, turn, &mut reports, outcome).await?;
             }
         }
         Order::Asked(_) => {}
         Order::Approved(_) => {
-            for debt in debts_of(context, &reports[0]).await? {
-                let op = context.new_operation();
-                let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
-                // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
-                let is_unknown = given.end.outcome() == LaneOutcome::Unknown;
-                reports.push(given);
-                if is_unknown {
-                    outcome = LaneOutcome::Unknown;
-                    break;
-                }
-            }
+            outcome = give_back(context, turn, &mut reports, outcome).await?;
         }
         // What is declared for the guest comes next, whether this could be done or not.
         Order::Owed(_) => {
@@ -97,6 +89,26 @@ async fn run_order(
         }
     }
     Ok((outcome, reports))
+}
+
+/// Gives back what a failed act took from its guest. Tells the outcome for its lane.
+async fn give_back(
+    context: &EngineContext,
+    turn: &mut Turn,
+    reports: &mut Vec<OpReport>,
+    outcome: LaneOutcome,
+) -> Result<LaneOutcome, Fatal> {
+    for debt in debts_of(context, &reports[0]).await? {
+        let op = context.new_operation();
+        let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
+        // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
+        let is_unknown = given.end.outcome() == LaneOutcome::Unknown;
+        reports.push(given);
+        if is_unknown {
+            return Ok(LaneOutcome::Unknown);
+        }
+    }
+    Ok(outcome)
 }
 
 /// What a failed act took from its guest.
@@ -220,7 +232,14 @@ async fn try_once(
     let (answered, named) = match (cleared.call(), order) {
         (PveCall::Destroy(destroy), Order::Approved(order)) => {
             drop((permit, signers));
-            let steps = DestroySteps { context, op, cleared: &cleared, order };
+            let warrant = Warrant::Signed(order);
+            let steps = DestroySteps { context, op, cleared: &cleared, warrant };
+            (Answered::ended(steps.carry_out(destroy, turn).await?), None)
+        }
+        (PveCall::Destroy(destroy), Order::Planned(_)) => {
+            drop((permit, signers));
+            let warrant = Warrant::Ours;
+            let steps = DestroySteps { context, op, cleared: &cleared, warrant };
             (Answered::ended(steps.carry_out(destroy, turn).await?), None)
         }
         (_, Order::Planned(_) | Order::Approved(_) | Order::Asked(_) | Order::Owed(_)) => {

@@ -29,6 +29,7 @@ mod lane;
 mod moves;
 mod pending;
 mod reconcile;
+mod removals;
 mod report;
 mod settle;
 mod task_progress;
@@ -54,6 +55,7 @@ pub(crate) use bins::bins_in;
 pub use context::{EngineContext, Progress};
 pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
+pub(crate) use removals::RemovalReader;
 pub(crate) use volumes::volumes_of;
 
 pub use evenkeel_core::approval::RaisedBy;

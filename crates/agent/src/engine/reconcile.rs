@@ -16,10 +16,12 @@ use std::sync::Arc;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::back_off::{AttemptHash, FailureMemory};
 use evenkeel_core::bin::effective;
+use evenkeel_core::compensation::RemovalVerdict;
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneRefusal};
+use evenkeel_core::operation::Provenance;
 use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext, plan};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
@@ -30,6 +32,7 @@ use super::gate::owed::owed;
 use super::gate::{Order, PlannedOrder};
 use super::lane::OpResult;
 use super::pending::NotRaised;
+use super::removals::RemovalReader;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
 use super::{Engine, RunningPass, backups, bins, decisions, lane, moves, pending};
 use crate::lock_owners::name_lock_owners;
@@ -96,7 +99,9 @@ impl Engine {
             async { observe_declared(&client, desired, &scope).await.map_err(PassError::Actual) };
         let actual = self.drive_lanes_until(reading).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
-        let mut plan = plan(desired, &actual, &self.plan_context(desired, cause).await?);
+        let mut known = self.plan_context(desired, cause).await?;
+        known.removals = self.removals(desired, &actual, &known).await?;
+        let mut plan = plan(desired, &actual, &known);
         // Name the task behind each lock, for people.
         let naming = async {
             name_lock_owners(&client, &mut plan, &actual).await;
@@ -104,6 +109,30 @@ impl Engine {
         };
         self.drive_lanes_until(naming).await?;
         Ok(Preview { actual, plan, scope })
+    }
+
+    /// The early answers for guests of ours that may go unsigned. Their lanes ask again.
+    async fn removals(
+        &mut self,
+        desired: &Desired,
+        actual: &Snapshot,
+        known: &PlanContext,
+    ) -> Result<BTreeMap<VmId, RemovalVerdict>, Fatal> {
+        let context = self.context.clone();
+        let declared = desired.guests.values().map(|guest| guest.id);
+        let ours: Vec<_> = declared.filter(|id| known.making.scratch(*id).is_some()).collect();
+        let origins = context.journal.read(move |state, _| {
+            let origins = ours.iter().map(|id| (*id, state.ledger().provenance(*id)));
+            origins.collect::<BTreeMap<_, _>>()
+        });
+        let origins = origins.await.map_err(Fatal::Journal)?;
+        let provenance = |guest| origins.get(&guest).cloned().unwrap_or_else(Provenance::none);
+        let reading = async {
+            let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
+            let reader = RemovalReader { client, scratch_vmids };
+            Ok(reader.early(desired, actual, known, provenance).await)
+        };
+        self.drive_lanes_until(reading).await
     }
 
     async fn plan_context(
@@ -138,6 +167,7 @@ impl Engine {
             making,
             bins,
             bin_life_s,
+            removals: BTreeMap::new(),
         })
     }
 

@@ -149,11 +149,12 @@ pub(super) async fn load(
 /// counts.
 fn with_words(event: OpEvent, exit: Option<&ExitStatus>, tried: Option<TryFailure>) -> OpEvent {
     match (event, exit) {
-        (OpEvent::Failed { reason, left_volume, .. }, Some(exit @ ExitStatus::Failed(_))) => {
-            OpEvent::Failed { reason: format!("{reason}: {exit}"), left_volume, tried }
-        }
-        (OpEvent::Failed { reason, left_volume, .. }, _) => {
-            OpEvent::Failed { reason, left_volume, tried }
+        (OpEvent::Failed { reason, left_volume, identity, .. }, exit) => {
+            let reason = match exit {
+                Some(exit @ ExitStatus::Failed(_)) => format!("{reason}: {exit}"),
+                Some(_) | None => reason,
+            };
+            OpEvent::Failed { reason, left_volume, tried, identity }
         }
         (event, _) => event,
     }

@@ -11,8 +11,8 @@ use evenkeel_core::back_off::{AttemptHash, TryFailure};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
-    Closer, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, StartedIntent,
-    UnixSeconds, Upid, VolumeId,
+    Closer, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, SourceMark,
+    StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::sign::PayloadHash;
 use serde::ser::SerializeMap;
@@ -82,8 +82,14 @@ optional_fields! {
     identity: IdentityHash,
     /// Where a power action makes it another one.
     identity_after: IdentityHash,
-    /// Of acts that take a protection off.
+    /// Of acts that take a protection off, and of makings.
     task_mark: TaskListMark,
+    /// Of makings: what the guest is made from.
+    source: SourceMark,
+    /// Of makings of scratch guests.
+    scratch: bool,
+    /// Of the removal of what a making of ours left: that making.
+    making: OperationId,
     /// Of what is tried again if it fails.
     attempt: AttemptHash,
     upid: Upid,
@@ -126,10 +132,11 @@ impl Serialize for WrittenOp<'_> {
                 line.put_some("identity", identity.as_ref())?;
                 line.put_some("warning", warning.as_ref())?;
             }
-            OpEvent::Failed { reason, left_volume, tried } => {
+            OpEvent::Failed { reason, left_volume, tried, identity } => {
                 line.put("reason", reason)?;
                 line.put_some("left_volume", left_volume.as_ref())?;
                 line.put_some("tried", tried.as_ref())?;
+                line.put_some("identity", identity.as_ref())?;
             }
             OpEvent::Unknown { reason } => line.put("reason", reason)?,
             OpEvent::Resolved { outcome: _ } => line.put("by", &Closer::Operator)?,
@@ -170,6 +177,8 @@ fn put_intent<M: SerializeMap>(
         identity,
         identity_after,
         task_mark,
+        source,
+        scratch,
         attempt,
     } = intent;
     line.put("guest", guest)?;
@@ -177,12 +186,13 @@ fn put_intent<M: SerializeMap>(
     line.put(
         "key",
         match repeat {
-            Repeat::Convergent => "",
+            Repeat::Convergent | Repeat::OncePerMaking { .. } => "",
             Repeat::AtMostOnce { key, .. } => key.as_str(),
         },
     )?;
     match repeat {
         Repeat::Convergent => {}
+        Repeat::OncePerMaking { making } => line.put("making", making)?,
         Repeat::AtMostOnce { payload, expires_at, .. } => {
             line.put("payload", payload)?;
             line.put("expires_at", expires_at)?;
@@ -198,6 +208,8 @@ fn put_intent<M: SerializeMap>(
     line.put_some("identity", identity.as_ref())?;
     line.put_some("identity_after", identity_after.as_ref())?;
     line.put_some("task_mark", task_mark.as_ref())?;
+    line.put_some("source", source.as_ref())?;
+    line.put_some("scratch", scratch.then_some(scratch).as_ref())?;
     line.put_some("attempt", attempt.as_ref())
 }
 
@@ -271,6 +283,7 @@ impl OpLine {
                     reason: self.reason.take().ok_or("`reason` is missing")?,
                     left_volume: self.left_volume.take(),
                     tried: self.tried.take(),
+                    identity: self.identity.take(),
                 },
             },
             StateName::Unknown => {
@@ -282,14 +295,15 @@ impl OpLine {
 
     fn take_intent(&mut self) -> Result<StartedIntent, &'static str> {
         let key = self.key.take().ok_or("`key` is missing")?;
-        let repeat = if key.is_empty() {
-            Repeat::Convergent
-        } else {
-            Repeat::AtMostOnce {
+        let repeat = match (key.as_str(), self.making.take()) {
+            ("", None) => Repeat::Convergent,
+            ("", Some(making)) => Repeat::OncePerMaking { making },
+            (_, Some(_)) => return Err("`making` stands beside a key"),
+            (key, None) => Repeat::AtMostOnce {
                 key: key.parse().map_err(|_| "`key` is no key")?,
                 payload: self.payload.take().ok_or("`payload` is missing")?,
                 expires_at: self.expires_at.take().ok_or("`expires_at` is missing")?,
-            }
+            },
         };
         Ok(StartedIntent {
             guest: self.guest.take().ok_or("`guest` is missing")?,
@@ -305,6 +319,8 @@ impl OpLine {
             identity: self.identity.take(),
             identity_after: self.identity_after.take(),
             task_mark: self.task_mark.take(),
+            source: self.source.take(),
+            scratch: self.scratch.take().unwrap_or_default(),
             attempt: self.attempt.take(),
         })
     }

@@ -40,6 +40,7 @@ fn load() {
             reason: "killed".to_owned(),
             left_volume: None,
             tried: None,
+            identity: None,
         };
         let record = evenkeel_core::operation::OpRecord { op, event };
         journal.append(evenkeel_agent::journal::Record::op(record), now()).unwrap();

@@ -49,7 +49,15 @@ fn every_event() -> Vec<Record> {
         event(1, OpEvent::Succeeded { identity: None, warning }),
         unknown(2),
         event(2, OpEvent::Resolved { outcome: Resolution::Succeeded }),
-        event(3, OpEvent::Failed { reason: String::new(), left_volume: left, tried: None }),
+        event(
+            3,
+            OpEvent::Failed {
+                reason: String::new(),
+                left_volume: left,
+                tried: None,
+                identity: None,
+            },
+        ),
         started(4, 101, None),
         unknown(4),
         event(4, OpEvent::Resolved { outcome: Resolution::Failed }),
@@ -211,7 +219,10 @@ fn an_operation_can_be_closed_whatever_pve_said() {
     let reason = "ä".repeat(SMALL.line_bytes);
     journal.append(event(1, OpEvent::Unknown { reason: reason.clone() }), now()).unwrap();
     journal
-        .append(event(1, OpEvent::Failed { reason, left_volume: None, tried: None }), now())
+        .append(
+            event(1, OpEvent::Failed { reason, left_volume: None, tried: None, identity: None }),
+            now(),
+        )
         .unwrap();
     assert_eq!(journal.state().ledger().in_flight().count(), 0);
     assert_eq!(open(&disk).unwrap().state(), journal.state());

@@ -131,7 +131,12 @@ pub(crate) fn succeeded(number: u64) -> Record {
 pub(crate) fn failed(number: u64) -> Record {
     event(
         number,
-        OpEvent::Failed { reason: "no \"space\"\nleft".to_owned(), left_volume: None, tried: None },
+        OpEvent::Failed {
+            reason: "no \"space\"\nleft".to_owned(),
+            left_volume: None,
+            tried: None,
+            identity: None,
+        },
     )
 }
 

@@ -133,6 +133,7 @@ pub(super) async fn start(
     .approved_by(Some(approvals))
     .reading_secrets(connection.config.secrets.store())
     .showing_logs(terminal::shows_transient())
+    .with_scratch(connection.config.policy.scratch_vmids.clone())
     .telling(tell);
     Ok(Engine::start(context, LaneLimits::default()).await?)
 }

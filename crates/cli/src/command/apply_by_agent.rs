@@ -117,9 +117,9 @@ async fn shown(
     arguments: &cli::ApplyArgs,
 ) -> Result<Option<SavedPlan>, Failure> {
     let WantedPass { scope, saved } = wanted;
-    let mode = connection.config.policy.mode;
+    let policy = &connection.config.policy;
     let Preview { actual, plan, scope } =
-        preview(&connection.client, desired, scope, state, mode).await?;
+        preview(&connection.client, desired, scope, state, policy).await?;
     let now = SavedPlan::of(&plan, &scope, &actual.node, &connection.seal_key);
     if let Some(stale) = saved.as_ref().and_then(|saved| saved.stale_against(&now)) {
         return Err(stale_plan(stale.explained_by(&plan)));

@@ -20,10 +20,10 @@ pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Invalid);
     };
     let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let (scope, mode) =
-        (PassScope::of(&arguments.select.selection(), &desired)?, connection.config.policy.mode);
+    let (scope, policy) =
+        (PassScope::of(&arguments.select.selection(), &desired)?, &connection.config.policy);
     let Preview { actual, plan, scope } =
-        preview(&connection.client, &desired, scope, &state, mode).await?;
+        preview(&connection.client, &desired, scope, &state, policy).await?;
     match arguments.output.output {
         OutputFormat::Table => {
             let drawn = if arguments.verbose {

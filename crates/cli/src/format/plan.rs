@@ -244,7 +244,7 @@ impl ChangeFormat {
             Step::Start => run("stopped", "running"),
             Step::Shutdown { .. } | Step::Stop => run("running", "stopped"),
             Step::Make(_) => state("absent", "present"),
-            Step::Destroy(_) => state("present", "absent"),
+            Step::Destroy(_) | Step::Remove(_) => state("present", "absent"),
             Step::Template => one("template", "false".to_owned(), "true".to_owned()),
         }
     }

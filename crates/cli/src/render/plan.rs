@@ -15,6 +15,7 @@ use std::fmt::Write as _;
 use anstyle::Style;
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::classify::ActionClass;
+use evenkeel_core::compensation::RemovalGround;
 use evenkeel_core::desired::{LineSubject, Origins, Run};
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::{GuestKind, VmId};
@@ -178,7 +179,7 @@ fn action_rows(action: &Action) -> Vec<PlanRow> {
         Step::Start | Step::Shutdown { .. } | Step::Stop => LineSubject::Word("run"),
         // The keys that go with it have their own.
         Step::Make(_) => return rows,
-        Step::Destroy(_) => LineSubject::Word("state"),
+        Step::Destroy(_) | Step::Remove(_) => LineSubject::Word("state"),
         Step::Template => LineSubject::Word("template"),
     };
     for row in &mut rows {
@@ -232,6 +233,14 @@ fn step_rows(action: &Action) -> Vec<PlanRow> {
                 String::new(),
                 format!("destructive: {}", action.why),
             )]
+        }
+        Step::Remove(removal) => {
+            let ground = match removal.ground {
+                RemovalGround::HalfMade => "what a failed making left",
+                RemovalGround::Scratch => "scratch",
+            };
+            let effect = format!("{}, made by {}", action.effect(), removal.making);
+            vec![row(action, ("-", REMOVE), "remove".into(), ground.into(), effect)]
         }
         Step::Template => {
             vec![row(

@@ -51,6 +51,7 @@ impl State {
                     reason: "no\u{1b}[2J space\nTASK OK".to_owned(),
                     left_volume: None,
                     tried: None,
+                    identity: None,
                 },
             ),
             started(3, 101, "hostname a -> b"),

@@ -221,3 +221,26 @@ fn growth_new_volumes_and_moves_are_bounded_by_storages() {
         assert_eq!(allocate(DeclaredBy::LocalFiles, storage, gib), Ok(()));
     }
 }
+
+#[test]
+fn scratch_from_a_hub_widens_no_limit() {
+    let usage = CreateUsage::default();
+    let scratch = |text: &str| format!("{text}scratch = true\n");
+    assert_eq!(hub(&policy(), &usage, &scratch(CONTAINER)), Ok(()));
+    for (field, text) in [
+        ("vmids", CONTAINER.replace("guest.1000", "guest.999")),
+        ("sources", CONTAINER.replace("local:vztmpl/", "other:vztmpl/")),
+        ("storages", CONTAINER.replace("local-lvm", "tank")),
+        ("bridges", CONTAINER.replace("vmbr1", "vmbr0")),
+        ("privileged", format!("{CONTAINER}unprivileged = false\n")),
+    ] {
+        refused_by(field, &policy(), &usage, &text);
+        refused_by(field, &policy(), &usage, &scratch(&text));
+    }
+    let used_up = CreateUsage { made_in_last_day: 10, ..CreateUsage::default() };
+    refused_by("per_day", &policy(), &used_up, &scratch(CONTAINER));
+    let none = BTreeMap::new();
+    let refused =
+        judged(DeclaredBy::Hub, None, &usage, &scratch(CONTAINER), Brought::Volumes(&none));
+    assert_eq!(refused.map_err(|refusal| refusal.reason), Err(ReasonCode::Policy), "no section");
+}

@@ -10,7 +10,7 @@ use crate::actual::Guest;
 use crate::classify::data_slots;
 use crate::desired::GuestSource;
 use crate::id::GuestKind;
-use crate::operation::{Upid, VolumeId};
+use crate::operation::{SourceMark, Upid, VolumeId};
 use crate::quantity::Bytes;
 use crate::reason::{ReasonCode, Refusal};
 use crate::recover::NumberUse;
@@ -52,6 +52,8 @@ pub enum SourceReading {
         listed: bool,
         /// A guest that owns it.
         owner: Option<u32>,
+        /// Which one it is, where its storage tells size and time.
+        mark: Option<SourceMark>,
     },
     /// A guest; none if there is none of this kind on this node.
     Guest(Option<Box<Guest>>),
@@ -140,7 +142,7 @@ fn judge_source(new: &NewGuest, source: &SourceReading) -> Result<(), Refusal> {
             GuestSource::Template(volume)
             | GuestSource::Image { volume, .. }
             | GuestSource::Backup { volume, .. },
-            SourceReading::Volume { listed: true, owner },
+            SourceReading::Volume { listed: true, owner, mark: _ },
         ) => match &new.source {
             GuestSource::Image { .. } if !is_public_image(volume.as_str()) || owner.is_some() => {
                 refused(ReasonCode::Policy, format!("{volume} is no image for everybody"))
@@ -224,7 +226,7 @@ mod tests {
             tasks: Vec::new(),
             volumes: BTreeSet::new(),
             storages: [("tank".to_owned(), room)].into(),
-            source: SourceReading::Volume { listed: true, owner: None },
+            source: SourceReading::Volume { listed: true, owner: None, mark: None },
         }
     }
 
@@ -293,7 +295,7 @@ mod tests {
     #[test]
     fn what_it_is_made_from_must_be_there() {
         for gone in [
-            SourceReading::Volume { listed: false, owner: None },
+            SourceReading::Volume { listed: false, owner: None, mark: None },
             SourceReading::None,
             SourceReading::Unreadable("local cannot be listed".to_owned()),
         ] {
@@ -315,7 +317,7 @@ mod tests {
         for theirs in ["local-lvm:vm-200-disk-0", "local:200/vm-200-disk-0.qcow2"] {
             assert_eq!(refused(&image(theirs), &well()).0, ReasonCode::Policy, "{theirs}");
         }
-        let owned = SourceReading::Volume { listed: true, owner: Some(200) };
+        let owned = SourceReading::Volume { listed: true, owner: Some(200), mark: None };
         let owned = MakeReading { source: owned, ..well() };
         assert_eq!(refused(&image(IMAGE), &owned).0, ReasonCode::Policy);
     }

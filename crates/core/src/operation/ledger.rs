@@ -81,6 +81,14 @@ pub enum ReplayError {
         /// The one that is open.
         open: OperationId,
     },
+    /// What a making left is removed at most once.
+    #[error("{op} removes what {making} left, which was tried before")]
+    RemovedBefore {
+        /// The later operation.
+        op: OperationId,
+        /// The making.
+        making: OperationId,
+    },
 }
 
 /// All operations a list of records speaks of.
@@ -106,6 +114,11 @@ impl Ledger {
             Entry::Vacant(place) => {
                 let operation = Operation::begin(op, &record.event).map_err(illegal)?;
                 check_room(&self.open, &self.keys, op, &operation.intent)?;
+                if let Repeat::OncePerMaking { making } = operation.intent.repeat
+                    && self.making.is_being_removed(operation.intent.guest.vmid, making)
+                {
+                    return Err(ReplayError::RemovedBefore { op, making });
+                }
                 if let Repeat::AtMostOnce { key, .. } = &operation.intent.repeat {
                     self.keys.insert(key.clone(), op);
                 }
@@ -193,10 +206,23 @@ impl Ledger {
         }
     }
 
+    /// All operations that are done at most once and came to nothing after they took something from their guest.
+    pub fn indebted(&self) -> impl Iterator<Item = &Operation> {
+        let owes = |op: &&Operation| op.owes_protection() || op.owes_start();
+        self.operations.values().map(Box::as_ref).filter(owes)
+    }
+
     /// Drops what nobody can ask for any more: closed convergent operations. Signed ones stay,
-    /// because a key delivered again is answered with the first one's result.
+    /// because a key delivered again is answered with the first one's result; and what owes a guest something.
     pub fn forget_closed(&mut self) {
-        self.operations.retain(|_, op| op.is_in_flight() || op.intent.repeat != Repeat::Convergent);
+        self.operations.retain(|_, op| {
+            op.is_in_flight()
+                || match op.intent.repeat {
+                    Repeat::Convergent => false,
+                    Repeat::OncePerMaking { .. } => op.owes_protection(),
+                    Repeat::AtMostOnce { .. } => true,
+                }
+        });
     }
 }
 

@@ -25,7 +25,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 pub use ledger::{Ledger, OpRecord, ReplayError, fold};
-pub use making::MakingMemory;
+pub use making::{MadeGuest, MadeStage, MakingMemory, SourceMark};
 pub use names::{IdempotencyKey, StorageName, VolumeId};
 pub use provenance::{GuestOrigin, IdentityHash, NotAnIdentityHash, Provenance};
 pub use upid::{UnixSeconds, Upid};
@@ -160,9 +160,15 @@ pub struct StartedIntent {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity_after: Option<IdentityHash>,
     /// For an act that takes the protection off: the task list when its item was raised. It tells later whether the
-    /// guest that is there is still the one the protection is owed to.
+    /// guest that is there is still the one the protection is owed to. For a making: the task list when it began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_mark: Option<TaskListMark>,
+    /// For a making: what the guest is made from, as it was just before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<SourceMark>,
+    /// For a making: whether the guest is declared scratch, under a number at which that counts.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scratch: bool,
     /// What it tries, to be known again if it fails; none of what is never tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptHash>,
@@ -185,6 +191,8 @@ impl StartedIntent {
             identity: None,
             identity_after: None,
             task_mark: None,
+            source: None,
+            scratch: false,
             attempt: None,
         }
     }
@@ -212,6 +220,12 @@ pub enum Repeat {
         payload: PayloadHash,
         /// When the statement ends.
         expires_at: UnixSeconds,
+    },
+    /// It removes what a making of ours left, or a scratch guest that it made. Nobody signed it, so it is done at most
+    /// once for each making, whatever comes of it.
+    OncePerMaking {
+        /// The making.
+        making: OperationId,
     },
 }
 
@@ -269,6 +283,9 @@ pub enum OpEvent {
         left_volume: Option<VolumeId>,
         /// That the same would likely fail again; none if a crash or a lost connection is all that is known.
         tried: Option<TryFailure>,
+        /// Of a making: the identity of what it left, if that has one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        identity: Option<IdentityHash>,
     },
     /// What happened cannot be told.
     Unknown {
@@ -450,7 +467,7 @@ fn from_open(
         OpEvent::RequestStarted { .. } => Err("a request is sent at most once, and in order"),
         OpEvent::TaskRunning { .. } => Err("a request has one task"),
         OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
-        OpEvent::Failed { reason, left_volume, tried: _ } => {
+        OpEvent::Failed { reason, left_volume, tried: _, identity: _ } => {
             Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
         }
         OpEvent::Unknown { reason } => Ok(OpState::Unknown {
@@ -467,7 +484,7 @@ fn from_open(
 fn from_unknown(open: OpPhase, event: &OpEvent) -> Result<OpState, &'static str> {
     match event {
         OpEvent::Succeeded { .. } => closed_as_succeeded(open, Closer::Evidence),
-        OpEvent::Failed { reason, left_volume, tried: _ } => {
+        OpEvent::Failed { reason, left_volume, tried: _, identity: _ } => {
             Ok(closed_as_failed(Closer::Evidence, reason, left_volume.as_ref()))
         }
         OpEvent::Resolved { outcome: Resolution::Succeeded } => {

@@ -36,7 +36,7 @@ fn succeeded(identity: Option<IdentityHash>) -> OpEvent {
 }
 
 fn failed() -> OpEvent {
-    OpEvent::Failed { reason: "no".to_owned(), left_volume: None, tried: None }
+    OpEvent::Failed { reason: "no".to_owned(), left_volume: None, tried: None, identity: None }
 }
 
 fn record(number: u128, event: OpEvent) -> OpRecord {

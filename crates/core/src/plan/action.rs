@@ -10,6 +10,7 @@ use std::fmt;
 use crate::action_registry::ActionKind;
 use crate::back_off::FailedBefore;
 use crate::classify::ActionClass;
+use crate::compensation::{Removal, RemovalGround};
 use crate::desired::GuestSource;
 use crate::destroy::Destroy;
 use crate::effect::When;
@@ -82,8 +83,10 @@ pub enum Step {
     Stop,
     /// Make the guest.
     Make(Box<NewGuest>),
-    /// Remove the guest and its volumes.
+    /// Remove the guest and its volumes, which needs a signature.
     Destroy(Destroy),
+    /// Remove a guest of ours that nobody would miss, unsigned.
+    Remove(Removal),
     /// Turn the guest into a template.
     Template,
 }
@@ -112,7 +115,7 @@ impl Step {
             Self::Shutdown { .. } => ActionKind::Shutdown,
             Self::Stop => ActionKind::Stop,
             Self::Make(new) => new.kind(),
-            Self::Destroy(_) => ActionKind::Destroy,
+            Self::Destroy(_) | Self::Remove(_) => ActionKind::Destroy,
             Self::Template => ActionKind::Template,
         }
     }
@@ -152,7 +155,9 @@ impl Step {
                 ]
             }
             Self::Shutdown { timeout_s } => vec![("timeout".to_owned(), timeout_s.to_string())],
-            Self::Destroy(destroy) => return destroy.params(),
+            Self::Destroy(destroy) | Self::Remove(Removal { destroy, .. }) => {
+                return destroy.params();
+            }
             Self::Make(new) => return new.params(),
             Self::Start | Self::Stop | Self::Template => Vec::new(),
         };
@@ -169,6 +174,7 @@ impl Step {
             | Self::Stop
             | Self::Make(_)
             | Self::Destroy(_)
+            | Self::Remove(_)
             | Self::Template => None,
         }
     }
@@ -445,8 +451,20 @@ impl Action {
             Step::Shutdown { .. } | Step::Stop => vec!["run running -> stopped".to_owned()],
             Step::Make(new) => vec![made_from(new)],
             Step::Destroy(_) => vec!["state present -> absent".to_owned()],
+            Step::Remove(removal) => vec![removed_as(removal)],
             Step::Template => vec!["template false -> true".to_owned()],
         }
+    }
+}
+
+/// `state half made -> absent (op_… failed to make it; it is made again)`.
+fn removed_as(removal: &Removal) -> String {
+    let making = removal.making;
+    match removal.ground {
+        RemovalGround::HalfMade => {
+            format!("state half made -> absent ({making} failed to make it; it is made again)")
+        }
+        RemovalGround::Scratch => format!("state present -> absent (scratch, made by {making})"),
     }
 }
 

@@ -17,6 +17,7 @@ mod action;
 mod diff;
 mod new_guest;
 mod problem;
+mod removal;
 mod saved;
 mod template;
 mod volumes;
@@ -27,6 +28,7 @@ use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use problem::PlanProblem;
+pub use removal::candidate as removal_candidate;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
 pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
@@ -35,12 +37,13 @@ use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
 use crate::bin::{self, BinMemory};
 use crate::classify::{ActIntent, ActionClass, Target, classify_remembering};
+use crate::compensation::RemovalVerdict;
 use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::new_guest::NewGuest;
 use crate::operation::{MakingMemory, Provenance, UnixSeconds};
-use crate::reason::ReasonCode;
+use crate::reason::{ReasonCode, Refusal};
 
 /// How long a guest may take to shut down before the task gives up; the guest is not forced.
 pub const SHUTDOWN_TIMEOUT_S: u32 = 180;
@@ -66,6 +69,9 @@ pub struct PlanContext {
     pub bins: BTreeMap<VmId, BinMemory>,
     /// After how many seconds in the bin a guest's destroy is put before somebody; none for never.
     pub bin_life_s: Option<u64>,
+    /// Of guests of ours that may go unsigned: whether they may, by what was read beside them. One that nobody looked
+    /// at may not.
+    pub removals: BTreeMap<VmId, RemovalVerdict>,
 }
 
 impl PlanContext {
@@ -214,9 +220,13 @@ fn plan_guest(
     let here_of_kind = here.filter(|here| here.id.kind == guest.id.kind);
     let effective = bin::effective(declared, here_of_kind, memory);
     let guest = &*effective;
+    let removal = here_of_kind.and_then(|here| removal::removal(&declared.state, here, context));
     match (&guest.state, here) {
         (_, Some(here)) if here.id.kind != guest.id.kind => {
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
+        }
+        (_, Some(_)) if removal.is_some() => {
+            removal.into_iter().for_each(|it| push(&mut planned, Step::Remove(it), Vec::new()));
         }
         (WantedState::Present(spec), Some(here)) => {
             let spec = new_guest::until_first_start(spec, here, &context.making);
@@ -249,9 +259,14 @@ fn plan_guest(
             (ReconcileMode::Enforce, ReconcileMode::Enforce) => None,
         };
         judge(&mut planned, here, observed, context);
+        let refused =
+            here_of_kind.and_then(|here| removal::refusal(&declared.state, here, context));
+        if let (Some(refusal), WantedState::Absent { .. }) = (refused, &declared.state) {
+            tell_refusal(&mut planned, refusal);
+        }
         hold_failed(&mut planned, guest, here, context);
         if let (WantedState::Present(spec), Some(here)) = (&declared.state, here) {
-            new_guest::hold(&mut planned, spec, here, &context.making);
+            new_guest::hold(&mut planned, spec, here, &context.making, refused);
         }
         if is_in_bin && here.is_some_and(|here| here.ha.is_some()) {
             let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
@@ -259,6 +274,13 @@ fn plan_guest(
         }
     }
     planned
+}
+
+/// A scratch guest that must be signed for after all says why.
+fn tell_refusal(planned: &mut GuestPlan, refusal: &Refusal) {
+    for action in &mut planned.actions {
+        action.why = format!("{}; it was made as scratch, but {}", action.why, refusal.detail);
+    }
 }
 
 fn plan_present(
@@ -375,9 +397,20 @@ fn judge(
         let kind = action.step.kind();
         let intent =
             ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
-        // A plan knows no journal: provenance can only be claimed by the gate, in the lane.
+        // The classifier is told of no origin here: whether a guest of ours may go unsigned was judged by `compensation`.
         let memory = context.memory(action.guest.vmid);
-        let judgement = classify_remembering(&intent, &Provenance::none(), &memory.backups);
+        let judgement = match &action.step {
+            Step::Remove(removal) => removal::cost(removal),
+            Step::SetConfig(_)
+            | Step::Resize { .. }
+            | Step::MoveVolume { .. }
+            | Step::Start
+            | Step::Shutdown { .. }
+            | Step::Stop
+            | Step::Make(_)
+            | Step::Destroy(_)
+            | Step::Template => classify_remembering(&intent, &Provenance::none(), &memory.backups),
+        };
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());

@@ -60,14 +60,22 @@ pub(super) fn smaller_than_source(
 }
 
 /// Holds what must not happen to a guest yet.
-pub(super) fn hold(planned: &mut GuestPlan, spec: &Spec, here: &Guest, making: &MakingMemory) {
+pub(super) fn hold(
+    planned: &mut GuestPlan,
+    spec: &Spec,
+    here: &Guest,
+    making: &MakingMemory,
+    refused: Option<&Refusal>,
+) {
     if let Some(op) = making.contested(here.id.vmid) {
-        let why = format!(
-            "evenkeel tried to make it ({op}) and cannot prove that this is the guest it made; if it is the one you \
-             mean, run `evenkeel retry {}`",
-            here.id
+        let unproved = refused.map_or_else(
+            || format!("evenkeel tried to make it ({op}) and cannot prove that this is the guest it made"),
+            |refused| format!("evenkeel tried to make it ({op}) and does not remove what it left: {}", refused.detail),
         );
-        for action in planned.actions.iter_mut().filter(|action| action.held.is_none()) {
+        let why =
+            format!("{unproved}; if it is the one you mean, run `evenkeel retry {}`", here.id);
+        let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
+        for action in held.filter(|action| !matches!(action.step, Step::Remove(_))) {
             action.held = Some(until(ReasonCode::IdentityUnproven, why.clone()));
         }
         return;

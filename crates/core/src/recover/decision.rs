@@ -55,6 +55,8 @@ impl RecoveryDecision {
                 tried: None,
                 reason: reason.to_string(),
                 left_volume: left_volume.clone(),
+                // What is found later must be what was left, and nothing that somebody put there since.
+                identity: identity_after.filter(|_| *reason == FailReason::HalfMade),
             }),
             Self::Doubt(doubt) => match state {
                 OpState::Unknown { .. } | OpState::Succeeded { .. } | OpState::Failed { .. } => {

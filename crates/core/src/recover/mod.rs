@@ -231,7 +231,7 @@ impl Case<'_> {
             }
             (
                 Fact::Holds | Fact::NotYet | Fact::Half | Fact::AnotherGuest | Fact::DoesNotHold,
-                Repeat::Convergent | Repeat::AtMostOnce { .. },
+                Repeat::Convergent | Repeat::AtMostOnce { .. } | Repeat::OncePerMaking { .. },
             ) => Ok(RecoveryDecision::Doubt(OutcomeDoubt::StillUnknown)),
         }
     }

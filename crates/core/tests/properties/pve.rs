@@ -135,7 +135,7 @@ impl Pve {
                     self.apply_waiting(vmid, |_| true);
                 }
             }
-            Step::Make(_) | Step::Destroy(_) | Step::Template => {
+            Step::Make(_) | Step::Destroy(_) | Step::Remove(_) | Step::Template => {
                 panic!("{} must not run", action.step.kind())
             }
         }

@@ -28,6 +28,7 @@ fn keys(action: &Action) -> BTreeSet<String> {
         | Step::Stop
         | Step::Make(_)
         | Step::Destroy(_)
+        | Step::Remove(_)
         | Step::Template => BTreeSet::new(),
     }
 }
@@ -116,6 +117,7 @@ proptest! {
                 | Step::Stop
                 | Step::Make(_)
                 | Step::Destroy(_)
+                | Step::Remove(_)
                 | Step::Template => continue,
             };
             prop_assert!(guest.readable, "what cannot be read is not written");

@@ -15,6 +15,7 @@ use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{IdentityHash, UnixSeconds};
 use evenkeel_core::plan::{Action, GuestBusy, GuestPlan, MovedVolumes, Plan, PlanContext};
+use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::release::Release;
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 
@@ -47,6 +48,8 @@ pub(crate) fn empty_snapshot(release: Release) -> Snapshot {
 /// ```text
 /// release 8.4 · tags have case · cgroup v1 · partial WHY · hidden VMID · frozen · observes · busy VMID · elsewhere lxc/102 pve2
 /// made lxc/101 (by us, and it never ran) · contested 101 (a making of ours did not end well)
+/// half qemu/101 (what a failed restore of ours left) · scratch qemu/101 (made by us as such)
+/// removable 101 (it was proved) · removable 101 but WHY
 /// lxc/101 running template locked(backup) ha(started)
 /// unreadable WHY
 /// no digest
@@ -209,8 +212,31 @@ fn setting(
             let op = OperationId::from_parts(1_700_000_000_000, 7).to_string();
             making(context, "contested", &serde_json::json!({ rest: op }));
         }
+        "half" => made_by_us(context, rest, &serde_json::json!({ "stage": "half" })),
+        "scratch" => made_by_us(context, rest, &serde_json::json!({ "stage": "whole" })),
+        "removable" => {
+            let (vmid, why) = rest.split_once(" but ").unwrap_or((rest, ""));
+            let refusal = Refusal::new(ReasonCode::PendingSignature, why);
+            let verdict = if why.is_empty() { Ok(()) } else { Err(refusal) };
+            context.removals.insert(vmid.parse().unwrap(), verdict);
+        }
         "no" => guests.last_mut().unwrap().1.retain(|entry| entry.key != "digest"),
         _ => panic!("what is `{line}`?"),
+    }
+}
+
+/// What the journal would know of a guest that we made from a backup, or tried to.
+fn made_by_us(context: &mut PlanContext, id: &str, stage: &serde_json::Value) {
+    let op = OperationId::from_parts(1_700_000_000_000, 7).to_string();
+    let (_, vmid) = id.split_once('/').unwrap();
+    let is_half = stage["stage"] == "half";
+    let made = serde_json::json!({
+        "making": op, "guest": id, "kind": "restore", "source": null, "scratch": !is_half,
+        "mark": { "at": 1_700_000_000, "task": null }, "tasks": [], "stage": stage,
+    });
+    making(context, "made", &serde_json::json!({ vmid: made }));
+    if is_half {
+        making(context, "contested", &serde_json::json!({ vmid: op }));
     }
 }
 

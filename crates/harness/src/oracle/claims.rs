@@ -342,7 +342,7 @@ impl OracleState {
         let mut keys = write.params.keys().filter(|key| !own.contains(&key.as_str()));
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
-        newest.is_some_and(HistoryOp::is_signed)
+        newest.is_some_and(|op| op.is_signed() || op.is_removal())
             || (protects && self.may_owe(now_ms, write))
             || (write.kind == ActionKind::Start && self.may_owe_start(write))
     }

@@ -168,6 +168,10 @@ fn after(cx: &Context<'_>) -> AfterMaking {
 /// The file that keeps the number while the task works.
 pub(super) fn put_stub(cx: &mut Context<'_>, guest: GuestId) {
     cx.world.put_guest(guest, Config::of(&[("lock", "create")]), SimPower::Stopped);
+    let maker = cx.who.full();
+    if let Some(record) = cx.world.guest_mut(guest) {
+        record.maker = Some(maker);
+    }
 }
 
 /// The config keys among the parameters.

@@ -207,6 +207,7 @@ impl Simulator {
         }
         if another {
             away.guest.birth = self.world.next_birth();
+            away.guest.maker = None;
         }
         self.world.guests.insert(guest.vmid.get(), away.guest);
     }

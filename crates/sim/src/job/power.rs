@@ -94,6 +94,7 @@ pub(super) fn started(site: &mut Site<'_>, guest: GuestId) -> Result<(), String>
     let pid = u32::try_from(2000 + site.world.random.below(60_000)).unwrap_or(2000);
     if let Some(record) = site.world.guest_mut(guest) {
         record.power = SimPower::Running { since_ms: site.now_ms, pid, paused: false };
+        record.first_ran_ms.get_or_insert(site.now_ms);
         if record.config.lock() == Some("suspended") {
             record.config.set_lock(None);
             record.config.active.remove("vmstate");

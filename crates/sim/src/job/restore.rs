@@ -121,7 +121,7 @@ fn archive_of(world: &World, volid: &str) -> Result<(Option<Archive>, u64), Stri
 fn take_place(world: &mut World, guest: GuestId) {
     let birth = world.next_birth();
     let Some(record) = world.guest_mut(guest) else { return };
-    record.birth = birth;
+    (record.birth, record.maker, record.first_ran_ms) = (birth, None, None);
     let old = std::mem::replace(&mut record.config, Config::of(&[("lock", "create")]));
     let values = old.active.iter().filter(|(key, _)| is_disk_key(guest.kind, key));
     let volumes: Vec<String> =

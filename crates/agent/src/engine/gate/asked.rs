@@ -75,6 +75,9 @@ pub(super) async fn clear(
         identity: identity(&fresh).ok(),
         identity_after: None,
         task_mark: None,
+        source: None,
+        scratch: false,
+        removal: None,
         // Who wants it again asks again.
         attempt: None,
         before: BTreeMap::new(),

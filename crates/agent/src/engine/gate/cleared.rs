@@ -6,12 +6,15 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity_proof::TaskListMark;
-use evenkeel_core::operation::{IdentityHash, Repeat, StartedIntent, UnixSeconds, VolumeId};
+use evenkeel_core::operation::{
+    IdentityHash, Repeat, SourceMark, StartedIntent, UnixSeconds, VolumeId,
+};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::ReasonCode;
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
 
+use crate::engine::removals::RemovalProof;
 use crate::journal::Details;
 
 /// An act the gate let through, with the guest as it was at that moment. Only the gate makes one:
@@ -52,6 +55,11 @@ pub struct Cleared {
     pub(super) identity: Option<IdentityHash>,
     pub(super) identity_after: Option<IdentityHash>,
     pub(super) task_mark: Option<TaskListMark>,
+    /// Of a making: what the guest is made from, and whether it is scratch.
+    pub(super) source: Option<SourceMark>,
+    pub(super) scratch: bool,
+    /// Of the removal of a guest of ours: what proves that it is.
+    pub(super) removal: Option<RemovalProof>,
     /// What it tries, if it is tried again after a failure.
     pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
@@ -71,6 +79,11 @@ impl Cleared {
 
     pub(in crate::engine) fn identity(&self) -> Option<IdentityHash> {
         self.identity
+    }
+
+    /// What proves that the guest is ours to remove, and its configuration by then.
+    pub(in crate::engine) fn removal(&self) -> Option<&RemovalProof> {
+        self.removal.as_ref()
     }
 
     pub(in crate::engine) fn password(&self) -> Option<SecretString> {
@@ -98,6 +111,8 @@ impl Cleared {
             identity: self.identity,
             identity_after: self.identity_after,
             task_mark: self.task_mark.clone(),
+            source: self.source.clone(),
+            scratch: self.scratch,
             attempt: self.attempt,
         }
     }
@@ -124,6 +139,9 @@ impl Cleared {
             identity: None,
             identity_after: None,
             task_mark: None,
+            source: None,
+            scratch: false,
+            removal: None,
             attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use evenkeel_core::compensation::SourceNow;
 use evenkeel_core::desired::GuestSource;
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::new_guest::{
     MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
-use evenkeel_core::operation::{StorageName, Upid, VolumeId};
+use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
@@ -21,11 +22,14 @@ use super::super::identity_proof::TASKS_LISTED_MAX;
 use super::super::volumes::volumes_of;
 use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
-use crate::pve::site::StorageEntry;
-use crate::pve::{ContentFilter, TaskFilter, TaskSource};
+use crate::pve::site::{ListedVolume, StorageEntry};
+use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
 
-/// Whether the guest may be made now.
-pub(super) async fn may_make(context: &EngineContext, new: &NewGuest) -> Result<(), Refusal> {
+/// Whether the guest may be made now, and from what exactly.
+pub(super) async fn may_make(
+    context: &EngineContext,
+    new: &NewGuest,
+) -> Result<Option<SourceMark>, Refusal> {
     let vmid = new.guest.vmid;
     let source = source(context, new).await;
     let used = storages_used(new, &source);
@@ -36,7 +40,8 @@ pub(super) async fn may_make(context: &EngineContext, new: &NewGuest) -> Result<
         storages: storages(context, new, &used).await?,
         source,
     };
-    judge_making(new, &reading)
+    judge_making(new, &reading)?;
+    Ok(SourceNow::of(&reading.source).mark())
 }
 
 fn unread(what: &str, error: &dyn std::fmt::Display) -> Refusal {
@@ -85,17 +90,22 @@ async fn storages(
 async fn source(context: &EngineContext, new: &NewGuest) -> SourceReading {
     match &new.source {
         GuestSource::Empty => SourceReading::None,
-        GuestSource::Template(volume) => listed(context, volume, "vztmpl").await,
-        GuestSource::Image { volume, .. } => listed(context, volume, "import").await,
-        GuestSource::Backup { volume, .. } => listed(context, volume, "backup").await,
+        GuestSource::Template(volume) => listed(&context.client, volume, "vztmpl").await,
+        GuestSource::Image { volume, .. } => listed(&context.client, volume, "import").await,
+        GuestSource::Backup { volume, .. } => listed(&context.client, volume, "backup").await,
         GuestSource::Clone(from) => {
             let id = GuestId { kind: new.guest.kind, vmid: from.guest };
-            match observe_guest(&context.client, id).await {
-                Ok(guest) => SourceReading::Guest(Some(Box::new(guest))),
-                Err(error) if is_gone(&error) => SourceReading::Guest(None),
-                Err(error) => SourceReading::Unreadable(format!("{id} cannot be read: {error}")),
-            }
+            observed_source(&context.client, id).await
         }
+    }
+}
+
+/// A guest that is copied.
+pub(in crate::engine) async fn observed_source(client: &Client, id: GuestId) -> SourceReading {
+    match observe_guest(client, id).await {
+        Ok(guest) => SourceReading::Guest(Some(Box::new(guest))),
+        Err(error) if is_gone(&error) => SourceReading::Guest(None),
+        Err(error) => SourceReading::Unreadable(format!("{id} cannot be read: {error}")),
     }
 }
 
@@ -104,8 +114,8 @@ fn is_gone(error: &Error) -> bool {
 }
 
 /// Whether a volume is listed by its storage as this content.
-async fn listed(
-    context: &EngineContext,
+pub(in crate::engine) async fn listed(
+    client: &Client,
     volume: &VolumeId,
     content: &'static str,
 ) -> SourceReading {
@@ -114,12 +124,19 @@ async fn listed(
         return SourceReading::Unreadable(format!("{volume} names no storage"));
     };
     let storage: StorageName = storage;
-    match context.client.volumes(&storage, &ContentFilter::Type(content)).await {
+    match client.volumes(&storage, &ContentFilter::Type(content)).await {
         Ok(volumes) => {
             let found = volumes.into_iter().find(|entry| entry.volid == volume.as_str());
             let owner = found.as_ref().and_then(|entry| entry.vmid).map(VmId::get);
-            SourceReading::Volume { listed: found.is_some(), owner }
+            let mark = found.as_ref().and_then(|entry| mark_of(volume, entry));
+            SourceReading::Volume { listed: found.is_some(), owner, mark }
         }
         Err(error) => SourceReading::Unreadable(format!("{storage} cannot be listed: {error}")),
     }
+}
+
+/// Which one a listed volume is: another file of the same name has another time or size.
+fn mark_of(volume: &VolumeId, entry: &ListedVolume) -> Option<SourceMark> {
+    let (size_bytes, made_at) = (entry.size_bytes?, UnixSeconds(entry.made_unix_s?));
+    Some(SourceMark::Volume { volume: volume.clone(), size_bytes, made_at })
 }

@@ -65,7 +65,7 @@ pub(in crate::engine) async fn owed(context: &EngineContext) -> Result<Vec<OwedO
             let left = left.filter(|debt| !done(operation.id, *debt));
             left.map(|debt| OwedOrder { operation: operation.clone(), debt }).collect::<Vec<_>>()
         };
-        state.ledger().signed().flat_map(owes).collect()
+        state.ledger().indebted().flat_map(owes).collect()
     });
     owed.await.map_err(Fatal::Journal)
 }
@@ -131,6 +131,9 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         identity: operation.intent.identity,
         identity_after: None,
         task_mark: None,
+        source: None,
+        scratch: false,
+        removal: None,
         attempt: Some(AttemptHash::owed(operation.id, *debt)),
         before: BTreeMap::new(),
         volumes_before: None,

@@ -1,0 +1,155 @@
+//! Reads what tells whether a guest of ours may be removed unsigned. Core's `compensation` judges.
+//!
+//! Called before a plan, so that it says what will happen; in the lane on a fresh read; and directly before the DELETE
+//! leaves. The task list is read after the guest, and the token's right to see all of it is asked each time.
+
+use std::collections::BTreeMap;
+
+use evenkeel_core::actual::{Guest, Snapshot};
+use evenkeel_core::compensation::{
+    RemovalEvidence, RemovalGround, RemovalVerdict, SourceNow, may_remove,
+};
+use evenkeel_core::desired::{DeclaredGuest, Desired};
+use evenkeel_core::id::{GuestId, OperationId, VmId};
+use evenkeel_core::identity_proof::TaskListMark;
+use evenkeel_core::new_guest::SourceReading;
+use evenkeel_core::operation::{MadeGuest, Provenance, SourceMark, UnixSeconds, VolumeId};
+use evenkeel_core::plan::{PlanContext, removal_candidate};
+use evenkeel_core::sign::ConfigDigest;
+use evenkeel_core::vmid_ranges::VmidRanges;
+use tokio::time::Instant;
+
+use super::EngineContext;
+use super::error::Fatal;
+use super::gate::make::{listed, observed_source};
+use super::identity_proof::list_tasks;
+use crate::journal::seconds;
+use crate::pve::Client;
+
+/// Who reads, and the numbers at which scratch counts.
+pub(crate) struct RemovalReader<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) scratch_vmids: &'a VmidRanges,
+}
+
+impl RemovalReader<'_> {
+    /// The early answers for all guests that are declared and that our journal knows as ours to remove.
+    pub(crate) async fn early(
+        &self,
+        desired: &Desired,
+        actual: &Snapshot,
+        known: &PlanContext,
+        provenance: impl Fn(GuestId) -> Provenance,
+    ) -> BTreeMap<VmId, RemovalVerdict> {
+        let mut verdicts = BTreeMap::new();
+        for (vmid, declared) in &desired.guests {
+            let Some(here) = actual.guests.get(vmid) else { continue };
+            if known.busy.contains_key(vmid) {
+                continue;
+            }
+            if let Some((ground, made)) = removal_candidate(&declared.state, here, known) {
+                let verdict = self.judge(ground, made, &provenance(here.id), here).await;
+                verdicts.insert(*vmid, verdict);
+            }
+        }
+        verdicts
+    }
+
+    /// Whether this guest, as it was read a moment ago, may be removed.
+    pub(crate) async fn judge(
+        &self,
+        ground: RemovalGround,
+        made: &MadeGuest,
+        provenance: &Provenance,
+        fresh: &Guest,
+    ) -> RemovalVerdict {
+        let source = match ground {
+            RemovalGround::HalfMade => self.source(made).await,
+            RemovalGround::Scratch => SourceNow::There(SourceMark::Nothing),
+        };
+        let tasks = list_tasks(self.client, || self.node_now()).await?;
+        let evidence = RemovalEvidence {
+            fresh,
+            made,
+            provenance,
+            tasks: &tasks,
+            source: &source,
+            scratch_vmids: self.scratch_vmids,
+        };
+        may_remove(ground, &evidence)
+    }
+
+    /// The node's time; without it no list reaches back.
+    fn node_now(&self) -> UnixSeconds {
+        let now = self.client.node_clock().map(|clock| clock.at(Instant::now()));
+        now.map_or(UnixSeconds(0), seconds)
+    }
+
+    async fn source(&self, made: &MadeGuest) -> SourceNow {
+        let reading = match &made.source {
+            None => SourceReading::Unreadable("it was not written down".to_owned()),
+            Some(SourceMark::Nothing) => SourceReading::None,
+            Some(SourceMark::Volume { volume, .. }) => match content_of(volume) {
+                Some(content) => listed(self.client, volume, content).await,
+                None => SourceReading::Unreadable(format!("{volume} is of no content it knows")),
+            },
+            Some(SourceMark::Guest { guest, .. }) => observed_source(self.client, *guest).await,
+        };
+        SourceNow::of(&reading)
+    }
+}
+
+/// What a volume is listed as, by its name.
+fn content_of(volume: &VolumeId) -> Option<&'static str> {
+    let (_, name) = volume.as_str().split_once(':')?;
+    let (content, _) = name.split_once('/')?;
+    ["vztmpl", "import", "backup"].into_iter().find(|known| *known == content)
+}
+
+/// What our journal knew of a guest when the gate looked. Once its removal has begun, the journal no longer knows it as
+/// ours to remove, so what proves that is kept until the DELETE has left.
+#[derive(Debug, Clone)]
+pub(super) struct RemovalProof {
+    ground: RemovalGround,
+    made: MadeGuest,
+    provenance: Provenance,
+    /// Its configuration by then.
+    pub(super) digest: ConfigDigest,
+}
+
+impl RemovalProof {
+    /// What our journal knows of a guest that shall be removed; none if it does not know it as ours to remove.
+    pub(super) async fn of(
+        context: &EngineContext,
+        declared: &DeclaredGuest,
+        fresh: &Guest,
+    ) -> Result<Option<Self>, Fatal> {
+        let digest = fresh.config.as_ref().ok().and_then(|config| config.digest.parse().ok());
+        let id = fresh.id;
+        let known = PlanContext { making: context.making().await?, ..PlanContext::default() };
+        let candidate = removal_candidate(&declared.state, fresh, &known);
+        let (Some((ground, made)), Some(digest)) = (candidate, digest) else {
+            return Ok(None);
+        };
+        let provenance = context.journal.read(move |state, _| state.ledger().provenance(id));
+        let provenance = provenance.await.map_err(Fatal::Journal)?;
+        Ok(Some(Self { ground, made: made.clone(), provenance, digest }))
+    }
+
+    /// Whether the guest, as it was read a moment ago, may be removed by everything that is read now.
+    pub(super) async fn judge(&self, context: &EngineContext, fresh: &Guest) -> RemovalVerdict {
+        let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
+        let reader = RemovalReader { client, scratch_vmids };
+        reader.judge(self.ground, &self.made, &self.provenance, fresh).await
+    }
+
+    /// The task list when the making began.
+    pub(super) fn mark(&self) -> &TaskListMark {
+        &self.made.mark
+    }
+
+    /// The making that it undoes.
+    pub(super) fn making(&self) -> OperationId {
+        self.made.making
+    }
+}
