@@ -196,7 +196,8 @@ async fn copied(shows_logs: bool, trouble: Option<Effect>) -> (Rig, Report, std:
     }
     let wanted = desired("guest.220 = { kind = \"qemu\", source = { clone = 103, full = true } }");
     let begun = tokio::time::Instant::now();
-    let report = rig.live(async |engine| pass(engine, &wanted).await).await.unwrap().unwrap();
+    let lived = rig.live(async |engine| pass(engine, &wanted).await).await;
+    let report = lived.expect("the journal opens").expect("the journal works");
     (rig, report, begun.elapsed())
 }
 
@@ -205,7 +206,7 @@ fn logs_read(rig: &Rig) -> usize {
 }
 
 fn logs_told(rig: &Rig) -> Vec<(String, Option<u8>)> {
-    let told = rig.progress.lock().unwrap();
+    let told = rig.progress.lock().expect("nobody panics while they tell");
     let line = |progress: &Progress| {
         if let Progress::Log { line, percent, .. } = progress {
             Some((line.clone(), *percent))

@@ -100,7 +100,8 @@ impl Engine {
         let actual = self.drive_lanes_until(reading).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
         let mut known = self.plan_context(desired, cause).await?;
-        known.removals = self.removals(desired, &actual, &known).await?;
+        // In a box, because it is rare and everybody who makes a pass would carry it.
+        known.removals = Box::pin(self.removals(desired, &actual, &known)).await?;
         let mut plan = plan(desired, &actual, &known);
         // Name the task behind each lock, for people.
         let naming = async {

@@ -129,6 +129,7 @@ impl Operation {
 }
 
 /// What the `started` record says, durable before the first request leaves (invariant 5).
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of a line of the journal")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StartedIntent {
     /// The guest it acts on; for create, clone and restore the one that comes into being.

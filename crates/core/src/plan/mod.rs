@@ -226,7 +226,9 @@ fn plan_guest(
             planned.problems.push(PlanProblem::OtherKind(here.id.kind));
         }
         (_, Some(_)) if removal.is_some() => {
-            removal.into_iter().for_each(|it| push(&mut planned, Step::Remove(it), Vec::new()));
+            if let Some(removal) = removal {
+                push(&mut planned, Step::Remove(removal), Vec::new());
+            }
         }
         (WantedState::Present(spec), Some(here)) => {
             let spec = new_guest::until_first_start(spec, here, &context.making);
