@@ -99,10 +99,9 @@ impl Engine {
             async { observe_declared(&client, desired, &scope).await.map_err(PassError::Actual) };
         let actual = self.drive_lanes_until(reading).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
-        let mut known = self.plan_context(desired, cause).await?;
-        // In a box, because it is rare and everybody who makes a pass would carry it.
-        known.removals = Box::pin(self.removals(desired, &actual, &known)).await?;
-        let mut plan = plan(desired, &actual, &known);
+        // In a box, because everybody who makes a pass would carry it.
+        let known = Box::pin(self.known(desired, &actual, cause));
+        let mut plan = plan(desired, &actual, &known.await?);
         // Name the task behind each lock, for people.
         let naming = async {
             name_lock_owners(&client, &mut plan, &actual).await;
@@ -110,6 +109,17 @@ impl Engine {
         };
         self.drive_lanes_until(naming).await?;
         Ok(Preview { actual, plan, scope })
+    }
+
+    async fn known(
+        &mut self,
+        desired: &Desired,
+        actual: &Snapshot,
+        cause: PassCause,
+    ) -> Result<PlanContext, Fatal> {
+        let mut known = self.plan_context(desired, cause).await?;
+        known.removals = self.removals(desired, actual, &known).await?;
+        Ok(known)
     }
 
     /// The early answers for guests of ours that may go unsigned. Their lanes ask again.
