@@ -224,22 +224,13 @@ fn scratch(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVerdi
     }
     // Somebody's copy cannot have become this guest: its number was taken by it all the time.
     let mut foreign = foreign(made, tasks)?;
+    // A start shows nobody's care, for a node starts guests by itself. Whoever saves it or opens its console may miss it.
     let ends_it = foreign.find_map(|task| match task {
-        ForeignTask::OfNumber(task) if !leaves_it_as_it_is(&task.upid) => Some(&task.upid),
+        ForeignTask::OfNumber(task) if !is_of(ActionKind::Start, &task.upid) => Some(&task.upid),
         ForeignTask::OfNumber(_) | ForeignTask::Copy(_) => None,
     });
     ends_it.map_or(Ok(()), |task| Err(ran(task)))
 }
-
-/// Power, backups and consoles: who uses a scratch guest does not make it another. Everything else ends it, what
-/// evenkeel does not know too: a snapshot, a volume or a key that somebody added may be missed.
-fn leaves_it_as_it_is(task: &Upid) -> bool {
-    let acts = [ActionKind::Start, ActionKind::Shutdown, ActionKind::Stop, ActionKind::Backup];
-    acts.into_iter().any(|act| is_of(act, task)) || HARMLESS_TASKS.contains(&task.task_type())
-}
-
-/// Tasks that no action of ours begins, and that change no guest.
-const HARMLESS_TASKS: [&str; 5] = ["qmreboot", "vzreboot", "qmreset", "vncproxy", "spiceproxy"];
 
 fn is_of(act: ActionKind, task: &Upid) -> bool {
     GuestKind::ALL.iter().any(|kind| act.task_types(*kind).contains(&task.task_type()))

@@ -12,8 +12,8 @@ mod moves;
 mod pauses;
 mod promise;
 mod readings;
-mod twins;
 mod removal;
+mod twins;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -338,10 +338,11 @@ fn scratch_goes_only_in_its_range_while_it_is_the_guest_that_we_made() {
 }
 
 #[test]
-fn a_start_does_not_end_scratch_and_every_task_that_changes_the_guest_does() {
+fn a_start_does_not_end_scratch_and_every_other_task_of_somebody_else_does() {
+    for kind in ["qmstart", "hastart"] {
+        assert_eq!(refused(&scratch(), |scene| foreign(scene, kind, "120")), None, "{kind}");
+    }
     for kind in [
-        "qmstart",
-        "hastart",
         "qmstop",
         "qmshutdown",
         "hastop",
@@ -350,10 +351,6 @@ fn a_start_does_not_end_scratch_and_every_task_that_changes_the_guest_does() {
         "vzdump",
         "vncproxy",
         "spiceproxy",
-    ] {
-        assert_eq!(refused(&scratch(), |scene| foreign(scene, kind, "120")), None, "{kind}");
-    }
-    for kind in [
         "qmigrate",
         "hamigrate",
         "qmrestore",

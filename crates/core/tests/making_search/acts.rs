@@ -32,8 +32,6 @@ pub(crate) enum Wish {
     Ask { op: ActionKind, guest: u32, params: BTreeMap<String, String> },
     /// A request that no plan makes: the classifier alone stands before it.
     Send(Request),
-    /// A guest whose making was left half done is taken away again.
-    Compensate(u32),
     /// Somebody else does something, on the node itself.
     Somebody(Deed, u32),
 }
@@ -43,6 +41,8 @@ pub(crate) enum Wish {
 pub(crate) enum Deed {
     Unlocks,
     Starts,
+    /// Starts it, writes into it, and stops it again.
+    Uses,
 }
 
 /// A block of a desired file.
@@ -94,12 +94,7 @@ pub(crate) fn all(kind: GuestKind, eyes: Eyes) -> Vec<Act> {
         let name = format!("send {op} {guest} {params:?}");
         acts.push(Act { name, runs: false, wish: Wish::Send(request) });
     }
-    // Nothing is taken away yet; once core has a word on it, the free number's must run.
-    for guest in [MANAGED, FREE, HAUNTED] {
-        let name = format!("compensate {guest}");
-        acts.push(Act { name, runs: false, wish: Wish::Compensate(guest) });
-    }
-    for deed in [Deed::Unlocks, Deed::Starts] {
+    for deed in [Deed::Unlocks, Deed::Starts, Deed::Uses] {
         let name = format!("somebody {deed:?} {FREE}");
         acts.push(Act { name, runs: true, wish: Wish::Somebody(deed, FREE) });
     }

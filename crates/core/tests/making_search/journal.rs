@@ -7,9 +7,11 @@ use evenkeel_core::bin::BinMemory;
 use evenkeel_core::classify::BackupMemory;
 use evenkeel_core::id::{GuestId, GuestKind, OperationId, VmId};
 use evenkeel_core::operation::{
-    IdentityHash, Ledger, OpEvent, OpRecord, StartedIntent, UnixSeconds,
+    IdentityHash, Ledger, OpEvent, OpRecord, SourceMark, StartedIntent, UnixSeconds,
 };
 use evenkeel_core::plan::{MovedVolumes, VolumeMemory};
+
+use crate::removal;
 
 /// When everything happens: nothing here waits for a time.
 pub(crate) const NOW: UnixSeconds = UnixSeconds(1_800_000_000);
@@ -30,8 +32,8 @@ pub(crate) struct Journal {
 pub(crate) enum Making {
     /// It was done, and the guest has not run.
     Done,
-    /// It did not end well.
-    Failed,
+    /// It did not end well; what was found under the number then has this identity.
+    Failed(Option<[u8; 32]>),
 }
 
 /// What a guest was before it was put into the bin.
@@ -87,17 +89,21 @@ impl Journal {
             let op = OperationId::from_parts(NOW.0 * 1000, u128::from(*number));
             let intent = StartedIntent {
                 id_was_free: true,
+                task_mark: Some(removal::mark()),
+                source: Some(SourceMark::Nothing),
                 ..StartedIntent::new(guest, ActionKind::Create, NOW)
             };
             let ended = match outcome {
                 Making::Done => OpEvent::Succeeded { identity: None, warning: None },
-                Making::Failed => OpEvent::Failed {
+                Making::Failed(identity) => OpEvent::Failed {
                     reason: "it failed".to_owned(),
                     left_volume: None,
                     tried: None,
+                    identity: identity.map(IdentityHash),
                 },
             };
-            for event in [OpEvent::Started(Box::new(intent)), ended] {
+            let task = OpEvent::TaskRunning { upid: removal::our_making(guest), found: false };
+            for event in [OpEvent::Started(Box::new(intent)), task, ended] {
                 ledger.apply(&OpRecord { op, event }).expect("an operation begins and ends");
             }
         }

@@ -1,7 +1,7 @@
 //! How evenkeel sees the node and what it lets through: the real planner, gate, judges and memories, fed with the model.
 //! One thing can be hidden from it, to see whether the search misses the rule that looks at it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use evenkeel_core::allocation::{allocates_on, attaches, loose_volumes};
 use evenkeel_core::approval::asked_params;
@@ -12,10 +12,11 @@ use evenkeel_core::classify::{
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::VmId;
+use evenkeel_core::identity::identity;
 use evenkeel_core::new_guest::{
     MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
 };
-use evenkeel_core::operation::{Provenance, VolumeId};
+use evenkeel_core::operation::{IdentityHash, Provenance, VolumeId};
 use evenkeel_core::plan::{Action, Step, plan};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::quantity::Bytes;
@@ -50,7 +51,6 @@ impl Eyes {
                 asked.map(|_| (request, node.journal.clone()))
             }
             Wish::Send(request) => self.lets_send(node, look, request),
-            Wish::Compensate(guest) => lets_compensate(node, look, *guest),
             Wish::Somebody(deed, guest) => return somebody(node, *deed, *guest),
         };
         let Some((request, journal)) = let_through else { return Vec::new() };
@@ -58,7 +58,10 @@ impl Eyes {
         let mut endings = Vec::new();
         for ended in pve::after(&sent, &request) {
             let mut after = ended.node;
-            remember_end(&mut after.journal, &request, ended.done);
+            let found = after.guests.get(&request.guest);
+            let found = found.map(|there| self.guest(&after, request.guest, there));
+            let found = found.and_then(|found| identity(&found).ok());
+            remember_end(&mut after.journal, &request, ended.done, found);
             self.forget(&mut after);
             endings.push((ended.how, after));
         }
@@ -87,15 +90,15 @@ impl Eyes {
         }
         let declared = effective(declared, here, known);
         let found = node.guests.get(&number.get()).filter(|there| there.kind == declared.id.kind);
-        let found = found.map(|there| self.guest(node, number.get(), there));
+        let making = look.context.making.of(number);
+        let seen = found.map(|there| (there, self.guest(node, number.get(), there)));
+        let removal = seen.as_ref().and_then(|(there, seen)| self.removal(there, seen, &making));
+        let found = seen.map(|(_, seen)| seen);
         let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
         let memory = look.context.memories.get(&number).cloned().unwrap_or_default();
-        let making = look.context.making.of(number);
         let site = NodeSite::of(&look.snapshot);
-        let GateVerdict::Clear(action) = judge(planned, &declared, fresh, &site, memory, making)
-        else {
-            return None;
-        };
+        let judged = judge(planned, &declared, fresh, &site, memory, making, removal);
+        let GateVerdict::Clear(action) = judged else { return None };
         PveCall::planned(&action.step).ok()?;
         if let Step::Make(new) = &action.step {
             found.is_none().then_some(())?;
@@ -171,16 +174,19 @@ impl Eyes {
     fn source(self, node: &Node, new: &NewGuest) -> SourceReading {
         match &new.source {
             GuestSource::Empty => SourceReading::None,
-            GuestSource::Template(_) => SourceReading::Volume { listed: true, owner: None },
+            GuestSource::Template(_) => {
+                SourceReading::Volume { listed: true, owner: None, mark: None }
+            }
             GuestSource::Backup { volume, .. } => {
                 let listed = node.archives.get(volume.as_str());
-                SourceReading::Volume { listed: listed.is_some(), owner: listed.map(|(of, _)| *of) }
+                let owner = listed.map(|(of, _)| *of);
+                SourceReading::Volume { listed: listed.is_some(), owner, mark: None }
             }
             GuestSource::Image { volume, .. } => {
                 let listed = node.volumes.get(volume.as_str());
                 let owner = listed.map(|volume| volume.owner).filter(|owner| *owner != 0);
                 let owner = owner.filter(|_| self.0 != Hidden::ImageOwners);
-                SourceReading::Volume { listed: listed.is_some(), owner }
+                SourceReading::Volume { listed: listed.is_some(), owner, mark: None }
             }
             GuestSource::Clone(from) => {
                 let number = from.guest.get();
@@ -209,24 +215,6 @@ impl Eyes {
     }
 }
 
-/// Whether a half-made guest may be taken away unsigned: by whatever core has for it. Today that is the classifier,
-/// with what the journal proves of the guest's origin.
-fn lets_compensate(node: &Node, look: &Look, number: u32) -> Option<(Request, Journal)> {
-    let here = look.snapshot.guests.get(&vmid(number))?;
-    let provenance = node.journal.ledger(node.kind).provenance(here.id);
-    let params = BTreeMap::from([
-        ("destroy-unreferenced-disks".to_owned(), "0".to_owned()),
-        ("purge".to_owned(), "0".to_owned()),
-    ]);
-    let target = Target::Seen(here);
-    let intent = ActIntent { op: "destroy", kind: node.kind, params: &params, target };
-    let memory = look.context.memories.get(&vmid(number)).cloned().unwrap_or_default();
-    let judged = classify_remembering(&intent, &provenance, &memory.backups);
-    (judged.class != ActionClass::Destructive).then_some(())?;
-    let request = Request { op: "destroy", guest: number, source: None, params };
-    Some((request, node.journal.clone()))
-}
-
 fn is_making(request: &Request) -> bool {
     matches!(request.op, "create" | "clone" | "restore")
 }
@@ -248,6 +236,7 @@ fn write_down(journal: &mut Journal, here: &evenkeel_core::actual::Guest, step: 
         | Step::Stop
         | Step::Make(_)
         | Step::Destroy(_)
+        | Step::Remove(_)
         | Step::Template => {}
     }
 }
@@ -267,11 +256,12 @@ fn leave<'t>(
 }
 
 /// What the journal knows once a request has ended.
-fn remember_end(journal: &mut Journal, request: &Request, done: bool) {
+fn remember_end(journal: &mut Journal, request: &Request, done: bool, found: Option<IdentityHash>) {
     let number = request.guest;
     match request.op {
         _ if is_making(request) => {
-            let outcome = if done { Making::Done } else { Making::Failed };
+            let failed = || Making::Failed(found.map(|found| found.0));
+            let outcome = if done { Making::Done } else { failed() };
             journal.making.insert(number, outcome);
         }
         "start" if done && journal.making.get(&number) == Some(&Making::Done) => {
@@ -295,7 +285,12 @@ fn somebody(node: &Node, deed: Deed, number: u32) -> Vec<(&'static str, Node)> {
         {
             guest.running = true;
         }
-        Deed::Unlocks | Deed::Starts => return Vec::new(),
+        Deed::Uses if guest.lock.is_none() && !guest.running && guest.maker != Maker::Somebody => {
+            guest.running = true;
+            next.note_what_happens();
+            next.guests.entry(number).and_modify(|guest| guest.running = false);
+        }
+        Deed::Unlocks | Deed::Starts | Deed::Uses => return Vec::new(),
     }
     next.note_what_happens();
     vec![("done", next)]

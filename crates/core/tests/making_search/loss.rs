@@ -46,20 +46,26 @@ impl fmt::Display for Lost {
     }
 }
 
+/// What one act took away. Nothing of it shows in the state afterwards, which may well be one that was seen before.
+pub(crate) fn taken_away(before: &Node, now: &Node) -> Vec<Lost> {
+    let held = before.volumes.iter().filter(|(_, volume)| volume.holds_data);
+    let lost = held.filter_map(|(name, volume)| {
+        let loss = match now.volumes.get(name) {
+            None => Loss::Deleted,
+            Some(now) if now.owner != volume.owner => Loss::OthersGot,
+            Some(_) => return None,
+        };
+        Some(Lost { loss, what: name.clone() })
+    });
+    lost.collect()
+}
+
 /// Everything that was there, or came to hold data on the way, and is not as safe as it was.
-pub(crate) fn losses(start: &Node, before: &Node, now: &Node) -> Vec<Lost> {
+pub(crate) fn losses(start: &Node, now: &Node) -> Vec<Lost> {
     let mut lost: Vec<Lost> = Vec::new();
     let mut tell = |loss, what: &str| lost.push(Lost { loss, what: what.to_owned() });
     for &sin in &now.sins {
         tell(sin, "");
-    }
-    // What is gone was there a moment ago: nothing is looked for beyond a loss.
-    for (name, volume) in before.volumes.iter().filter(|(_, volume)| volume.holds_data) {
-        match now.volumes.get(name) {
-            None => tell(Loss::Deleted, name),
-            Some(now) if now.owner != volume.owner => tell(Loss::OthersGot, name),
-            Some(_) => {}
-        }
     }
     for name in start.archives.keys().filter(|name| !now.archives.contains_key(*name)) {
         tell(Loss::ArchiveGone, name);

@@ -13,6 +13,7 @@ mod loss;
 mod making;
 mod node;
 mod pve;
+mod removal;
 mod scene;
 mod search;
 mod sight;
@@ -73,12 +74,19 @@ fn no_sequence_of_unsigned_acts_around_a_running_machine_loses_data() {
 
 /// A short search with something hidden.
 fn searched(kind: GuestKind, hidden: Hidden) -> Searched {
+    searched_to(2, kind, hidden)
+}
+
+fn searched_to(depth: usize, kind: GuestKind, hidden: Hidden) -> Searched {
     let eyes = Eyes(hidden);
-    search(&scene::node(kind, false), &acts::all(kind, eyes), 2, eyes)
+    search(&scene::node(kind, false), &acts::all(kind, eyes), depth, eyes)
 }
 
 fn finds(kind: GuestKind, hidden: Hidden, losses: &[Loss]) {
-    let searched = searched(kind, hidden);
+    told(&searched(kind, hidden), losses);
+}
+
+fn told(searched: &Searched, losses: &[Loss]) {
     for loss in losses {
         let found = searched.finds(*loss);
         let found = found.unwrap_or_else(|| panic!("{loss:?} is not found"));
@@ -173,5 +181,20 @@ fn without_a_memory_of_backups_a_volume_leaves_them() {
 fn without_an_eye_for_other_guests_a_volume_is_given_away() {
     for kind in GuestKind::ALL {
         finds(kind, Hidden::OtherGuests, &[Loss::OthersGot]);
+    }
+}
+
+#[test]
+fn without_an_eye_for_others_tasks_somebody_elses_guest_is_removed() {
+    for kind in GuestKind::ALL {
+        finds(kind, Hidden::OthersTasks, &[Loss::Touched, Loss::Deleted]);
+    }
+}
+
+/// Made half, used by somebody, and looked at again: three acts.
+#[test]
+fn without_an_eye_for_starts_what_somebody_wrote_is_removed() {
+    for kind in GuestKind::ALL {
+        told(&searched_to(3, kind, Hidden::Starts), &[Loss::Deleted]);
     }
 }

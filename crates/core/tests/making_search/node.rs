@@ -47,6 +47,8 @@ pub(crate) struct NodeGuest {
     /// Whether a list shows it: lists lag, and tokens do not see everything.
     pub(crate) listed: bool,
     pub(crate) running: bool,
+    /// It ran at some time, so that somebody may have written something.
+    pub(crate) ran: bool,
     pub(crate) template: bool,
     pub(crate) snapshot: bool,
     pub(crate) lock: Option<&'static str>,
@@ -95,6 +97,7 @@ impl NodeGuest {
             maker,
             listed: true,
             running: false,
+            ran: false,
             template: false,
             snapshot: false,
             lock: None,
@@ -202,7 +205,8 @@ impl Node {
 
     /// Backups run and guests write all the time.
     pub(crate) fn note_what_happens(&mut self) {
-        for guest in self.guests.values() {
+        for guest in self.guests.values_mut() {
+            guest.ran |= guest.running;
             for (slot, disk) in &guest.slots {
                 if let Some(volume) = self.volumes.get_mut(&disk.volume) {
                     volume.was_named = true;

@@ -74,7 +74,9 @@ fn make(node: &Node, request: &Request) -> Vec<Ended> {
     }
     let made = next.guests.get(&request.guest).map(|made| made.slots.clone()).unwrap_or_default();
     let used = made.values().filter_map(|disk| disk.volume.split(':').next());
-    if used.into_iter().any(|storage| node.listed_of(storage, request.guest).next().is_some()) {
+    // What our own failed making left there is nobody's.
+    let of_another = |name: &String| node.volumes[name].owner != request.guest;
+    if used.into_iter().any(|storage| node.listed_of(storage, request.guest).any(of_another)) {
         next.sins.insert(Loss::MadeBeside);
     }
     let mut endings = vec![ended("done", next.clone(), true)];

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::acts::Act;
-use crate::loss::{Loss, Lost, losses};
+use crate::loss::{Loss, Lost, losses, taken_away};
 use crate::node::Node;
 use crate::sight::Eyes;
 
@@ -62,21 +62,24 @@ pub(crate) fn search(start: &Node, acts: &[Act], depth: usize, eyes: Eyes) -> Se
                         continue;
                     }
                     searched.ran[which] += 1;
+                    let mut lost = taken_away(&reached[at].node, &node);
                     let to = *known.entry(node.clone()).or_insert(reached.len());
                     reached[at].leads_to.push(to);
-                    if to < reached.len() {
+                    let from = Some((at, which, how));
+                    if to < reached.len() && lost.is_empty() {
                         continue;
                     }
-                    let lost = losses(start, &reached[at].node, &node);
-                    let from = Some((at, which, how));
-                    reached.push(Reached { node, from, leads_to: Vec::new() });
-                    if lost.is_empty() {
-                        next_layer.push(to);
+                    if to == reached.len() {
+                        lost.extend(losses(start, &node));
+                        reached.push(Reached { node, from, leads_to: Vec::new() });
+                        if lost.is_empty() {
+                            next_layer.push(to);
+                        }
                     }
                     // What is lost stays lost: nothing is looked for beyond it.
                     for lost in lost {
                         if searched.finds(lost.loss).is_none() {
-                            let steps = way(&reached, to, acts);
+                            let steps = way(&reached, from, acts);
                             searched.findings.push(Finding { lost, steps });
                         }
                     }
@@ -91,12 +94,16 @@ pub(crate) fn search(start: &Node, acts: &[Act], depth: usize, eyes: Eyes) -> Se
     searched
 }
 
-/// The acts that lead to a state.
-fn way(reached: &[Reached], mut at: usize, acts: &[Act]) -> Vec<String> {
+/// The acts up to one.
+fn way(
+    reached: &[Reached],
+    mut last: Option<(usize, usize, &'static str)>,
+    acts: &[Act],
+) -> Vec<String> {
     let mut steps = Vec::new();
-    while let Some((before, which, how)) = reached[at].from {
+    while let Some((before, which, how)) = last {
         steps.push(format!("{} ({how})", acts[which].name));
-        at = before;
+        last = reached[before].from;
     }
     steps.reverse();
     steps

@@ -51,6 +51,10 @@ pub(crate) enum Hidden {
     OtherGuests,
     /// That nothing of a guest names a volume that bears its number.
     Unnamed,
+    /// Tasks by which others made guests.
+    OthersTasks,
+    /// That others started a guest.
+    Starts,
 }
 
 /// What evenkeel sees.
@@ -109,7 +113,10 @@ impl Eyes {
             node.journal.ledger(node.kind).making().clone()
         };
         let bins = node.journal.bin_memories();
-        let context = PlanContext { memories, making, bins, now: NOW, ..PlanContext::default() };
+        let removals = self.removals(node, &making);
+        let now = NOW;
+        let context =
+            PlanContext { memories, making, bins, removals, now, ..PlanContext::default() };
         Look { snapshot, context }
     }
 
