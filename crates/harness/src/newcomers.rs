@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{InProcess, SimRequest, TOKENS};
+use evenkeel_sim::{Event, InProcess, SimRequest, TOKENS};
 
 use crate::dice::Dice;
 use crate::scene::{Wish, Wishes};
@@ -97,7 +97,7 @@ impl Newcomers {
     }
 }
 
-/// An administrator removes what nobody works on any more: locked stubs, and volumes without a guest.
+/// An administrator removes what nobody works on any more: locked stubs, volumes without a guest, and left locks.
 pub(crate) fn clear(guests: &[GuestId], node: &InProcess) {
     node.with(|sim| {
         for guest in guests {
@@ -105,8 +105,13 @@ pub(crate) fn clear(guests: &[GuestId], node: &InProcess) {
             let is_stub = |locked: &str| matches!(locked, "create" | "clone" | "disk");
             let found = sim.world.guests.get(&number);
             let lock = found.and_then(|found| found.config.active.get("lock").cloned());
-            if lock.as_deref().is_some_and(is_stub) {
-                sim.world.guests.remove(&number);
+            match lock.as_deref() {
+                Some(lock) if is_stub(lock) => {
+                    sim.world.guests.remove(&number);
+                }
+                // Somebody's snapshot was killed, and its guest is whole.
+                Some(_) => sim.happen(Event::Lock { guest: *guest, lock: None }),
+                None => {}
             }
             if !sim.world.guests.contains_key(&number) {
                 for storage in sim.world.storages.values_mut() {
