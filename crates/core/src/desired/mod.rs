@@ -9,6 +9,7 @@
 //! field's value fits its key, the order of fields is the registry's.
 
 mod check;
+mod difference;
 mod field;
 mod hide;
 mod ignore;
@@ -22,6 +23,9 @@ pub mod tree;
 use std::collections::BTreeMap;
 
 pub(crate) use check::cannot_unset;
+pub use difference::{
+    DeclarationChange, DeclarationDifference, DeclaredChange, DeclaredSet, difference,
+};
 pub use hide::without_secrets;
 pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
