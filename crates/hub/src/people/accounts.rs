@@ -1,0 +1,133 @@
+//! Accounts: who may come in, with which keys, for which hosts. Admins of the whole hub manage them.
+
+use axum::http::Method;
+use evenkeel_core::sign::PublicKey;
+use schemars::SchemaGenerator;
+
+use super::SMALL_BODY_MAX;
+use super::page::{PAGE_QUERY, after, limit, one_more, page};
+use super::wire::{AccountBody, AccountKeyRequest, AccountRequest, PageBody};
+use crate::access::{Access, Scope};
+use crate::call::Call;
+use crate::problem::Problem;
+use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
+use crate::store::{Account, AccountKey, ListedAccount, NewAccount, Role};
+
+/// The longest name of an account, and the longest scope.
+const NAME_BYTES_MAX: usize = 64;
+const SCOPE_BYTES_MAX: usize = 253;
+
+pub(super) fn rows() -> Vec<RouteRow> {
+    // Whoever may make accounts may give any scope, so it takes one that is not bounded itself.
+    let admin = Access::Person(Role::Admin, Scope::WholeHub);
+    vec![
+        RouteRow::new((Method::GET, "/v1/accounts"), admin, NO_BODY, "all accounts", list)
+            .asks(PAGE_QUERY)
+            .answers(SchemaGenerator::subschema_for::<PageBody<AccountBody>>),
+        RouteRow::new((Method::POST, "/v1/accounts"), admin, SMALL_BODY_MAX, "makes an account", add)
+            .takes(SchemaGenerator::subschema_for::<AccountRequest>),
+        RouteRow::new(
+            (Method::DELETE, "/v1/accounts/{name}"),
+            admin,
+            NO_BODY,
+            "removes an account; its tokens and sessions end",
+            remove,
+        ),
+        RouteRow::new(
+            (Method::POST, "/v1/accounts/{name}/keys"),
+            admin,
+            SMALL_BODY_MAX,
+            "gives an account another key",
+            add_key,
+        )
+        .takes(SchemaGenerator::subschema_for::<AccountKeyRequest>),
+    ]
+}
+
+/// A name that reads as one word everywhere.
+pub(super) fn check_name(name: &str) -> Result<(), Problem> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-@".contains(letter);
+    if !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(Problem::invalid(format!(
+        "an account's name is 1 to {NAME_BYTES_MAX} letters, digits, dots, dashes, underscores or @"
+    )))
+}
+
+fn check_scope(scope: &str) -> Result<(), Problem> {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-*".contains(letter);
+    if !scope.is_empty() && scope.len() <= SCOPE_BYTES_MAX && scope.chars().all(plain) {
+        return Ok(());
+    }
+    Err(Problem::invalid("a scope is a host's id in which * stands for any letters, such as eu-*"))
+}
+
+/// A key people may come in with: the same kinds that may sign on a host, and none that is weak.
+pub(super) fn read_key(line: &str) -> Result<AccountKey, Problem> {
+    let refuse = |refusal: evenkeel_core::reason::Refusal| {
+        Problem::invalid(format!("the key is not taken: {}", refusal.detail))
+            .hint("give a line of a .pub file, made by ssh-keygen -t ed25519")
+    };
+    let key = PublicKey::from_line(line.trim()).map_err(refuse)?;
+    Ok(AccountKey { fingerprint: key.fingerprint().to_string(), key_line: key.to_string() })
+}
+
+async fn list(hub: Hub, call: Call) -> Answer {
+    let limit = limit(&call)?;
+    let rows = hub.store().accounts_after(after(&call), one_more(limit)).await?;
+    let body = |ListedAccount { account, keys }: ListedAccount| AccountBody {
+        name: account.name,
+        role: account.role.as_str().to_owned(),
+        scope: account.scope,
+        keys,
+    };
+    json(&page(rows, limit, |row| row.account.name.clone(), body))
+}
+
+async fn add(hub: Hub, call: Call) -> Answer {
+    let AccountRequest { name, role, scope, key } = call.json()?;
+    check_name(&name)?;
+    check_scope(&scope)?;
+    let role = Role::named(&role)
+        .ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
+    let key = read_key(&key)?;
+    let account = Account { name, role, scope };
+    let made_by = call.person().account.name.clone();
+    hub.store().add_account(NewAccount { account, key, made_by, first_code: None }).await?;
+    no_content()
+}
+
+async fn remove(hub: Hub, call: Call) -> Answer {
+    hub.store().remove_account(call.part("name")?, &call.person().account.name).await?;
+    no_content()
+}
+
+async fn add_key(hub: Hub, call: Call) -> Answer {
+    let AccountKeyRequest { key } = call.json()?;
+    let key = read_key(&key)?;
+    let who = &call.person().account.name;
+    hub.store().add_account_key(call.part("name")?, key, who).await?;
+    no_content()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_scopes_are_plain_words() {
+        for name in ["alice", "a.b-c_d@example", "7"] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", "a b", "a/b", "a\n", "ä", &"x".repeat(65)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        for scope in ["*", "eu-*", "pve1", "*-db"] {
+            assert!(check_scope(scope).is_ok(), "{scope}");
+        }
+        for scope in ["", "eu *", "eu-?", "a\0"] {
+            assert!(check_scope(scope).is_err(), "{scope}");
+        }
+    }
+}
