@@ -1,5 +1,6 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod hub;
 mod oversight;
 mod selection;
 mod signing;
@@ -15,6 +16,7 @@ use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
 use evenkeel_core::selection::GuestName;
+pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
@@ -90,6 +92,8 @@ pub(crate) enum Verb {
     /// Who may sign on a host: list, enrol, rotate, recover
     #[command(subcommand)]
     Signers(SignersVerb),
+    /// Serve a fleet: one place for the documents, reports and approvals of many hosts
+    Hub(HubArgs),
     /// Print completions for a shell
     Completions {
         /// The shell

@@ -52,6 +52,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Sign(arguments) => waiting(command::sign::run(&arguments)),
         Verb::Verify(arguments) => command::verify::run(&arguments),
         Verb::Signers(arguments) => waiting(command::signers::run(&arguments)),
+        Verb::Hub(arguments) => serving(command::hub::run(&arguments)),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }
@@ -60,5 +61,11 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
 /// Runs a verb that talks to a server. One thread is enough: it waits, it does not compute.
 fn waiting(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(verb)
+}
+
+/// Runs a server for many: on every core.
+fn serving(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(verb)
 }

@@ -10,6 +10,7 @@ pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod freeze;
+pub(crate) mod hub;
 pub(crate) mod import;
 pub(crate) mod journal;
 mod journal_show;

@@ -1,0 +1,40 @@
+//! What hosts ask: enrol, poll, fetch a document, report, and where their journal was last seen.
+//!
+//! Every request is idempotent, because answers get lost. The hub judges form and signature; what a document or an envelope
+//! is worth only the host judges.
+
+mod fetch;
+mod poll;
+
+use axum::http::Method;
+
+use crate::access::Access;
+use crate::routes::{NO_BODY, RouteRow};
+
+/// The rows of hosts.
+pub(crate) fn rows() -> Vec<RouteRow> {
+    vec![
+        RouteRow::new(
+            (Method::GET, "/v1/agent/poll"),
+            Access::Host,
+            NO_BODY,
+            "waits for a newer generation or an envelope",
+            poll::poll,
+        )
+        .within(poll::POLL_TIME_MAX),
+        RouteRow::new(
+            (Method::GET, "/v1/agent/documents/{generation}"),
+            Access::Host,
+            NO_BODY,
+            "a desired document, whole",
+            fetch::document,
+        ),
+        RouteRow::new(
+            (Method::GET, "/v1/agent/anchor"),
+            Access::Host,
+            NO_BODY,
+            "the newest head of the host's journal",
+            fetch::anchor,
+        ),
+    ]
+}
