@@ -2,11 +2,12 @@
 //!
 //! Nobody can learn from a refusal whether a host, an account or a secret exists: all of them say the same.
 
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, header};
 
+use crate::people::session;
 use crate::problem::Problem;
 use crate::routes::Hub;
-use crate::secret_text::{SecretKind, SecretText};
+use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::{Account, LinkRow, Role};
 
 /// Who may ask for a row.
@@ -56,8 +57,10 @@ pub struct Person {
 /// What a person showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CameWith {
-    /// An API token.
-    ApiToken,
+    /// An API token, by its hash.
+    ApiToken(SecretHash),
+    /// The cookie of a session, by its hash.
+    Session(SecretHash),
 }
 
 impl Person {
@@ -86,7 +89,7 @@ pub fn glob_matches(glob: &str, name: &str) -> bool {
 pub(crate) async fn caller(
     hub: &Hub,
     access: Access,
-    headers: &HeaderMap,
+    (method, headers): (&Method, &HeaderMap),
     host_in_path: Option<&str>,
 ) -> Result<Caller, Problem> {
     match access {
@@ -98,25 +101,50 @@ pub(crate) async fn caller(
             host.map(Caller::Host).ok_or_else(Problem::unauthorised)
         }
         Access::Person(role, scope) => {
-            let person = person(hub, headers).await?;
-            let in_scope = match scope {
-                Scope::HostInPath => host_in_path.is_some_and(|host| person.sees(host)),
-                Scope::WholeHub => person.account.scope == "*",
-                Scope::InHandler | Scope::Own => true,
-            };
-            if person.account.role < role || !in_scope {
+            let person = person(hub, method, headers).await?;
+            if person.account.role < role {
                 return Err(Problem::forbidden());
+            }
+            match (scope, host_in_path) {
+                (Scope::HostInPath, Some(host)) if person.sees(host) => {}
+                // As if it did not exist, which for this person is so.
+                (Scope::HostInPath, host) => {
+                    let host = format!("host {}", host.unwrap_or_default());
+                    return Err(Problem::not_found(&host));
+                }
+                (Scope::WholeHub, _) if person.account.scope == "*" => {}
+                (Scope::WholeHub, _) => return Err(Problem::forbidden()),
+                (Scope::InHandler | Scope::Own, _) => {}
             }
             Ok(Caller::Person(person))
         }
     }
 }
 
-async fn person(hub: &Hub, headers: &HeaderMap) -> Result<Person, Problem> {
-    let token = bearer(headers, SecretKind::ApiToken).ok_or_else(Problem::unauthorised)?;
-    let account = hub.store().account_by_token(&token.hash()).await?;
+/// A person comes with a token, or with a session and then, to change anything, from the hub's own page. A token that is
+/// shown counts alone: no other site can make a browser send one.
+async fn person(hub: &Hub, method: &Method, headers: &HeaderMap) -> Result<Person, Problem> {
+    if headers.contains_key(header::AUTHORIZATION) {
+        let token = bearer(headers, SecretKind::ApiToken).ok_or_else(Problem::unauthorised)?;
+        let account = hub.store().account_by_token(&token.hash()).await?;
+        let account = account.ok_or_else(Problem::unauthorised)?;
+        return Ok(Person { account, came_with: CameWith::ApiToken(token.hash()) });
+    }
+    let public_url = hub.public_url();
+    let cookie = session::from_cookie(public_url, headers).ok_or_else(Problem::unauthorised)?;
+    let account = hub.store().account_by_session(&cookie.hash()).await?;
     let account = account.ok_or_else(Problem::unauthorised)?;
-    Ok(Person { account, came_with: CameWith::ApiToken })
+    session::demand_own_page(method, headers, &cookie, public_url)?;
+    Ok(Person { account, came_with: CameWith::Session(cookie.hash()) })
+}
+
+/// The same person a while later, with the role and scope of today; none if they may not come in any more.
+pub(crate) async fn still_there(hub: &Hub, person: &Person) -> Result<Option<Person>, Problem> {
+    let account = match &person.came_with {
+        CameWith::ApiToken(hash) => hub.store().account_by_token(hash).await?,
+        CameWith::Session(hash) => hub.store().account_by_session(hash).await?,
+    };
+    Ok(account.map(|account| Person { account, ..person.clone() }))
 }
 
 /// The secret of `Authorization: Bearer …`, if it is one of its kind.

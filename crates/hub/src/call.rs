@@ -35,6 +35,8 @@ pub struct Call {
     pub headers: HeaderMap,
     /// The body, whole.
     pub body: Bytes,
+    /// Where it comes from: a client's address, or that of a proxy.
+    pub address: Option<String>,
 }
 
 impl Call {
@@ -81,7 +83,8 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
     let path =
         path.map(|Path(path)| path).map_err(|_| Problem::invalid("the path cannot be read"))?;
     let host_in_path = path.get("host").map(String::as_str);
-    let caller = access::caller(hub, row.access, &parts.headers, host_in_path).await?;
+    let caller =
+        access::caller(hub, row.access, (&parts.method, &parts.headers), host_in_path).await?;
     if let (Some(mark), Caller::Host(_) | Caller::Person(_)) =
         (parts.extensions.get::<ConnectionMark>(), &caller)
     {
@@ -109,6 +112,7 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
             return Err(Problem::new(ProblemCode::Unavailable, "the body took too long to arrive"));
         }
     };
+    let address = parts.extensions.get::<ConnectionMark>().map(ConnectionMark::address);
     let (method, headers) = (parts.method, parts.headers);
-    Ok(Call { caller, method, path, query, headers, body })
+    Ok(Call { caller, method, path, query, headers, body, address })
 }

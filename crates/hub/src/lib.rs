@@ -16,6 +16,8 @@ pub mod call;
 mod health;
 mod host_gate;
 mod metrics;
+pub mod openapi;
+pub mod people;
 pub mod problem;
 pub mod routes;
 pub mod secret_text;

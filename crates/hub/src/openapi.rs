@@ -2,16 +2,20 @@
 //!
 //! Nothing is written down twice: method, path, role and body types come from the row that serves the route.
 
+use axum::http::Method;
 use schemars::generate::SchemaSettings;
 use schemars::{Schema, SchemaGenerator};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value, json as value};
+
+use crate::access::Access;
+use crate::routes::{NO_BODY, RouteRow, json};
 
 /// The schema of a body, such as `SchemaGenerator::subschema_for::<PushBody>`.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
 
 /// What one route says of itself.
 #[derive(Debug, Clone)]
-pub struct DescribedRoute {
+struct DescribedRoute {
     /// `GET`.
     pub method: String,
     /// `/v1/hosts/{host}`.
@@ -29,20 +33,20 @@ pub struct DescribedRoute {
 }
 
 /// The whole description.
-pub fn document(version: &str, routes: &[DescribedRoute]) -> Value {
+fn document(version: &str, routes: &[DescribedRoute]) -> Value {
     let settings = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut schemas = settings.into_generator();
     let mut paths: Map<String, Value> = Map::new();
     for route in routes {
         let described = operation(route, &mut schemas);
-        let path = paths.entry(route.path.to_owned()).or_insert_with(|| json!({}));
+        let path = paths.entry(route.path.to_owned()).or_insert_with(|| value!({}));
         if let Value::Object(methods) = path {
             methods.insert(route.method.to_ascii_lowercase(), described);
         }
     }
     let definitions = schemas.take_definitions(true);
-    json!({
+    value!({
         "openapi": "3.1.0",
         "info": {
             "title": "evenkeel hub",
@@ -62,7 +66,7 @@ pub fn document(version: &str, routes: &[DescribedRoute]) -> Value {
 }
 
 fn operation(route: &DescribedRoute, schemas: &mut SchemaGenerator) -> Value {
-    let mut operation = json!({ "summary": route.summary });
+    let mut operation = value!({ "summary": route.summary });
     let in_path = path_names(route.path).map(|name| parameter(name, "path"));
     let in_query = route.query.iter().map(|name| parameter(name, "query"));
     let parameters: Vec<Value> = in_path.chain(in_query).collect();
@@ -71,26 +75,26 @@ fn operation(route: &DescribedRoute, schemas: &mut SchemaGenerator) -> Value {
     }
     match route.role {
         None => {}
-        Some("agent") => operation["security"] = json!([{"credential": []}]),
+        Some("agent") => operation["security"] = value!([{"credential": []}]),
         Some(role) => {
-            operation["security"] = json!([{"token": []}, {"session": []}]);
-            operation["x-role"] = json!(role);
+            operation["security"] = value!([{"token": []}, {"session": []}]);
+            operation["x-role"] = value!(role);
         }
     }
     if let Some(body) = route.body {
         let schema = body(schemas);
         operation["requestBody"] =
-            json!({"required": true, "content": {"application/json": {"schema": schema}}});
+            value!({"required": true, "content": {"application/json": {"schema": schema}}});
     }
     let answer = match route.answer {
         Some(answer) => {
             let schema = answer(schemas);
-            json!({"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}})
+            value!({"200": {"description": "Done.", "content": {"application/json": {"schema": schema}}}})
         }
-        None => json!({"204": {"description": "Done."}}),
+        None => value!({"204": {"description": "Done."}}),
     };
     operation["responses"] = answer;
-    operation["responses"]["default"] = json!({
+    operation["responses"]["default"] = value!({
         "description": "Refused, as RFC 9457 says it.",
         "content": {"application/problem+json": {}},
     });
@@ -102,10 +106,40 @@ fn path_names(path: &str) -> impl Iterator<Item = &str> {
 }
 
 fn parameter(name: &str, place: &str) -> Value {
-    json!({
+    value!({
         "name": name,
         "in": place,
         "required": place == "path",
         "schema": {"type": "string"},
     })
+}
+
+/// The row that describes all rows.
+pub(crate) fn rows() -> Vec<RouteRow> {
+    vec![RouteRow::new(
+        (Method::GET, "/v1/openapi.json"),
+        Access::Anyone,
+        NO_BODY,
+        "this description",
+        |_, _| async { json(&described()) },
+    )]
+}
+
+/// The description of the router's own table.
+pub fn described() -> Value {
+    let route = |row: RouteRow| DescribedRoute {
+        method: row.method.to_string(),
+        path: row.path,
+        summary: row.summary,
+        role: match row.access {
+            Access::Anyone => None,
+            Access::Host => Some("agent"),
+            Access::Person(role, _) => Some(role.as_str()),
+        },
+        query: row.query,
+        body: row.body,
+        answer: row.answer,
+    };
+    let routes: Vec<DescribedRoute> = crate::routes::table().into_iter().map(route).collect();
+    document(env!("CARGO_PKG_VERSION"), &routes)
 }

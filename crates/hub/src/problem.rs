@@ -96,14 +96,17 @@ pub struct Problem {
     pub detail: String,
     /// What to do next.
     pub hint: Option<String>,
-    /// Mistakes in a document, each as the command line would draw it.
+    /// Mistakes in a document, each with its place.
     pub diagnostics: Vec<String>,
+    /// What somebody else changed meanwhile, guest by guest.
+    pub difference: Option<serde_json::Value>,
 }
 
 impl Problem {
     /// A refusal with its sentence.
     pub fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), hint: None, diagnostics: Vec::new() }
+        let detail = detail.into();
+        Self { code, detail, hint: None, diagnostics: Vec::new(), difference: None }
     }
 
     /// Adds the next step.
@@ -165,6 +168,8 @@ impl IntoResponse for Problem {
             hint: Option<&'a str>,
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             diagnostics: &'a [String],
+            #[serde(skip_serializing_if = "Option::is_none")]
+            difference: Option<&'a serde_json::Value>,
         }
         let status = self.code.status();
         let written = WrittenProblem {
@@ -175,6 +180,7 @@ impl IntoResponse for Problem {
             code: self.code.as_str(),
             hint: self.hint.as_deref(),
             diagnostics: &self.diagnostics,
+            difference: self.difference.as_ref(),
         };
         let body = serde_json::to_vec(&written).expect("texts and numbers are JSON");
         let mut response = (status, Body::from(body)).into_response();

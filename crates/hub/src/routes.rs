@@ -20,6 +20,8 @@ use crate::access::Access;
 use crate::call::{self, Call};
 use crate::host_gate::HostGates;
 use crate::metrics::HubMetrics;
+use crate::openapi::{self, SchemaOf};
+use crate::people::{self, PeopleState};
 use crate::problem::{Problem, ProblemCode};
 use crate::store::HubStore;
 use crate::wake::WakeTable;
@@ -44,6 +46,7 @@ struct HubState {
     wakes: WakeTable,
     gates: HostGates,
     metrics: HubMetrics,
+    people: PeopleState,
     stopping: watch::Sender<bool>,
 }
 
@@ -57,6 +60,7 @@ impl Hub {
             wakes,
             gates: HostGates::default(),
             metrics: HubMetrics::default(),
+            people: PeopleState::default(),
             stopping: watch::channel(false).0,
         };
         Self { state: Arc::new(state) }
@@ -96,6 +100,10 @@ impl Hub {
         &self.state.gates
     }
 
+    pub(crate) fn people(&self) -> &PeopleState {
+        &self.state.people
+    }
+
     pub(crate) fn metrics(&self) -> &HubMetrics {
         &self.state.metrics
     }
@@ -120,6 +128,12 @@ pub struct RouteRow {
     pub time_max: Duration,
     /// What it does, in a few words.
     pub summary: &'static str,
+    /// The names it reads behind the question mark.
+    pub query: &'static [&'static str],
+    /// What is sent.
+    pub body: Option<SchemaOf>,
+    /// What is answered; none for no body.
+    pub answer: Option<SchemaOf>,
     handler: Handler,
 }
 
@@ -137,7 +151,30 @@ impl RouteRow {
         F: Future<Output = Answer> + Send + 'static,
     {
         let handler: Handler = Arc::new(move |hub, call| Box::pin(handler(hub, call)));
-        Self { method, path, access, body_max, time_max: REQUEST_TIME_MAX, summary, handler }
+        let time_max = REQUEST_TIME_MAX;
+        let (query, body, answer) = (&[][..], None, None);
+        Self { method, path, access, body_max, time_max, summary, query, body, answer, handler }
+    }
+
+    /// The same row with the names it reads behind the question mark.
+    #[must_use]
+    pub fn asks(mut self, query: &'static [&'static str]) -> Self {
+        self.query = query;
+        self
+    }
+
+    /// The same row with what is sent.
+    #[must_use]
+    pub fn takes(mut self, body: SchemaOf) -> Self {
+        self.body = Some(body);
+        self
+    }
+
+    /// The same row with what is answered.
+    #[must_use]
+    pub fn answers(mut self, answer: SchemaOf) -> Self {
+        self.answer = Some(answer);
+        self
     }
 
     /// The same row with more time.
@@ -150,7 +187,7 @@ impl RouteRow {
 
 /// Every row there is.
 pub fn table() -> Vec<RouteRow> {
-    [health::rows(), agent_api::rows()].concat()
+    [health::rows(), agent_api::rows(), people::rows(), openapi::rows()].concat()
 }
 
 /// The router of the table.

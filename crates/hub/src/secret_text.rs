@@ -85,6 +85,11 @@ impl fmt::Debug for SecretText {
 pub struct SecretHash(String);
 
 impl SecretHash {
+    /// The hash of a text that is random enough, such as a nonce.
+    pub fn of(text: &str) -> Self {
+        Self(sha256_hex(text.as_bytes()))
+    }
+
     /// The digits.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 
 use crate::routes::Hub;
-use crate::store::Change;
+use crate::store::{Change, DatabaseKind};
 
 /// How often rows changed by others are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -103,6 +103,10 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
     for host in changed {
         if before.get(&host.id) != Some(&host.version) {
             hub.wakes().wake(&host.id);
+            // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
+            if hub.store().database().kind() == DatabaseKind::Postgres {
+                hub.store().changes().tell(Change::Host(host.id.clone()));
+            }
         }
         known.insert(host.id, host.version);
     }

@@ -58,7 +58,7 @@ pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
 
 /// The host's row as it is now; its credential may have ended meanwhile.
 async fn again(hub: &Hub, call: &Call) -> Result<LinkRow, Problem> {
-    match access::caller(hub, access::Access::Host, &call.headers, None).await? {
+    match access::caller(hub, access::Access::Host, (&call.method, &call.headers), None).await? {
         access::Caller::Host(host) => Ok(host),
         access::Caller::Anyone | access::Caller::Person(_) => Err(Problem::unauthorised()),
     }

@@ -24,8 +24,14 @@ pub(super) fn rows() -> Vec<RouteRow> {
         RouteRow::new((Method::GET, "/v1/accounts"), admin, NO_BODY, "all accounts", list)
             .asks(PAGE_QUERY)
             .answers(SchemaGenerator::subschema_for::<PageBody<AccountBody>>),
-        RouteRow::new((Method::POST, "/v1/accounts"), admin, SMALL_BODY_MAX, "makes an account", add)
-            .takes(SchemaGenerator::subschema_for::<AccountRequest>),
+        RouteRow::new(
+            (Method::POST, "/v1/accounts"),
+            admin,
+            SMALL_BODY_MAX,
+            "makes an account",
+            add,
+        )
+        .takes(SchemaGenerator::subschema_for::<AccountRequest>),
         RouteRow::new(
             (Method::DELETE, "/v1/accounts/{name}"),
             admin,
@@ -89,8 +95,8 @@ async fn add(hub: Hub, call: Call) -> Answer {
     let AccountRequest { name, role, scope, key } = call.json()?;
     check_name(&name)?;
     check_scope(&scope)?;
-    let role = Role::named(&role)
-        .ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
+    let role =
+        Role::named(&role).ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
     let key = read_key(&key)?;
     let account = Account { name, role, scope };
     let made_by = call.person().account.name.clone();

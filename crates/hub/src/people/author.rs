@@ -34,7 +34,8 @@ pub(super) fn judge(
         DesiredStatement::parse(envelope.payload()).map_err(|refusal| refused(&refusal))?;
     let mut keys = Vec::new();
     for signature in envelope.signatures() {
-        let key = PublicKey::from_blob(signature.key_blob()).map_err(|refusal| refused(&refusal))?;
+        let key =
+            PublicKey::from_blob(signature.key_blob()).map_err(|refusal| refused(&refusal))?;
         signature
             .verify(&key, Namespace::Desired, envelope.payload())
             .map_err(|refusal| refused(&refusal))?;
@@ -56,8 +57,10 @@ pub(super) fn judge(
         return Err(other("document"));
     }
     if i64::try_from(statement.generation.0) != Ok(next) {
-        let detail =
-            format!("the author signed generation {}; the next one is {next}", statement.generation);
+        let detail = format!(
+            "the author signed generation {}; the next one is {next}",
+            statement.generation
+        );
         return Err(Problem::new(ProblemCode::Stale, detail).hint("sign it again"));
     }
     let now = UnixSeconds((HubTime::now().0 / 1000).unsigned_abs());
@@ -67,5 +70,8 @@ pub(super) fn judge(
 }
 
 fn refused(refusal: &Refusal) -> Problem {
-    Problem::invalid(format!("the author's signature is refused as {}: {}", refusal.reason, refusal.detail))
+    Problem::invalid(format!(
+        "the author's signature is refused as {}: {}",
+        refusal.reason, refusal.detail
+    ))
 }

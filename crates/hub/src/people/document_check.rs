@@ -57,7 +57,9 @@ pub(super) async fn between(
     .await?
 }
 
-async fn beside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| Problem::new(ProblemCode::Internal, "reading the document failed"))
 }
@@ -81,7 +83,9 @@ fn loaded_again(document: &StoredDocument) -> Result<LoadedDocument, Problem> {
     let loaded = files.ok().and_then(|files| files.load(DeclaredBy::Hub).ok());
     loaded.ok_or_else(|| {
         let generation = document.row.generation;
-        let detail = format!("generation {generation} cannot be read any more, so nothing can be compared with it");
+        let detail = format!(
+            "generation {generation} cannot be read any more, so nothing can be compared with it"
+        );
         Problem::new(ProblemCode::Conflict, detail)
     })
 }
@@ -148,7 +152,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_document_adds_everything() {
-        let checked = check(file("[guest.101]\nkind = \"lxc\"\ncores = 2\n"), None).await.ok().unwrap();
+        let checked =
+            check(file("[guest.101]\nkind = \"lxc\"\ncores = 2\n"), None).await.ok().unwrap();
         assert_eq!((checked.guests, checked.difference.len()), (1, 1));
         assert_eq!(checked.difference[0].change, "added");
     }

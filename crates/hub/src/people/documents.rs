@@ -85,7 +85,8 @@ async fn one(hub: Hub, call: Call) -> Answer {
         number => number.parse().map_err(|_| Problem::invalid("the generation is not a number"))?,
     };
     let document = stored(&hub, &host.id, generation).await?;
-    let document = document.ok_or_else(|| Problem::not_found(&format!("generation {generation}")))?;
+    let document =
+        document.ok_or_else(|| Problem::not_found(&format!("generation {generation}")))?;
     Ok(tagged(json(&document_body(document)?)?, host.wanted))
 }
 
@@ -94,11 +95,7 @@ pub(super) async fn newest(hub: &Hub, host: &HostRow) -> Result<Option<StoredDoc
     stored(hub, &host.id, host.wanted).await
 }
 
-async fn stored(
-    hub: &Hub,
-    host: &str,
-    generation: i64,
-) -> Result<Option<StoredDocument>, Problem> {
+async fn stored(hub: &Hub, host: &str, generation: i64) -> Result<Option<StoredDocument>, Problem> {
     if generation == 0 {
         return Ok(None);
     }
@@ -192,10 +189,7 @@ async fn stale(hub: &Hub, host: &HostRow, seen: i64) -> Problem {
         return problem;
     };
     match between(before, newest).await {
-        Ok(difference) => Problem {
-            difference: Some(serde_json::json!(difference)),
-            ..problem
-        },
+        Ok(difference) => Problem { difference: Some(serde_json::json!(difference)), ..problem },
         Err(_) => problem,
     }
 }

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{self, error::RecvError};
-use tokio::sync::watch;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
 use crate::access::{Access, Person, Scope, still_there};
@@ -47,7 +46,6 @@ async fn events(hub: Hub, call: Call) -> Answer {
     keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let watcher = Watcher {
         changes: hub.store().changes().subscribe(),
-        stopping: hub.stopping(),
         person: call.person().clone(),
         keep_alive,
         hub,
@@ -70,7 +68,6 @@ struct Watcher {
     hub: Hub,
     person: Person,
     changes: broadcast::Receiver<Change>,
-    stopping: watch::Receiver<bool>,
     keep_alive: Interval,
     is_new: bool,
     _place: OwnedSemaphorePermit,
@@ -83,22 +80,23 @@ impl Watcher {
             return Some(message("resync", ""));
         }
         loop {
-            tokio::select! {
+            let change = tokio::select! {
                 // Dropping any of these loses nothing: a change that was not received stays in its channel.
-                change = self.changes.recv() => match change {
-                    Ok(change) => {
-                        if let Some(text) = self.gathered(change).await {
-                            return Some(text);
-                        }
-                    }
-                    Err(RecvError::Lagged(_)) => return Some(message("resync", "")),
-                    Err(RecvError::Closed) => return None,
-                },
+                change = self.changes.recv() => change,
                 _ = self.keep_alive.tick() => {
                     self.person = still_there(&self.hub, &self.person).await.ok()??;
                     return Some(": still here\n\n".to_owned());
                 }
-                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+                () = self.hub.stopped() => return None,
+            };
+            match change {
+                Ok(change) => {
+                    if let Some(text) = self.gathered(change).await {
+                        return Some(text);
+                    }
+                }
+                Err(RecvError::Lagged(_)) => return Some(message("resync", "")),
+                Err(RecvError::Closed) => return None,
             }
         }
     }

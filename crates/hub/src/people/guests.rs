@@ -85,8 +85,7 @@ async fn decisions(hub: Hub, call: Call) -> Answer {
 async fn history(hub: Hub, call: Call, kind: HistoryKind) -> Answer {
     let host = find(&hub, call.part("host")?).await?;
     let limit = limit(&call)?;
-    let rows =
-        hub.store().history_before(kind, &host.id, before(&call)?, one_more(limit)).await?;
+    let rows = hub.store().history_before(kind, &host.id, before(&call)?, one_more(limit)).await?;
     let body = |HistoryRow { serial, body, received_at }: HistoryRow| HistoryBody {
         serial: serial.unsigned_abs(),
         received_at: received_at.to_text(),

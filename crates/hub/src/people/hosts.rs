@@ -206,11 +206,8 @@ async fn one(hub: Hub, call: Call) -> Answer {
     let pending = hub.store().pending_of(&row.id).await?.len();
     let next_generation = (row.wanted.max(row.reported) + 1).unsigned_abs();
     let parsed = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
-    let reported_at = if state.reported_at == 0 {
-        String::new()
-    } else {
-        HubTime(state.reported_at).to_text()
-    };
+    let reported_at =
+        if state.reported_at == 0 { String::new() } else { HubTime(state.reported_at).to_text() };
     let pending = i64::try_from(pending).unwrap_or(i64::MAX);
     json(&HostDetailBody {
         host: host_body(row, &state, pending, HubTime::now()),

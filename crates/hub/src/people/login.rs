@@ -145,8 +145,7 @@ async fn login(hub: Hub, call: Call) -> Answer {
     }
     let token = SecretText::draw(SecretKind::ApiToken);
     let fingerprint = key.fingerprint().to_string();
-    let opened =
-        hub.store().open_token(token.hash(), &account, &fingerprint, TOKEN_LIFE_S).await?;
+    let opened = hub.store().open_token(token.hash(), &account, &fingerprint, TOKEN_LIFE_S).await?;
     let opened = opened.ok_or_else(Problem::unauthorised)?;
     json(&LoginAnswer {
         token: token.reveal().to_owned(),
@@ -194,7 +193,8 @@ async fn first_admin(hub: Hub, call: Call) -> Answer {
     session::demand_same_origin(&call.headers, hub.public_url())?;
     let FirstAdminRequest { code, name, key } = call.json()?;
     take_try(&hub, &call, "first admin")?;
-    let code = SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
+    let code =
+        SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
     accounts::check_name(&name)?;
     let key = accounts::read_key(&key)?;
     let account = Account { name, role: Role::Admin, scope: "*".to_owned() };
@@ -218,7 +218,8 @@ async fn open_session(hub: Hub, call: Call) -> Answer {
     session::demand_same_origin(&call.headers, hub.public_url())?;
     let SessionRequest { code } = call.json()?;
     take_try(&hub, &call, "session")?;
-    let code = SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
+    let code =
+        SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
     // Always a new one: a cookie that somebody planted before means nothing afterwards.
     let fresh = SecretText::draw(SecretKind::Session);
     let opened =

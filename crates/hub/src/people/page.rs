@@ -51,7 +51,10 @@ mod tests {
     #[test]
     fn a_page_names_the_next_one_only_if_there_is_one() {
         let pages = |rows: Vec<u32>, limit| page(rows, limit, u32::to_string, |row| row * 10);
-        assert_eq!(pages(vec![1, 2, 3], 2), PageBody { items: vec![10, 20], next: Some("2".into()) });
+        assert_eq!(
+            pages(vec![1, 2, 3], 2),
+            PageBody { items: vec![10, 20], next: Some("2".into()) }
+        );
         assert_eq!(pages(vec![1, 2], 2), PageBody { items: vec![10, 20], next: None });
         assert_eq!(pages(vec![], 2), PageBody { items: vec![], next: None });
     }

@@ -14,7 +14,7 @@ const NAMES_MAX: usize = 10_000;
 
 /// How often somebody may try.
 #[derive(Debug)]
-pub struct RateLimit {
+pub(crate) struct RateLimit {
     burst: u32,
     refill: Duration,
     buckets: Mutex<HashMap<String, Bucket>>,
@@ -29,12 +29,12 @@ struct Bucket {
 
 impl RateLimit {
     /// So many tries at once, and one more after each `refill`.
-    pub fn new(burst: u32, refill: Duration) -> Self {
+    pub(crate) fn new(burst: u32, refill: Duration) -> Self {
         Self { burst, refill, buckets: Mutex::new(HashMap::new()) }
     }
 
     /// Takes one try of a name, or says how long to wait for the next.
-    pub fn take(&self, name: &str, now: Instant) -> Result<(), Duration> {
+    pub(crate) fn take(&self, name: &str, now: Instant) -> Result<(), Duration> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         if buckets.len() >= NAMES_MAX && !buckets.contains_key(name) {
             self.forget_the_full(&mut buckets, now);

@@ -153,7 +153,10 @@ mod tests {
         for url in [HUB, "http://hub.example", "http://127.0.0.1.evil.example", "http://10.0.0.1"] {
             let cookie = text(url);
             assert!(cookie.starts_with("__Host-evenkeel=evks_"), "{cookie}");
-            assert!(cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure"), "{cookie}");
+            assert!(
+                cookie.ends_with("; Path=/; Max-Age=43200; HttpOnly; SameSite=Strict; Secure"),
+                "{cookie}"
+            );
         }
         for url in ["http://127.0.0.1:8600", "http://[::1]:8600", "http://localhost"] {
             let cookie = text(url);

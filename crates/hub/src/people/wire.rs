@@ -194,7 +194,9 @@ pub struct EnrolTokenAnswer {
 }
 
 /// How a host stands, in one word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum HostStanding {
     /// It was not heard of for minutes.

@@ -194,11 +194,17 @@ impl RunningHub {
 #[derive(Clone)]
 pub struct ConnectionMark {
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    from: SocketAddr,
 }
 
 impl ConnectionMark {
-    fn stranger(place: OwnedSemaphorePermit) -> Self {
-        Self { place: Arc::new(Mutex::new(Some(place))) }
+    fn stranger(place: OwnedSemaphorePermit, from: SocketAddr) -> Self {
+        Self { place: Arc::new(Mutex::new(Some(place))), from }
+    }
+
+    /// The address of the other side: a client's, or that of a proxy.
+    pub(crate) fn address(&self) -> String {
+        self.from.ip().to_canonical().to_string()
     }
 
     /// It is no stranger any more.

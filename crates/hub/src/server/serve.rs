@@ -49,8 +49,8 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<CertificateStore>,
             () = hub.stopped() => break,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, from) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -63,7 +63,7 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<CertificateStore>,
             hub.metrics().turned_away.inc();
             continue;
         };
-        let mark = ConnectionMark::stranger(stranger);
+        let mark = ConnectionMark::stranger(stranger, from);
         let (tls, hub, router) = (tls.clone(), hub.clone(), router.clone());
         connections.spawn(async move {
             let _place = place;

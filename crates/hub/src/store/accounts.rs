@@ -287,7 +287,7 @@ async fn count(tx: &mut WriteTx<'_>, query: &'static str) -> Result<i64, StoreEr
     Ok(sqlx::query(query).fetch_one(&mut *tx.connection).await?.try_get(0)?)
 }
 
-async fn spend(
+pub(super) async fn spend(
     tx: &mut WriteTx<'_>,
     hash: &SecretHash,
     purpose: CodePurpose,

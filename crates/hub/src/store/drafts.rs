@@ -10,7 +10,7 @@ use super::transact::{StoreWrite, WriteTx};
 use super::{Change, HubStore, HubTime, StoreError};
 
 /// How long a draft waits for a signature.
-pub const DRAFT_LIFE_S: i64 = 7 * 24 * 3600;
+const DRAFT_LIFE_S: i64 = 7 * 24 * 3600;
 
 /// A draft to be kept.
 #[derive(Debug, Clone)]

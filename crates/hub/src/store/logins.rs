@@ -130,7 +130,9 @@ impl StoreWrite for NewChallenge {
             .await?;
         if row.try_get::<i64, _>(0)? >= CHALLENGES_MAX {
             let detail = "too many people try to log in at this moment";
-            return Err(Problem::new(ProblemCode::TooMany, detail).hint("try again in a minute").into());
+            return Err(Problem::new(ProblemCode::TooMany, detail)
+                .hint("try again in a minute")
+                .into());
         }
         sqlx::query(
             "INSERT INTO login_challenges (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
@@ -230,7 +232,7 @@ impl StoreWrite for NewSession {
         let account = Account::read(&row)?;
         let expires_at = tx.now.plus_s(self.life_s);
         sqlx::query(
-            "INSERT INTO sessions (hash, account, csrf, made_at, expires_at) VALUES ($1, $2, '', $3, $4)",
+            "INSERT INTO sessions (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
         )
         .bind(self.hash.as_str())
         .bind(name.as_str())

@@ -9,11 +9,13 @@
 //! One file an area; each write is a type of its own with everything it needs, run whole or not at all. Callers get
 //! and give plain values: no type of the database library leaves this directory. Nothing here decides who may do what.
 
+mod account_admin;
 mod accounts;
 mod audit;
 mod change;
 mod connect;
 mod documents;
+mod drafts;
 mod dump;
 mod enrol;
 mod envelopes;
@@ -21,9 +23,11 @@ mod error;
 mod heartbeat;
 mod hosts;
 mod limits;
+mod logins;
 mod migrate;
 mod tidy;
 mod transact;
+mod views;
 mod writer;
 
 use std::sync::Arc;
@@ -32,11 +36,13 @@ use sqlx::AnyPool;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, Row as _};
 
+pub use account_admin::ListedAccount;
 pub use accounts::{Account, AccountKey, CodePurpose, NewAccount, Role};
 pub use audit::AuditEntry;
 pub use change::{Change, Changes};
 pub use connect::{Database, DatabaseKind};
 pub use documents::{DocumentRow, FileText, NewDocument, Pushed, StoredDocument};
+pub use drafts::{DraftRow, NewDraft};
 pub use dump::{StoreCheck, TableCount};
 pub use enrol::NewHost;
 pub use envelopes::{EnvelopeKind, NewEnvelope, WaitingEnvelope};
@@ -44,7 +50,10 @@ pub use error::StoreError;
 pub use heartbeat::FLUSH_EVERY;
 pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
+pub use logins::OpenedLogin;
 pub use migrate::SCHEMA;
+
+pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
 
 use transact::{StoreWrite, Transactor};
 

@@ -17,13 +17,14 @@ impl HubStore {
 struct TidyUp;
 
 /// What is over at a moment.
-const PAST_THEIR_END: [&str; 6] = [
+const PAST_THEIR_END: [&str; 7] = [
     "UPDATE envelopes SET state = 'expired' WHERE state = 'waiting' AND expires_at <= $1",
     "DELETE FROM api_tokens WHERE expires_at <= $1",
     "DELETE FROM sessions WHERE expires_at <= $1",
     "DELETE FROM one_time_codes WHERE expires_at <= $1",
     "DELETE FROM login_challenges WHERE expires_at <= $1",
     "DELETE FROM enrol_tokens WHERE expires_at <= $1",
+    "DELETE FROM drafts WHERE expires_at <= $1",
 ];
 
 /// What is older than a moment, some of it.

@@ -1,0 +1,9 @@
+//! The people's side of the hub, through the real router and a real database.
+
+mod access_table;
+mod approvals;
+mod documents;
+mod login;
+mod openapi;
+mod sessions;
+mod world;
