@@ -93,7 +93,7 @@ pub(crate) struct EnrolArgs {
     /// A `.pub` file, or a file with one line of `allowed_signers`
     #[arg(value_name = "KEY.pub|LINE")]
     pub(crate) key: Utf8PathBuf,
-    /// What the key may sign: operational (acts and rotations) or recovery (recoveries only)
+    /// What the key may sign: operational (acts and rotations), recovery (recoveries only) or author (documents of a hub only)
     #[arg(long)]
     pub(crate) role: Role,
     /// Whose key it is; without it the file is a line of `allowed_signers`, which names its principal
@@ -120,6 +120,9 @@ pub(crate) struct RotateArgs {
     /// Add a recovery key; only a recovery may
     #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
     pub(crate) add_recovery: Vec<Addition>,
+    /// Add a key that signs desired documents of a hub
+    #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
+    pub(crate) add_author: Vec<Addition>,
     /// Remove a signer; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<SignerName>,

@@ -94,8 +94,10 @@ pub enum DeclaredBy {
     /// Files of this host, which root or the agent's user wrote: unlimited.
     #[default]
     LocalFiles,
-    /// A hub: bounded by the host's own policy.
+    /// A hub, and an author signed it: bounded by the host's own policy.
     Hub,
+    /// A hub, and nobody signed it: bounded more tightly, see `fleet::opened_by`.
+    UnsignedHub,
 }
 
 /// Whether what differs is changed, of one guest or of a whole host.
