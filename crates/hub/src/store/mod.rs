@@ -22,6 +22,8 @@ mod heartbeat;
 mod hosts;
 mod limits;
 mod migrate;
+mod reports;
+mod text;
 mod tidy;
 mod transact;
 mod writer;
@@ -45,6 +47,8 @@ pub use heartbeat::FLUSH_EVERY;
 pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use migrate::SCHEMA;
+pub(crate) use reports::sealed_text;
+pub use reports::{NewHead, NewReport};
 
 use transact::{StoreWrite, Transactor};
 
