@@ -1,7 +1,6 @@
 //! What one host may ask of the hub at a time, so that none can starve another.
 //!
-//! One long poll (a newer one ends the one before: its client is gone), one report, one of everything else, and a bucket of
-//! requests. Kept in memory by each replica; only hosts with a credential have a place here.
+//! One long poll (a newer one ends the one before: its client is gone), two of everything else, and a bucket of requests. Kept in memory by each replica; only hosts with a credential have a place here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,58 +10,94 @@ use tokio::sync::Notify;
 
 use crate::problem::{Problem, ProblemCode};
 
-/// Requests a host may make at once after a rest: a start with a full paged report.
-const BURST: f64 = 120.0;
-/// Requests a second it may go on with.
-const PER_SECOND: f64 = 4.0;
+/// Requests of a host under way at a time, its poll apart.
+const BUSY_MAX: u8 = 2;
 /// Hosts remembered before those that are at rest are forgotten.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The gates of all hosts.
-#[derive(Default)]
 pub(crate) struct HostGates {
     gates: Mutex<HashMap<String, HostGate>>,
+    strangers: Mutex<RateBucket>,
 }
 
-struct HostGate {
+impl Default for HostGates {
+    fn default() -> Self {
+        Self { gates: Mutex::default(), strangers: Mutex::new(RateBucket::full(STRANGERS)) }
+    }
+}
+
+/// How much may be asked: so much at once, so much a second.
+#[derive(Clone, Copy)]
+struct BucketSize {
+    burst: f64,
+    per_second: f64,
+}
+
+/// What one host may.
+const ONE_HOST: BucketSize = BucketSize { burst: 120.0, per_second: 4.0 };
+/// What all may together who have no credential and make us verify a signature.
+const STRANGERS: BucketSize = BucketSize { burst: 400.0, per_second: 40.0 };
+
+struct RateBucket {
+    size: BucketSize,
     left: f64,
     at: Instant,
-    busy: bool,
-    poll: Option<Arc<Notify>>,
 }
 
-impl HostGate {
-    fn new() -> Self {
-        Self { left: BURST, at: Instant::now(), busy: false, poll: None }
+impl RateBucket {
+    fn full(size: BucketSize) -> Self {
+        Self { size, left: size.burst, at: Instant::now() }
     }
 
-    fn spend(&mut self) -> Result<(), Problem> {
+    fn spend(&mut self, detail: &str) -> Result<(), Problem> {
         let now = Instant::now();
-        let rested = now.duration_since(self.at).as_secs_f64() * PER_SECOND;
-        self.left = (self.left + rested).min(BURST);
+        let rested = now.duration_since(self.at).as_secs_f64() * self.size.per_second;
+        self.left = (self.left + rested).min(self.size.burst);
         self.at = now;
         if self.left < 1.0 {
-            return Err(Problem::new(ProblemCode::TooMany, "this host asks too often"));
+            return Err(Problem::new(ProblemCode::TooMany, detail));
         }
         self.left -= 1.0;
         Ok(())
     }
 
+    /// Whether it is full again, so that forgetting it changes nothing.
+    fn is_full(&self) -> bool {
+        self.left + self.at.elapsed().as_secs_f64() * self.size.per_second >= self.size.burst
+    }
+}
+
+struct HostGate {
+    rate: RateBucket,
+    busy: u8,
+    poll: Option<Arc<Notify>>,
+}
+
+impl HostGate {
+    fn new() -> Self {
+        Self { rate: RateBucket::full(ONE_HOST), busy: 0, poll: None }
+    }
+
+    fn spend(&mut self) -> Result<(), Problem> {
+        self.rate.spend("this host asks too often")
+    }
+
     fn is_at_rest(&self) -> bool {
-        !self.busy && self.poll.is_none() && self.at.elapsed().as_secs_f64() * PER_SECOND > BURST
+        self.busy == 0 && self.poll.is_none() && self.rate.is_full()
     }
 }
 
 impl HostGates {
-    /// Lets one request other than a poll in; a second one at the same time is refused.
+    /// Lets one request other than a poll in unless others are under way.
     pub(crate) fn enter(&self, host: &str) -> Result<BusyHost<'_>, Problem> {
         self.with(host, |gate| {
             gate.spend()?;
-            if gate.busy {
-                let detail = "a request of this host is being answered";
+            if gate.busy >= BUSY_MAX {
+                let detail = "other requests of this host are being answered";
                 return Err(Problem::new(ProblemCode::TooMany, detail));
             }
-            gate.busy = true;
+            gate.busy += 1;
             Ok(BusyHost { gates: self, host: host.to_owned() })
         })
     }
@@ -77,6 +112,12 @@ impl HostGates {
             }
             Ok(PollingHost { gates: self, host: host.to_owned(), ended })
         })
+    }
+
+    /// Lets somebody in who has no credential yet.
+    pub(crate) fn enter_stranger(&self) -> Result<(), Problem> {
+        let mut strangers = self.strangers.lock().unwrap_or_else(PoisonError::into_inner);
+        strangers.spend("too many ask to be taken in")
     }
 
     fn with<T>(&self, host: &str, act: impl FnOnce(&mut HostGate) -> T) -> T {
@@ -96,7 +137,7 @@ pub(crate) struct BusyHost<'g> {
 
 impl Drop for BusyHost<'_> {
     fn drop(&mut self) {
-        self.gates.with(&self.host, |gate| gate.busy = false);
+        self.gates.with(&self.host, |gate| gate.busy -= 1);
     }
 }
 
@@ -137,9 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_second_request_at_the_same_time_is_refused() {
+    fn a_third_request_at_the_same_time_is_refused() {
         let gates = HostGates::default();
         let first = gates.enter("pve1").unwrap();
+        let _second = gates.enter("pve1").unwrap();
         assert!(gates.enter("pve1").is_err());
         drop(first);
         assert!(gates.enter("pve1").is_ok());

@@ -143,8 +143,12 @@ impl From<StoreError> for Problem {
             StoreError::Refused(problem) => problem,
             StoreError::Busy => Self::new(ProblemCode::Unavailable, "the hub is busy")
                 .hint("try again in a few seconds"),
-            other => {
-                tracing::error!(error = %other, "the store failed");
+            error @ (StoreError::Database(_)
+            | StoreError::Url(_)
+            | StoreError::Newer { .. }
+            | StoreError::File(_)
+            | StoreError::Damaged(_)) => {
+                tracing::error!(%error, "the store failed");
                 Self::new(ProblemCode::Unavailable, "the hub cannot reach its database")
                     .hint("nothing was kept; try again")
             }

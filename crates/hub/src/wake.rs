@@ -82,7 +82,7 @@ pub(crate) async fn keep_waking(hub: Hub) {
         tokio::select! {
             change = changes.recv() => match change {
                 Ok(Change::Host(host) | Change::Pending(host) | Change::Document(host)) => hub.wakes().wake(&host),
-                Ok(Change::Audit) => {}
+                Ok(Change::Audit | Change::Report(_)) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => hub.wakes().wake_all(),
                 Err(broadcast::error::RecvError::Closed) => return,
             },

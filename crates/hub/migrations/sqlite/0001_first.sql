@@ -63,7 +63,6 @@ CREATE TABLE guests (
   state TEXT NOT NULL,
   body TEXT NOT NULL,
   updated_at BIGINT NOT NULL,
-  report_instance TEXT NOT NULL,
   PRIMARY KEY (host, guest)
 );
 
@@ -97,7 +96,6 @@ CREATE TABLE pending_items (
   id TEXT NOT NULL,
   item TEXT NOT NULL,
   received_at BIGINT NOT NULL,
-  report_instance TEXT NOT NULL,
   PRIMARY KEY (host, id)
 );
 

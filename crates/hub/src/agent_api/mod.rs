@@ -3,17 +3,33 @@
 //! Every request is idempotent, because answers get lost. The hub judges form and signature; what a document or an envelope
 //! is worth only the host judges.
 
+mod enrol;
 mod fetch;
 mod poll;
+mod report;
 
 use axum::http::Method;
 
 use crate::access::Access;
-use crate::routes::{NO_BODY, RouteRow};
+use crate::routes::{AGENT_BODY_BYTES_MAX, NO_BODY, RouteRow};
 
 /// The rows of hosts.
 pub(crate) fn rows() -> Vec<RouteRow> {
     vec![
+        RouteRow::new(
+            (Method::POST, "/v1/agent/enrol"),
+            Access::Anyone,
+            enrol::ENROL_BODY_BYTES_MAX,
+            "takes a host in that shows a token",
+            enrol::enrol,
+        ),
+        RouteRow::new(
+            (Method::POST, "/v1/agent/reports"),
+            Access::Host,
+            AGENT_BODY_BYTES_MAX,
+            "keeps what a host signed of itself",
+            report::report,
+        ),
         RouteRow::new(
             (Method::GET, "/v1/agent/poll"),
             Access::Host,

@@ -49,11 +49,19 @@ pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
         }
         tokio::select! {
             () = news.woken() => host = again(&hub, &call).await?,
-            () = &mut end => return no_content(),
+            () = &mut end => return at_the_end(&host, generation),
             () = place.replaced() => return no_content(),
             () = hub.stopped() => return no_content(),
         }
     }
+}
+
+/// Nothing came; a host that is ahead of its hub learns it here.
+fn at_the_end(host: &LinkRow, generation: i64) -> Answer {
+    if host.wanted == generation {
+        return no_content();
+    }
+    json(&PollAnswer { generation: host.wanted, envelopes: Vec::new() })
 }
 
 /// The host's row as it is now; its credential may have ended meanwhile.
@@ -75,7 +83,8 @@ async fn answer(
     } else {
         Vec::new()
     };
-    if host.wanted == generation && envelopes.is_empty() {
+    // A hub behind its host (a restored backup) says so at the end of the wait, not at once and again and again.
+    if host.wanted <= generation && envelopes.is_empty() {
         return Ok(None);
     }
     let envelopes = envelopes.into_iter().map(polled).collect::<Result<_, _>>()?;

@@ -29,7 +29,7 @@ use crate::store::{Database, FLUSH_EVERY, HubStore, StoreError};
 use crate::wake;
 
 /// How often envelopes past their end are marked.
-const EXPIRE_EVERY: Duration = Duration::from_secs(60);
+const EXPIRE_EVERY: Duration = Duration::from_mins(1);
 
 /// How a hub is started.
 #[derive(Debug, Clone)]

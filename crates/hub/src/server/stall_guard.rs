@@ -93,7 +93,7 @@ mod tests {
         let mut guarded = StallGuard::new(ours, Duration::from_secs(20));
         let reading = tokio::spawn(async move {
             for _ in 0..64 {
-                tokio::time::sleep(Duration::from_secs(15)).await;
+                sleep(Duration::from_secs(15)).await;
                 theirs.read_u8().await.unwrap();
             }
         });

@@ -202,12 +202,11 @@ impl StoreWrite for NewAccount {
     type Out = ();
 
     async fn run(&self, tx: &mut WriteTx<'_>) -> Result<(), StoreError> {
-        if let Some(code) = &self.first_code {
-            if spend(tx, code, CodePurpose::FirstAdmin).await?.is_none()
-                || count(tx, "SELECT COUNT(*) FROM accounts").await? > 0
-            {
-                return Err(Problem::unauthorised().into());
-            }
+        if let Some(code) = &self.first_code
+            && (spend(tx, code, CodePurpose::FirstAdmin).await?.is_none()
+                || count(tx, "SELECT COUNT(*) FROM accounts").await? > 0)
+        {
+            return Err(Problem::unauthorised().into());
         }
         if count(tx, "SELECT COUNT(*) FROM accounts").await? >= ACCOUNTS_MAX {
             return Err(Problem::new(

@@ -3,6 +3,7 @@
 use sqlx::Row as _;
 
 use super::change::Change;
+use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreError};
 
@@ -35,7 +36,6 @@ impl WriteTx<'_> {
         subject: &str,
         detail: &str,
     ) -> Result<(), StoreError> {
-        let cut = detail.floor_char_boundary(DETAIL_BYTES_MAX);
         sqlx::query(
             "INSERT INTO audit (at, who, act, subject, detail) VALUES ($1, $2, $3, $4, $5)",
         )
@@ -43,7 +43,7 @@ impl WriteTx<'_> {
         .bind(who)
         .bind(act)
         .bind(subject)
-        .bind(&detail[..cut])
+        .bind(plain(detail, DETAIL_BYTES_MAX))
         .execute(&mut *self.connection)
         .await?;
         self.changed(Change::Audit);

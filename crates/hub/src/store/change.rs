@@ -10,8 +10,10 @@ const CHANGES_KEPT: usize = 4_096;
 /// Something that was committed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Change {
-    /// A host's row, report, or what it should poll for.
+    /// A host's row, or what it should poll for.
     Host(String),
+    /// What a host said of itself.
+    Report(String),
     /// Open items or envelopes of a host.
     Pending(String),
     /// A host's document.

@@ -8,10 +8,14 @@ use sqlx::any::AnyRow;
 
 use super::hosts::no_such_host;
 use super::limits::{DOCUMENTS_PER_HOST_MAX, GENERATION_STEP_MAX, NUMBER_MAX};
+use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{Change, HubStore, HubTime, StoreError};
 use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::sha256_hex;
+
+/// The longest message of a push.
+const MESSAGE_BYTES_MAX: usize = 1_000;
 
 /// A file of a document.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -187,7 +191,7 @@ impl StoreWrite for NewDocument {
         .bind(manifest.as_str())
         .bind(self.author.as_deref().unwrap_or_default())
         .bind(self.author_key.as_str())
-        .bind(self.message.as_str())
+        .bind(plain(&self.message, MESSAGE_BYTES_MAX))
         .bind(self.pushed_by.as_str())
         .bind(tx.now.0)
         .execute(&mut *tx.connection)

@@ -39,7 +39,7 @@ impl EnvelopeKind {
 /// An envelope that somebody hands in. The caller has read its form and its window.
 #[derive(Debug, Clone)]
 pub struct NewEnvelope {
-    /// `env_` and a ULID.
+    /// `env_` and 32 hexadecimal digits.
     pub id: String,
     /// For which host.
     pub host: String,

@@ -37,10 +37,10 @@ pub enum StoreError {
 
 impl From<sqlx::Error> for StoreError {
     fn from(error: sqlx::Error) -> Self {
-        match error {
-            sqlx::Error::PoolTimedOut => Self::Busy,
-            other => Self::Database(other.to_string()),
+        if matches!(error, sqlx::Error::PoolTimedOut) {
+            return Self::Busy;
         }
+        Self::Database(error.to_string())
     }
 }
 

@@ -25,6 +25,8 @@ mod hosts;
 mod limits;
 mod logins;
 mod migrate;
+mod reports;
+mod text;
 mod tidy;
 mod transact;
 mod views;
@@ -52,6 +54,8 @@ pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use logins::OpenedLogin;
 pub use migrate::SCHEMA;
+pub(crate) use reports::sealed_text;
+pub use reports::{NewHead, NewReport};
 
 pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
 

@@ -116,7 +116,7 @@ impl Transactor {
         match self {
             Self::Sqlite(writer) => {
                 let (answer, answered) = oneshot::channel();
-                writer.hand_in(Box::new(WaitingWrite { write, out: None, answer })).await?;
+                writer.hand_in(Box::new(WaitingWrite { write, out: None, answer }))?;
                 answered.await.map_err(|_| StoreError::Database("the writer ended".to_owned()))?
             }
             Self::Postgres { pool, changes } => in_the_pool(pool, changes, &write).await,
@@ -178,7 +178,9 @@ async fn in_the_pool<W: StoreWrite>(
     loop {
         match once(pool, write).await {
             Ok((out, told)) => {
-                told.into_iter().for_each(|change| changes.tell(change));
+                for change in told {
+                    changes.tell(change);
+                }
                 return Ok(out);
             }
             Err(failed) if failed.again && tried < RETRIES => {

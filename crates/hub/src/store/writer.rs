@@ -36,7 +36,7 @@ impl Writer {
         Ok(Self { waiting, sender: weak, task })
     }
 
-    pub(super) async fn hand_in(&self, write: Box<dyn ErasedWrite>) -> Result<(), StoreError> {
+    pub(super) fn hand_in(&self, write: Box<dyn ErasedWrite>) -> Result<(), StoreError> {
         let ended = || StoreError::Database("the hub is ending".to_owned());
         let sender = self.sender.upgrade().ok_or_else(ended)?;
         sender.try_send(write).map_err(|full| match full {
@@ -98,6 +98,8 @@ async fn commit(
     }
     let told = tx.into_changes();
     connection.execute("COMMIT").await?;
-    told.into_iter().for_each(|change| changes.tell(change));
+    for change in told {
+        changes.tell(change);
+    }
     Ok(())
 }
