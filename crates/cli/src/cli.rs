@@ -1,5 +1,6 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod fleet;
 mod hub;
 mod oversight;
 mod selection;
@@ -16,6 +17,11 @@ use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
 use evenkeel_core::selection::GuestName;
+pub(crate) use fleet::{
+    AuthorArgs, FleetAuditArgs, FleetDiffArgs, FleetHostArgs, FleetHostsArgs, FleetLoginArgs,
+    FleetPendingArgs, FleetPlainArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
+    FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
+};
 pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
@@ -94,6 +100,9 @@ pub(crate) enum Verb {
     Signers(SignersVerb),
     /// Serve a fleet: one place for the documents, reports and approvals of many hosts
     Hub(HubArgs),
+    /// Many hosts through one hub: who is there, documents, what waits, who did what
+    #[command(subcommand)]
+    Fleet(FleetVerb),
     /// Print completions for a shell
     Completions {
         /// The shell

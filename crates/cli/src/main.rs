@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod fleet;
 mod format;
 mod interrupt;
 mod logging;
@@ -52,6 +53,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Sign(arguments) => waiting(command::sign::run(&arguments)),
         Verb::Verify(arguments) => command::verify::run(&arguments),
         Verb::Signers(arguments) => waiting(command::signers::run(&arguments)),
+        Verb::Fleet(verb) => waiting(command::fleet::run(&verb)),
         Verb::Hub(arguments) => serving(command::hub::run(&arguments)),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),

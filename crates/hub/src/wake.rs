@@ -105,7 +105,7 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
             hub.wakes().wake(&host.id);
             // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
             if hub.store().database().kind() == DatabaseKind::Postgres {
-                hub.store().changes().tell(Change::Host(host.id.clone()));
+                hub.store().changes().tell(Change::Report(host.id.clone()));
             }
         }
         known.insert(host.id, host.version);

@@ -4,7 +4,7 @@ use camino::Utf8PathBuf;
 use clap::{Args, Subcommand};
 use evenkeel_core::id::HostId;
 
-use super::{KnownHostsArgs, OutputArgs, WritingArgs};
+use super::{KnownHostsArgs, OutputArgs};
 
 /// What to do with the fleet.
 #[derive(Debug, Subcommand)]
@@ -41,7 +41,7 @@ pub(crate) enum FleetVerb {
 
 /// Which hub.
 #[derive(Debug, Args)]
-pub(crate) struct HubArgs {
+pub(crate) struct HubChoice {
     /// The hub [default: the one you logged in at last]
     #[arg(long, env = "EVENKEEL_HUB", value_name = "URL")]
     pub(crate) hub: Option<String>,
@@ -72,7 +72,7 @@ pub(crate) struct FleetLoginArgs {
 #[derive(Debug, Args)]
 pub(crate) struct FleetPlainArgs {
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -87,7 +87,7 @@ pub(crate) struct FleetHostsArgs {
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -98,7 +98,7 @@ pub(crate) struct FleetHostArgs {
     /// The host
     pub(crate) host: HostId,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -133,7 +133,7 @@ pub(crate) struct FleetPushArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -153,7 +153,7 @@ pub(crate) struct FleetPullArgs {
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
 }
 
 /// Arguments of `fleet diff`.
@@ -171,7 +171,7 @@ pub(crate) struct FleetDiffArgs {
     #[arg(long, value_name = "N")]
     pub(crate) to: Option<u64>,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -190,7 +190,7 @@ pub(crate) struct FleetRollbackArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -205,7 +205,7 @@ pub(crate) struct FleetSignArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -226,7 +226,7 @@ pub(crate) struct FleetPendingArgs {
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -240,7 +240,7 @@ pub(crate) struct FleetSubmitArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u64,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -252,7 +252,7 @@ pub(crate) struct FleetAuditArgs {
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) last: usize,
     #[command(flatten)]
-    pub(crate) hub: HubArgs,
+    pub(crate) hub: HubChoice,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -268,9 +268,8 @@ fn label(text: &str) -> Result<String, String> {
 fn author_life(text: &str) -> Result<u64, String> {
     const LIFE_MAX_S: u64 = 7 * 24 * 60 * 60;
     let span = text.parse::<jiff::Span>().ok();
-    let life = span.and_then(|span| {
-        span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok()
-    });
+    let life =
+        span.and_then(|span| span.to_duration(jiff::SpanRelativeTo::days_are_24_hours()).ok());
     let life = life.and_then(|life| u64::try_from(life.as_secs()).ok());
     match life {
         Some(life_s) if (60..=LIFE_MAX_S).contains(&life_s) => Ok(life_s),

@@ -34,6 +34,9 @@ pub(crate) struct SignArgs {
     /// How long the approval is good for: 30m, 12h, at most 1d; only with a pending item [default: 1h]
     #[arg(long = "life", value_name = "TIME", value_parser = life)]
     pub(crate) life_s: Option<u64>,
+    /// Look the item up at a hub instead of this host: the one named, or where you logged in last
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["config", "state"])]
+    pub(crate) hub: Option<String>,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]

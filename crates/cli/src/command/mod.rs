@@ -9,6 +9,7 @@ pub(crate) mod audit;
 pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod fleet;
 pub(crate) mod freeze;
 pub(crate) mod hub;
 pub(crate) mod import;

@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::known_hubs::KnownHubs;
 use super::logins::HubLogins;
-use crate::cli::HubArgs;
+use crate::cli::HubChoice;
 use crate::error::{Exit, Failure};
 use crate::render::tamed;
 
@@ -56,7 +56,7 @@ pub(crate) struct HubProblem {
 
 impl HubClient {
     /// The hub somebody is logged in at.
-    pub(crate) fn logged_in(arguments: &HubArgs) -> Result<Self, Failure> {
+    pub(crate) fn logged_in(arguments: &HubChoice) -> Result<Self, Failure> {
         let wanted = arguments.hub.as_deref().map(endpoint).transpose()?;
         let logins = HubLogins::read()?;
         let login = logins.find(wanted.as_ref().map(Endpoint::origin))?;
@@ -200,6 +200,11 @@ impl HubClient {
             .hint("the hosts go on without it; `curl` its /healthz from here")
     }
 
+    /// Whether it answers at all, and is believed.
+    pub(crate) async fn answers(&self) -> bool {
+        self.http.get(format!("{}/healthz", self.origin())).send().await.is_ok()
+    }
+
     /// The certificate a hub shows, learnt from a handshake that nothing is sent through; none if a system's authority
     /// vouches for it, or there is no TLS.
     pub(crate) async fn certificate(endpoint: &Endpoint) -> Result<CertFingerprint, Failure> {
@@ -208,9 +213,7 @@ impl HubClient {
         let client = Self::new(endpoint.clone(), &TlsTrust::Pinned(vec![none]))?;
         match client.http.get(format!("{}/healthz", client.origin())).send().await {
             Ok(_) => Err(Failure::new(Exit::Failed, "the hub was believed without a reason")),
-            Err(error) => {
-                presented_certificate(&error).ok_or_else(|| client.not_reached(&error))
-            }
+            Err(error) => presented_certificate(&error).ok_or_else(|| client.not_reached(&error)),
         }
     }
 }
@@ -290,12 +293,16 @@ mod tests {
             assert_eq!((failure.exit, failure.message.as_str()), (exit, "why"), "{status}");
         }
         let nothing = refused(StatusCode::BAD_GATEWAY, b"<html>");
-        assert_eq!((nothing.exit, nothing.message.as_str()), (Exit::Transient, "the hub answered 502"));
+        assert_eq!(
+            (nothing.exit, nothing.message.as_str()),
+            (Exit::Transient, "the hub answered 502")
+        );
     }
 
     #[test]
     fn what_a_hub_says_is_drawn_and_never_acted_upon() {
-        let body = br#"{"detail":"a\u001b[2Jb","code":"invalid","diagnostics":["line\nnext\u0007"]}"#;
+        let body =
+            br#"{"detail":"a\u001b[2Jb","code":"invalid","diagnostics":["line\nnext\u0007"]}"#;
         let failure = refused(StatusCode::UNPROCESSABLE_ENTITY, body);
         assert!(!failure.message.contains('\u{1b}'), "{}", failure.message);
         let details = failure.details.unwrap();

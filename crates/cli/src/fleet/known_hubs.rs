@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_hub_with_another_id_than_at_the_first_login_is_refused() {
-        let known = KnownHubs { path: "known_hubs".into(), hubs: vec![hub("https://a:1", "a", pinned())] };
+        let known =
+            KnownHubs { path: "known_hubs".into(), hubs: vec![hub("https://a:1", "a", pinned())] };
         assert!(known.demand("https://a:1", &"a".repeat(32).parse().unwrap()).is_ok());
         assert!(known.demand("https://new:1", &"b".repeat(32).parse().unwrap()).is_ok());
         let failure = known.demand("https://a:1", &"b".repeat(32).parse().unwrap()).unwrap_err();

@@ -127,7 +127,7 @@ impl Watcher {
 /// A change as it is told to a person; none if it is not theirs to hear.
 fn told(person: &Person, change: Change) -> Option<String> {
     let (event, host) = match change {
-        Change::Host(host) => ("host", host),
+        Change::Host(host) | Change::Report(host) => ("host", host),
         Change::Pending(host) => ("pending", host),
         Change::Document(host) => ("document", host),
         // Whose line it is is not known here; whoever looks sees only their own.

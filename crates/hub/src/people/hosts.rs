@@ -112,7 +112,9 @@ async fn seen_hosts(hub: &Hub, person: &Person) -> Result<Vec<HostBody>, Problem
 }
 
 fn host_body(row: HostRow, state: &HostStateRow, pending: i64, now: HubTime) -> HostBody {
-    let counts: BTreeMap<String, u64> = serde_json::from_str(&state.counts).unwrap_or_default();
+    let mut counts: BTreeMap<String, u64> = serde_json::from_str(&state.counts).unwrap_or_default();
+    // Told beside the guests, not among them.
+    counts.remove("pending");
     HostBody {
         standing: standing(&row, state, &counts, now),
         host: row.id,
