@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use evenkeel_agent::pve::endpoint::Endpoint;
 use evenkeel_agent::pve::tls::{CertFingerprint, TlsTrust, presented_certificate};
+use evenkeel_hub::people::wire::DifferenceBody;
 use reqwest::{Method, StatusCode};
 use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
@@ -16,7 +17,7 @@ use super::known_hubs::KnownHubs;
 use super::logins::HubLogins;
 use crate::cli::HubChoice;
 use crate::error::{Exit, Failure};
-use crate::render::tamed;
+use crate::render::{difference, tamed};
 
 /// The largest answer that is read: the largest document, written as JSON, with room to spare.
 const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -35,12 +36,6 @@ pub(crate) struct HubClient {
     token: Option<SecretString>,
 }
 
-/// What a hub answers: its body and, of a document, its tag.
-pub(crate) struct HubAnswer<T> {
-    pub(crate) body: T,
-    pub(crate) etag: Option<String>,
-}
-
 /// A refusal, as the hub wrote it.
 #[derive(Debug, Default, serde::Deserialize)]
 pub(crate) struct HubProblem {
@@ -52,6 +47,9 @@ pub(crate) struct HubProblem {
     hint: Option<String>,
     #[serde(default)]
     diagnostics: Vec<String>,
+    /// What somebody else changed meanwhile.
+    #[serde(default)]
+    difference: Vec<DifferenceBody>,
 }
 
 impl HubClient {
@@ -100,14 +98,6 @@ impl HubClient {
 
     /// Reads something.
     pub(crate) async fn get<T: DeserializeOwned>(&self, target: &str) -> Result<T, Failure> {
-        Ok(self.get_tagged(target).await?.body)
-    }
-
-    /// Reads something with its tag.
-    pub(crate) async fn get_tagged<T: DeserializeOwned>(
-        &self,
-        target: &str,
-    ) -> Result<HubAnswer<T>, Failure> {
         self.send(Method::GET, target, None::<&()>, None).await
     }
 
@@ -118,12 +108,12 @@ impl HubClient {
         body: &impl Serialize,
         if_match: Option<&str>,
     ) -> Result<T, Failure> {
-        Ok(self.send(Method::POST, target, Some(body), if_match).await?.body)
+        self.send(Method::POST, target, Some(body), if_match).await
     }
 
     /// Ends something. No body comes back.
     pub(crate) async fn delete(&self, target: &str) -> Result<(), Failure> {
-        let (status, bytes, _) = self.exchange(Method::DELETE, target, None, None).await?;
+        let (status, bytes) = self.exchange(Method::DELETE, target, None, None).await?;
         if status.is_success() { Ok(()) } else { Err(refused(status, &bytes)) }
     }
 
@@ -133,18 +123,17 @@ impl HubClient {
         target: &str,
         body: Option<&impl Serialize>,
         if_match: Option<&str>,
-    ) -> Result<HubAnswer<T>, Failure> {
+    ) -> Result<T, Failure> {
         let body = body.map(|body| serde_json::to_vec(body).expect("our own types are JSON"));
-        let (status, bytes, etag) = self.exchange(method, target, body, if_match).await?;
+        let (status, bytes) = self.exchange(method, target, body, if_match).await?;
         if !status.is_success() {
             return Err(refused(status, &bytes));
         }
-        let body = serde_json::from_slice(&bytes).map_err(|error| {
+        serde_json::from_slice(&bytes).map_err(|error| {
             let message = format!("the hub's answer is not understood: {error}");
             Failure::new(Exit::Failed, message)
                 .hint("the hub and this command may be of different versions")
-        })?;
-        Ok(HubAnswer { body, etag })
+        })
     }
 
     async fn exchange(
@@ -153,7 +142,7 @@ impl HubClient {
         target: &str,
         body: Option<Vec<u8>>,
         if_match: Option<&str>,
-    ) -> Result<(StatusCode, Vec<u8>, Option<String>), Failure> {
+    ) -> Result<(StatusCode, Vec<u8>), Failure> {
         let mut request = self.http.request(method, format!("{}{target}", self.origin()));
         if let Some(token) = &self.token {
             request = request.bearer_auth(token.expose_secret());
@@ -166,8 +155,6 @@ impl HubClient {
         }
         let mut response = request.send().await.map_err(|error| self.not_reached(&error))?;
         let status = response.status();
-        let etag = response.headers().get(reqwest::header::ETAG);
-        let etag = etag.and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(|error| self.not_reached(&error))? {
             if bytes.len() + chunk.len() > ANSWER_BYTES_MAX {
@@ -176,7 +163,7 @@ impl HubClient {
             }
             bytes.extend_from_slice(&chunk);
         }
-        Ok((status, bytes, etag))
+        Ok((status, bytes))
     }
 
     fn not_reached(&self, error: &reqwest::Error) -> Failure {
@@ -248,6 +235,10 @@ fn refused(status: StatusCode, bytes: &[u8]) -> Failure {
         (None, 401) => failure.hint("log in again: evenkeel fleet login URL --key KEY"),
         (None, _) => failure,
     };
+    if !problem.difference.is_empty() {
+        let meanwhile = difference::render(&problem.difference);
+        return failure.details(format!("Meanwhile somebody changed:\n{meanwhile}"));
+    }
     if problem.diagnostics.is_empty() {
         return failure;
     }

@@ -174,7 +174,7 @@ fn outcome(envelope: &EnvelopeBody, waited_s: u64) -> (String, Exit) {
             let (code, detail) = (tamed(&verdict.code, 64), tamed(&verdict.detail, 1000));
             let op = verdict.op.as_deref().map(|op| format!(" ({})", tamed(op, 64)));
             let words = format!("{host} says {code}{}: {detail}", op.unwrap_or_default());
-            let reason = ReasonCode::ALL.into_iter().find(|known| known.as_str() == verdict.code);
+            let reason = ReasonCode::ALL.iter().find(|known| known.as_str() == verdict.code);
             let exit = reason.map_or(Exit::Failed, |reason| refusal::exit(*reason));
             (words.trim_end_matches([':', ' ']).to_owned(), exit)
         }

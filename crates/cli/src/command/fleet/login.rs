@@ -13,7 +13,6 @@ use secrecy::SecretString;
 use serde_json::json;
 
 use crate::cli::{FleetLoginArgs, FleetPlainArgs, OutputFormat};
-use crate::command::journal::who;
 use crate::error::{Exit, Failure};
 use crate::fleet::hub_client::{HubClient, endpoint};
 use crate::fleet::known_hubs::{HubProof, KnownHub, KnownHubs};
@@ -32,7 +31,7 @@ pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
         None => new_proof(&endpoint, arguments).await?,
     };
     let client = HubClient::new(endpoint, &proof.trust()?)?;
-    let account = arguments.account.clone().unwrap_or_else(who);
+    let account = account(arguments)?;
     let challenge: ChallengeAnswer = client
         .post("/v1/login/challenge", &ChallengeRequest { account: account.clone() }, None)
         .await?;
@@ -80,6 +79,15 @@ pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
         ))?,
     }
     Ok(Exit::Ok)
+}
+
+/// The account that is named, or that of this machine's user.
+fn account(arguments: &FleetLoginArgs) -> Result<String, Failure> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let account = arguments.account.clone().or_else(|| set("USER")).or_else(|| set("LOGNAME"));
+    account.ok_or_else(|| {
+        Failure::new(Exit::Usage, "nothing says which account is yours").hint("add --as NAME")
+    })
 }
 
 fn read_challenge(challenge: &ChallengeAnswer) -> Result<(HubId, Nonce), Failure> {
