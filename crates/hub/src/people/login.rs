@@ -75,7 +75,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
         RouteRow::new(
             (Method::POST, "/v1/console-codes"),
             own,
-            NO_BODY,
+            SMALL_BODY_MAX,
             "a one-time code for the console",
             console_code,
         )
