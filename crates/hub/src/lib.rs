@@ -21,6 +21,8 @@ pub mod routes;
 pub mod secret_text;
 pub mod server;
 pub mod store;
+#[cfg(test)]
+mod suite;
 mod wake;
 
 pub use routes::Hub;
