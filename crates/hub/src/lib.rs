@@ -13,6 +13,7 @@
 pub mod access;
 mod agent_api;
 pub mod call;
+mod death_point;
 mod health;
 mod host_gate;
 mod metrics;

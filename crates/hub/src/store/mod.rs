@@ -21,7 +21,7 @@ mod error;
 mod heartbeat;
 mod hosts;
 mod limits;
-mod migrate;
+pub(crate) mod migrate;
 mod reports;
 mod text;
 mod tidy;
@@ -47,6 +47,8 @@ pub use heartbeat::FLUSH_EVERY;
 pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use migrate::SCHEMA;
+#[cfg(test)]
+pub(crate) use migrate::{Migration, STEPS};
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 
@@ -98,7 +100,7 @@ impl HubStore {
     /// Opens the database, makes it if it is SQLite and not there, and brings it to this version's schema.
     pub async fn open(database: Database) -> Result<Self, StoreError> {
         let readers = database.readers().await?;
-        let fresh = migrate::run(&database, migrate::MIGRATIONS).await?;
+        let fresh = migrate::run(&database, migrate::STEPS).await?;
         let hub_id = read_hub_id(&readers).await?;
         let changes = Changes::default();
         let transactor = Transactor::new(&database, &readers, changes.clone()).await?;

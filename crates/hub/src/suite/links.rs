@@ -48,6 +48,17 @@ pub(super) async fn a_known_host_needs_a_token_that_replaces(bed: TestBed) {
         first.report(2, 1, &super::reports::with_guest("lxc/101", "held")).await.status,
         401
     );
+    // A report that was let in before the key was replaced is not kept.
+    let late = crate::store::NewReport {
+        host: "pve1".to_owned(),
+        key_fingerprint: first.key().fingerprint().to_string(),
+        instance: first.instance.clone(),
+        seq: 1,
+        base: 0,
+        report: super::reports::with_guest("lxc/666", "held"),
+        head: None,
+    };
+    assert!(bed.store().report(late).await.is_err());
     assert_eq!(
         second.report(1, 0, &super::reports::with_guest("lxc/101", "busy")).await.status,
         200

@@ -2,10 +2,12 @@
 //!
 //! One test a database runs the whole table, so that both run exactly the same, and PostgreSQL is started once.
 
+mod crash;
 mod envelopes;
 mod host;
 mod limits;
 mod links;
+mod migration;
 mod people;
 pub(crate) mod postgres;
 mod pushes;
