@@ -13,6 +13,7 @@
 pub mod access;
 mod agent_api;
 pub mod call;
+mod death_point;
 mod health;
 mod host_gate;
 mod metrics;
@@ -23,6 +24,8 @@ pub mod routes;
 pub mod secret_text;
 pub mod server;
 pub mod store;
+#[cfg(test)]
+mod suite;
 mod wake;
 
 pub use routes::Hub;

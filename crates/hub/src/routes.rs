@@ -266,3 +266,41 @@ pub fn json(value: &impl serde::Serialize) -> Answer {
 pub fn no_content() -> Answer {
     Ok(axum::http::StatusCode::NO_CONTENT.into_response())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn count_in(directory: &Path, needle: &str) -> usize {
+        let entries = std::fs::read_dir(directory).unwrap().flatten();
+        entries
+            .map(|entry| match entry.path() {
+                path if path.is_dir() => count_in(&path, needle),
+                path => std::fs::read_to_string(path).unwrap_or_default().matches(needle).count(),
+            })
+            .sum()
+    }
+
+    #[test]
+    fn a_route_is_made_from_the_table_and_nowhere_else() {
+        let call = concat!(".rou", "te(");
+        assert_eq!(
+            count_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), call),
+            1 + 1,
+            "here and in the words above"
+        );
+    }
+
+    #[test]
+    fn no_row_stands_twice_and_each_is_bounded() {
+        let rows = table();
+        for (place, row) in rows.iter().enumerate() {
+            let same = |other: &RouteRow| (&other.method, other.path) == (&row.method, row.path);
+            assert!(!rows[..place].iter().any(same), "{} {}", row.method, row.path);
+            assert!(row.body_max <= 8 * 1024 * 1024 && row.time_max <= Duration::from_secs(75));
+            assert!(row.method != Method::GET || row.body_max == NO_BODY, "{}", row.path);
+        }
+    }
+}

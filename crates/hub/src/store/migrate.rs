@@ -8,6 +8,7 @@ use sqlx::{Executor as _, Row as _};
 
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
+use crate::death_point;
 use crate::secret_text::random_hex;
 
 /// One step, as a file for each database.
@@ -17,7 +18,7 @@ pub(crate) struct Migration {
 }
 
 /// All steps; the number of a schema is how many of them it went through.
-pub(crate) const MIGRATIONS: &[Migration] = &[Migration {
+pub(crate) const STEPS: &[Migration] = &[Migration {
     sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
     postgres: include_str!("../../migrations/postgres/0001_first.sql"),
 }];
@@ -47,7 +48,9 @@ pub(crate) async fn run(database: &Database, migrations: &[Migration]) -> Result
     }
     let outcome = steps(&mut connection, database.kind(), migrations).await;
     let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    death_point::pass();
     connection.execute(end).await?;
+    death_point::pass();
     sqlx::Connection::close(connection).await?;
     outcome
 }
@@ -73,6 +76,7 @@ async fn steps(
             DatabaseKind::Postgres => migration.postgres,
         };
         for statement in statements(text) {
+            death_point::pass();
             connection.execute(sqlx::AssertSqlSafe(statement)).await?;
         }
     }

@@ -24,7 +24,7 @@ mod heartbeat;
 mod hosts;
 mod limits;
 mod logins;
-mod migrate;
+pub(crate) mod migrate;
 mod reports;
 mod text;
 mod tidy;
@@ -54,6 +54,8 @@ pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use logins::OpenedLogin;
 pub use migrate::SCHEMA;
+#[cfg(test)]
+pub(crate) use migrate::{Migration, STEPS};
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 
@@ -107,7 +109,7 @@ impl HubStore {
     /// Opens the database, makes it if it is SQLite and not there, and brings it to this version's schema.
     pub async fn open(database: Database) -> Result<Self, StoreError> {
         let readers = database.readers().await?;
-        let fresh = migrate::run(&database, migrate::MIGRATIONS).await?;
+        let fresh = migrate::run(&database, migrate::STEPS).await?;
         let hub_id = read_hub_id(&readers).await?;
         let changes = Changes::default();
         let transactor = Transactor::new(&database, &readers, changes.clone()).await?;

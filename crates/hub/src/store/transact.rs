@@ -15,6 +15,7 @@ use super::change::{Change, Changes};
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
 use super::writer::Writer;
+use crate::death_point;
 
 /// How often a transaction that lost against another is begun again.
 const RETRIES: u32 = 5;
@@ -224,8 +225,11 @@ async fn once<W: StoreWrite>(
     let row = sqlx::query(clock).fetch_one(&mut *transaction).await?;
     let now = HubTime(row.try_get(0)?);
     let mut tx = WriteTx::new(&mut transaction, now, DatabaseKind::Postgres);
+    death_point::pass();
     let out = write.run(&mut tx).await?;
     let told = tx.into_changes();
+    death_point::pass();
     transaction.commit().await?;
+    death_point::pass();
     Ok((out, told))
 }

@@ -13,6 +13,7 @@ use super::change::Changes;
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
 use super::transact::{ErasedWrite, WriteTx};
+use crate::death_point;
 
 /// Writes that may wait. Each host has at most one report under way, so one of them cannot fill it.
 const WRITES_WAITING_MAX: usize = 8_192;
@@ -86,18 +87,23 @@ async fn commit(
     changes: &Changes,
 ) -> Result<(), StoreError> {
     connection.execute("BEGIN IMMEDIATE").await?;
+    death_point::pass();
     let mut tx = WriteTx::new(connection, HubTime::now(), DatabaseKind::Sqlite);
     for write in batch {
         tx.connection.execute("SAVEPOINT one_write").await?;
         let mark = tx.changes_mark();
-        if !write.run(&mut tx).await {
+        let keep = write.run(&mut tx).await;
+        death_point::pass();
+        if !keep {
             tx.forget_changes(mark);
             tx.connection.execute("ROLLBACK TO one_write").await?;
         }
         tx.connection.execute("RELEASE one_write").await?;
     }
     let told = tx.into_changes();
+    death_point::pass();
     connection.execute("COMMIT").await?;
+    death_point::pass();
     for change in told {
         changes.tell(change);
     }
