@@ -26,7 +26,7 @@ async fn what_opens_a_guest_is_held_and_the_rest_is_done() {
     }
     assert!(!fleet.actual("qemu/101", "net0").unwrap_or_default().contains("vmbr9"));
     assert!(!fleet.actual("qemu/101", "ide2").unwrap_or_default().contains("evil"));
-    assert_eq!(fleet.writes(), ["PUT qemu/101 config"]);
+    assert_eq!(fleet.writes(), ["POST qemu/101 config"]);
 
     // The same with an author's word.
     let text = "[guest.101]\nkind = \"qemu\"\ndescription = \"ours\"\nciuser = \"root\"\n";
