@@ -172,10 +172,10 @@ impl HubLink {
             Ok(AnchorAnswer { head: None }) => (AnchorFinding::Nothing, Ok(())),
             Ok(AnchorAnswer { head: Some(head) }) => match self.own_head(&head) {
                 Ok(head) => (AnchorFinding::Head(head), Ok(())),
-                // A forged one proves nothing, and that it was not asked for honestly is told.
+                // A forged one proves nothing: it is as if nobody had answered.
                 Err(refusal) => {
-                    let why = format!("the hub's anchor is not ours: {refusal}");
-                    (AnchorFinding::Unreachable, Err((LinkTrouble::Connection, why)))
+                    tracing::warn!(%refusal, "the hub's anchor of this journal is not ours");
+                    (AnchorFinding::Unreachable, Ok(()))
                 }
             },
         };

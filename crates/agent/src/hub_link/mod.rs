@@ -11,6 +11,7 @@
 
 pub mod config;
 pub mod desk;
+pub mod enrol;
 pub mod exchange;
 pub mod http;
 mod limits;

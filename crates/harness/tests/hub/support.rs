@@ -126,10 +126,6 @@ impl FakeHub {
         self.with(|held| held.anchor.clone())
     }
 
-    pub(crate) fn keeps_anchor_again(&self) {
-        self.with(|held| held.freezes_anchor = false);
-    }
-
     pub(crate) fn verdicts(&self) -> BTreeMap<String, EnvelopeVerdict> {
         self.with(|held| {
             let told = held.reports.iter().flat_map(|report| report.verdicts.clone());
@@ -251,6 +247,8 @@ pub(crate) struct Fleet {
     pub(crate) hub: FakeHub,
     pub(crate) state: tempfile::TempDir,
     pub(crate) view: LinkView,
+    /// Requests before this one were not about the hub.
+    since: usize,
 }
 
 impl Fleet {
@@ -263,12 +261,18 @@ impl Fleet {
             ada().signer(Role::Author),
         ]);
         let (hub, view) = (FakeHub::default(), LinkView::default());
-        let fleet = Self { rig, hub, state: tempfile::tempdir().unwrap(), view };
+        let mut fleet = Self { rig, hub, state: tempfile::tempdir().unwrap(), view, since: 0 };
+        // A task older than anything that is raised, and two containers that run.
+        let wanted = "guest.100 = { kind = \"lxc\", run = \"running\" }\nguest.102 = { kind = \"lxc\", run = \"running\" }";
+        let wanted = evenkeel_harness::script::desired(wanted);
         let enrolled = fleet.rig.live(async |engine| {
+            evenkeel_harness::script::pass(engine, &wanted).await?;
             engine.keep_floor(&DocumentFloor::enrolled(hub_id())).await.unwrap();
             Ok(())
         });
         enrolled.await.unwrap().unwrap();
+        sleep(Duration::from_secs(30)).await;
+        fleet.since = fleet.rig.node.with(|sim| sim.records().len());
         fleet
     }
 
@@ -331,7 +335,7 @@ impl Fleet {
     /// Every request that changed something: method, guest, last part of the path.
     pub(crate) fn writes(&self) -> Vec<String> {
         self.rig.node.with(|sim| {
-            let told = sim.records().iter().filter(|record| record.mutating);
+            let told = sim.records().iter().skip(self.since).filter(|record| record.mutating);
             told.map(|record| {
                 let guest = record.guest.map(|guest| guest.to_string()).unwrap_or_default();
                 format!("{} {guest} {}", record.method, record.path.rsplit('/').next().unwrap())

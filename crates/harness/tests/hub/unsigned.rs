@@ -2,7 +2,7 @@
 
 use evenkeel_core::fleet::WireDocument;
 
-use crate::support::{Fleet, cores, minutes};
+use crate::support::{Fleet, minutes};
 
 fn offer(fleet: &Fleet, generation: u64, text: &str) {
     let document: WireDocument = fleet.document(generation, text);
@@ -15,20 +15,21 @@ async fn what_opens_a_guest_is_held_and_the_rest_is_done() {
     offer(
         &fleet,
         1,
-        "[guest.101]\nkind = \"qemu\"\ncores = 3\nsshkeys = [\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA me\"]\nciuser = \"root\"\n\
+        "[guest.101]\nkind = \"qemu\"\ndescription = \"ours\"\nsshkeys = [\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA me\"]\nciuser = \"root\"\n\
          boot = \"order=net0\"\nbios = \"ovmf\"\nide2 = \"local:iso/evil.iso,media=cdrom\"\nnet0 = { model = \"virtio\", bridge = \"vmbr9\" }\n",
     );
     fleet.live(minutes(5)).await;
-    assert_eq!(fleet.actual("qemu/101", "cores").as_deref(), Some("3"));
+    assert_eq!(fleet.view.health().refused, None);
+    assert!(fleet.actual("qemu/101", "description").unwrap_or_default().contains("ours"));
     for key in ["sshkeys", "ciuser", "bios"] {
         assert_eq!(fleet.actual("qemu/101", key), None, "{key}");
     }
     assert!(!fleet.actual("qemu/101", "net0").unwrap_or_default().contains("vmbr9"));
     assert!(!fleet.actual("qemu/101", "ide2").unwrap_or_default().contains("evil"));
-    assert_eq!(fleet.writes(), ["PUT qemu/101 config"]);
+    assert_eq!(fleet.writes(), ["POST qemu/101 config"]);
 
     // The same with an author's word.
-    let text = "[guest.101]\nkind = \"qemu\"\ncores = 3\nciuser = \"root\"\n";
+    let text = "[guest.101]\nkind = \"qemu\"\ndescription = \"ours\"\nciuser = \"root\"\n";
     fleet.push(2, text);
     fleet.live(minutes(5)).await;
     assert_eq!(fleet.actual("qemu/101", "ciuser").as_deref(), Some("root"));
@@ -53,7 +54,7 @@ async fn a_hub_has_nothing_made_grown_or_cut_off() {
 async fn disruptive_acts_of_a_hub_have_an_hourly_budget_and_benign_ones_go_on() {
     let mut fleet = Fleet::new().await;
     fleet.rig.approvals.as_mut().unwrap().policy.disruptive_per_hour = 1;
-    // Guests 100 and 101 run, 102 and 103 are brought down and up by turns.
+    // Two containers that run shall be shut down.
     let wish = |run: &str, cores: u32| {
         format!(
             "[guest.100]\nkind = \"lxc\"\nrun = \"{run}\"\ncores = {cores}\n[guest.102]\nkind = \"lxc\"\nrun = \"{run}\"\ncores = {cores}\n"
@@ -63,13 +64,10 @@ async fn disruptive_acts_of_a_hub_have_an_hourly_budget_and_benign_ones_go_on() 
     fleet.live(minutes(20)).await;
     let stops =
         |fleet: &Fleet| fleet.writes().iter().filter(|write| write.ends_with(" shutdown")).count();
-    let running = stops(&fleet);
-    assert!(running <= 1, "{:?}", fleet.writes());
+    assert_eq!(stops(&fleet), 1, "{:?}", fleet.writes());
     for guest in ["lxc/100", "lxc/102"] {
         assert_eq!(fleet.actual(guest, "cores").as_deref(), Some("3"), "benign goes on");
     }
     fleet.live(minutes(120)).await;
-    let after = stops(&fleet);
-    assert!(after <= 3, "an hour allows one more: {:?}", fleet.writes());
-    let _ = cores(1);
+    assert_eq!(stops(&fleet), 2, "an hour allows one more: {:?}", fleet.writes());
 }

@@ -195,9 +195,8 @@ async fn first_admin(hub: Hub, call: Call) -> Answer {
     take_try(&hub, &call, "first admin")?;
     let code =
         SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
-    accounts::check_name(&name)?;
+    let account = Account::new(&name, Role::Admin, "*")?;
     let key = accounts::read_key(&key)?;
-    let account = Account { name, role: Role::Admin, scope: "*".to_owned() };
     let first_code = Some(code.hash());
     hub.store()
         .add_account(NewAccount { account, key, made_by: String::new(), first_code })

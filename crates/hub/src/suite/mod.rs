@@ -7,6 +7,7 @@ mod envelopes;
 mod host;
 mod limits;
 mod links;
+mod logins;
 mod migration;
 mod people;
 pub(crate) mod postgres;
@@ -73,6 +74,14 @@ const CASES: &[Case] = cases! {
         the_first_account_is_made_once,
         no_secret_is_in_the_database,
         every_route_of_hosts_and_people_wants_a_credential;
+    logins:
+        a_challenge_is_spent_once_whoever_asks,
+        a_token_ends_with_its_time_its_key_and_its_account,
+        a_code_becomes_one_session_however_many_ask,
+        the_last_admin_stays,
+        drafts_are_bounded_and_share_their_texts,
+        people_read_what_hosts_reported,
+        a_stream_hears_of_a_write_at_another_replica;
     limits:
         a_body_over_its_limit_is_refused,
         history_is_bounded_and_newest_first_stays,

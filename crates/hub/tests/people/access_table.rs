@@ -51,6 +51,8 @@ const MEANT: &[(&str, &str, Meant, Leaves)] = &[
     ("GET", "/v1/pending", Meant::Some(Role::Viewer), Leaves::Nothing),
     ("POST", "/v1/accounts", Meant::HubAdmin, Leaves::AuditLine),
     ("POST", "/v1/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
+    ("POST", "/v1/agent/enrol", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/v1/agent/reports", Meant::Host, Leaves::Nothing),
     ("POST", "/v1/console-codes", Meant::Some(Role::Viewer), Leaves::AuditLine),
     ("POST", "/v1/enrol-tokens", Meant::Some(Role::Admin), Leaves::AuditLine),
     ("POST", "/v1/envelopes", Meant::Some(Role::Editor), Leaves::AuditLine),
