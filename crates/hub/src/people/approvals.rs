@@ -4,7 +4,6 @@
 //! a rotation, a recovery or an acknowledgement; its form is read here, and its worth is judged on the host alone.
 
 use axum::http::Method;
-use evenkeel_core::fleet::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{
@@ -171,28 +170,15 @@ impl SignedAct {
     }
 
     fn parse(payload: &[u8]) -> Result<(Self, Namespace), Refusal> {
-        if claims_acknowledgement(payload) {
-            let AcknowledgeStatement { host, window, .. } = AcknowledgeStatement::parse(payload)?;
-            let (kind, item) = (EnvelopeKind::Acknowledgement, String::new());
-            let act = Self { kind, host, item, expires_at: window.expires_at() };
-            return Ok((act, Namespace::Acknowledge));
-        }
         let statement = AnyStatement::parse(payload)?;
         let (kind, item) = match &statement {
             AnyStatement::Op(statement) => (EnvelopeKind::Approval, statement.item.to_string()),
             AnyStatement::Rotation(_) => (EnvelopeKind::Rotation, String::new()),
+            AnyStatement::Acknowledge(_) => (EnvelopeKind::Acknowledgement, String::new()),
         };
         let (host, expires_at) = (statement.host().clone(), statement.window().expires_at());
         Ok((Self { kind, host, item, expires_at }, statement.namespace()))
     }
-}
-
-/// Which reader is asked; what the bytes are in truth it decides, strictly.
-fn claims_acknowledgement(payload: &[u8]) -> bool {
-    let value: Result<serde_json::Value, _> = serde_json::from_slice(payload);
-    value.is_ok_and(|value| {
-        value.get("format").and_then(serde_json::Value::as_str) == Some(ACKNOWLEDGE_FORMAT)
-    })
 }
 
 fn hub_time(at: UnixSeconds) -> HubTime {

@@ -23,7 +23,7 @@ use crate::store::{DocumentRow, HostRow, NewDocument, Role, StoredDocument};
 
 /// The largest body with a document: its text as JSON, in which a line end takes two bytes, and as much again for names
 /// and the author's statement.
-pub(super) const DOCUMENT_BODY_MAX: usize = 10 * 1024 * 1024;
+pub(super) const DOCUMENT_BODY_MAX: usize = 8 * 1024 * 1024;
 
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = 1_000;

@@ -46,7 +46,8 @@ pub(super) async fn a_token_ends_with_its_time_its_key_and_its_account(bed: Test
     account(&bed, "alice", Role::Editor, "eu-*").await;
     let store = bed.store();
     let (good, late) = (drawn(SecretKind::ApiToken), drawn(SecretKind::ApiToken));
-    let opened = store.open_token(good.clone(), "alice", "SHA256:alice", 60).await.unwrap().unwrap();
+    let opened =
+        store.open_token(good.clone(), "alice", "SHA256:alice", 60).await.unwrap().unwrap();
     assert_eq!((opened.account.role, opened.account.scope.as_str()), (Role::Editor, "eu-*"));
     let found = store.account_by_token(&good).await.unwrap();
     assert_eq!(found.map(|account| account.name).as_deref(), Some("alice"));
@@ -90,9 +91,7 @@ pub(super) async fn the_last_admin_stays(bed: TestBed) {
     account(&bed, "alice", Role::Admin, "*").await;
     account(&bed, "eu", Role::Admin, "eu-*").await;
     let removed = bed.store().remove_account("alice", "alice").await;
-    let is_conflict = |error: &StoreError| {
-        matches!(error, StoreError::Refused(problem) if problem.code == ProblemCode::Conflict)
-    };
+    let is_conflict = |error: &StoreError| matches!(error, StoreError::Refused(problem) if problem.code == ProblemCode::Conflict);
     assert!(removed.as_ref().is_err_and(is_conflict), "{removed:?}");
     account(&bed, "bob", Role::Admin, "*").await;
     bed.store().remove_account("alice", "bob").await.unwrap();
@@ -140,13 +139,13 @@ pub(super) async fn people_read_what_hosts_reported(bed: TestBed) {
     let token = bed.token("pve1", false).await;
     TestHost::new(&bed, "pve1").enrol(&token).await;
     for statement in [
-        "INSERT INTO guests (host, guest, name, state, body, updated_at, report_instance) VALUES \
-         ('pve1', 'lxc/101', 'web', 'drifted', '{}', 5, ''), ('pve1', 'lxc/102', 'db', 'held', '{}', 6, '')",
+        "INSERT INTO guests (host, guest, name, state, body, updated_at) VALUES \
+         ('pve1', 'lxc/101', 'web', 'drifted', '{}', 5), ('pve1', 'lxc/102', 'db', 'held', '{}', 6)",
         "INSERT INTO ops (host, op, serial, guest, kind, state, body, received_at) VALUES \
          ('pve1', 'op_1', 1, 'lxc/101', 'start', 'succeeded', '{\"n\":1}', 5), \
          ('pve1', 'op_2', 2, 'lxc/101', 'start', 'succeeded', '{\"n\":2}', 6)",
-        "INSERT INTO pending_items (host, id, item, received_at, report_instance) VALUES \
-         ('pve1', 'aa', '{}', 5, ''), ('pve1', 'bb', '{}', 6, '')",
+        "INSERT INTO pending_items (host, id, item, received_at) VALUES \
+         ('pve1', 'aa', '{}', 5), ('pve1', 'bb', '{}', 6)",
     ] {
         bed.sql(statement).await;
     }

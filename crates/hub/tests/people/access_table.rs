@@ -197,8 +197,8 @@ async fn furnished() -> (World, String) {
     let draft = world.ask(Method::POST, "/v1/hosts/eu-1/drafts", &admin, Some(push)).await;
     world
         .sql(
-            "INSERT INTO guests (host, guest, name, state, body, updated_at, report_instance) \
-             VALUES ('eu-1', 'lxc/101', 'web', 'as_declared', '{}', 0, '')",
+            "INSERT INTO guests (host, guest, name, state, body, updated_at) \
+             VALUES ('eu-1', 'lxc/101', 'web', 'as_declared', '{}', 0)",
         )
         .await;
     world

@@ -45,8 +45,8 @@ async fn raised(world: &World, host: &str, seed: u8) -> (PendingItem, Vec<u8>) {
     let sealed = TestKey::new(seed).seal(Namespace::Pending, &bytes).to_string();
     let id = PendingItem::id(&bytes);
     let query = format!(
-        "INSERT INTO pending_items (host, id, item, received_at, report_instance) \
-         VALUES ('{host}', '{id}', '{sealed}', 1, '')"
+        "INSERT INTO pending_items (host, id, item, received_at) \
+         VALUES ('{host}', '{id}', '{sealed}', 1)"
     );
     world.sql(query.leak()).await;
     (item, bytes)
