@@ -159,15 +159,14 @@ impl<'c> HostAtHub<'c> {
         }
         let shown = document.difference_from(newest.as_ref().map(|(_, read)| read));
         terminal::tell(&render::difference::render(&shown))?;
-        let statement = match &author.key {
-            Some(key) => Some(self.sign(document, key, author)?),
-            None => {
-                terminal::tell(
-                    "note: nobody signs this; the host takes it only if its root wrote `desired_signed = false`\n",
-                )?;
-                agreed(author, "Hand it in unsigned?")?;
-                None
-            }
+        let statement = if let Some(key) = &author.key {
+            Some(self.sign(document, key, author)?)
+        } else {
+            terminal::tell(
+                "note: nobody signs this; the host takes it only if its root wrote `desired_signed = false`\n",
+            )?;
+            agreed(author, "Hand it in unsigned?")?;
+            None
         };
         let request = PushRequest { files: document.bodies(), message, author: statement, draft };
         let tag = format!("\"{}\"", self.detail.host.wanted);

@@ -3,6 +3,7 @@
 //! Nothing is sent before TLS has proved the hub to be the one that is meant. What it answers is shown and compared, never
 //! believed: what is signed is judged by core, from bytes this machine has.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use evenkeel_agent::pve::endpoint::Endpoint;
@@ -24,7 +25,7 @@ const ANSWER_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 /// A hub on the other side of the world answers within seconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// How much of a hub's own words is shown.
 const WORDS_MAX: usize = 2_000;
@@ -256,7 +257,7 @@ pub(crate) fn encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            write!(out, "%{byte:02X}").expect("writing to a string cannot fail");
         }
     }
     out

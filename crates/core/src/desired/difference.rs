@@ -165,9 +165,9 @@ fn changes(
         }
     }
     for key in union(was.keys.keys().copied(), is.keys.keys().copied()) {
-        let (then, now) = (was.keys.get(&key), is.keys.get(&key));
+        let (then, now) = (was.keys.get(&key).copied(), is.keys.get(&key).copied());
         if then != now {
-            let shown = |want: Option<&Option<&Value>>| {
+            let shown = |want: Option<Option<&Value>>| {
                 want.map(|want| want.map_or_else(|| UNSET.to_owned(), |v| shown_value(key, v)))
             };
             let origin = place(LineSubject::Key(key));

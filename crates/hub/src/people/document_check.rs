@@ -13,6 +13,9 @@ use crate::store::{FileText, StoredDocument};
 /// How many mistakes of a document are told; who has more corrects these first.
 const MISTAKES_TOLD_MAX: usize = 100;
 
+/// How much of the line with a mistake is told.
+const LINE_TOLD_MAX: usize = 200;
+
 /// A document without mistakes, and what it changes.
 pub(super) struct CheckedDocument {
     pub(super) files: DocumentFiles,
@@ -105,25 +108,24 @@ fn refused(mistakes: &[Diagnostic], sources: &Sources) -> Problem {
 
 /// `web.toml:4:1: E0201: …`, the line itself, and hints.
 fn told(mistake: &Diagnostic, sources: &Sources) -> String {
-    let mut text = String::new();
     let place = mistake.at.and_then(|span| {
         let (line, column) = sources.line_column(span)?;
         let file = sources.get(span.file)?;
         Some((file, line, column))
     });
-    if let Some((file, line, column)) = place {
-        text.push_str(&format!("{}:{line}:{column}: ", file.path));
-    }
-    text.push_str(&format!("{}: {}", mistake.code, mistake.message));
+    let mut lines = vec![match place {
+        Some((file, line, column)) => {
+            format!("{}:{line}:{column}: {}: {}", file.path, mistake.code, mistake.message)
+        }
+        None => format!("{}: {}", mistake.code, mistake.message),
+    }];
     if let Some((file, line, _)) = place
         && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
     {
-        text.push_str(&format!("\n  | {}", shown.chars().take(200).collect::<String>()));
+        lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
     }
-    for hint in &mistake.hints {
-        text.push_str(&format!("\n  hint: {hint}"));
-    }
-    text
+    lines.extend(mistake.hints.iter().map(|hint| format!("  hint: {hint}")));
+    lines.join("\n")
 }
 
 #[cfg(test)]

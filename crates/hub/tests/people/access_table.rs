@@ -169,8 +169,12 @@ fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
         }
         ("POST", "/v1/enrol-tokens") => json!({"host": "eu-9"}),
         ("POST", "/v1/envelopes") => json!({"envelope": world.acknowledgement("eu-1", 201, 3600)}),
-        ("POST", "/v1/hosts/{host}/documents" | "/v1/hosts/{host}/documents/check")
-        | ("POST", "/v1/hosts/{host}/drafts") => json!({"files": files(WEB)}),
+        (
+            "POST",
+            "/v1/hosts/{host}/documents"
+            | "/v1/hosts/{host}/documents/check"
+            | "/v1/hosts/{host}/drafts",
+        ) => json!({"files": files(WEB)}),
         ("PUT", "/v1/hosts/{host}/labels") => json!({"labels": {"site": "berlin"}}),
         _ => return None,
     })

@@ -1,7 +1,7 @@
 //! Documents: read before they are kept, numbered, signed by authors, and never taken from a late hand.
 
 use axum::http::{Method, StatusCode};
-use evenkeel_core::fleet::Generation;
+use evenkeel_core::fleet::{DesiredStatement, Generation};
 use evenkeel_core::sign::{Namespace, Window};
 use evenkeel_hub::store::Role;
 use serde_json::{Value, json};
@@ -11,6 +11,9 @@ use super::world::{TestAnswer, TestKey, With, World, binding, files, now};
 const TWO: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
 const FOUR: &str = "[guest.101]\nkind = \"lxc\"\ncores = 4\n";
 const PATH: &str = "/v1/hosts/eu-1/documents";
+
+/// What makes a statement one of something else.
+type Twist = fn(&mut DesiredStatement);
 
 async fn push(world: &World, with: &With, seen: u64, body: Value) -> TestAnswer {
     let tag = format!("\"{seen}\"");
@@ -102,7 +105,6 @@ async fn an_authors_statement_must_be_of_this_document_host_and_number() {
     let alice = world.person("alice", Role::Editor, "*", 10).await;
     let author = TestKey::new(30);
     let right = || world.desired("eu-1", 201, 1, TWO);
-    type Twist = fn(&mut evenkeel_core::fleet::DesiredStatement);
     let twists: [(&str, Twist, StatusCode); 6] = [
         ("hub", |s| s.hub_id = "f".repeat(32).parse().unwrap(), StatusCode::UNPROCESSABLE_ENTITY),
         ("host", |s| s.host = binding("us-1", 202), StatusCode::UNPROCESSABLE_ENTITY),

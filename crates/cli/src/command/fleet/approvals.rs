@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::time::Duration;
 
 use evenkeel_core::fleet::EnvelopeVerdict;
+use evenkeel_core::id::HostId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, PendingItem, render, time};
 use evenkeel_hub::people::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody};
@@ -29,7 +30,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
-    let items = items(&client, arguments.host.as_ref().map(|host| host.as_str())).await?;
+    let items = items(&client, arguments.host.as_ref().map(HostId::as_str)).await?;
     let Some(wanted) = &arguments.id else {
         return list(items, arguments.output.output);
     };

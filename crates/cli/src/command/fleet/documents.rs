@@ -133,12 +133,11 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
         (None, None) => to.saturating_sub(1),
     };
     let before = at_hub.document(from).await?.map(|(_, read)| read);
-    let (to, after) = match local {
-        Some(local) => (None, local),
-        None => {
-            let (_, read) = at_hub.document(to).await?.ok_or_else(no_document)?;
-            (Some(to), read)
-        }
+    let (to, after) = if let Some(local) = local {
+        (None, local)
+    } else {
+        let (_, read) = at_hub.document(to).await?.ok_or_else(no_document)?;
+        (Some(to), read)
     };
     let found = after.difference_from(before.as_ref());
     match arguments.output.output {

@@ -80,7 +80,7 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
     match arguments.output.output {
         OutputFormat::Json => {
-            format::print(&FleetStatusFormat { format_version: 1, host: at_hub.detail, guests })?
+            format::print(&FleetStatusFormat { format_version: 1, host: at_hub.detail, guests })?;
         }
         OutputFormat::Table => terminal::print(&drawn_status(&at_hub, &guests))?,
     }
