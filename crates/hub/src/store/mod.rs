@@ -47,8 +47,6 @@ pub use heartbeat::FLUSH_EVERY;
 pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use migrate::SCHEMA;
-#[cfg(test)]
-pub(crate) use migrate::{Migration, STEPS};
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 
