@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::daemon::places;
 use crate::first_secrets::{DEFAULT_SECRETS, FirstSecrets};
+use crate::hub_link::config::HubConfig;
 use crate::path_trust::{LoosePath, check_path};
 use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
@@ -220,11 +221,31 @@ pub struct PveConfig {
 }
 
 /// `[desired]`: where desired state comes from.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "DesiredWire")]
 pub struct DesiredConfig {
     /// A directory of desired files.
     pub dir: Option<PathBuf>,
+    /// A hub. There is never both: nobody could tell which of two wishes holds.
+    pub hub: Option<HubConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DesiredWire {
+    dir: Option<PathBuf>,
+    hub: Option<HubConfig>,
+}
+
+impl TryFrom<DesiredWire> for DesiredConfig {
+    type Error = String;
+
+    fn try_from(DesiredWire { dir, hub }: DesiredWire) -> Result<Self, String> {
+        if dir.is_some() && hub.is_some() {
+            return Err("`dir` and `hub` are both set, and only one can say what is desired: keep one of them".to_owned());
+        }
+        Ok(Self { dir, hub })
+    }
 }
 
 /// A text or a list of texts.

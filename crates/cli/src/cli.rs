@@ -1,5 +1,6 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod enrolment;
 mod hub;
 mod oversight;
 mod selection;
@@ -11,6 +12,7 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+pub(crate) use enrolment::{AcknowledgeArgs, EnrolHostArgs};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::import::FileFormat;
@@ -77,6 +79,8 @@ pub(crate) enum Verb {
     Journal(JournalArgs),
     /// Try at once what failed on a guest and waits for its next try
     Retry(RetryArgs),
+    /// Take this host into a fleet: show a hub its one-time token, and keep the credential it gives
+    Enrol(EnrolHostArgs),
     /// Check desired files, and tell every mistake with its place
     Validate(ValidateArgs),
     /// Tell what is known of a key: format, default, effect, class, rights, an example
@@ -408,6 +412,8 @@ pub(crate) enum JournalVerb {
     Show(JournalShowArgs),
     /// Close an operation whose outcome no evidence will tell; written down with your name
     Resolve(ResolveArgs),
+    /// Say that a rollback of the journal is known, so that signed work goes on
+    Acknowledge(AcknowledgeArgs),
 }
 
 /// Arguments of `journal show`.

@@ -34,7 +34,7 @@ use evenkeel_core::reason::Refusal;
 
 use super::error::Fatal;
 use super::volumes::{check_attached, volumes_before};
-use super::{EngineContext, backups, moves};
+use super::{EngineContext, backups, hub, moves};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
@@ -204,6 +204,8 @@ async fn clear_planned(
         | Step::Destroy(_)
         | Step::Template => None,
     };
+    // Last of all: what is spent stays spent.
+    spend(context, order, &action).await?;
     Ok(Cleared {
         guest,
         kind: action.step.kind(),
@@ -234,6 +236,7 @@ async fn clear_making(
     };
     let password = context.first_password(new).map_err(NotCleared::Held)?;
     make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    spend(context, order, &action).await?;
     context.promise(new.guest.vmid, new.allocates());
     Ok(Cleared {
         guest: action.guest,
@@ -251,6 +254,18 @@ async fn clear_making(
         volumes_before: None,
         password,
     })
+}
+
+/// Takes the act from the budget of whoever declared it, if that has one.
+async fn spend(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    action: &Action,
+) -> Result<(), NotCleared> {
+    match hub::spend_disruptive(context, order.desired.by, action.class).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(NotCleared::Held(error.refusal()?)),
+    }
 }
 
 /// The old text of every key the action writes.

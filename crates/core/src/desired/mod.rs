@@ -100,6 +100,16 @@ pub enum DeclaredBy {
     UnsignedHub,
 }
 
+impl DeclaredBy {
+    /// Whether a hub did, signed or not.
+    pub fn is_hub(self) -> bool {
+        match self {
+            Self::LocalFiles => false,
+            Self::Hub | Self::UnsignedHub => true,
+        }
+    }
+}
+
 /// Whether what differs is changed, of one guest or of a whole host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -405,7 +405,8 @@ fn judge(
 /// Holds steps by which somebody could get into a guest, where nobody vouches for them.
 fn hold_opening(planned: &mut GuestPlan, by: DeclaredBy) {
     for action in &mut planned.actions {
-        if let Some(refusal) = fleet::opened_by_step(by, &action.step) {
+        let refusal = fleet::opened_by_step(by, &action.step);
+        if let Some(refusal) = refusal.or_else(|| fleet::made_by(by, &action.step)) {
             action.held = Some(Held::Until(refusal));
         }
     }
