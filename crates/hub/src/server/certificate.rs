@@ -90,24 +90,31 @@ impl CertificateStore {
     }
 }
 
-/// Reads the files again when they change. Files that do not fit together yet leave the old certificate in use.
+/// Reads the files again when they change.
 pub(super) async fn keep_reading(store: CertificateStore) {
     let mut refused = [None; 2];
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
-        let now = changed(&store.files);
-        let known = store.loaded.read().unwrap_or_else(PoisonError::into_inner).changed;
-        if now == known || now == refused {
-            continue;
+        store.look(&mut refused);
+    }
+}
+
+impl CertificateStore {
+    /// One look. Files that do not fit together yet leave the old certificate in use.
+    fn look(&self, refused: &mut [Option<SystemTime>; 2]) {
+        let now = changed(&self.files);
+        let known = self.loaded.read().unwrap_or_else(PoisonError::into_inner).changed;
+        if now == known || now == *refused {
+            return;
         }
-        match load(&store.files) {
+        match load(&self.files) {
             Ok(loaded) => {
                 tracing::info!(fingerprint = %loaded.fingerprint, "the certificate was read again");
-                *store.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
+                *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = loaded;
             }
             Err(error) => {
                 tracing::error!(%error, "the new certificate is not used; the old one stays");
-                refused = now;
+                *refused = now;
             }
         }
     }
@@ -175,4 +182,57 @@ fn write(path: &Path, bytes: &[u8], mode: u32) -> std::io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&beside, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write_pair(files: &CertificateFiles, at: u64) {
+        let made = rcgen::generate_simple_self_signed(vec!["hub.example".to_owned()]).unwrap();
+        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+        touch(files, at);
+    }
+
+    /// Files written in the same moment would have the same time.
+    fn touch(files: &CertificateFiles, at: u64) {
+        for path in [&files.certificate, &files.key] {
+            let file = std::fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(at)).unwrap();
+        }
+    }
+
+    #[test]
+    fn renewed_files_are_taken_and_broken_ones_are_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        let files = CertificateFiles { certificate: path("cert.pem"), key: path("key.pem") };
+        write_pair(&files, 1_000);
+        let store = acceptor(&TlsChoice::Files(files.clone()), directory.path()).unwrap().unwrap();
+        let (first, mut refused) = (store.fingerprint(), [None; 2]);
+        store.look(&mut refused);
+        assert_eq!(store.fingerprint(), first);
+        std::fs::write(&files.key, "nonsense").unwrap();
+        touch(&files, 2_000);
+        store.look(&mut refused);
+        assert_eq!(store.fingerprint(), first, "the old one stays in use");
+        write_pair(&files, 3_000);
+        store.look(&mut refused);
+        assert_ne!(store.fingerprint(), first);
+    }
+
+    #[test]
+    fn our_own_certificate_is_made_once_and_its_key_is_ours_alone() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let store = || acceptor(&TlsChoice::SelfSigned, directory.path()).unwrap().unwrap();
+        let first = store().fingerprint();
+        assert_eq!(store().fingerprint(), first);
+        let mode = std::fs::metadata(directory.path().join(OWN_KEY)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        // Killed between key and certificate: both are made anew.
+        std::fs::remove_file(directory.path().join(OWN_CERTIFICATE)).unwrap();
+        assert_ne!(store().fingerprint(), first);
+    }
 }

@@ -9,6 +9,7 @@
 //! stop signal nothing new is accepted, long polls are answered, and what was begun is finished within a deadline.
 
 mod certificate;
+mod limits;
 mod serve;
 mod stall_guard;
 
@@ -22,6 +23,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 
 pub use certificate::{CertificateError, CertificateFiles};
+pub use limits::ServeLimits;
 
 use crate::routes::Hub;
 use crate::secret_text::{SecretKind, SecretText};
@@ -44,6 +46,8 @@ pub struct ServerOptions {
     pub public_url: Option<String>,
     /// How it is encrypted.
     pub tls: TlsChoice,
+    /// How much and how long connections may take.
+    pub limits: ServeLimits,
 }
 
 /// How connections are encrypted.
@@ -147,7 +151,7 @@ pub async fn start(options: ServerOptions) -> Result<RunningHub, StartError> {
     if let Some(store) = &acceptor {
         chores.push(tokio::spawn(certificate::keep_reading(store.clone())));
     }
-    let accepting = tokio::spawn(serve::accept(listener, acceptor, hub.clone()));
+    let accepting = tokio::spawn(serve::accept(listener, acceptor, hub.clone(), options.limits));
     Ok(RunningHub { hub, address, url, fingerprint, admin_link, accepting, chores })
 }
 
@@ -212,3 +216,6 @@ impl ConnectionMark {
         self.place.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,20 +14,11 @@ use tower::ServiceExt as _;
 
 use super::ConnectionMark;
 use super::certificate::CertificateStore;
+use super::limits::ServeLimits;
 use super::stall_guard::StallGuard;
 use crate::metrics::HubMetrics;
 use crate::routes::{self, Hub};
 
-/// Open connections: twice the hosts the hub is measured with, and room for people. The unit's LimitNOFILE is above it.
-const CONNECTIONS_MAX: usize = 16_000;
-/// Connections that have shown no credential yet. Strangers can fill this and then only keep other strangers out.
-const STRANGERS_MAX: usize = 2_000;
-/// How long a TLS handshake may take.
-const HANDSHAKE_TIME_MAX: Duration = Duration::from_secs(10);
-/// How long a client may take over the headers of a request; also how long it may keep a connection without asking.
-const HEADERS_TIME_MAX: Duration = Duration::from_secs(15);
-/// How long a client may take no byte of an answer.
-const STALL_TIME_MAX: Duration = Duration::from_secs(20);
 /// Headers of one request.
 const HEADERS_MAX: usize = 64;
 /// Bytes of one request's headers, and of hyper's read buffer.
@@ -38,10 +29,15 @@ const STOP_TIME_MAX: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Accepts until the hub ends, then waits for what was begun.
-pub(super) async fn accept(listener: TcpListener, tls: Option<CertificateStore>, hub: Hub) {
+pub(super) async fn accept(
+    listener: TcpListener,
+    tls: Option<CertificateStore>,
+    hub: Hub,
+    limits: ServeLimits,
+) {
     let router = routes::router(&hub);
     let (places, strangers) =
-        (Arc::new(Semaphore::new(CONNECTIONS_MAX)), Arc::new(Semaphore::new(STRANGERS_MAX)));
+        (Arc::new(Semaphore::new(limits.connections)), Arc::new(Semaphore::new(limits.strangers)));
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -68,7 +64,8 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<CertificateStore>,
         connections.spawn(async move {
             let _place = place;
             let _counted = HubMetrics::count(&hub.metrics().connections);
-            connection(stream, tls, hub, router, mark).await;
+            let served = ServedConnection { hub, router, mark, limits };
+            served.run(stream, tls).await;
         });
     }
     drop(listener);
@@ -78,50 +75,57 @@ pub(super) async fn accept(listener: TcpListener, tls: Option<CertificateStore>,
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    tls: Option<CertificateStore>,
+/// What one connection needs.
+struct ServedConnection {
     hub: Hub,
     router: axum::Router,
     mark: ConnectionMark,
-) {
-    // Answers are whole when they are written: waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
-    let stream = StallGuard::new(stream, STALL_TIME_MAX);
-    match tls {
-        None => speak(stream, hub, router, mark).await,
-        Some(store) => {
-            let handshake = store.acceptor().accept(stream);
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_TIME_MAX, handshake).await {
-                speak(stream, hub, router, mark).await;
+    limits: ServeLimits,
+}
+
+impl ServedConnection {
+    async fn run(self, stream: TcpStream, tls: Option<CertificateStore>) {
+        // Answers are whole when they are written: waiting for more would only delay them.
+        let _ = stream.set_nodelay(true);
+        let stream = StallGuard::new(stream, self.limits.stall_time);
+        match tls {
+            None => self.speak(stream).await,
+            Some(store) => {
+                let handshake = store.acceptor().accept(stream);
+                let shaken = tokio::time::timeout(self.limits.handshake_time, handshake).await;
+                if let Ok(Ok(stream)) = shaken {
+                    self.speak(stream).await;
+                }
             }
         }
     }
-}
 
-async fn speak<S>(stream: S, hub: Hub, router: axum::Router, mark: ConnectionMark)
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = router.map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
-        request.extensions_mut().insert(mark.clone());
-        request.map(axum::body::Body::new)
-    });
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADERS_TIME_MAX)
-        .max_headers(HEADERS_MAX)
-        .max_buf_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
-    tokio::pin!(connection);
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        () = hub.stopped() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    async fn speak<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { hub, router, mark, limits } = self;
+        let service =
+            router.map_request(move |mut request: hyper::Request<hyper::body::Incoming>| {
+                request.extensions_mut().insert(mark.clone());
+                request.map(axum::body::Body::new)
+            });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(limits.headers_time)
+            .max_headers(HEADERS_MAX)
+            .max_buf_size(HEADER_BYTES_MAX)
+            .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service));
+        tokio::pin!(connection);
+        let ended = tokio::select! {
+            ended = connection.as_mut() => ended,
+            () = hub.stopped() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection ended early");
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection ended early");
     }
 }

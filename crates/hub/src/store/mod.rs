@@ -54,8 +54,6 @@ pub use hosts::{ChangedHost, HostRow, LinkRow};
 pub use limits::*;
 pub use logins::OpenedLogin;
 pub use migrate::SCHEMA;
-#[cfg(test)]
-pub(crate) use migrate::{Migration, STEPS};
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 

@@ -7,7 +7,8 @@ use sqlx::Executor as _;
 use super::crash::{child, killed};
 use super::postgres::TestPostgres;
 use crate::death_point;
-use crate::store::{Database, DatabaseKind, HubStore, Migration, STEPS, StoreError, migrate};
+use crate::store::migrate::{self, Migration, STEPS};
+use crate::store::{Database, DatabaseKind, HubStore, StoreError};
 
 /// What the next version might do: a table, a column with a value for old rows, an index.
 const NEXT: &str = "CREATE TABLE next_things (id TEXT NOT NULL PRIMARY KEY);\n\

@@ -21,7 +21,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
 
 use crate::routes::Hub;
-use crate::server::{RunningHub, ServerOptions, TlsChoice, start};
+use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, start};
 use crate::store::{FileText, HubStore, NewDocument};
 use postgres::TestPostgres;
 
@@ -120,6 +120,7 @@ impl TestBed {
             database: Some(self.database.clone()),
             public_url: None,
             tls: TlsChoice::Plain,
+            limits: ServeLimits::default(),
         };
         start(options).await.unwrap()
     }

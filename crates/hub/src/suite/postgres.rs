@@ -11,7 +11,7 @@ pub(crate) struct TestPostgres {
 }
 
 impl TestPostgres {
-    /// Makes a cluster and starts it. `durable` keeps its syncs, for tests that kill.
+    /// Makes a cluster and starts it, without syncs: a test's data is worth none.
     pub(crate) fn start() -> Self {
         let bin = binaries();
         let directory = tempfile::Builder::new().prefix("ekpg").tempdir_in("/tmp").unwrap();
@@ -110,12 +110,10 @@ fn as_server_user(program: &Path) -> Command {
 
 /// Where Debian keeps the server's programs: the newest version there is.
 fn binaries() -> PathBuf {
-    let mut versions: Vec<(u32, PathBuf)> = std::fs::read_dir("/usr/lib/postgresql")
-        .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
-        .unwrap_or_else(|_| Vec::new())
-        .into_iter()
-        .filter_map(|path: PathBuf| {
-            Some((path.file_name()?.to_str()?.parse().ok()?, path.join("bin")))
+    let entries = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut versions: Vec<(u32, PathBuf)> = entries
+        .filter_map(|entry| {
+            Some((entry.file_name().to_str()?.parse().ok()?, entry.path().join("bin")))
         })
         .filter(|(_, path): &(u32, PathBuf)| path.join("initdb").exists())
         .collect();

@@ -12,10 +12,8 @@ use crate::problem::ProblemCode;
 use crate::store::{FileText, NewDocument, StoreError};
 
 fn code(error: &StoreError) -> Option<ProblemCode> {
-    match error {
-        StoreError::Refused(problem) => Some(problem.code),
-        _ => None,
-    }
+    let StoreError::Refused(problem) = error else { return None };
+    Some(problem.code)
 }
 
 pub(super) async fn generations_rise_and_the_text_comes_back(bed: TestBed) {

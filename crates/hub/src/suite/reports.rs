@@ -2,6 +2,8 @@
 
 use evenkeel_core::fleet::{GuestReport, HostReport, OpReport, PassReport};
 
+use sqlx::Row as _;
+
 use super::TestBed;
 use super::host::TestHost;
 
@@ -16,7 +18,6 @@ async fn guests(bed: &TestBed) -> Vec<String> {
     let mut connection = bed.store().database().connection().await.unwrap();
     let rows =
         sqlx::query("SELECT guest, state FROM guests").fetch_all(&mut connection).await.unwrap();
-    use sqlx::Row as _;
     let mut told: Vec<String> = rows
         .iter()
         .map(|row| format!("{} {}", row.get::<String, _>(0), row.get::<String, _>(1)))
@@ -26,7 +27,6 @@ async fn guests(bed: &TestBed) -> Vec<String> {
 }
 
 async fn counts(bed: &TestBed) -> String {
-    use sqlx::Row as _;
     let mut connection = bed.store().database().connection().await.unwrap();
     let row =
         sqlx::query("SELECT counts FROM host_states").fetch_one(&mut connection).await.unwrap();

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use evenkeel_agent::daemon::systemd::Systemd;
 use evenkeel_hub::server::{
-    self, CertificateFiles, RunningHub, ServerOptions, StartError, TlsChoice,
+    self, CertificateFiles, RunningHub, ServeLimits, ServerOptions, StartError, TlsChoice,
 };
 use serde_json::json;
 
@@ -50,6 +50,7 @@ fn options(arguments: &HubArgs) -> Result<ServerOptions, Failure> {
         database: arguments.place.database.clone(),
         public_url: arguments.public_url.clone(),
         tls,
+        limits: ServeLimits::default(),
     })
 }
 
