@@ -253,7 +253,17 @@ fn authority_of(envelope: &Envelope) -> Result<sign::Authority, Refusal> {
     match envelope.claimed_namespace() {
         Some(Namespace::Recover) => Ok(sign::Authority::Recovery),
         Some(Namespace::Rotate) => Ok(sign::Authority::Planned),
-        Some(Namespace::Op | Namespace::Pending) | None => {
+        Some(
+            Namespace::Op
+            | Namespace::Pending
+            | Namespace::Enrol
+            | Namespace::Report
+            | Namespace::Head
+            | Namespace::Desired
+            | Namespace::Acknowledge
+            | Namespace::Login,
+        )
+        | None => {
             let detail = "its signatures were not made for a rotation or a recovery";
             Err(Refusal::new(ReasonCode::SigNamespace, detail))
         }

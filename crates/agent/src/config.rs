@@ -13,6 +13,7 @@ use serde::Deserialize;
 
 use crate::daemon::places;
 use crate::first_secrets::{DEFAULT_SECRETS, FirstSecrets};
+use crate::hub_link::config::HubConfig;
 use crate::path_trust::{LoosePath, check_path};
 use crate::plain_file::{self, FileError};
 use crate::policy::Policy;
@@ -220,11 +221,31 @@ pub struct PveConfig {
 }
 
 /// `[desired]`: where desired state comes from.
-#[derive(Debug, Clone, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "DesiredWire")]
 pub struct DesiredConfig {
     /// A directory of desired files.
     pub dir: Option<PathBuf>,
+    /// A hub. There is never both: nobody could tell which of two wishes holds.
+    pub hub: Option<HubConfig>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DesiredWire {
+    dir: Option<PathBuf>,
+    hub: Option<HubConfig>,
+}
+
+impl TryFrom<DesiredWire> for DesiredConfig {
+    type Error = String;
+
+    fn try_from(DesiredWire { dir, hub }: DesiredWire) -> Result<Self, String> {
+        if dir.is_some() && hub.is_some() {
+            return Err("`dir` and `hub` are both set, and only one can say what is desired: keep one of them".to_owned());
+        }
+        Ok(Self { dir, hub })
+    }
 }
 
 /// A text or a list of texts.
@@ -426,6 +447,25 @@ mod tests {
         ];
         for (line, (place, words)) in lines.iter().zip(parts) {
             assert!(line.contains(place) && line.contains(words), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_hub_and_a_directory_at_once_are_refused_and_a_hub_alone_is_not() {
+        let hub = "hub = { url = \"https://hub.example\", credential_file = \"/etc/c\" }\n";
+        let config = read(&format!("[desired]\n{hub}")).unwrap();
+        assert_eq!(config.desired.hub.unwrap().url.as_deref(), Some("https://hub.example"));
+        assert!(config.policy.desired_signed, "unless root says otherwise");
+        let both = read(&format!("[desired]\ndir = \"/etc/evenkeel/desired\"\n{hub}")).unwrap_err();
+        assert!(told(&both).contains("keep one of them"), "{}", told(&both));
+        for (text, words) in [
+            ("[desired]\nhub = { url = \"https://hub\", token = \"x\" }\n", "evenkeel enrol"),
+            ("[desired.hub]\naddress = \"https://hub\"\n", "write url ="),
+            ("[desired]\nhub_url = \"https://hub\"\n", "write hub = { url ="),
+            ("[desired.hub]\nurl = 7\n", "an address in quotes"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(told(&error).contains(words), "{text}: {}", told(&error));
         }
     }
 

@@ -7,7 +7,8 @@
 //!
 //! The daemon calls [`HostKey::load_or_create`] before it raises a pending item; operators pin the public
 //! part, so a host that loses its key is another host to them. It never overwrites a key, never takes a
-//! file others could have read, and signs nothing but pending items. The secret is wiped when dropped
+//! file others could have read, and signs nothing but pending items and what a
+//! hub is told. The secret is wiped when dropped
 //! and is in no `Debug` and no message.
 
 mod claim;
@@ -108,12 +109,33 @@ impl HostKey {
             return Err(Refusal::new(ReasonCode::HostMismatch, detail));
         }
         let bytes = item.to_bytes()?;
-        let made = self.secret.sign(&signed_bytes(Namespace::Pending, &bytes));
+        let armour = self.sign(Namespace::Pending, &bytes)?;
+        Envelope::seal(&bytes, &[&armour])
+    }
+
+    /// The armoured signature over bytes for a hub. Whatever a host says to a hub allows nothing on any host.
+    pub fn sign_for_hub(&self, namespace: Namespace, bytes: &[u8]) -> Result<String, Refusal> {
+        match namespace {
+            Namespace::Enrol | Namespace::Report | Namespace::Head => self.sign(namespace, bytes),
+            Namespace::Op
+            | Namespace::Rotate
+            | Namespace::Recover
+            | Namespace::Pending
+            | Namespace::Desired
+            | Namespace::Acknowledge
+            | Namespace::Login => {
+                let detail = format!("a host key signs nothing for {}", namespace.as_str());
+                Err(Refusal::new(ReasonCode::RoleDenied, detail))
+            }
+        }
+    }
+
+    fn sign(&self, namespace: Namespace, bytes: &[u8]) -> Result<String, Refusal> {
+        let made = self.secret.sign(&signed_bytes(namespace, bytes));
         let mut signature = Vec::new();
         put_string(&mut signature, KeyType::Ed25519.as_str().as_bytes());
         put_string(&mut signature, &made.to_bytes());
-        let armour = assemble(&self.public, Namespace::Pending, &signature)?;
-        Envelope::seal(&bytes, &[&armour])
+        assemble(&self.public, namespace, &signature)
     }
 
     /// Writes the public part if it is not there. One that is another key's would be pinned by mistake,

@@ -19,6 +19,7 @@ pub mod find_guest;
 pub mod first_secrets;
 pub mod freeze;
 pub mod host_key;
+pub mod hub_link;
 pub mod journal;
 mod left_locks;
 mod lock_owners;

@@ -29,6 +29,9 @@ const PENDING_DAYS_BOUND: u64 = 365;
 /// the source.
 const DESTRUCTIVE_BOUND: u64 = 1_000;
 
+/// A hub that may restart more guests an hour than this is not bounded at all.
+const DISRUPTIVE_BOUND: u64 = 10_000;
+
 /// A hub that may have more guests made a day than this fills a host in an hour.
 const CREATE_BOUND: u64 = 1_000;
 
@@ -53,6 +56,13 @@ pub struct Policy {
     /// How many signed operations may start in 24 hours: what a stolen key can do before somebody looks.
     #[serde(deserialize_with = "within::<0, DESTRUCTIVE_BOUND, _>")]
     pub destructive_per_day: u64,
+    /// Whether a document of a hub is taken only with an author's signature.
+    pub desired_signed: bool,
+    /// Whether signed acts wait until the hub has said how far the journal had come.
+    pub anchor: AnchorPolicy,
+    /// How many disruptive acts that a hub declares may begin in an hour.
+    #[serde(deserialize_with = "within::<0, DISRUPTIVE_BOUND, _>")]
+    pub disruptive_per_hour: u64,
     /// The numbers of guests that may be scratch: what we made there, and nobody touched since, we may destroy unsigned.
     pub scratch_vmids: VmidRanges,
     /// What a hub may have made; nothing without it.
@@ -69,10 +79,24 @@ impl Default for Policy {
             pending_days: 30,
             bin_days: 30,
             destructive_per_day: 10,
+            desired_signed: true,
+            anchor: AnchorPolicy::Optional,
+            disruptive_per_hour: 20,
             scratch_vmids: VmidRanges::default(),
             create: None,
         }
     }
+}
+
+/// What a host with a hub does at start while the hub cannot be asked for the anchor of its journal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnchorPolicy {
+    /// Signed acts run, and it is told that they ran without.
+    #[default]
+    Optional,
+    /// Signed acts wait.
+    Required,
 }
 
 /// `[policy.create]` as it is written. What is left out allows nothing, but for the number of guests a day.
@@ -193,6 +217,9 @@ mod tests {
             ("destructive_per_week = 1", "unknown field"),
             ("destructive_per_day = \"10\"", "invalid type"),
             ("mode = \"watch\"", "`enforce` or `observe`"),
+            ("anchor = \"always\"", "`optional` or `required`"),
+            ("desired_signed = \"no\"", "invalid type"),
+            ("disruptive_per_hour = 10001", "0 to 10000"),
             ("scratch_vmids = \"9199-9100\"", "smaller number"),
             ("scratch_vmids = \"all\"", "1000-1999"),
             ("create = { per_day = 1001 }", "0 to 1000"),

@@ -6,6 +6,7 @@
 
 mod fleet;
 mod gate;
+mod hub;
 mod journal;
 mod measure;
 mod observe;
@@ -59,6 +60,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("queue", queue::run),
     ("verify", verify::run),
     ("gate", gate::run),
+    ("hub", hub::run),
 ];
 
 fn main() -> ExitCode {

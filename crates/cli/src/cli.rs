@@ -1,5 +1,8 @@
 //! Every verb and flag, with the words people read in `--help`.
 
+mod enrolment;
+mod fleet;
+mod hub;
 mod oversight;
 mod selection;
 mod signing;
@@ -10,11 +13,18 @@ use std::net::SocketAddr;
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+pub(crate) use enrolment::{AcknowledgeArgs, EnrolHostArgs};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::{NodeName, OperationId};
 use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
 use evenkeel_core::selection::GuestName;
+pub(crate) use fleet::{
+    AuthorArgs, FleetAuditArgs, FleetDiffArgs, FleetHostArgs, FleetHostsArgs, FleetLoginArgs,
+    FleetPendingArgs, FleetPlainArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
+    FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
+};
+pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
@@ -75,6 +85,8 @@ pub(crate) enum Verb {
     Journal(JournalArgs),
     /// Try at once what failed on a guest and waits for its next try
     Retry(RetryArgs),
+    /// Take this host into a fleet: show a hub its one-time token, and keep the credential it gives
+    Enrol(EnrolHostArgs),
     /// Check desired files, and tell every mistake with its place
     Validate(ValidateArgs),
     /// Tell what is known of a key: format, default, effect, class, rights, an example
@@ -90,6 +102,11 @@ pub(crate) enum Verb {
     /// Who may sign on a host: list, enrol, rotate, recover
     #[command(subcommand)]
     Signers(SignersVerb),
+    /// Serve a fleet: one place for the documents, reports and approvals of many hosts
+    Hub(HubArgs),
+    /// Many hosts through one hub: who is there, documents, what waits, who did what
+    #[command(subcommand)]
+    Fleet(FleetVerb),
     /// Print completions for a shell
     Completions {
         /// The shell
@@ -404,6 +421,8 @@ pub(crate) enum JournalVerb {
     Show(JournalShowArgs),
     /// Close an operation whose outcome no evidence will tell; written down with your name
     Resolve(ResolveArgs),
+    /// Say that a rollback of the journal is known, so that signed work goes on
+    Acknowledge(AcknowledgeArgs),
 }
 
 /// Arguments of `journal show`.

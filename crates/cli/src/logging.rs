@@ -1,4 +1,4 @@
-//! The log of `evenkeel run`, on stderr: for people, for the system's journal, or as JSON lines.
+//! The log of `evenkeel run` and `evenkeel hub`, on stderr: for people, for the system's journal, or as JSON lines.
 //!
 //! Only evenkeel's own lines are shown, whatever the level: what libraries say at theirs may hold a header, and so the
 //! token.
@@ -27,7 +27,10 @@ pub(crate) fn begin(level: LogLevel, format: LogFormat) {
         LogLevel::Debug => LevelFilter::DEBUG,
         LogLevel::Trace => LevelFilter::TRACE,
     };
-    let ours = Targets::new().with_target("evenkeel", level).with_target("evenkeel_agent", level);
+    let ours = Targets::new()
+        .with_target("evenkeel", level)
+        .with_target("evenkeel_agent", level)
+        .with_target("evenkeel_hub", level);
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Json => layer.json().flatten_event(true).boxed(),

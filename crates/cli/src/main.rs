@@ -6,6 +6,7 @@ mod cli;
 mod command;
 mod connect;
 mod error;
+mod fleet;
 mod format;
 mod interrupt;
 mod logging;
@@ -43,7 +44,8 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
         Verb::Audit(arguments) => waiting(command::audit::run(&arguments)),
-        Verb::Journal(arguments) => waiting(command::journal::run(&arguments)),
+        Verb::Journal(arguments) => waiting(command::journal::run(arguments)),
+        Verb::Enrol(arguments) => waiting(command::enrol::run(&arguments)),
         Verb::Retry(arguments) => waiting(command::retry::run(&arguments)),
         Verb::Validate(arguments) => command::validate::run(&arguments),
         Verb::Explain(arguments) => command::explain::run(&arguments),
@@ -52,6 +54,8 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Sign(arguments) => waiting(command::sign::run(&arguments)),
         Verb::Verify(arguments) => command::verify::run(&arguments),
         Verb::Signers(arguments) => waiting(command::signers::run(&arguments)),
+        Verb::Fleet(verb) => waiting(command::fleet::run(&verb)),
+        Verb::Hub(arguments) => serving(command::hub::run(&arguments)),
         Verb::Completions { shell } => command::reference::completions(shell),
         Verb::Man { out } => command::reference::man(out.as_deref()),
     }
@@ -60,5 +64,11 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
 /// Runs a verb that talks to a server. One thread is enough: it waits, it does not compute.
 fn waiting(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(verb)
+}
+
+/// Runs a server for many: on every core.
+fn serving(verb: impl Future<Output = Result<Exit, Failure>>) -> Result<Exit, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(verb)
 }

@@ -29,6 +29,32 @@ pub fn judge(ledger: &Ledger, limit: u64, now: UnixSeconds) -> Result<(), Refusa
     Err(Refusal::new(ReasonCode::Budget, detail))
 }
 
+/// The time the budget of a hub's disruptive acts is for.
+const HOUR_S: u64 = 60 * 60;
+
+/// Those of the moments at which disruptive acts of a hub began that still count. A moment in the future counts: a clock
+/// that was set back must not give a new budget.
+pub fn disruptive_counted(begun: &[UnixSeconds], now: UnixSeconds) -> Vec<UnixSeconds> {
+    begun.iter().copied().filter(|at| at.plus(HOUR_S) > now).collect()
+}
+
+/// Whether one more disruptive act that a hub declares may begin now.
+pub fn judge_disruptive(
+    begun: &[UnixSeconds],
+    limit: u64,
+    now: UnixSeconds,
+) -> Result<(), Refusal> {
+    let counted = disruptive_counted(begun, now).len() as u64;
+    if counted < limit {
+        return Ok(());
+    }
+    let detail = format!(
+        "{counted} disruptive acts of the hub began in the last hour, and this host's policy allows {limit} \
+         (`disruptive_per_hour` under [policy] in agent.toml)"
+    );
+    Err(Refusal::new(ReasonCode::Budget, detail))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::action_registry::ActionKind;
@@ -86,6 +112,16 @@ mod tests {
         let refusal = judge(&ledger, 3, NOW).unwrap_err();
         assert_eq!(refusal.reason, ReasonCode::Budget);
         assert!(refusal.detail.contains("destructive_per_day"), "{refusal}");
+    }
+
+    #[test]
+    fn a_hub_s_disruptive_acts_are_counted_by_the_hour() {
+        let begun = [NOW.minus(HOUR_S), NOW.minus(HOUR_S - 1), NOW, NOW.plus(999_999)];
+        assert_eq!(disruptive_counted(&begun, NOW).len(), 3, "the first is an hour old");
+        assert_eq!(judge_disruptive(&begun, 4, NOW), Ok(()));
+        let refusal = judge_disruptive(&begun, 3, NOW).unwrap_err();
+        assert_eq!(refusal.reason, ReasonCode::Budget);
+        assert_eq!(judge_disruptive(&[], 0, NOW).unwrap_err().reason, ReasonCode::Budget);
     }
 
     #[test]

@@ -144,8 +144,8 @@ impl CreateJudge<'_> {
     fn bounds(&self) -> Result<Option<&CreatePolicy>, Refusal> {
         match (self.by, self.policy) {
             (DeclaredBy::LocalFiles, _) => Ok(None),
-            (DeclaredBy::Hub, Some(policy)) => Ok(Some(policy)),
-            (DeclaredBy::Hub, None) => {
+            (DeclaredBy::Hub | DeclaredBy::UnsignedHub, Some(policy)) => Ok(Some(policy)),
+            (DeclaredBy::Hub | DeclaredBy::UnsignedHub, None) => {
                 let detail = "this host makes nothing that a hub declares: agent.toml has no [policy.create]";
                 Err(Refusal::new(ReasonCode::Policy, detail))
             }

@@ -26,6 +26,7 @@ pub mod destroy;
 pub mod diagnostic;
 pub mod effect;
 pub mod final_backup;
+pub mod fleet;
 pub mod gate;
 pub mod id;
 pub mod identity;

@@ -110,6 +110,10 @@ reason_codes! {
     Observe = "observe",
     /// It comes after something that is not so yet.
     After = "after",
+    /// The journal is older than it was: somebody put an old state back.
+    JournalRollback = "journal_rollback",
+    /// The hub offers an older document than the one that was taken.
+    GenerationRollback = "generation_rollback",
     /// The token lacks a right that judging or proving the act takes.
     Rights = "rights",
     /// The host's own policy does not allow it.
@@ -179,7 +183,7 @@ mod tests {
             not_yet_valid lifetime_exceeded replay nonce_conflict key_revoked trust_version \
             sig_format sig_invalid sig_namespace sig_hash key_type weak_key sk_presence payload \
             envelope frozen budget clock locked busy not_executable not_pending storage \
-            failed_before unknown_outcome observe after rights policy";
+            failed_before unknown_outcome observe after journal_rollback generation_rollback rights policy";
         assert_eq!(spelled, contract.split_whitespace().collect::<Vec<_>>());
     }
 

@@ -327,7 +327,10 @@ impl SeedRun {
                 self.signers.as_ref().is_some_and(|signers| signers.papers[paper].hopeless);
             match said {
                 Submitted::Refused(_) => {}
-                Submitted::Accepted(_) | Submitted::Replay { .. } | Submitted::Rotated(_) => {
+                Submitted::Accepted(_)
+                | Submitted::Replay { .. }
+                | Submitted::Rotated(_)
+                | Submitted::Acknowledged(_) => {
                     if hopeless {
                         self.oracle.broke(format!("(3) a forged paper was taken: {said:?}"));
                     }

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{ApprovalContext, Engine, EngineContext, Fatal, Progress};
+use evenkeel_agent::engine::{
+    AnchorWatch, ApprovalContext, Engine, EngineContext, Fatal, Progress,
+};
 use evenkeel_agent::journal::{
     Journal, JournalError, JournalHandle, JournalLimits, SimulatedDisk, Stamp, group,
 };
@@ -142,6 +144,9 @@ impl Rig {
             seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
             policy: Policy::default(),
             judging_lock: Arc::default(),
+            host_key: host_key().key,
+            vouch: Arc::new(|namespace, bytes| Ok(host_key().armour(namespace, bytes))),
+            anchor: AnchorWatch::default(),
         });
         self
     }

@@ -6,4 +6,26 @@
 //!  hosts dial out: enrol, poll, fetch, report
 //! ```
 //!
-//! Nobody has to trust it: it holds no key that signs anything for a host, and every host judges what it hands out.
+//! [`routes`] is the one table of what can be asked, of whom, and how much. [`store`] is everything that is kept.
+//! [`server`] is sockets, TLS and limits. Nobody has to trust the hub: it holds no key that signs anything for a host,
+//! and every host judges what it hands out.
+
+pub mod access;
+mod agent_api;
+pub mod call;
+mod death_point;
+mod health;
+mod host_gate;
+mod metrics;
+pub mod openapi;
+pub mod people;
+pub mod problem;
+pub mod routes;
+pub mod secret_text;
+pub mod server;
+pub mod store;
+#[cfg(test)]
+mod suite;
+mod wake;
+
+pub use routes::Hub;

@@ -147,6 +147,9 @@ pub fn taken(submitted: Submitted) -> Result<SocketAnswer, OperationId> {
                 message: format!("the signers are those of version {version} now"),
             }
         }
+        Submitted::Acknowledged(epoch) => SocketAnswer::Done {
+            message: format!("the rollback is acknowledged; this journal is at epoch {epoch} now"),
+        },
         Submitted::Refused(refusal) => SocketAnswer::Refused(refused(&refusal)),
     })
 }

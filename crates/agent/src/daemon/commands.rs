@@ -100,7 +100,7 @@ impl AgentLoop {
                 ),
                 None => (
                     "nothing is declared to the running agent".to_owned(),
-                    "set `dir` under [desired] in agent.toml and `systemctl reload evenkeel`",
+                    "set `dir` under [desired] in agent.toml and `systemctl reload evenkeel`, or wait for the hub's document",
                 ),
             };
             let _ = answer.send(SocketAnswer::Refused(Refused::new(
@@ -263,6 +263,7 @@ impl AgentLoop {
             ("[secrets]", *secrets != self.config.secrets),
             ("[policy]", fixed_policy != self.config.policy),
             ("[metrics]", *metrics != self.config.metrics),
+            ("hub under [desired]", desired.hub != self.config.desired.hub),
         ];
         for (what, changed) in fixed {
             if changed {
@@ -276,11 +277,17 @@ impl AgentLoop {
         self.config.policy.mode = policy.mode;
         self.observes.store(policy.mode == ReconcileMode::Observe, Ordering::Relaxed);
         self.schedule.set_interval(Duration::from_secs(*interval), Instant::now());
-        self.declared.now_from(desired);
+        if self.hub.is_none() && desired.hub.is_none() {
+            self.declared.now_from(desired);
+        }
         // Begun anew even for the same path: the directory itself may have been replaced.
         inputs.watch(self.declared.directory());
         // The parts that are fixed are compared with what is in force, not with what was read last.
         let (interval, desired) = (new.interval, new.desired);
-        (self.config.interval, self.config.desired) = (interval, desired);
+        self.config.interval = interval;
+        // A hub is dialled, or no longer dialled, from the next start on.
+        if desired.hub == self.config.desired.hub {
+            self.config.desired = desired;
+        }
     }
 }

@@ -84,6 +84,17 @@ impl DeclaredFiles {
         }
     }
 
+    /// A hub's document holds from now on.
+    pub(super) fn taken(&mut self, desired: Arc<Desired>, now: Timestamp) {
+        self.good = Some(GoodFiles { desired, since: now });
+        (self.last_good, self.trouble) = (Some(now), None);
+    }
+
+    /// What the hub gave once cannot be used.
+    pub(super) fn unusable(&mut self, why: String, now: Timestamp) {
+        self.trouble = Some(Trouble { since: now, why });
+    }
+
     /// Reads the files, and waits for them for a bounded time. Dropping it changes nothing.
     pub(super) async fn read(&mut self, now: Timestamp) -> FilesNews {
         let Some(directory) = self.directory.clone() else {
@@ -212,7 +223,7 @@ mod tests {
     fn directory(text: &str) -> (tempfile::TempDir, DesiredConfig) {
         let directory = tempfile::tempdir().unwrap();
         fs_err::write(directory.path().join("web.toml"), text).unwrap();
-        let config = DesiredConfig { dir: Some(directory.path().to_owned()) };
+        let config = DesiredConfig { dir: Some(directory.path().to_owned()), hub: None };
         (directory, config)
     }
 

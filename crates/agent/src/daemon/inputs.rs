@@ -13,6 +13,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior};
 use super::socket::SocketCommand;
 use super::systemd::Systemd;
 use super::watch::Watch;
+use crate::hub_link::DeskRequest;
 
 /// What was heard.
 pub(super) enum LoopInput {
@@ -26,6 +27,8 @@ pub(super) enum LoopInput {
     FilesChanged,
     /// A client of the socket wants something.
     Command(SocketCommand),
+    /// The link to the hub brings something.
+    Hub(DeskRequest),
 }
 
 /// Everything the loop waits for.
@@ -35,6 +38,7 @@ pub(super) struct LoopInputs {
     hang_up: Signal,
     watch: Watch,
     commands: mpsc::Receiver<SocketCommand>,
+    hub: Option<mpsc::Receiver<DeskRequest>>,
     pub(super) systemd: Systemd,
     watchdog: Option<Interval>,
 }
@@ -56,9 +60,15 @@ impl LoopInputs {
             hang_up: signal(SignalKind::hangup())?,
             watch: Watch::begin(None),
             commands,
+            hub: None,
             systemd,
             watchdog,
         })
+    }
+
+    /// Hears the link to the hub from now on.
+    pub(super) fn hear_hub(&mut self, requests: mpsc::Receiver<DeskRequest>) {
+        self.hub = Some(requests);
     }
 
     /// Watches another directory from now on.
@@ -76,6 +86,7 @@ impl LoopInputs {
                 _ = self.hang_up.recv() => return LoopInput::Reload,
                 () = self.watch.changed() => return LoopInput::FilesChanged,
                 Some(command) = self.commands.recv() => return LoopInput::Command(command),
+                request = heard(self.hub.as_mut()) => return LoopInput::Hub(request),
                 () = tokio::time::sleep_until(due) => return LoopInput::Due,
                 () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
             }
@@ -91,6 +102,17 @@ impl LoopInputs {
                 () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
             }
         }
+    }
+}
+
+/// Nothing comes of a link that is not there, or that has ended.
+async fn heard(hub: Option<&mut mpsc::Receiver<DeskRequest>>) -> DeskRequest {
+    match hub {
+        Some(requests) => match requests.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        },
+        None => std::future::pending().await,
     }
 }
 

@@ -27,7 +27,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
-use super::status::{AgentStatus, GuestStatus};
+use super::status::{AgentStatus, GuestStatus, HubStatus};
 use crate::engine::{OpEnd, OpReport};
 use crate::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 
@@ -55,6 +55,8 @@ pub(super) struct Metrics {
     desired_valid: Gauge,
     desired_guests: Gauge,
     desired_last_good: Gauge,
+    hub_generation: Gauge,
+    hub_heard: Gauge,
     configuration_valid: Gauge,
     frozen: Gauge,
     trust_version: Gauge,
@@ -94,6 +96,8 @@ impl Metrics {
             desired_valid: Gauge::default(),
             desired_guests: Gauge::default(),
             desired_last_good: Gauge::default(),
+            hub_generation: Gauge::default(),
+            hub_heard: Gauge::default(),
             configuration_valid: Gauge::default(),
             frozen: Gauge::default(),
             trust_version: Gauge::default(),
@@ -179,6 +183,16 @@ impl Metrics {
             "When the desired files were last read without a mistake; 0 if never",
             self.desired_last_good.clone(),
         );
+        registry.register(
+            "evenkeel_hub_generation",
+            "The hub's document in effect; 0 without a hub, or before the first",
+            self.hub_generation.clone(),
+        );
+        registry.register(
+            "evenkeel_hub_last_heard_timestamp_seconds",
+            "When the hub last answered; 0 if it never did since the agent started",
+            self.hub_heard.clone(),
+        );
         let valid = "1 if the configuration file can be used, 0 while the one before holds";
         registry.register("evenkeel_configuration_valid", valid, self.configuration_valid.clone());
         let frozen = "1 while an operator has frozen this host, else 0";
@@ -221,6 +235,12 @@ impl Metrics {
             let count = items.get(&kind).copied().unwrap_or(0);
             self.pending.get_or_create(&[("op", kind.as_str().to_owned())]).set(whole(count));
         }
+    }
+
+    /// How the hub stands.
+    pub(super) fn hub(&self, hub: &HubStatus) {
+        self.hub_generation.set(i64::try_from(hub.generation).unwrap_or(i64::MAX));
+        self.hub_heard.set(hub.heard.map_or(0, Timestamp::as_second));
     }
 
     /// The desired files were read.

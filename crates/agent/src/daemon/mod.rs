@@ -18,6 +18,7 @@ mod bearer;
 pub mod client;
 mod commands;
 mod declared;
+mod hub;
 mod inputs;
 mod log;
 mod metrics;
@@ -52,6 +53,7 @@ use tokio::time::Instant;
 
 use bearer::BearerToken;
 use declared::DeclaredFiles;
+use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
 use log::LogMemory;
 use metrics::{Counted, Metrics};
@@ -69,6 +71,7 @@ use crate::config::AgentConfig;
 use crate::engine::{
     ApprovalContext, ApprovalContextError, Engine, EngineContext, Fatal, PassId, Progress,
 };
+use crate::hub_link::config::HubConfigError;
 use crate::journal::JournalHandle;
 use crate::pve::Client;
 use crate::pve::exchange::Exchange;
@@ -134,6 +137,9 @@ pub enum DaemonError {
     /// Signals cannot be heard.
     #[error("cannot listen for signals")]
     Signals(#[source] io::Error),
+    /// The hub cannot be dialled as configured.
+    #[error(transparent)]
+    Hub(#[from] HubConfigError),
     /// The journal or the lanes are broken.
     #[error(transparent)]
     Fatal(#[from] Fatal),
@@ -166,7 +172,16 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         let (metrics, shared_status) = (Arc::clone(&metrics), shared_status.clone());
         tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
-    let mut agent = AgentLoop::start(setup, journal, shared_status, metrics, progress).await?;
+    let hub = hub::prepare(&setup.config)?;
+    let mut agent =
+        AgentLoop::start(setup, journal, shared_status, metrics, progress.clone()).await?;
+    if let Some(hub) = hub {
+        let link = agent.open_hub(hub, &mut inputs, progress.subscribe()).await?;
+        // Beside the loop: a hub that hangs delays no pass.
+        if let Some(link) = link {
+            tasks.spawn(link.run());
+        }
+    }
     let lived = match agent.begin(&mut inputs).await {
         Turn::Continue(()) => agent.live(&mut inputs).await,
         Turn::Break(()) => agent.stop(&mut inputs).await,
@@ -219,6 +234,8 @@ struct AgentLoop {
     seal_key: SealKey,
     /// Who waits for which signed act.
     submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
+    /// The hub, if desired state comes from one.
+    hub: Option<HubSide>,
     /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
     partial_passes: BTreeSet<PassId>,
 }
@@ -270,6 +287,7 @@ impl AgentLoop {
             followers: BTreeMap::new(),
             submitters: BTreeMap::new(),
             observes,
+            hub: None,
             partial_passes: BTreeSet::new(),
             state,
             seal_key,
@@ -282,7 +300,7 @@ impl AgentLoop {
         if self.read_desired(inputs).await.is_break() {
             return Turn::Break(());
         }
-        if self.declared.directory().is_none() {
+        if self.declared.directory().is_none() && self.hub.is_none() {
             tracing::info!("nothing is declared: guests are not even looked at");
         }
         inputs.systemd.ready(&self.sentence());
@@ -309,6 +327,7 @@ impl AgentLoop {
                             return self.stop(inputs).await;
                         }
                     }
+                    LoopInput::Hub(request) => self.take_from_hub(request).await?,
                     LoopInput::FilesChanged => self.schedule.files_changed(Instant::now()),
                     LoopInput::Command(command) => {
                         if self.obey(command, inputs).await?.is_break() {

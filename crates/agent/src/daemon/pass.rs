@@ -90,7 +90,12 @@ impl AgentLoop {
         let directory = self.declared.directory().map(|path| path.display().to_string());
         let (since, trouble) = (self.declared.since(), self.declared.trouble().cloned());
         self.metrics.desired(trouble.is_none(), guests, self.declared.last_good());
-        self.shared_status.agent().desired = DesiredStatus { directory, guests, since, trouble };
+        let hub = self.hub_status().await;
+        if let Some(hub) = &hub {
+            self.metrics.hub(hub);
+        }
+        self.shared_status.agent().desired =
+            DesiredStatus { directory, guests, since, trouble, hub };
         if news == FilesNews::Good {
             self.shared_status.declared(self.declared.desired().as_deref());
         }
@@ -217,6 +222,9 @@ impl AgentLoop {
         match event {
             EngineEvent::Op(report) => {
                 self.metrics.op(&report);
+                if let Some(hub) = &mut self.hub {
+                    hub.desk.ended(&report);
+                }
                 if let Some(submitter) = self.submitters.remove(&report.op) {
                     // Whoever asked may have gone; the end is in the journal.
                     let _ = submitter.send(SocketAnswer::Op { report: report.clone() });

@@ -48,6 +48,17 @@ impl SharedStatus {
         *self.candidates() = guests.map(Candidate::declared).collect();
     }
 
+    /// The declared guests.
+    pub(super) fn declared_guests(&self) -> Vec<Candidate> {
+        self.candidates().clone()
+    }
+
+    /// Since when the host is frozen, if it is.
+    pub(super) fn frozen_since(&self) -> Option<String> {
+        let since = || frozen_by(&self.state).map(|frozen| frozen.at.to_string());
+        self.state.is_frozen().then(|| since().unwrap_or_default())
+    }
+
     fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {
         self.candidates.lock().unwrap_or_else(PoisonError::into_inner)
     }

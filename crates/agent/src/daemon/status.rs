@@ -121,6 +121,30 @@ pub struct DesiredStatus {
     pub since: Option<Timestamp>,
     /// What is wrong with what is there now.
     pub trouble: Option<Trouble>,
+    /// The hub it comes from; none if it comes from files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub: Option<HubStatus>,
+}
+
+/// The hub as the agent knows it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HubStatus {
+    /// Where it is.
+    pub url: String,
+    /// The document in effect; 0 if none was taken yet.
+    pub generation: u64,
+    /// Who signed it; none if nobody did.
+    pub signer: Option<String>,
+    /// Whether that signer may still sign documents. The document holds all the same.
+    pub signer_is_trusted: bool,
+    /// When the hub last answered, in this life of the agent.
+    pub heard: Option<Timestamp>,
+    /// What is wrong with the way to it.
+    pub trouble: Option<String>,
+    /// Why its newest document was not taken.
+    pub refused: Option<String>,
+    /// Whether the journal was rolled back and nobody acknowledged it: everything destructive is off.
+    pub journal_rollback: bool,
 }
 
 /// One pass.

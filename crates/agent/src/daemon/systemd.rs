@@ -60,7 +60,7 @@ impl Systemd {
     }
 
     /// The agent goes down.
-    pub(crate) fn stopping(&self) {
+    pub fn stopping(&self) {
         self.send("STOPPING=1\nSTATUS=stopping\n");
     }
 

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use evenkeel_core::id::{HostId, IdError, NodeName};
 use evenkeel_core::reason::Refusal;
-use evenkeel_core::sign::{HostBinding, PendingItem};
+use evenkeel_core::sign::{HostBinding, Namespace, PendingItem, PublicKey};
 use tokio::sync::{Mutex, RwLock};
 
+use super::hub::{AnchorState, AnchorWatch};
 use crate::ambient::Ambient;
 use crate::authority::{Authority, AuthorityError};
 use crate::config::AgentConfig;
@@ -33,7 +34,16 @@ pub struct ApprovalContext {
     /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act. Who holds
     /// it must not ask for the authority.
     pub judging_lock: Arc<Mutex<()>>,
+    /// The public part of the host key.
+    pub host_key: PublicKey,
+    /// The host key's signature for a hub, over an enrolment, a report or a head.
+    pub vouch: Vouch,
+    /// What is known of the journal's anchor in this life.
+    pub anchor: AnchorWatch,
 }
+
+/// Signs exact bytes for one of the purposes a hub knows; the answer is the armoured signature.
+pub type Vouch = Arc<dyn Fn(Namespace, &[u8]) -> Result<String, Refusal> + Send + Sync>;
 
 /// Puts the host key's signature around an item; the answer is the envelope.
 pub type Seal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;
@@ -81,9 +91,20 @@ impl ApprovalContext {
         if let Some(record) = authority.undone_mark(&reading) {
             journal.append(record).await?;
         }
+        let host_key = key.public().clone();
+        let key = Arc::new(key);
+        let vouching = Arc::clone(&key);
+        let anchor = AnchorWatch::default();
+        if config.desired.hub.is_some() {
+            // Nobody has asked yet; a running agent does at once.
+            anchor.set(AnchorState::Unreachable);
+        }
         Ok(Self {
             authority: Arc::new(RwLock::new(authority)),
             seal: Arc::new(move |item| key.sign_pending(item)),
+            host_key,
+            vouch: Arc::new(move |namespace, bytes| vouching.sign_for_hub(namespace, bytes)),
+            anchor,
             policy: config.policy.clone(),
             judging_lock: Arc::default(),
         })

@@ -44,25 +44,67 @@ pub enum Submitted {
     },
     /// The signers are these from now on; whatever was outstanding is void.
     Rotated(TrustVersion),
+    /// A rollback of the journal is known; this is the epoch that begins.
+    Acknowledged(u64),
     /// No.
     Refused(Refusal),
 }
 
+/// By whose hands an approval came. Nobody's are trusted; a hub's are counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApprovalOrigin {
+    /// Somebody on this host.
+    Host,
+    /// The hub.
+    Hub,
+}
+
 impl Engine {
-    /// Takes an approval, or refuses it. The same statement may come in any number of times, at once or later.
+    /// Takes an approval that somebody on this host handed in, or refuses it.
     pub async fn submit_approval(&mut self, bytes: &[u8]) -> Result<Submitted, Fatal> {
+        self.submit_from(ApprovalOrigin::Host, bytes).await
+    }
+
+    /// Takes an approval, or refuses it. The same statement may come in any number of times, at once or later.
+    pub async fn submit_from(
+        &mut self,
+        origin: ApprovalOrigin,
+        bytes: &[u8],
+    ) -> Result<Submitted, Fatal> {
         let Some(approvals) = self.context.approvals.clone() else {
             return Ok(Submitted::Refused(no_signers()));
         };
-        if let Ok(envelope) = Envelope::parse(bytes)
-            && let Some(Namespace::Rotate | Namespace::Recover) = envelope.claimed_namespace()
-        {
-            return self.rotate(approvals, bytes).await;
+        let claimed = Envelope::parse(bytes).ok().and_then(|envelope| {
+            let namespace = envelope.claimed_namespace()?;
+            Some((namespace, envelope))
+        });
+        match claimed {
+            Some((Namespace::Rotate | Namespace::Recover, _)) => {
+                return self.rotate(origin, approvals, bytes).await;
+            }
+            Some((Namespace::Acknowledge, envelope)) => {
+                let submitted = self.acknowledge(&approvals, &envelope).await?;
+                if let Submitted::Refused(refusal) = &submitted {
+                    self.note(origin, bytes, refusal).await?;
+                }
+                return Ok(submitted);
+            }
+            Some((
+                Namespace::Op
+                | Namespace::Pending
+                | Namespace::Enrol
+                | Namespace::Report
+                | Namespace::Head
+                | Namespace::Desired
+                | Namespace::Login,
+                _,
+            ))
+            | None => {}
         }
         let order = match self.judge_early(&approvals, bytes).await? {
             Early::Order(order) => *order,
             Early::Answer(Submitted::Refused(refusal)) => {
-                self.note(bytes, &refusal).await?;
+                self.note(origin, bytes, &refusal).await?;
                 return Ok(Submitted::Refused(refusal));
             }
             Early::Answer(other) => return Ok(other),
@@ -135,20 +177,37 @@ impl Engine {
     /// Changes the signers. Acts being judged finish first; none is judged between the old list and the new one.
     async fn rotate(
         &mut self,
+        origin: ApprovalOrigin,
         approvals: ApprovalContext,
         bytes: &[u8],
     ) -> Result<Submitted, Fatal> {
         let context = self.context.clone();
         let submitted = self.drive_lanes_until(rotate(&context, &approvals, bytes)).await?;
         if let Submitted::Refused(refusal) = &submitted {
-            self.note(bytes, refusal).await?;
+            self.note(origin, bytes, refusal).await?;
         }
         Ok(submitted)
     }
 
-    async fn note(&mut self, bytes: &[u8], refusal: &Refusal) -> Result<(), Fatal> {
-        tracing::warn!(%refusal, "an approval was refused");
-        if self.refusals.may_write(self.context.ambient.now()) {
+    async fn note(
+        &mut self,
+        origin: ApprovalOrigin,
+        bytes: &[u8],
+        refusal: &Refusal,
+    ) -> Result<(), Fatal> {
+        tracing::warn!(%refusal, ?origin, "an approval was refused");
+        let now = self.context.ambient.now();
+        let (refusals, limit) = match origin {
+            ApprovalOrigin::Host => (&mut self.refusals, REFUSALS_PER_HOUR),
+            ApprovalOrigin::Hub => (&mut self.hub_refusals, HUB_REFUSALS_PER_HOUR),
+        };
+        let left_out = refusals.left_out_before(now, limit);
+        let writes = refusals.may_write(now, limit);
+        if let Some(count) = left_out {
+            let text = format!("{count} more approvals were refused within an hour");
+            self.remark("refusals", text).await?;
+        }
+        if writes {
             note_refusal(&self.context, bytes, refusal).await?;
         }
         Ok(())
@@ -282,6 +341,9 @@ async fn request(
 /// them.
 const REFUSALS_PER_HOUR: u32 = 60;
 
+/// The same for what a hub brings: it can be flooded from further away.
+const HUB_REFUSALS_PER_HOUR: u32 = 20;
+
 /// Refusals the journal keeps; the oldest make room.
 const REFUSALS_KEPT: usize = 128;
 
@@ -297,13 +359,19 @@ pub(super) struct Refusals {
 
 impl Refusals {
     /// Whether one more may be written at this moment.
-    fn may_write(&mut self, at: jiff::Timestamp) -> bool {
+    fn may_write(&mut self, at: jiff::Timestamp, limit: u32) -> bool {
         let hour = at.as_second() / 3_600;
         if self.hour != hour {
             *self = Self { hour, written: 0 };
         }
-        self.written += 1;
-        self.written <= REFUSALS_PER_HOUR
+        self.written = self.written.saturating_add(1);
+        self.written <= limit
+    }
+
+    /// How many were left out in the hour before, once that is over; the rest of a flood is one line.
+    fn left_out_before(&self, at: jiff::Timestamp, limit: u32) -> Option<u32> {
+        let over = self.hour != at.as_second() / 3_600;
+        self.written.checked_sub(limit).filter(|count| over && *count > 0)
     }
 }
 

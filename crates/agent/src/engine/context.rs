@@ -49,6 +49,8 @@ pub struct EngineContext {
     pub(super) observed: Arc<Mutex<BTreeSet<VmId>>>,
     /// What guests that are being made will take of each storage.
     pub(super) promises: Arc<Mutex<BTreeMap<VmId, BTreeMap<String, Bytes>>>>,
+    /// Who holds it spends of the budget of a hub's disruptive acts.
+    pub(super) disruptive: Arc<tokio::sync::Mutex<()>>,
     /// Where passwords of new guests are; without it no guest that wants one is made.
     pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
@@ -151,6 +153,7 @@ impl EngineContext {
             observes,
             observed: Arc::default(),
             promises: Arc::default(),
+            disruptive: Arc::default(),
             secrets: None,
             approvals: None,
             scratch_vmids: VmidRanges::default(),

@@ -37,7 +37,7 @@ use super::error::Fatal;
 use super::identity_proof::{end_is_provable, mark_number};
 use super::removals::RemovalProof;
 use super::volumes::{check_attached, volumes_before};
-use super::{EngineContext, backups, moves};
+use super::{EngineContext, backups, hub, moves};
 use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
@@ -218,6 +218,8 @@ async fn clear_planned(
         .as_ref()
         .map_or(Repeat::Convergent, |proof| Repeat::OncePerMaking { making: proof.making() });
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
+    // Last of all: what is spent stays spent.
+    spend(context, order, &action).await?;
     Ok(Cleared {
         guest,
         kind: action.step.kind(),
@@ -254,6 +256,7 @@ async fn clear_making(
     let task_mark = mark_number(context, new.guest.vmid).await;
     let source = make::may_make(context, new).await.map_err(NotCleared::Held)?;
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
+    spend(context, order, &action).await?;
     context.promise(new.guest.vmid, new.allocates());
     Ok(Cleared {
         guest: action.guest,
@@ -293,6 +296,18 @@ fn is_scratch(declared: &desired::DeclaredGuest) -> bool {
     match &declared.state {
         WantedState::Present(spec) => spec.scratch,
         WantedState::Bin(_) | WantedState::Absent { .. } => false,
+    }
+}
+
+/// Takes the act from the budget of whoever declared it, if that has one.
+async fn spend(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    action: &Action,
+) -> Result<(), NotCleared> {
+    match hub::spend_disruptive(context, order.desired.by, action.class).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(NotCleared::Held(error.refusal()?)),
     }
 }
 

@@ -24,6 +24,7 @@ mod evidence;
 mod final_backup;
 mod follow_up;
 mod gate;
+mod hub;
 mod identity_proof;
 mod lane;
 mod moves;
@@ -48,13 +49,14 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
-pub use approval_context::{ApprovalContext, ApprovalContextError, Seal};
-pub use approvals::Submitted;
+pub use approval_context::{ApprovalContext, ApprovalContextError, Seal, Vouch};
+pub use approvals::{ApprovalOrigin, Submitted};
 pub(crate) use backups::memories_in;
 pub(crate) use bins::bins_in;
 pub use context::{EngineContext, Progress};
 pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
+pub use hub::{AnchorState, AnchorWatch};
 pub(crate) use removals::RemovalReader;
 pub(crate) use volumes::volumes_of;
 
@@ -89,6 +91,8 @@ pub struct Engine {
     signed: BTreeMap<Nonce, (OperationId, PayloadHash)>,
     told: VecDeque<EngineEvent>,
     refusals: Refusals,
+    /// The same for what a hub brings, which counts by itself.
+    hub_refusals: Refusals,
     /// What the last pass could not put before a signer.
     not_raised: NotRaised,
     next_pass: PassId,
@@ -155,6 +159,7 @@ impl Engine {
             signed: BTreeMap::new(),
             told: VecDeque::new(),
             refusals: Refusals::default(),
+            hub_refusals: Refusals::default(),
             not_raised: NotRaised::new(),
             next_pass: PassId::FIRST,
         };

@@ -124,12 +124,21 @@ pub enum Subject {
     Txn,
     /// A volume that left its slot while no backup held it.
     Volume,
+    /// What is remembered of the hub: documents, heads, epochs.
+    Hub,
 }
 
 impl Subject {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Decision, Self::Pending, Self::Approval, Self::Trust, Self::Txn, Self::Volume];
+    pub const ALL: [Self; 7] = [
+        Self::Decision,
+        Self::Pending,
+        Self::Approval,
+        Self::Trust,
+        Self::Txn,
+        Self::Volume,
+        Self::Hub,
+    ];
 
     /// The `type` of its records.
     pub fn as_str(self) -> &'static str {
@@ -140,6 +149,7 @@ impl Subject {
             Self::Trust => "trust",
             Self::Txn => "txn",
             Self::Volume => "volume",
+            Self::Hub => "hub",
         }
     }
 }

@@ -79,7 +79,7 @@ const CA_BYTES_MAX: usize = 1 << 20;
 
 impl TlsTrust {
     /// Trusts the authorities in a PEM file that nobody but root and we could have written.
-    pub(crate) fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
+    pub fn from_ca_file(path: &Path) -> Result<Self, TrustError> {
         let file = plain_file::read(path, CA_BYTES_MAX).map_err(TrustError::Unreadable)?;
         check_path(path).map_err(TrustError::Loose)?;
         let pem = file.bytes;
@@ -200,6 +200,32 @@ impl fmt::Debug for CertFingerprint {
 #[error("the certificate {presented} is not pinned")]
 pub(super) struct WrongPin {
     pub(super) presented: CertFingerprint,
+}
+
+/// The certificate of a server that was not believed because nobody pinned it, from the error of whoever dialled it.
+pub fn presented_certificate(error: &(dyn std::error::Error + 'static)) -> Option<CertFingerprint> {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if let Some(presented) = in_io_error(error) {
+            return Some(presented);
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// TLS errors come wrapped inside I/O errors (inside I/O errors), whose `source` skips what they wrap.
+fn in_io_error(error: &(dyn std::error::Error + 'static)) -> Option<CertFingerprint> {
+    let mut wrapped = error;
+    while let Some(inner) = wrapped.downcast_ref::<std::io::Error>()?.get_ref() {
+        if let Some(rustls::Error::InvalidCertificate(CertificateError::Other(other))) =
+            inner.downcast_ref::<rustls::Error>()
+        {
+            return other.0.downcast_ref::<WrongPin>().map(|wrong| wrong.presented);
+        }
+        wrapped = inner;
+    }
+    None
 }
 
 /// Takes a certificate by its hash alone; name and dates do not matter, the handshake's signature

@@ -34,6 +34,9 @@ pub(crate) struct SignArgs {
     /// How long the approval is good for: 30m, 12h, at most 1d; only with a pending item [default: 1h]
     #[arg(long = "life", value_name = "TIME", value_parser = life)]
     pub(crate) life_s: Option<u64>,
+    /// Look the item up at a hub instead of this host: the one named, or where you logged in last
+    #[arg(long, value_name = "URL", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["config", "state"])]
+    pub(crate) hub: Option<String>,
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]
@@ -93,7 +96,7 @@ pub(crate) struct EnrolArgs {
     /// A `.pub` file, or a file with one line of `allowed_signers`
     #[arg(value_name = "KEY.pub|LINE")]
     pub(crate) key: Utf8PathBuf,
-    /// What the key may sign: operational (acts and rotations) or recovery (recoveries only)
+    /// What the key may sign: operational (acts and rotations), recovery (recoveries only) or author (documents of a hub only)
     #[arg(long)]
     pub(crate) role: Role,
     /// Whose key it is; without it the file is a line of `allowed_signers`, which names its principal
@@ -120,6 +123,9 @@ pub(crate) struct RotateArgs {
     /// Add a recovery key; only a recovery may
     #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
     pub(crate) add_recovery: Vec<Addition>,
+    /// Add a key that signs desired documents of a hub
+    #[arg(long, value_name = "NAME=KEY.pub", value_parser = addition)]
+    pub(crate) add_author: Vec<Addition>,
     /// Remove a signer; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) remove: Vec<SignerName>,

@@ -21,21 +21,22 @@ use crate::cli::{
     self, JournalArgs, JournalListArgs, JournalVerb, OutcomeArg, OutputFormat, ResolveArgs,
 };
 use crate::command::apply_by_agent::unexpected;
-use crate::command::journal_show;
 use crate::command::named_guest::by_number;
+use crate::command::{journal_acknowledge, journal_show};
 use crate::error::{Exit, Failure};
 use crate::format::journal::{JournalFormat, VerifyFormat};
 use crate::render::{self, counted, tamed};
 use crate::{format, terminal};
 
-pub(crate) async fn run(arguments: &JournalArgs) -> Result<Exit, Failure> {
-    match &arguments.verb {
+pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, Failure> {
+    match arguments.verb {
         None => list(&arguments.list).await,
         Some(JournalVerb::Verify { place, output }) => {
             check(&place.state_dir()?.journal(), output.output)
         }
-        Some(JournalVerb::Show(arguments)) => journal_show::run(arguments).await,
-        Some(JournalVerb::Resolve(arguments)) => close(arguments).await,
+        Some(JournalVerb::Show(arguments)) => journal_show::run(&arguments).await,
+        Some(JournalVerb::Resolve(arguments)) => close(&arguments).await,
+        Some(JournalVerb::Acknowledge(arguments)) => journal_acknowledge::run(arguments).await,
     }
 }
 

@@ -59,6 +59,10 @@ impl From<DaemonError> for Failure {
                 let hint = error.hint();
                 Self::wrapping(Exit::Invalid, DaemonError::MetricsToken(error)).hint(hint)
             }
+            DaemonError::Hub(error) => {
+                let hint = error.hint();
+                Self::wrapping(Exit::Invalid, DaemonError::Hub(error)).hint(hint)
+            }
             DaemonError::Signals(_) => Self::wrapping(Exit::Failed, error),
         }
     }

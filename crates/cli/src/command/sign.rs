@@ -10,7 +10,7 @@ use camino::Utf8Path;
 use evenkeel_core::sign::{AnyStatement, ENVELOPE_BYTES_MAX, STATEMENT_LIFE_MAX_S};
 
 use crate::cli::SignArgs;
-use crate::command::approvals;
+use crate::command::{approvals, fleet};
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::offer::{Offer, Origin};
@@ -46,6 +46,10 @@ pub(crate) async fn run(arguments: &SignArgs) -> Result<Exit, Failure> {
 async fn subject(arguments: &SignArgs) -> Result<Vec<u8>, Failure> {
     let word = arguments.subject.as_str();
     let is_name = word.len() >= NAME_MIN && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if let Some(hub) = arguments.hub.as_ref().filter(|_| is_name) {
+        let hub = Some(hub.clone()).filter(|hub| !hub.is_empty());
+        return fleet::item_named(hub, word).await;
+    }
     if is_name && !arguments.subject.as_std_path().exists() {
         let items = approvals::items(&arguments.place).await.map_err(|failure| {
             let message = format!("{word} is no file here, and {}", failure.message);

@@ -59,7 +59,7 @@ pub(super) fn believed_with_origins(
 }
 
 /// Tells every mistake on stderr, with the lines it is in.
-pub(super) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
+pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     write!(err, "{}", render(errors, &without_secrets(sources)))?;
     writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;

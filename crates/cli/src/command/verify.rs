@@ -6,6 +6,7 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
+use evenkeel_core::fleet::{AcknowledgeStatement, Acknowledged};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockReading;
@@ -87,6 +88,9 @@ fn judge(
         match &statement {
             AnyStatement::Op(statement) => would_allow(envelope, statement, trust, now)?,
             AnyStatement::Rotation(rotation) => would_rotate(envelope, rotation, trust, now)?,
+            AnyStatement::Acknowledge(statement) => {
+                would_acknowledge(envelope, statement, trust, now)?;
+            }
         }
     }
     let words = render::any_statement(envelope.payload())?;
@@ -142,6 +146,18 @@ fn would_allow(
     }
 }
 
+/// Whether the statement would hold on its host, if the journal is as it says.
+fn would_acknowledge(
+    envelope: &Envelope,
+    statement: &AcknowledgeStatement,
+    trust: &TrustedSigners,
+    now: UnixSeconds,
+) -> Result<(), Refusal> {
+    let AcknowledgeStatement { host, hub_id, anchored, found, .. } = statement.clone();
+    let about = Acknowledged { host, hub_id, anchored, found };
+    AcknowledgeStatement::judge(envelope, &about, trust, now, STATEMENT_LIFE_MAX_S).map(drop)
+}
+
 fn would_rotate(
     envelope: &Envelope,
     rotation: &Rotation,
@@ -174,6 +190,9 @@ impl VerifyFinding {
             (_, false) => "who may sign was not asked (no --trust); it says\n\n",
             (AnyStatement::Op(_), true) => {
                 "allowed_signed: on its host, if the guest is still as it was and the nonce unspent\n\n"
+            }
+            (AnyStatement::Acknowledge(_), true) => {
+                "allowed_signed: on its host, while it waits for exactly this rollback\n\n"
             }
             (AnyStatement::Rotation(_), true) => "allowed_signed: it would change the signers\n\n",
         };

@@ -8,6 +8,7 @@ pub(crate) mod apply;
 pub(crate) mod approvals;
 #[cfg(test)]
 mod audit;
+pub(crate) mod fleet;
 pub(crate) mod journal;
 pub(crate) mod plan;
 pub(crate) mod signers;
@@ -55,6 +56,16 @@ mod tests {
             ("journal-verify", schema_for!(journal::VerifyFormat)),
             ("signers-list", schema_for!(signers::SignersFormat)),
             ("audit", schema_for!(audit::AuditFormat)),
+            ("fleet-login", schema_for!(fleet::FleetLoginFormat)),
+            ("fleet-console", schema_for!(fleet::FleetConsoleFormat)),
+            ("fleet-hosts", schema_for!(fleet::FleetHostsFormat)),
+            ("fleet-status", schema_for!(fleet::FleetStatusFormat)),
+            ("fleet-push", schema_for!(fleet::FleetPushFormat)),
+            ("fleet-diff", schema_for!(fleet::FleetDiffFormat)),
+            ("fleet-history", schema_for!(fleet::FleetHistoryFormat)),
+            ("fleet-pending", schema_for!(fleet::FleetPendingFormat)),
+            ("fleet-submit", schema_for!(fleet::FleetSubmitFormat)),
+            ("fleet-audit", schema_for!(fleet::FleetAuditFormat)),
             ("validate", schema_for!(audit::ValidateFormat)),
             ("verify", schema_for!(verify::VerifyFormat)),
             ("doctor", schema_for!(tools::DoctorFormat)),

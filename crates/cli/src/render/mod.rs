@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod diagnostic;
+pub(crate) mod difference;
 pub(crate) mod fit;
 pub(crate) mod journal;
 pub(crate) mod operation;

@@ -57,6 +57,8 @@ pub(crate) fn exit(reason: ReasonCode) -> Exit {
         | ReasonCode::FailedBefore
         | ReasonCode::Observe
         | ReasonCode::After
+        | ReasonCode::JournalRollback
+        | ReasonCode::GenerationRollback
         | ReasonCode::Storage => Exit::Transient,
     }
 }
@@ -123,6 +125,12 @@ fn next_step(reason: ReasonCode) -> &'static str {
         }
         ReasonCode::After => "bring the guest to where it says, then try again",
         ReasonCode::Observe => "set `mode` to \"enforce\" in the desired file or in agent.toml",
+        ReasonCode::JournalRollback => {
+            "look at what the host did since, then acknowledge it: `evenkeel journal acknowledge FILE`"
+        }
+        ReasonCode::GenerationRollback => {
+            "the hub was put back: push once more, so that it goes on above what its hosts took"
+        }
         ReasonCode::NotPending => "sign the item that waits now",
         ReasonCode::FailedBefore => "mend the cause, then `evenkeel retry` tries it at once",
     }

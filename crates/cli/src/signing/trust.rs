@@ -38,7 +38,7 @@ fn follow(lineage: &Lineage, bytes: &[u8]) -> Result<Lineage, Refusal> {
     let envelope = Envelope::parse(bytes)?;
     let rotation = match AnyStatement::parse(envelope.payload())? {
         AnyStatement::Rotation(rotation) => rotation,
-        AnyStatement::Op(_) => {
+        AnyStatement::Op(_) | AnyStatement::Acknowledge(_) => {
             let detail = "it approves an act and changes no signers";
             return Err(Refusal::new(ReasonCode::Payload, detail));
         }

@@ -25,6 +25,7 @@ mod failing;
 mod formats;
 mod freezing;
 mod gate;
+mod hub;
 mod importing;
 mod journal;
 mod keys;

@@ -106,7 +106,9 @@ fn two_approvals_of_one_item_have_two_nonces() {
         operator.approve(name).ends_with(0);
         match AnyStatement::parse(&payload(&operator, name)).unwrap() {
             AnyStatement::Op(statement) => statement.nonce,
-            AnyStatement::Rotation(_) => panic!("an approval is no rotation"),
+            AnyStatement::Rotation(_) | AnyStatement::Acknowledge(_) => {
+                panic!("an approval is no rotation")
+            }
         }
     };
     assert_ne!(nonce("one.json"), nonce("two.json"));

@@ -9,6 +9,7 @@
 //! field's value fits its key, the order of fields is the registry's.
 
 mod check;
+mod difference;
 mod field;
 mod hide;
 mod ignore;
@@ -22,6 +23,9 @@ pub mod tree;
 use std::collections::BTreeMap;
 
 pub(crate) use check::cannot_unset;
+pub use difference::{
+    DeclarationChange, DeclarationDifference, DeclaredChange, DeclaredSet, difference,
+};
 pub use hide::without_secrets;
 pub use ignore::{IgnoreList, IgnoredKey};
 pub use layers::{GuestOrigins, LayerName, Origin, Origins, PROFILES_MAX, PROFILES_PER_GUEST_MAX};
@@ -94,8 +98,20 @@ pub enum DeclaredBy {
     /// Files of this host, which root or the agent's user wrote: unlimited.
     #[default]
     LocalFiles,
-    /// A hub: bounded by the host's own policy.
+    /// A hub, and an author signed it: bounded by the host's own policy.
     Hub,
+    /// A hub, and nobody signed it: bounded more tightly, see `fleet::opened_by`.
+    UnsignedHub,
+}
+
+impl DeclaredBy {
+    /// Whether a hub did, signed or not.
+    pub fn is_hub(self) -> bool {
+        match self {
+            Self::LocalFiles => false,
+            Self::Hub | Self::UnsignedHub => true,
+        }
+    }
 }
 
 /// Whether what differs is changed, of one guest or of a whole host.

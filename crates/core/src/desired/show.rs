@@ -161,6 +161,12 @@ impl GuestBlock {
     }
 }
 
+/// The value of one key as a block shows it, with its secrets masked.
+pub(super) fn shown_value(key: KeyRef, value: &Value) -> String {
+    let mut block = GuestBlock { heading: String::new(), lines: Vec::new(), is_masked: false };
+    block.value(key, value)
+}
+
 /// What a guest is made from, without what is meant anyway.
 fn source_table(source: &GuestSource) -> String {
     let mut parts = Vec::new();

@@ -12,8 +12,9 @@ use super::write::{self, WriteRefusal};
 use super::{GuestPlan, hold_last, push};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
 use crate::classify::{self, ActionClass};
-use crate::desired::{self, IgnoreList, Spec};
+use crate::desired::{self, DeclaredBy, IgnoreList, Spec};
 use crate::effect::{When, when};
+use crate::fleet;
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
 use crate::registry::{Declarable, Hazard, KeyRef};
@@ -23,6 +24,7 @@ use crate::value::{Property, Value, VolumeRef, read};
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow or move.
 pub(super) fn plan_config(
     spec: &Spec,
+    by: DeclaredBy,
     guest: &Guest,
     config: &GuestConfig,
     actual: &Snapshot,
@@ -59,9 +61,14 @@ pub(super) fn plan_config(
     // What needs a signature must not hold up what does not.
     let (signed, unsigned): (Vec<Change>, Vec<Change>) =
         found.changes.into_iter().partition(|change| change.class == ActionClass::Destructive);
-    for changes in [unsigned, signed] {
+    // Nor what opens the guest and nobody vouches for.
+    let (opening, unsigned): (Vec<Change>, Vec<Change>) =
+        unsigned.into_iter().partition(|change| fleet::opened_by(by, change).is_some());
+    let held = opening.first().and_then(|change| fleet::opened_by(by, change)).map(Held::Until);
+    for (changes, held) in [(unsigned, None), (opening, held), (signed, None)] {
         if !changes.is_empty() {
             push(planned, Step::SetConfig(set_config(&changes, config)), changes);
+            hold_last(planned, held);
         }
     }
     // A move takes long and may fail for want of room: it comes after what does not depend on it. A volume that also

@@ -38,8 +38,9 @@ use crate::back_off::{AttemptHash, FailureMemory};
 use crate::bin::{self, BinMemory};
 use crate::classify::{ActIntent, ActionClass, Target, classify_remembering};
 use crate::compensation::RemovalVerdict;
-use crate::desired::{self, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
+use crate::desired::{self, DeclaredBy, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
+use crate::fleet;
 use crate::id::{GuestId, OperationId, VmId};
 use crate::new_guest::NewGuest;
 use crate::operation::{MakingMemory, Provenance, UnixSeconds};
@@ -232,7 +233,8 @@ fn plan_guest(
         }
         (WantedState::Present(spec), Some(here)) => {
             let spec = new_guest::until_first_start(spec, here, &context.making);
-            plan_present(&spec, here, actual, context.memory(guest.id.vmid), &mut planned);
+            let memory = context.memory(guest.id.vmid);
+            plan_present(&spec, guest.by, here, actual, memory, &mut planned);
         }
         (WantedState::Absent { final_backup }, Some(here)) => {
             let destroy = Destroy::of(here).saved_to(final_backup.clone(), here);
@@ -260,6 +262,7 @@ fn plan_guest(
             (ReconcileMode::Enforce, ReconcileMode::Observe) => Some(ObservedBy::Guest),
             (ReconcileMode::Enforce, ReconcileMode::Enforce) => None,
         };
+        hold_opening(&mut planned, declared.by);
         judge(&mut planned, here, observed, context);
         let refused =
             here_of_kind.and_then(|here| removal::refusal(&declared.state, here, context));
@@ -287,13 +290,14 @@ fn tell_refusal(planned: &mut GuestPlan, refusal: &Refusal) {
 
 fn plan_present(
     spec: &Spec,
+    by: DeclaredBy,
     here: &actual::Guest,
     actual: &Snapshot,
     memory: &VolumeMemory,
     planned: &mut GuestPlan,
 ) {
     match &here.config {
-        Ok(config) => diff::plan_config(spec, here, config, actual, memory, planned),
+        Ok(config) => diff::plan_config(spec, by, here, config, actual, memory, planned),
         Err(error) => planned.problems.push(PlanProblem::Unreadable(error.clone())),
     }
     plan_power(spec, here, planned);
@@ -432,6 +436,16 @@ fn judge(
             (None, None) if context.frozen => Some(Held::Frozen),
             (None, None) => None,
         };
+    }
+}
+
+/// Holds steps by which somebody could get into a guest, where nobody vouches for them.
+fn hold_opening(planned: &mut GuestPlan, by: DeclaredBy) {
+    for action in &mut planned.actions {
+        let refusal = fleet::opened_by_step(by, &action.step);
+        if let Some(refusal) = refusal.or_else(|| fleet::made_by(by, &action.step)) {
+            action.held = Some(Held::Until(refusal));
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use super::sshsig::Namespace;
 use super::statement::{
     HostBinding, STATEMENT_BYTES_MAX, STATEMENT_FORMAT, Statement, Window, payload,
 };
+use crate::fleet::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement};
 use crate::reason::{ReasonCode, Refusal};
 
 /// What an operator signs.
@@ -19,6 +20,8 @@ pub enum AnyStatement {
     Op(Statement),
     /// A change of signers.
     Rotation(Rotation),
+    /// That a rollback of a journal is known.
+    Acknowledge(AcknowledgeStatement),
 }
 
 impl AnyStatement {
@@ -28,6 +31,9 @@ impl AnyStatement {
         let format = fields.text("format").map_err(|error| payload(&error))?;
         if format == STATEMENT_FORMAT {
             return Statement::parse(bytes).map(Self::Op);
+        }
+        if format == ACKNOWLEDGE_FORMAT {
+            return AcknowledgeStatement::parse(bytes).map(Self::Acknowledge);
         }
         let authority = Authority::ALL.into_iter().find(|authority| authority.format() == format);
         let authority = authority.ok_or_else(|| {
@@ -43,6 +49,7 @@ impl AnyStatement {
         match self {
             Self::Op(_) => Namespace::Op,
             Self::Rotation(rotation) => rotation.authority.namespace(),
+            Self::Acknowledge(_) => Namespace::Acknowledge,
         }
     }
 
@@ -51,6 +58,7 @@ impl AnyStatement {
         match self {
             Self::Op(statement) => &statement.host,
             Self::Rotation(rotation) => &rotation.host,
+            Self::Acknowledge(statement) => &statement.host,
         }
     }
 
@@ -59,6 +67,7 @@ impl AnyStatement {
         match self {
             Self::Op(statement) => statement.window,
             Self::Rotation(rotation) => rotation.window,
+            Self::Acknowledge(statement) => statement.window,
         }
     }
 }

@@ -197,9 +197,11 @@ fn read_signed<'t>(
     for approver in &approvers {
         match approver.signer.role {
             Role::Operational => {}
-            Role::Recovery => {
+            role @ (Role::Recovery | Role::Author) => {
                 let name = &approver.signer.name;
-                let detail = format!("{name} has a recovery key, which signs no act on a guest");
+                let article = if role == Role::Author { "an" } else { "a" };
+                let detail =
+                    format!("{name} has {article} {role} key, which signs no act on a guest");
                 return Err(Refusal::new(ReasonCode::RoleDenied, detail));
             }
         }

@@ -88,6 +88,7 @@ fn allows_role(list: &str, role: Role) -> Result<(), Refusal> {
     let needed: &[Namespace] = match role {
         Role::Operational => &[Namespace::Op, Namespace::Rotate],
         Role::Recovery => &[Namespace::Recover],
+        Role::Author => &[Namespace::Desired],
     };
     let listed: Vec<&str> = list.split(',').collect();
     match needed.iter().find(|needed| !listed.contains(&needed.as_str())) {

@@ -69,6 +69,11 @@ hash! {
 }
 
 hash! {
+    /// What stands for a desired document: the SHA-256 of its manifest's exact bytes.
+    ManifestHash
+}
+
+hash! {
     /// The name of a pending item: the SHA-256 of its exact bytes.
     PendingId
 }

@@ -20,7 +20,7 @@ pub mod clock;
 pub mod enrol;
 mod envelope;
 mod hash;
-mod json;
+pub(crate) mod json;
 mod key;
 mod lineage;
 mod nonce;
@@ -30,7 +30,7 @@ pub mod pin;
 pub mod render;
 mod rotation;
 mod sshsig;
-mod statement;
+pub(crate) mod statement;
 pub mod time;
 mod trust;
 pub mod trust_file;
@@ -42,7 +42,7 @@ pub use authorise::{
     statement_of, still_allowed,
 };
 pub use envelope::{Approver, ENVELOPE_BYTES_MAX, Envelope, SIGNATURES_MAX};
-pub use hash::{NotAHash, PayloadHash, PendingId, TrustHash};
+pub use hash::{ManifestHash, NotAHash, PayloadHash, PendingId, TrustHash};
 pub use key::{Fingerprint, KEY_BLOB_BYTES_MAX, KeyType, NotAFingerprint, PublicKey};
 pub use lineage::{Lineage, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX};
 pub use nonce::{

@@ -14,6 +14,7 @@ use super::rotation::{Authority, ClockChange, Rotation};
 use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
 use super::trust::Validity;
+use crate::fleet::{AcknowledgeStatement, JournalHead};
 use crate::quantity::Bytes;
 use crate::reason::Refusal;
 
@@ -42,7 +43,35 @@ pub fn any_statement(bytes: &[u8]) -> Result<String, Refusal> {
     match AnyStatement::parse(bytes)? {
         AnyStatement::Op(_) => statement(bytes),
         AnyStatement::Rotation(of) => rotation(bytes, of.authority),
+        AnyStatement::Acknowledge(of) => Ok(acknowledgement(bytes, &of)),
     }
+}
+
+/// An acknowledged rollback in words.
+fn acknowledgement(bytes: &[u8], of: &AcknowledgeStatement) -> String {
+    let AcknowledgeStatement {
+        host,
+        hub_id,
+        anchored,
+        found,
+        nonce,
+        window,
+        trust_version,
+        reason,
+    } = of;
+    let head =
+        |head: &JournalHead| format!("record {} of epoch {}, {}", head.seq, head.epoch, head.sum);
+    let mut text = "ACKNOWLEDGE that the journal was put back to an older state\n".to_owned();
+    put_host(&mut text, host);
+    put(&mut text, "hub", &hub_id.to_string());
+    put(&mut text, "anchored", &head(anchored));
+    put(&mut text, "found", &head(found));
+    put(&mut text, "reason", &visible(reason));
+    put_window(&mut text, *window);
+    put(&mut text, "trust", &format!("version {trust_version}"));
+    put(&mut text, "nonce", &nonce.to_string());
+    put(&mut text, "sha256", &PayloadHash::of(bytes).to_string());
+    text
 }
 
 /// A rotation in words.

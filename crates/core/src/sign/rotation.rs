@@ -363,7 +363,7 @@ impl Rotation {
             // It was once judged by the time before.
             Occasion::AcceptedBefore => validity.holds(after) || validity.holds(now),
         };
-        for role in Role::ALL {
+        for role in Role::NEEDED {
             if !self.signers.iter().any(|signer| signer.role == role && holds(signer.validity)) {
                 let detail = format!("no {role} key would be valid");
                 return Err(Refusal::new(ReasonCode::Payload, detail));

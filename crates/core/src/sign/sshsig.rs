@@ -26,11 +26,34 @@ pub enum Namespace {
     Recover,
     /// A host tells what waits for approval.
     Pending,
+    /// A host asks a hub to take it in.
+    Enrol,
+    /// A host vouches for a report.
+    Report,
+    /// A host vouches for how far its journal has come.
+    Head,
+    /// An author vouches for a desired document.
+    Desired,
+    /// An operator knows that a journal was put back.
+    Acknowledge,
+    /// A person logs in at a hub.
+    Login,
 }
 
 impl Namespace {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Op, Self::Rotate, Self::Recover, Self::Pending];
+    pub const ALL: [Self; 10] = [
+        Self::Op,
+        Self::Rotate,
+        Self::Recover,
+        Self::Pending,
+        Self::Enrol,
+        Self::Report,
+        Self::Head,
+        Self::Desired,
+        Self::Acknowledge,
+        Self::Login,
+    ];
 
     /// The name `ssh-keygen -Y sign -n` takes.
     pub fn as_str(self) -> &'static str {
@@ -39,6 +62,12 @@ impl Namespace {
             Self::Rotate => "evenkeel.rotate.v1",
             Self::Recover => "evenkeel.recover.v1",
             Self::Pending => "evenkeel.pending.v1",
+            Self::Enrol => "evenkeel.enrol.v1",
+            Self::Report => "evenkeel.report.v1",
+            Self::Head => "evenkeel.head.v1",
+            Self::Desired => "evenkeel.desired.v1",
+            Self::Acknowledge => "evenkeel.acknowledge.v1",
+            Self::Login => "evenkeel.login.v1",
         }
     }
 }

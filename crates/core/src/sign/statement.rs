@@ -278,39 +278,39 @@ struct WrittenStatement<'a> {
 }
 
 #[derive(Serialize)]
-pub(super) struct WrittenHost {
+pub(crate) struct WrittenHost {
     id: String,
     key: String,
 }
 
 impl WrittenHost {
-    pub(super) fn of(host: &HostBinding) -> Self {
+    pub(crate) fn of(host: &HostBinding) -> Self {
         Self { id: host.id.to_string(), key: host.key.to_string() }
     }
 }
 
-pub(super) fn to_json(written: &impl Serialize) -> Vec<u8> {
+pub(crate) fn to_json(written: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec_pretty(written).expect("texts and numbers can always be written as JSON")
 }
 
-pub(super) fn payload(error: &Malformed) -> Refusal {
+pub(crate) fn payload(error: &Malformed) -> Refusal {
     Refusal::new(ReasonCode::Payload, error.to_string())
 }
 
-pub(super) fn read_host(fields: &mut JsonFields) -> Result<HostBinding, Malformed> {
+pub(crate) fn read_host(fields: &mut JsonFields) -> Result<HostBinding, Malformed> {
     let mut host = fields.object("host")?;
     let binding = HostBinding { id: host.parsed("id")?, key: host.parsed("key")? };
     host.finish()?;
     Ok(binding)
 }
 
-pub(super) fn read_window(fields: &mut JsonFields) -> Result<Window, Malformed> {
+pub(crate) fn read_window(fields: &mut JsonFields) -> Result<Window, Malformed> {
     let not_before = UnixSeconds(fields.integer("not_before")?);
     let expires_at = UnixSeconds(fields.integer("expires_at")?);
     Window::new(not_before, expires_at).map_err(|refusal| Malformed::new(refusal.detail))
 }
 
-pub(super) fn read_reason(fields: &mut JsonFields) -> Result<String, Malformed> {
+pub(crate) fn read_reason(fields: &mut JsonFields) -> Result<String, Malformed> {
     let reason = fields.text("reason")?;
     if reason.len() > REASON_BYTES_MAX || reason.contains(char::is_control) {
         let why = format!("`reason` is one line of at most {REASON_BYTES_MAX} bytes");

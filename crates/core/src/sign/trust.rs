@@ -2,7 +2,7 @@
 //!
 //! The agent makes one from `trust.toml`, moves it along the chain of rotations in its journal, and asks
 //! it at the moment of execution. A key has one role and is looked up by its whole blob. A store without
-//! a key of either role cannot be made, so nobody can be locked out by a rotation.
+//! a key of either needed role cannot be made, so nobody can be locked out by a rotation.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,17 +49,23 @@ pub enum Role {
     Operational,
     /// Recovery rotations only.
     Recovery,
+    /// Desired documents of a hub only.
+    Author,
 }
 
 impl Role {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Operational, Self::Recovery];
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Operational, Self::Recovery, Self::Author];
+
+    /// Those of which a host must always have a key. Who declares may be left to local files.
+    pub const NEEDED: [Self; 2] = [Self::Operational, Self::Recovery];
 
     /// The spelling in files and statements.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Operational => "operational",
             Self::Recovery => "recovery",
+            Self::Author => "author",
         }
     }
 }
@@ -97,7 +103,7 @@ impl FromStr for Role {
 
     fn from_str(text: &str) -> Result<Self, NotOneOf> {
         let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
-        found.ok_or(NotOneOf("operational or recovery"))
+        found.ok_or(NotOneOf("operational, recovery or author"))
     }
 }
 
@@ -310,7 +316,7 @@ pub(super) fn by_key(signers: Vec<Signer>) -> Result<BTreeMap<Vec<u8>, Signer>, 
             return refuse(format!("{} and {name} have the same key", other.name));
         }
     }
-    for role in Role::ALL {
+    for role in Role::NEEDED {
         if !keyed.values().any(|signer| signer.role == role) {
             return refuse(format!("no {role} key would be left"));
         }

@@ -6,7 +6,7 @@
 //!
 //! [[signer]]
 //! name = "alice"
-//! role = "operational"        # or "recovery"; one role per key, at least one key of each
+//! role = "operational"        # or "recovery"; one role per key, at least one key of each; or "author"
 //! key = "ssh-ed25519 AAAA… alice@desk"
 //! valid_from = "2026-01-01T00:00:00Z"    # optional, UTC
 //! valid_until = "2027-01-01T00:00:00Z"   # optional, UTC

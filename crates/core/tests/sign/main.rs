@@ -7,6 +7,7 @@
 mod case_map;
 mod differential;
 mod enrolment;
+mod fleet;
 mod fuzz_corpus;
 mod interop;
 mod p_binding;

@@ -88,7 +88,9 @@ async fn t04_a_signed_rollback_survives_a_crash_at_every_step_and_a_replay_after
                     ended(engine, accepted).await;
                 }
                 Submitted::Replay { .. } => adopted += 1,
-                other @ (Submitted::Rotated(_) | Submitted::Refused(_)) => panic!("{other:?}"),
+                other @ (Submitted::Rotated(_)
+                | Submitted::Acknowledged(_)
+                | Submitted::Refused(_)) => panic!("{other:?}"),
             }
             Ok(engine.unknown().count())
         })

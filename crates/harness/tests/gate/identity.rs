@@ -46,7 +46,9 @@ async fn approved_before(rig: &Rig, somebody: impl AsyncFnOnce(&Rig)) -> OpEnd {
                 OpEnd::Held { reason: refusal.reason, why: refusal.detail }
             }
             accepted @ Submitted::Accepted(_) => ended(engine, accepted).await.end,
-            other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
+            other @ (Submitted::Replay { .. }
+            | Submitted::Rotated(_)
+            | Submitted::Acknowledged(_)) => panic!("{other:?}"),
         })
     })
     .await

@@ -20,7 +20,7 @@ async fn held_after(rig: &Rig, happens: impl AsyncFnOnce(&Rig)) -> ReasonCode {
         Ok(match engine.submit_approval(approval.as_bytes()).await? {
             Submitted::Refused(refusal) => refusal.reason,
             Submitted::Replay { .. } => ReasonCode::Replay,
-            Submitted::Rotated(_) => panic!("an act is no rotation"),
+            Submitted::Rotated(_) | Submitted::Acknowledged(_) => panic!("an act is no rotation"),
             accepted @ Submitted::Accepted(_) => {
                 let end = ended(engine, accepted).await.end;
                 let OpEnd::Held { reason, .. } = end else { panic!("it was not held: {end:?}") };

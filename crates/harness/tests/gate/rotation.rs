@@ -81,7 +81,7 @@ async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
             let end = ended(engine, accepted).await.end;
             end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
         }
-        other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => {
+        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
             panic!("it was not refused: {other:?}")
         }
     }

@@ -99,7 +99,9 @@ async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
             let end = ended(engine, accepted).await.end;
             end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
         }
-        other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
+        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
+            panic!("{other:?}")
+        }
     }
 }
 

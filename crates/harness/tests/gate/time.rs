@@ -31,7 +31,9 @@ async fn held(rig: &Rig, approval: &str, wait: Duration) -> ReasonCode {
                 let end = ended(engine, accepted).await.end;
                 end.reason().unwrap_or_else(|| panic!("it was not held: {end:?}"))
             }
-            other @ (Submitted::Replay { .. } | Submitted::Rotated(_)) => panic!("{other:?}"),
+            other @ (Submitted::Replay { .. }
+            | Submitted::Rotated(_)
+            | Submitted::Acknowledged(_)) => panic!("{other:?}"),
         })
     });
     let reason = life.await.unwrap().unwrap();

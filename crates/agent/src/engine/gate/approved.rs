@@ -31,8 +31,10 @@ use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
 use crate::engine::final_backup::{Keeping, check_left_out, check_room};
+use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
+use crate::hub_link::memory;
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::ErrorClass;
 
@@ -98,9 +100,11 @@ async fn judge<'o>(
     let asked = context.journal.read(move |state, _| {
         let ledger = state.ledger();
         let budget = budget::judge(ledger, per_day, node_now);
-        (waiting(state).contains_key(&id), ledger.spent(&nonce), budget)
+        (waiting(state).contains_key(&id), ledger.spent(&nonce), budget, memory::epoch(state))
     });
-    let (waits, spent, budget) = asked.await.map_err(Fatal::Journal)?;
+    let (waits, spent, budget, epoch) = asked.await.map_err(Fatal::Journal)?;
+    let (not_before, raised_at) = (order.statement.window.not_before(), order.item.raised_at);
+    let anchoring = judge_history(approvals, &epoch, not_before, raised_at)?;
     let (op, guest, params) = (order.item.op, order.item.guest, order.item.params.clone());
     let act = sign::Act { op, host: signers.host().clone(), guest, found, params, item: id };
     let limits = approvals.policy.limits();
@@ -119,7 +123,11 @@ async fn judge<'o>(
     if context.is_frozen() {
         return refuse(ReasonCode::Frozen, "this host is frozen".to_owned());
     }
-    let cleared = cleared(order, &fresh, &approved)?;
+    let mut cleared = cleared(order, &fresh, &approved)?;
+    if anchoring == Anchoring::Unanchored {
+        tracing::warn!(%guest, %op, "unanchored: the hub could not be asked how far the journal had come");
+        cleared.decision.insert("anchor".to_owned(), json!("unanchored"));
+    }
     Ok(Clearance { cleared, locks: Some(JudgingLocks { signers, judging }) })
 }
 

@@ -106,7 +106,7 @@ fn not_added(error: EditError, path: &Utf8Path, text: &str, signer: &Signer) -> 
 fn tell_what_is_missing(path: &Utf8Path, text: &str) -> Result<Exit, Failure> {
     let source = SourceFile::new(evenkeel_core::diagnostic::FileId(0), path.as_str(), text);
     let signers = trust_file::parse(&source).map(|file| file.signers).unwrap_or_default();
-    for role in Role::ALL {
+    for role in Role::NEEDED {
         if !signers.iter().any(|signer| signer.role == role) {
             let note = "note: a host takes this file only when it also has a key of the role";
             writeln!(std::io::stderr(), "{note} {role}")?;

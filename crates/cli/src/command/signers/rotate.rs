@@ -67,7 +67,8 @@ fn additions(arguments: &RotateArgs) -> Result<Vec<(Signer, Utf8PathBuf)>, Failu
     };
     let operational = arguments.add.iter().map(|added| one(added, Role::Operational));
     let recovery = arguments.add_recovery.iter().map(|added| one(added, Role::Recovery));
-    operational.chain(recovery).collect()
+    let author = arguments.add_author.iter().map(|added| one(added, Role::Author));
+    operational.chain(recovery).chain(author).collect()
 }
 
 fn rotation(

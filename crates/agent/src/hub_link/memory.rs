@@ -1,0 +1,175 @@
+//! What the journal remembers of the hub: the floor of documents, heads told, the epoch, and a rollback.
+//!
+//! Written by the engine and the link, through the journal's kept values; replayed with everything else. What does not read
+//! back counts as not there, and what is not there allows nothing: a host without a floor takes no document.
+
+use evenkeel_core::fleet::{
+    DocumentFloor, Generation, HubId, JournalHead, ManifestHash, PayloadHash,
+};
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::SignerName;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::journal::{Head, JournalState, Kept, Subject};
+
+const FLOOR: &str = "floor";
+const TOLD: &str = "told";
+const EPOCH: &str = "epoch";
+const DISRUPTIVE: &str = "disruptive";
+
+/// The shape of these values.
+const VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FloorLine {
+    hub_id: HubId,
+    generation: Generation,
+    manifest: Option<ManifestHash>,
+    signer: Option<String>,
+}
+
+/// The last document that was taken; none on a host that is not enrolled.
+pub fn floor(state: &JournalState) -> Option<DocumentFloor> {
+    let FloorLine { hub_id, generation, manifest, signer } = kept(state, FLOOR)?;
+    let signer: Option<SignerName> = signer.map(|name| name.parse()).transpose().ok()?;
+    Some(DocumentFloor { hub_id, generation, manifest, signer })
+}
+
+/// The record that makes a floor durable.
+pub fn floor_record(floor: &DocumentFloor) -> Kept {
+    let DocumentFloor { hub_id, generation, manifest, signer } = floor.clone();
+    let signer = signer.map(|name| name.to_string());
+    put(FLOOR, &FloorLine { hub_id, generation, manifest, signer })
+}
+
+/// Heads that the hub was told, or may have been: each is written down before it leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ToldHeads {
+    /// The newest that the hub said it keeps.
+    pub acknowledged: Option<JournalHead>,
+    /// One that was sent since.
+    pub sent: Option<JournalHead>,
+}
+
+impl ToldHeads {
+    /// All of them.
+    pub fn all(self) -> Vec<JournalHead> {
+        [self.acknowledged, self.sent].into_iter().flatten().collect()
+    }
+}
+
+/// The heads that the hub may have.
+pub fn told(state: &JournalState) -> ToldHeads {
+    kept(state, TOLD).unwrap_or_default()
+}
+
+/// The record that must be durable before a head leaves.
+pub fn told_record(told: ToldHeads) -> Kept {
+    put(TOLD, &told)
+}
+
+/// Which journal this is, counted by acknowledged rollbacks.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct JournalEpoch {
+    /// Its number, from 0.
+    pub number: u64,
+    /// What was signed to begin before this moment is stale.
+    pub since: Option<UnixSeconds>,
+    /// Who acknowledged the rollback before.
+    pub signer: Option<String>,
+    /// A rollback that nobody acknowledged yet: everything destructive is off.
+    pub rollback: Option<FoundRollback>,
+}
+
+/// A journal that is older than it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FoundRollback {
+    /// How far it had come, by the hub's anchor.
+    pub anchored: JournalHead,
+    /// How far it was found to be at start.
+    pub found: JournalHead,
+}
+
+/// The epoch of this journal.
+pub fn epoch(state: &JournalState) -> JournalEpoch {
+    kept(state, EPOCH).unwrap_or_default()
+}
+
+/// The record of an epoch. Written on a full disk too: it takes power away.
+pub fn epoch_record(epoch: &JournalEpoch) -> Kept {
+    put(EPOCH, epoch).from_the_reserve()
+}
+
+/// When disruptive acts of the hub began, as far as they count.
+pub fn disruptive(state: &JournalState) -> Vec<UnixSeconds> {
+    kept(state, DISRUPTIVE).unwrap_or_default()
+}
+
+/// The record that spends one of them.
+pub fn disruptive_record(begun: &[UnixSeconds]) -> Kept {
+    put(DISRUPTIVE, &begun)
+}
+
+/// A journal's newest record, as the hub is told it.
+pub fn head_of(state: &JournalState, head: Head) -> Option<JournalHead> {
+    let sum: PayloadHash = head.sum.as_str().parse().ok()?;
+    Some(JournalHead { epoch: epoch(state).number, seq: head.seq.0, sum })
+}
+
+fn kept<T: DeserializeOwned>(state: &JournalState, name: &str) -> Option<T> {
+    let (_, found) = state.kept(Subject::Hub).find(|(key, _)| *key == name)?;
+    serde_json::from_value(found.value.clone()).ok()
+}
+
+fn put(name: &str, value: &impl Serialize) -> Kept {
+    let value =
+        serde_json::to_value(value).expect("texts and numbers can always be written as JSON");
+    Kept::put(Subject::Hub, name, VERSION, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::Record;
+
+    #[test]
+    fn what_is_written_is_read_back_and_what_is_not_there_allows_nothing() {
+        let mut state = JournalState::default();
+        assert_eq!((floor(&state), told(&state)), (None, ToldHeads::default()));
+        assert_eq!(epoch(&state), JournalEpoch::default());
+        let head = JournalHead { epoch: 2, seq: 9, sum: PayloadHash([7; 32]) };
+        let taken = DocumentFloor {
+            hub_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
+            generation: Generation(7),
+            manifest: Some(ManifestHash([1; 32])),
+            signer: Some("ada@desk".parse().unwrap()),
+        };
+        let heads = ToldHeads { acknowledged: None, sent: Some(head) };
+        let rolled = FoundRollback { anchored: head, found: JournalHead { seq: 3, ..head } };
+        let third = JournalEpoch {
+            number: 2,
+            since: Some(UnixSeconds(5)),
+            signer: Some("alice".into()),
+            rollback: Some(rolled),
+        };
+        let begun = [UnixSeconds(1), UnixSeconds(2)];
+        for record in [
+            floor_record(&taken),
+            told_record(heads),
+            epoch_record(&third),
+            disruptive_record(&begun),
+        ] {
+            state.apply(Record::Kept(record)).unwrap();
+        }
+        let state: JournalState =
+            serde_json::from_value(serde_json::to_value(state.compacted()).unwrap()).unwrap();
+        assert_eq!(floor(&state), Some(taken), "a snapshot keeps it");
+        assert_eq!((told(&state), epoch(&state)), (heads, third));
+        assert_eq!(disruptive(&state), begun);
+    }
+}

@@ -1,0 +1,28 @@
+//! The agent's side of a hub: it dials out, asks, takes, and tells. Nothing here is needed, and nothing is trusted.
+//!
+//! ```text
+//!   hub ◄── HubExchange ── link (a task of its own) ──DeskRequest──► desk (the loop's) ──► engine, journal
+//!                            │  polls, fetches, reports                │ judges, writes down, then takes
+//!                            └── a picture of the host ◄── status      └── last good document on disk
+//! ```
+//!
+//! The link waits for the hub, so that nobody else does: a hub that hangs, floods or lies delays no pass. What it brings is
+//! judged by the engine like everything else that comes from outside; a document counts once its floor is in the journal.
+
+pub mod config;
+pub mod desk;
+pub mod enrol;
+pub mod exchange;
+pub mod http;
+mod limits;
+mod link;
+pub mod memory;
+pub mod picture;
+mod report_memory;
+mod reporting;
+pub mod store;
+
+pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentAnswer, HubDesk};
+pub use exchange::{HubExchange, HubFailure, HubFuture, HubMethod, HubOutcome, HubRequest};
+pub use limits::{LinkHealth, LinkView};
+pub use link::{HubLink, LinkIdentity};

@@ -1,0 +1,164 @@
+//! The last good document on disk, so that a host starts and converges with no hub.
+//!
+//! Each document has a file of its own: written beside, synced, renamed, directory synced, and only then does its floor go
+//! into the journal. The journal says which file counts, by its hash; a file that does not fit is not read, and older ones
+//! go away afterwards. Nothing in it is a secret: a document holds none.
+
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use evenkeel_core::fleet::{
+    DocumentFloor, Generation, LoadedDocument, ManifestHash, OfferedDocument, WireDocument,
+};
+use fs_err as fs;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use crate::plain_file;
+
+/// The largest file: a document whose every character needs six in JSON is refused earlier, by the bound of an answer.
+const FILE_BYTES_MAX: usize = 16 << 20;
+
+const PREFIX: &str = "document-";
+const SUFFIX: &str = ".json";
+
+/// Where documents are kept.
+#[derive(Debug, Clone)]
+pub struct DocumentStore {
+    directory: PathBuf,
+}
+
+/// Why the document that was taken cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StoredDocumentError {
+    /// No file, or one that cannot be read.
+    #[error("the document that was taken cannot be read: {0}")]
+    Unreadable(String),
+    /// It is not the one that was taken.
+    #[error("{} is not the document that was taken: its hash is another", .0.display())]
+    Other(PathBuf),
+    /// This version of evenkeel finds mistakes in it.
+    #[error("the document that was taken has mistakes by now: {0}")]
+    Mistakes(String),
+}
+
+impl DocumentStore {
+    /// Documents under a state directory; nothing is touched yet.
+    pub fn new(state: &Path) -> Self {
+        Self { directory: state.join("hub") }
+    }
+
+    /// Puts a document on disk. It counts once the journal says so.
+    pub fn keep(&self, document: &OfferedDocument) -> io::Result<()> {
+        let OfferedDocument { hub_id, host, generation, manifest, files, author: _ } = document;
+        let wire = WireDocument::of(hub_id.clone(), host.clone(), *generation, files, None);
+        let bytes = serde_json::to_vec(&wire).map_err(io::Error::other)?;
+        fs::create_dir_all(&self.directory)?;
+        let path = self.path(*generation, manifest.hash());
+        let beside = path.with_extension("new");
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)?;
+        fs::File::open(&self.directory)?.sync_all()
+    }
+
+    /// Forgets every document but one, as far as that can be done.
+    pub fn forget_all_but(&self, generation: Generation, manifest: ManifestHash) {
+        let stays = self.path(generation, manifest);
+        let Ok(entries) = fs::read_dir(&self.directory) else { return };
+        for path in entries.flatten().map(|entry| entry.path()).filter(|path| *path != stays) {
+            let ours =
+                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+            if ours && let Err(error) = fs::remove_file(&path) {
+                tracing::warn!(%error, "an old document of the hub stays on disk");
+            }
+        }
+    }
+
+    /// The document of a floor; none if none was taken yet.
+    pub fn load(
+        &self,
+        floor: &DocumentFloor,
+    ) -> Result<Option<LoadedDocument>, StoredDocumentError> {
+        let Some(manifest) = floor.manifest else { return Ok(None) };
+        let path = self.path(floor.generation, manifest);
+        let unreadable = |why: String| StoredDocumentError::Unreadable(why);
+        let file =
+            plain_file::read(&path, FILE_BYTES_MAX).map_err(|e| unreadable(e.to_string()))?;
+        let wire: WireDocument =
+            serde_json::from_slice(&file.bytes).map_err(|error| unreadable(error.to_string()))?;
+        let offered = wire.offered().map_err(|refusal| unreadable(refusal.to_string()))?;
+        let is_it = floor.is_of(&offered.hub_id, offered.generation, offered.manifest.hash());
+        if !is_it || offered.files.fit(&offered.manifest).is_err() {
+            return Err(StoredDocumentError::Other(path));
+        }
+        offered.files.load(floor.declared_by()).map(Some).map_err(|mistakes| {
+            let first = mistakes.first().map(|mistake| mistake.message.clone());
+            StoredDocumentError::Mistakes(first.unwrap_or_default())
+        })
+    }
+
+    /// The number alone would not do: after a new enrolment it begins again.
+    fn path(&self, generation: Generation, manifest: ManifestHash) -> PathBuf {
+        let short: String = manifest.to_string().chars().take(16).collect();
+        self.directory.join(format!("{PREFIX}{generation}-{short}{SUFFIX}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::fleet::DocumentFiles;
+
+    use super::*;
+
+    fn document(text: &str) -> OfferedDocument {
+        let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
+        OfferedDocument {
+            hub_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
+            host: "pve1".parse().unwrap(),
+            generation: Generation(7),
+            manifest: files.manifest(),
+            files,
+            author: None,
+        }
+    }
+
+    fn floor_of(document: &OfferedDocument) -> DocumentFloor {
+        let manifest = Some(document.manifest.hash());
+        DocumentFloor {
+            generation: Generation(7),
+            manifest,
+            ..DocumentFloor::enrolled(document.hub_id.clone())
+        }
+    }
+
+    #[test]
+    fn a_document_is_read_back_only_as_it_was_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = DocumentStore::new(directory.path());
+        let (first, second) =
+            (document("[guest.101]\nkind = \"lxc\"\n"), document("[guest.102]\nkind = \"lxc\"\n"));
+        store.keep(&first).unwrap();
+        store.keep(&second).unwrap();
+        let floor = floor_of(&first);
+        assert_eq!(
+            store.load(&floor).unwrap().unwrap().desired.guests.len(),
+            1,
+            "until the journal says so, the first holds"
+        );
+        let path = store.path(Generation(7), first.manifest.hash());
+        fs::copy(store.path(Generation(7), second.manifest.hash()), &path).unwrap();
+        assert!(matches!(store.load(&floor), Err(StoredDocumentError::Other(_))));
+        fs::write(&path, "{}").unwrap();
+        assert!(matches!(store.load(&floor), Err(StoredDocumentError::Unreadable(_))));
+        store.forget_all_but(Generation(7), second.manifest.hash());
+        assert!(!path.exists() && store.load(&floor_of(&second)).unwrap().is_some());
+        let none = DocumentFloor::enrolled(first.hub_id);
+        assert!(store.load(&none).unwrap().is_none(), "nothing was taken yet");
+    }
+}

@@ -1,0 +1,49 @@
+//! Arguments of `enrol`, and of `journal acknowledge`.
+
+use camino::Utf8PathBuf;
+use clap::Args;
+
+use super::{OutputArgs, Place};
+
+/// Arguments of `enrol`.
+#[derive(Debug, Args)]
+pub(crate) struct EnrolHostArgs {
+    /// The hub, such as <https://hub.example:8443>
+    pub(crate) url: String,
+    /// A file with the one-time token of `evenkeel hub enrol-token`; without it the token is read from stdin
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<Utf8PathBuf>,
+    /// A PEM file with the hub's certificate authority
+    #[arg(long, value_name = "FILE", conflicts_with = "fingerprint")]
+    pub(crate) ca_file: Option<Utf8PathBuf>,
+    /// SHA-256 of the hub's certificate
+    #[arg(long, value_name = "SHA256")]
+    pub(crate) fingerprint: Vec<String>,
+    /// Where to write the credential [default: `credential_file` of agent.toml, or /etc/evenkeel/hub-credential]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) credential_file: Option<Utf8PathBuf>,
+    /// Enrol again: the floor of documents begins anew, and the credential is replaced
+    #[arg(long)]
+    pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
+
+/// Arguments of `journal acknowledge`.
+#[derive(Debug, Args)]
+pub(crate) struct AcknowledgeArgs {
+    /// What an operator signed; or, with --prepare, where to write what is to be signed
+    pub(crate) file: Utf8PathBuf,
+    /// Write the statement that acknowledges the rollback, to be signed with `evenkeel sign`
+    #[arg(long)]
+    pub(crate) prepare: bool,
+    /// Why the old state was put back, with --prepare
+    #[arg(long, value_name = "TEXT", requires = "prepare")]
+    pub(crate) reason: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}

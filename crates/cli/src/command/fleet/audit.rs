@@ -1,0 +1,32 @@
+//! `fleet audit`: what people did at the hub.
+
+use std::fmt::Write as _;
+
+use evenkeel_hub::people::wire::AuditBody;
+
+use super::all_pages;
+use crate::cli::{FleetAuditArgs, OutputFormat};
+use crate::error::{Exit, Failure};
+use crate::fleet::hub_client::HubClient;
+use crate::format::fleet::FleetAuditFormat;
+use crate::render::tamed;
+use crate::{format, terminal};
+
+pub(super) async fn run(arguments: &FleetAuditArgs) -> Result<Exit, Failure> {
+    let client = HubClient::logged_in(&arguments.hub)?;
+    let entries: Vec<AuditBody> = all_pages(&client, "/v1/audit", arguments.last).await?;
+    match arguments.output.output {
+        OutputFormat::Json => format::print(&FleetAuditFormat { format_version: 1, entries })?,
+        OutputFormat::Table => {
+            let mut text = String::new();
+            for AuditBody { at, who, act, subject, detail, .. } in &entries {
+                let (at, who, act) = (tamed(at, 24), tamed(who, 64), tamed(act, 40));
+                let (subject, detail) = (tamed(subject, 253), tamed(detail, 500));
+                writeln!(text, "{at:<24}  {who}  {act}  {subject}  {detail}")
+                    .expect("writing to a string cannot fail");
+            }
+            terminal::print(&text)?;
+        }
+    }
+    Ok(Exit::Ok)
+}

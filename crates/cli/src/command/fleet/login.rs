@@ -1,0 +1,200 @@
+//! `fleet login`, `logout` and `console`: how a person comes to a hub and goes.
+
+use std::io::Write as _;
+
+use evenkeel_agent::pve::endpoint::Endpoint;
+use evenkeel_agent::pve::tls::TlsTrust;
+use evenkeel_core::fleet::{HubId, LoginStatement, SealedText};
+use evenkeel_core::sign::{Envelope, Namespace, Nonce};
+use evenkeel_hub::people::wire::{
+    ChallengeAnswer, ChallengeRequest, CodeAnswer, LoginAnswer, LoginRequest,
+};
+use secrecy::SecretString;
+use serde_json::json;
+
+use crate::cli::{FleetLoginArgs, FleetPlainArgs, OutputFormat};
+use crate::error::{Exit, Failure};
+use crate::fleet::hub_client::{HubClient, endpoint};
+use crate::fleet::known_hubs::{HubProof, KnownHub, KnownHubs};
+use crate::fleet::logins::{HubLogin, HubLogins};
+use crate::format;
+use crate::format::fleet::{FleetConsoleFormat, FleetLoginFormat};
+use crate::signing::keygen;
+use crate::terminal;
+
+pub(super) async fn login(arguments: &FleetLoginArgs) -> Result<Exit, Failure> {
+    let endpoint = endpoint(&arguments.url)?;
+    let origin = endpoint.origin().to_owned();
+    let mut known = KnownHubs::read()?;
+    let proof = match known.get(&origin) {
+        Some(hub) => known_proof(&known, hub, arguments)?,
+        None => new_proof(&endpoint, arguments).await?,
+    };
+    let client = HubClient::new(endpoint, &proof.trust()?)?;
+    let account = account(arguments)?;
+    let challenge: ChallengeAnswer = client
+        .post("/v1/login/challenge", &ChallengeRequest { account: account.clone() }, None)
+        .await?;
+    let (hub_id, nonce) = read_challenge(&challenge)?;
+    known.demand(&origin, &hub_id)?;
+    let statement = LoginStatement {
+        hub_id: hub_id.clone(),
+        origin: origin.clone(),
+        account: account.clone(),
+        nonce,
+    };
+    let bytes = statement.to_bytes()?;
+    let made = keygen::sign(&arguments.key, Namespace::Login, &bytes)?;
+    let sealed = SealedText::of(&Envelope::seal(&bytes, &[&made.armour])?)?;
+    let request = LoginRequest { account: account.clone(), login: sealed.into() };
+    let answer: LoginAnswer =
+        client.post("/v1/login", &request, None).await.map_err(|failure| {
+            failure.hint(format!(
+                "is {} a key of the account {account}? an admin adds it with `evenkeel hub account`",
+                made.by.key.fingerprint()
+            ))
+        })?;
+    known.add(KnownHub { origin: origin.clone(), hub_id: hub_id.clone(), proof })?;
+    let LoginAnswer { token, expires_at, role, scope } = answer;
+    let token = SecretString::from(token);
+    let login = HubLogin {
+        origin: origin.clone(),
+        account: account.clone(),
+        token,
+        expires_at: expires_at.clone(),
+    };
+    HubLogins::read()?.keep(login)?;
+    match arguments.output.output {
+        OutputFormat::Json => format::print(&FleetLoginFormat {
+            format_version: 1,
+            hub: origin,
+            hub_id: hub_id.to_string(),
+            account,
+            role,
+            scope,
+            expires_at,
+        })?,
+        OutputFormat::Table => terminal::print(&format!(
+            "logged in at {origin} as {account}, {role} of {scope}, until {expires_at}\n"
+        ))?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// The account that is named, or that of this machine's user.
+fn account(arguments: &FleetLoginArgs) -> Result<String, Failure> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let account = arguments.account.clone().or_else(|| set("USER")).or_else(|| set("LOGNAME"));
+    account.ok_or_else(|| {
+        Failure::new(Exit::Usage, "nothing says which account is yours").hint("add --as NAME")
+    })
+}
+
+fn read_challenge(challenge: &ChallengeAnswer) -> Result<(HubId, Nonce), Failure> {
+    let malformed = |what: &str| {
+        Failure::new(Exit::Failed, format!("the hub's challenge has no {what}"))
+            .hint("is this the address of a hub?")
+    };
+    let hub_id = challenge.hub_id.parse().map_err(|_| malformed("hub's id"))?;
+    let nonce = challenge.nonce.parse().map_err(|_| malformed("nonce"))?;
+    Ok((hub_id, nonce))
+}
+
+/// What was pinned stands; a flag that says otherwise is a reason to stop.
+fn known_proof(
+    known: &KnownHubs,
+    hub: &KnownHub,
+    arguments: &FleetLoginArgs,
+) -> Result<HubProof, Failure> {
+    let flag = flag_proof(arguments)?;
+    if flag.is_some_and(|flag| flag != hub.proof) {
+        let message = format!("{} was pinned otherwise than you say now", hub.origin);
+        return Err(Failure::new(Exit::Denied, message).hint(known.forget(&hub.origin)));
+    }
+    Ok(hub.proof.clone())
+}
+
+fn flag_proof(arguments: &FleetLoginArgs) -> Result<Option<HubProof>, Failure> {
+    if let Some(text) = &arguments.fingerprint {
+        let print = text.parse().map_err(|error| Failure::new(Exit::Usage, format!("{error}")))?;
+        return Ok(Some(HubProof::Certificate(print)));
+    }
+    let Some(path) = &arguments.ca_file else { return Ok(None) };
+    let path = path.canonicalize_utf8().map_err(|error| {
+        Failure::new(Exit::NotFound, format!("cannot read {path}")).because(error)
+    })?;
+    Ok(Some(HubProof::AuthorityFile(path)))
+}
+
+/// What proves a hub that is new: what the person brought, an authority of this system, or a certificate that the person
+/// says yes to.
+async fn new_proof(endpoint: &Endpoint, arguments: &FleetLoginArgs) -> Result<HubProof, Failure> {
+    if let Some(proof) = flag_proof(arguments)? {
+        return Ok(proof);
+    }
+    if !endpoint.is_encrypted() {
+        return Ok(HubProof::System);
+    }
+    let client = HubClient::new(endpoint.clone(), &TlsTrust::Platform);
+    if let Ok(client) = client
+        && client.answers().await
+    {
+        return Ok(HubProof::System);
+    }
+    let print = HubClient::certificate(endpoint).await?;
+    let origin = endpoint.origin();
+    let told = format!(
+        "No authority that this system knows vouches for {origin}. Its certificate is\n  {print}\n\
+         The hub printed the same when it started.\n"
+    );
+    terminal::tell(&told)?;
+    if terminal::is_there() && terminal::agrees("Is this the hub's certificate?")? {
+        return Ok(HubProof::Certificate(print));
+    }
+    let message = format!("the hub {origin} is not known here");
+    Err(Failure::new(Exit::Denied, message)
+        .hint("if the fingerprint is the hub's, add --fingerprint with it"))
+}
+
+pub(super) async fn logout(arguments: &FleetPlainArgs) -> Result<Exit, Failure> {
+    let client = HubClient::logged_in(&arguments.hub)?;
+    let origin = client.origin().to_owned();
+    // Here it is forgotten in any case: a hub that is gone keeps nobody logged in on this machine.
+    let ended = client.delete("/v1/login").await;
+    HubLogins::read()?.forget(&origin)?;
+    match ended {
+        Ok(()) => {}
+        // It was over already.
+        Err(failure) if failure.exit == Exit::Denied => {}
+        Err(failure) => {
+            return Err(
+                failure.hint("the token is forgotten here, and ends at the hub within 12 hours")
+            );
+        }
+    }
+    match arguments.output.output {
+        OutputFormat::Json => {
+            writeln!(std::io::stdout(), "{}", json!({"format_version": 1, "hub": origin}))?;
+        }
+        OutputFormat::Table => terminal::print(&format!("logged out at {origin}\n"))?,
+    }
+    Ok(Exit::Ok)
+}
+
+pub(super) async fn console(arguments: &FleetPlainArgs) -> Result<Exit, Failure> {
+    let client = HubClient::logged_in(&arguments.hub)?;
+    let CodeAnswer { code, expires_in_s } =
+        client.post("/v1/console-codes", &json!({}), None).await?;
+    // The code stands behind the #, which no browser sends to any server or proxy.
+    let link = format!("{}/console#{code}", client.origin());
+    match arguments.output.output {
+        OutputFormat::Json => {
+            format::print(&FleetConsoleFormat { format_version: 1, link, expires_in_s })?;
+        }
+        OutputFormat::Table => {
+            writeln!(std::io::stdout(), "{link}")?;
+            terminal::tell(&format!("it works once, for {expires_in_s} s\n"))?;
+        }
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,128 @@
+//! `fleet … -o json`. What is listed stands as the hub's interface has it (docs/reference/openapi.json).
+
+use evenkeel_hub::people::wire::{
+    AuditBody, DifferenceBody, EnvelopeBody, GenerationBody, GuestBody, HostBody, HostDetailBody,
+    PendingBody,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A login.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetLoginFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The hub.
+    pub(crate) hub: String,
+    /// Its id.
+    pub(crate) hub_id: String,
+    /// The account.
+    pub(crate) account: String,
+    /// `viewer`, `editor` or `admin`.
+    pub(crate) role: String,
+    /// For which hosts.
+    pub(crate) scope: String,
+    /// When the token ends, by the hub's clock.
+    pub(crate) expires_at: String,
+}
+
+/// A link to the console.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetConsoleFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// It works once.
+    pub(crate) link: String,
+    /// How long.
+    pub(crate) expires_in_s: u64,
+}
+
+/// Who is there.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetHostsFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// By id.
+    pub(crate) hosts: Vec<HostBody>,
+}
+
+/// One host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetStatusFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// As it reported.
+    pub(crate) host: HostDetailBody,
+    /// Its guests.
+    pub(crate) guests: Vec<GuestBody>,
+}
+
+/// What was pushed.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetPushFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The host.
+    pub(crate) host: String,
+    /// The generation; the newest one if nothing was pushed.
+    pub(crate) generation: u64,
+    /// Whether it is new.
+    pub(crate) pushed: bool,
+    /// Guest by guest, what differs from the generation before.
+    pub(crate) difference: Vec<DifferenceBody>,
+}
+
+/// What differs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetDiffFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The host.
+    pub(crate) host: String,
+    /// From this generation; 0 for none.
+    pub(crate) from: u64,
+    /// To this one; null for files.
+    pub(crate) to: Option<u64>,
+    /// Guest by guest.
+    pub(crate) difference: Vec<DifferenceBody>,
+}
+
+/// The generations of a host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetHistoryFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The host.
+    pub(crate) host: String,
+    /// The one in effect, as the host reported it; 0 for none.
+    pub(crate) in_effect: u64,
+    /// Newest first.
+    pub(crate) generations: Vec<GenerationBody>,
+}
+
+/// What waits.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetPendingFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// By host.
+    pub(crate) items: Vec<PendingBody>,
+}
+
+/// What was handed in.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetSubmitFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// With the host's verdict, once there is one.
+    pub(crate) envelope: EnvelopeBody,
+}
+
+/// What people did.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct FleetAuditFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// Newest first.
+    pub(crate) entries: Vec<AuditBody>,
+}

@@ -1,0 +1,119 @@
+//! The anchor: how far the journal had come when the hub last heard of it, held against how far it is now.
+//!
+//! A disk put back to yesterday's state forgets which nonces were spent. The hub keeps the last head that the host signed;
+//! at start the host asks for it and judges here. The hub can withhold it, which is why its absence is told and never
+//! taken for a proof; it cannot make one up, because it is believed only by the host's own signature.
+
+use serde::{Deserialize, Serialize};
+
+use crate::sign::PayloadHash;
+use crate::sign::json::{JsonFields, Malformed};
+
+/// How far a journal has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JournalHead {
+    /// Which journal: an acknowledged rollback begins the next.
+    pub epoch: u64,
+    /// The number of its newest record.
+    pub seq: u64,
+    /// The sum of that record.
+    pub sum: PayloadHash,
+}
+
+impl JournalHead {
+    pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
+        let (epoch, seq) = (fields.integer("epoch")?, fields.integer("seq")?);
+        Ok(Self { epoch, seq, sum: fields.parsed("sum")? })
+    }
+}
+
+/// What an anchored head says of the journal that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Anchor {
+    /// It is of an epoch that an operator closed: it counts no longer.
+    OldEpoch,
+    /// The journal stands exactly there.
+    Same,
+    /// The journal has gone on from there.
+    Ahead,
+    /// The journal is older, or another one: somebody put an old state back.
+    RolledBack,
+}
+
+/// Holds the head that was anchored against the journal that was found at start. `told` are the heads that this journal
+/// remembers to have told the hub: each is written down before it leaves, so a head that the hub has and the journal does
+/// not know was told by a journal that is no longer there, however far this one went on since.
+pub fn judge_anchor(own: JournalHead, told: &[JournalHead], anchored: JournalHead) -> Anchor {
+    if anchored.epoch < own.epoch {
+        return Anchor::OldEpoch;
+    }
+    if anchored.epoch > own.epoch || anchored.seq > own.seq {
+        return Anchor::RolledBack;
+    }
+    if anchored == own {
+        return Anchor::Same;
+    }
+    let told = || told.iter().filter(|head| head.epoch == own.epoch);
+    let newest = told().map(|head| head.seq).max();
+    match told().find(|head| head.seq == anchored.seq) {
+        Some(head) if head.sum == anchored.sum => Anchor::Ahead,
+        Some(_) => Anchor::RolledBack,
+        // An older one than we know: the hub was put back itself, or keeps the newer ones to itself.
+        None if newest.is_some_and(|newest| anchored.seq < newest) => Anchor::Ahead,
+        None => Anchor::RolledBack,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn head(epoch: u64, seq: u64, sum: u8) -> JournalHead {
+        JournalHead { epoch, seq, sum: PayloadHash([sum; 32]) }
+    }
+
+    #[test]
+    fn a_journal_behind_its_anchor_was_rolled_back() {
+        let own = head(1, 10, 7);
+        let told = [head(1, 6, 3), head(1, 8, 4)];
+        for (anchored, expected) in [
+            (head(1, 10, 7), Anchor::Same),
+            (head(1, 10, 8), Anchor::RolledBack),
+            (head(1, 11, 7), Anchor::RolledBack),
+            (head(1, 8, 4), Anchor::Ahead),
+            (head(1, 6, 3), Anchor::Ahead),
+            (head(1, 8, 5), Anchor::RolledBack),
+            (head(1, 9, 3), Anchor::RolledBack),
+            (head(1, 2, 3), Anchor::Ahead),
+            (head(0, 99, 3), Anchor::OldEpoch),
+            (head(2, 1, 7), Anchor::RolledBack),
+        ] {
+            assert_eq!(judge_anchor(own, &told, anchored), expected, "{anchored:?}");
+        }
+        assert_eq!(
+            judge_anchor(head(0, 3, 1), &[], head(0, 2, 9)),
+            Anchor::RolledBack,
+            "a lost journal"
+        );
+        assert_eq!(judge_anchor(head(0, 3, 1), &[], head(0, 3, 1)), Anchor::Same);
+    }
+
+    proptest! {
+        /// A journal that was put back to before a head was told, and went on however far, never knows that head.
+        #[test]
+        fn no_journal_that_went_on_passes(seq in 2_u64..100, on in 0_u64..100, told in proptest::collection::vec(1_u64..100, 0..3)) {
+            let told: Vec<_> = told.into_iter().filter(|at| *at < seq).map(|at| head(0, at, 1)).collect();
+            let verdict = judge_anchor(head(0, seq + on, 9), &told, head(0, seq, 2));
+            prop_assert_eq!(verdict, Anchor::RolledBack);
+        }
+
+        /// A copy of a journal that was cut anywhere before the anchor is always found out.
+        #[test]
+        fn no_shorter_journal_passes(epoch in 0_u64..4, seq in 1_u64..1000, cut in 1_u64..1000, sum in any::<u8>()) {
+            let anchored = head(epoch, seq + cut, sum);
+            prop_assert_eq!(judge_anchor(head(epoch, seq, sum), &[anchored], anchored), Anchor::RolledBack);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What a host signs with its own key for the hub: an enrolment, a report, the head of its journal.
+//!
+//! The agent makes them; the hub verifies the bytes and then reads the same bytes. Each has a namespace of its own. They
+//! allow nothing on any host: a stolen one tells what a host said, once.
+
+use serde::Serialize;
+
+use super::anchor::JournalHead;
+use super::name::{HubId, InstanceId};
+use super::sealed::payload_by_one_key;
+use crate::reason::{ReasonCode, Refusal};
+use crate::sign::json::{self, JsonFields, Malformed};
+use crate::sign::statement::{WrittenHost, payload, read_host, to_json};
+use crate::sign::{Envelope, HostBinding, Namespace, PayloadHash, PublicKey, STATEMENT_BYTES_MAX};
+
+const ENROL_FORMAT: &str = "evenkeel/enrol/v1";
+const REPORT_FORMAT: &str = "evenkeel/report/v1";
+const HEAD_FORMAT: &str = "evenkeel/head/v1";
+
+/// The longest address of a hub that is bound.
+const URL_BYTES_MAX: usize = 512;
+
+/// A host asks to be taken in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrolStatement {
+    /// The SHA-256 of the token's text.
+    pub token: PayloadHash,
+    /// Who asks.
+    pub host: HostBinding,
+    /// The hub's address as the host dialled it, without a slash at its end.
+    pub hub_url: String,
+}
+
+impl EnrolStatement {
+    /// The bytes to be signed.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            format: &'static str,
+            token: PayloadHash,
+            host: WrittenHost,
+            hub_url: &'a str,
+        }
+        let Self { token, host, hub_url } = self;
+        let host = WrittenHost::of(host);
+        let bytes = to_json(&Written { format: ENROL_FORMAT, token: *token, host, hub_url });
+        read_back(self, &Self::parse(&bytes)?)?;
+        Ok(bytes)
+    }
+
+    /// The statement in exact bytes, which must have been verified before.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        let read = |mut fields: JsonFields| {
+            let token = fields.parsed("token")?;
+            let host = read_host(&mut fields)?;
+            let hub_url = fields.text("hub_url")?;
+            let plain = |byte: u8| byte.is_ascii_graphic();
+            if hub_url.len() > URL_BYTES_MAX
+                || !hub_url.bytes().all(plain)
+                || hub_url.ends_with('/')
+            {
+                return Err(Malformed::new("`hub_url` is no address without a slash at its end"));
+            }
+            fields.finish()?;
+            Ok(Self { token, host, hub_url })
+        };
+        parse(bytes, ENROL_FORMAT, read)
+    }
+
+    /// The statement in an envelope by exactly this key, which must be the one it names.
+    pub fn verify(envelope: &Envelope, key: &PublicKey) -> Result<Self, Refusal> {
+        let bytes = payload_by_one_key(envelope, key, Namespace::Enrol)?;
+        let statement = Self::parse(bytes)?;
+        names_its_key(&statement.host, key)?;
+        Ok(statement)
+    }
+}
+
+/// A host vouches for a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReportStatement {
+    /// To whom.
+    pub hub_id: HubId,
+    /// Who.
+    pub host: HostBinding,
+    /// In which life of the agent.
+    pub instance: InstanceId,
+    /// The number of the report in that life, from 1.
+    pub seq: u64,
+    /// The number of the report that it builds on; 0 for a whole one.
+    pub base: u64,
+    /// The SHA-256 of the body.
+    pub sha256: PayloadHash,
+}
+
+impl ReportStatement {
+    /// The bytes to be signed.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            format: &'static str,
+            hub_id: &'a HubId,
+            host: WrittenHost,
+            instance: &'a InstanceId,
+            seq: u64,
+            base: u64,
+            sha256: PayloadHash,
+        }
+        let Self { hub_id, host, instance, seq, base, sha256 } = self;
+        let host = WrittenHost::of(host);
+        let (seq, base, sha256) = (*seq, *base, *sha256);
+        // Compact: a quiet host sends one of these a minute.
+        let written = Written { format: REPORT_FORMAT, hub_id, host, instance, seq, base, sha256 };
+        let bytes = serde_json::to_vec(&written).expect("texts and numbers can always be written");
+        read_back(self, &Self::parse(&bytes)?)?;
+        Ok(bytes)
+    }
+
+    /// The statement in exact bytes, which must have been verified before.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        let read = |mut fields: JsonFields| {
+            let hub_id = fields.parsed("hub_id")?;
+            let host = read_host(&mut fields)?;
+            let instance = fields.parsed("instance")?;
+            let (seq, base) = (fields.integer("seq")?, fields.integer("base")?);
+            let sha256 = fields.parsed("sha256")?;
+            fields.finish()?;
+            if seq == 0 || base >= seq {
+                return Err(Malformed::new("`seq` counts from 1, and `base` is before it"));
+            }
+            Ok(Self { hub_id, host, instance, seq, base, sha256 })
+        };
+        parse(bytes, REPORT_FORMAT, read)
+    }
+}
+
+/// A host vouches for how far its journal has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeadStatement {
+    /// To whom.
+    pub hub_id: HubId,
+    /// Whose journal.
+    pub host: HostBinding,
+    /// How far.
+    pub head: JournalHead,
+}
+
+impl HeadStatement {
+    /// The bytes to be signed.
+    pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            format: &'static str,
+            hub_id: &'a HubId,
+            host: WrittenHost,
+            epoch: u64,
+            seq: u64,
+            sum: PayloadHash,
+        }
+        let Self { hub_id, host, head: JournalHead { epoch, seq, sum } } = self;
+        let (host, epoch, seq, sum) = (WrittenHost::of(host), *epoch, *seq, *sum);
+        let bytes = to_json(&Written { format: HEAD_FORMAT, hub_id, host, epoch, seq, sum });
+        read_back(self, &Self::parse(&bytes)?)?;
+        Ok(bytes)
+    }
+
+    /// The statement in exact bytes, which must have been verified before.
+    pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
+        let read = |mut fields: JsonFields| {
+            let hub_id = fields.parsed("hub_id")?;
+            let host = read_host(&mut fields)?;
+            let head = JournalHead::read(&mut fields)?;
+            fields.finish()?;
+            Ok(Self { hub_id, host, head })
+        };
+        parse(bytes, HEAD_FORMAT, read)
+    }
+
+    /// The head in an envelope by exactly this key, which must be the one it names.
+    pub fn verify(envelope: &Envelope, key: &PublicKey) -> Result<Self, Refusal> {
+        let statement = Self::parse(payload_by_one_key(envelope, key, Namespace::Head)?)?;
+        names_its_key(&statement.host, key)?;
+        Ok(statement)
+    }
+}
+
+fn names_its_key(host: &HostBinding, key: &PublicKey) -> Result<(), Refusal> {
+    if host.key == key.fingerprint() {
+        return Ok(());
+    }
+    let detail = "it names another host key than it is signed by";
+    Err(Refusal::new(ReasonCode::HostMismatch, detail))
+}
+
+/// Reads a statement of one format, the others by their own readers.
+pub(super) fn parse<T>(
+    bytes: &[u8],
+    format: &str,
+    read: impl FnOnce(JsonFields) -> Result<T, Malformed>,
+) -> Result<T, Refusal> {
+    let fields = json::parse(bytes, STATEMENT_BYTES_MAX).and_then(|mut fields| {
+        fields.exactly("format", format)?;
+        Ok(fields)
+    });
+    fields.and_then(read).map_err(|error| payload(&error))
+}
+
+/// Nothing is given out to be signed that would not be read as it was meant.
+pub(super) fn read_back<T: PartialEq>(meant: &T, read: &T) -> Result<(), Refusal> {
+    if read == meant {
+        return Ok(());
+    }
+    Err(Refusal::new(ReasonCode::Payload, "the statement does not read back as it was made"))
+}

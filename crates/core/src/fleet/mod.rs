@@ -1,0 +1,52 @@
+//! The fleet as values: what hub, hosts and authors say to each other, and what a host makes of it.
+//!
+//! ```text
+//!   document (files, manifest) ── author's statement ──> judge_document ──> taken, or refused whole
+//!   journal's head ── host's statement ──> hub keeps it ──> judge_anchor at the next start
+//!   what happened ── host's statement ──> report
+//! ```
+//!
+//! The hub is trusted with nothing: every judgement here is made on the host, from what root installed and what the
+//! journal remembers. The bytes are those of docs/formats/hub.md. Nothing here signs, sends or stores.
+
+mod acknowledge;
+mod anchor;
+mod author;
+mod document;
+mod floor;
+mod host_statement;
+mod inline_secret;
+mod link;
+mod login;
+mod name;
+mod opening;
+mod report;
+mod sealed;
+
+pub use acknowledge::{ACKNOWLEDGE_FORMAT, AcknowledgeStatement, Acknowledged};
+pub use anchor::{Anchor, JournalHead, judge_anchor};
+pub use author::{AUTHOR_WINDOW_MAX_S, DESIRED_FORMAT, DesiredStatement};
+pub use document::{
+    DOCUMENT_BYTES_MAX, DOCUMENT_FILES_MAX, DocumentError, DocumentFiles, FILE_NAME_BYTES_MAX,
+    LoadedDocument, MANIFEST_BYTES_MAX, Manifest,
+};
+pub use floor::{
+    DocumentFloor, DocumentTerms, DocumentVerdict, GENERATION_STEP_MAX, OfferedDocument,
+    TakenDocument, judge_document,
+};
+pub use host_statement::{EnrolStatement, HeadStatement, ReportStatement};
+pub use link::{
+    AnchorAnswer, EnrolAnswer, EnrolRequest, HubProblem, PollAnswer, ReportAnswer, WaitingEnvelope,
+    WireDocument, WireFile,
+};
+pub use login::LoginStatement;
+pub use name::{EnvelopeId, Generation, HubId, InstanceId, NotAHubName};
+pub use opening::{made_by, opened_by, opened_by_step};
+pub use report::{
+    AgentState, EnvelopeVerdict, GenerationState, GuestDifference, GuestReport, HeldReport,
+    HostReport, OpChange, OpReport, PassReport, PendingReport, REPORT_BYTES_MAX, RefusedGeneration,
+    ReportedDecision, UnreadableReport,
+};
+pub use sealed::SealedText;
+
+pub use crate::sign::{ManifestHash, PayloadHash};

@@ -1,0 +1,343 @@
+//! A report: what changed on a host since the report before, as the hub keeps it and people read it.
+//!
+//! The agent makes it from values whose secrets are masked; the hub reads it leniently (a newer agent may say more) and
+//! bounded. It is told, never believed: nothing that a report says allows anything anywhere.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::name::{EnvelopeId, Generation};
+use super::sealed::SealedText;
+use crate::sign::{ManifestHash, PendingId};
+
+/// The largest report; more guests than fit are told in pages.
+pub const REPORT_BYTES_MAX: usize = 1024 * 1024;
+
+/// The most entries in any list of a report: ten times what a large host has of anything.
+const ENTRIES_MAX: usize = 10_000;
+
+/// What changed. A field that is missing did not change; in a whole report there is none.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HostReport {
+    /// The document in effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<GenerationState>,
+    /// A document that was not taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<RefusedGeneration>,
+    /// The agent itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentState>,
+    /// The last pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pass: Option<PassReport>,
+    /// Guests that changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub guests: Vec<GuestReport>,
+    /// Guests that are no longer told of.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub gone: Vec<String>,
+    /// Operations that began or ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ops: Vec<OpReport>,
+    /// Decisions that changed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<ReportedDecision>,
+    /// Items that wait for a signature and were not told of yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<PendingReport>,
+    /// Items that wait no longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub pending_gone: Vec<PendingId>,
+    /// What became of envelopes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub verdicts: Vec<EnvelopeVerdict>,
+    /// How far the journal has come, signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub head: Option<SealedText>,
+    /// The host's clock, as it is shown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub at: String,
+}
+
+/// Bytes that are no report.
+#[derive(Debug, thiserror::Error)]
+pub enum UnreadableReport {
+    /// Too long.
+    #[error("a report has at most {REPORT_BYTES_MAX} bytes")]
+    TooLong,
+    /// A list is too long.
+    #[error("a list of a report has at most {ENTRIES_MAX} entries")]
+    TooMany,
+    /// Not what a report looks like.
+    #[error("the report is malformed: {0}")]
+    Malformed(#[source] serde_json::Error),
+}
+
+impl HostReport {
+    /// Reads a report; what is not known is passed over.
+    pub fn read(bytes: &[u8]) -> Result<Self, UnreadableReport> {
+        if bytes.len() > REPORT_BYTES_MAX {
+            return Err(UnreadableReport::TooLong);
+        }
+        let report: Self = serde_json::from_slice(bytes).map_err(UnreadableReport::Malformed)?;
+        let lengths = [
+            report.guests.len(),
+            report.gone.len(),
+            report.ops.len(),
+            report.decisions.len(),
+            report.pending.len(),
+            report.pending_gone.len(),
+            report.verdicts.len(),
+        ];
+        if lengths.into_iter().any(|length| length > ENTRIES_MAX) {
+            return Err(UnreadableReport::TooMany);
+        }
+        Ok(report)
+    }
+
+    /// The body as it is sent.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("texts and numbers can always be written as JSON")
+    }
+
+    /// Whether there is anything to say.
+    pub fn is_empty(&self) -> bool {
+        *self == Self { at: self.at.clone(), ..Self::default() }
+    }
+}
+
+/// The document in effect.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationState {
+    /// Its number.
+    pub number: Generation,
+    /// The hash of its manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestHash>,
+    /// Who signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
+}
+
+/// A document that was not taken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RefusedGeneration {
+    /// Its number; 0 if the last refusal is over.
+    pub generation: Generation,
+    /// The hash of its manifest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manifest: Option<ManifestHash>,
+    /// The reason code.
+    pub code: String,
+    /// In words.
+    pub why: String,
+    /// What is wrong with its files.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub diagnostics: Vec<String>,
+}
+
+/// The agent itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentState {
+    /// Its version.
+    pub version: String,
+    /// The node it keeps.
+    pub node: String,
+    /// Since when it runs.
+    pub since: String,
+    /// Since when the host is frozen.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frozen: Option<String>,
+    /// `enforce` or `observe`.
+    pub mode: String,
+    /// The host's own limits, for people.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub policy: BTreeMap<String, String>,
+    /// What is wrong, a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub troubles: Vec<String>,
+}
+
+/// One pass.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PassReport {
+    /// When it ended.
+    pub at: String,
+    /// Actions it began.
+    pub planned: u64,
+    /// Of those, how many were done.
+    pub succeeded: u64,
+    /// And how many failed.
+    pub failed: u64,
+    /// Actions that wait.
+    pub held: u64,
+    /// Guests that are as declared.
+    pub in_sync: u64,
+}
+
+/// One declared guest.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestReport {
+    /// Kind and number.
+    pub guest: String,
+    /// Its own name.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// `as_declared`, `drifted`, `held`, `failed`, `busy` or `unreadable`.
+    pub state: String,
+    /// What differs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<GuestDifference>,
+    /// What is not done now, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<HeldReport>,
+    /// What cannot be done.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub problems: Vec<String>,
+    /// What waits for a restart.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub after_restart: Vec<String>,
+    /// Declared keys as they are, secrets left out.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub config: BTreeMap<String, String>,
+}
+
+/// One key that differs.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestDifference {
+    /// The key.
+    pub key: String,
+    /// What is declared; none if it shall be absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub declared: Option<String>,
+    /// What is; none if it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub actual: Option<String>,
+    /// Where it is declared.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub origin: String,
+}
+
+/// Something that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct HeldReport {
+    /// The reason code.
+    pub code: String,
+    /// In words.
+    pub why: String,
+}
+
+/// One operation.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpReport {
+    /// Its name.
+    pub op: String,
+    /// The guest.
+    pub guest: String,
+    /// What is done.
+    pub kind: String,
+    /// Where it stands.
+    pub state: String,
+    /// Since when.
+    pub at: String,
+    /// Why it failed, or is unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// What it changes, secrets masked.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<OpChange>,
+    /// Who signed it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
+}
+
+/// One key an operation changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct OpChange {
+    /// The key.
+    pub key: String,
+    /// Before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// After.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// A decision that changed.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReportedDecision {
+    /// When.
+    pub at: String,
+    /// About which guest.
+    pub guest: String,
+    /// About which act.
+    pub op: String,
+    /// The reason code.
+    pub code: String,
+    /// In words.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+/// An item that waits for a signature.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingReport {
+    /// Its name: the hash of its bytes.
+    pub id: PendingId,
+    /// As the host signed it.
+    pub item: SealedText,
+}
+
+/// What became of an envelope. It is signed with the report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvelopeVerdict {
+    /// Which.
+    pub envelope: EnvelopeId,
+    /// The reason code.
+    pub code: String,
+    /// The operation it began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub op: Option<String>,
+    /// In words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_says_nothing_is_nearly_empty() {
+        let quiet = HostReport { at: "2026-11-17T10:00:00Z".into(), ..HostReport::default() };
+        assert!(quiet.is_empty());
+        assert_eq!(quiet.to_bytes(), br#"{"at":"2026-11-17T10:00:00Z"}"#);
+        let said = HostReport { gone: vec!["lxc/101".into()], ..quiet };
+        assert!(!said.is_empty());
+        assert_eq!(HostReport::read(&said.to_bytes()).unwrap(), said);
+    }
+
+    #[test]
+    fn what_a_newer_agent_says_is_passed_over_and_lists_are_bounded() {
+        let newer = br#"{"guests":[{"guest":"lxc/101","mood":"fine"}],"weather":{"x":1}}"#;
+        assert_eq!(HostReport::read(newer).unwrap().guests[0].guest, "lxc/101");
+        let many =
+            HostReport { gone: vec![String::new(); ENTRIES_MAX + 1], ..HostReport::default() };
+        assert!(matches!(HostReport::read(&many.to_bytes()), Err(UnreadableReport::TooMany)));
+        let long = vec![b' '; REPORT_BYTES_MAX + 1];
+        assert!(matches!(HostReport::read(&long), Err(UnreadableReport::TooLong)));
+        assert!(matches!(HostReport::read(b"7"), Err(UnreadableReport::Malformed(_))));
+    }
+}

@@ -1,0 +1,74 @@
+//! The hub is not needed: what was taken holds without it, across restarts, for ever.
+
+use std::time::Duration;
+
+use evenkeel_core::fleet::Generation;
+
+use crate::support::{Fleet, Manner, cores, minutes};
+
+#[tokio::test(start_paused = true)]
+async fn a_document_is_taken_drift_is_healed_and_at_rest_nothing_is_said() {
+    let fleet = Fleet::new().await;
+    fleet.push(1, &cores(3));
+    fleet.live(minutes(5)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"));
+    assert_eq!(fleet.hub.generation_told(), Some(Generation(1)));
+    let (reports, lines) =
+        (fleet.hub.reports(), evenkeel_harness::script::journal(&fleet.rig).len());
+    fleet.live(minutes(60)).await;
+    let more = fleet.hub.reports() - reports;
+    assert!(more <= 3, "a host at rest only polls: {more} reports in an hour");
+    let grown = evenkeel_harness::script::journal(&fleet.rig).len() - lines;
+    assert!(grown <= 3, "and its journal rests: {grown} lines");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_month_without_the_hub_and_an_expired_signature_is_kept_across_restarts() {
+    let fleet = Fleet::new().await;
+    fleet.push(1, &cores(3));
+    fleet.live(minutes(3)).await;
+    fleet.hub.behaves(Manner::Gone);
+    // The clock of this host is nobody's: it is followed by a day at a time.
+    for day in 0..31 {
+        tokio::time::sleep(Duration::from_hours(23)).await;
+        fleet.edit("lxc/100", "cores", "1");
+        fleet.live(minutes(3)).await;
+        assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"), "day {day}");
+    }
+    assert!(fleet.view.health().trouble.is_some(), "and it is told that the hub is not heard");
+    fleet.hub.behaves(Manner::Honest);
+    fleet.push(2, &cores(4));
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("4"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_on_disk_that_was_exchanged_is_not_believed() {
+    let fleet = Fleet::new().await;
+    fleet.push(1, &cores(3));
+    fleet.live(minutes(3)).await;
+    fleet.hub.behaves(Manner::Gone);
+    let directory = fleet.state().join("hub");
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, text.replace("cores = 3", "cores = 7")).unwrap();
+    }
+    fleet.edit("lxc/100", "cores", "1");
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("1"), "nothing is declared then");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_faulty_document_is_refused_whole_and_its_mistakes_travel_back() {
+    let fleet = Fleet::new().await;
+    fleet.push(1, &cores(3));
+    fleet.live(minutes(3)).await;
+    fleet.push(2, &format!("{}coers = 1\n", cores(4)));
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"));
+    assert_eq!(fleet.hub.refused().as_deref(), Some("payload"));
+    fleet.push(3, &cores(5));
+    fleet.live(minutes(3)).await;
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("5"));
+}

@@ -1,0 +1,73 @@
+//! Where root lets a hub go without signatures, it lets nobody into a guest, and disturbs within an hour's budget.
+
+use evenkeel_core::fleet::WireDocument;
+
+use crate::support::{Fleet, minutes};
+
+fn offer(fleet: &Fleet, generation: u64, text: &str) {
+    let document: WireDocument = fleet.document(generation, text);
+    fleet.offer(generation, &document);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_opens_a_guest_is_held_and_the_rest_is_done() {
+    let fleet = Fleet::unsigned().await;
+    offer(
+        &fleet,
+        1,
+        "[guest.101]\nkind = \"qemu\"\ndescription = \"ours\"\nsshkeys = [\"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA me\"]\nciuser = \"root\"\n\
+         boot = \"order=net0\"\nbios = \"ovmf\"\nide2 = \"local:iso/evil.iso,media=cdrom\"\nnet0 = { model = \"virtio\", bridge = \"vmbr9\" }\n",
+    );
+    fleet.live(minutes(5)).await;
+    assert_eq!(fleet.view.health().refused, None);
+    assert!(fleet.actual("qemu/101", "description").unwrap_or_default().contains("ours"));
+    for key in ["sshkeys", "ciuser", "bios"] {
+        assert_eq!(fleet.actual("qemu/101", key), None, "{key}");
+    }
+    assert!(!fleet.actual("qemu/101", "net0").unwrap_or_default().contains("vmbr9"));
+    assert!(!fleet.actual("qemu/101", "ide2").unwrap_or_default().contains("evil"));
+    assert_eq!(fleet.writes(), ["POST qemu/101 config"]);
+
+    // The same with an author's word.
+    let text = "[guest.101]\nkind = \"qemu\"\ndescription = \"ours\"\nciuser = \"root\"\n";
+    fleet.push(2, text);
+    fleet.live(minutes(5)).await;
+    assert_eq!(fleet.actual("qemu/101", "ciuser").as_deref(), Some("root"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hub_has_nothing_made_grown_or_cut_off() {
+    let fleet = Fleet::unsigned().await;
+    offer(
+        &fleet,
+        1,
+        "[guest.100]\nkind = \"lxc\"\ncores = 3\nmp7 = \"local-lvm:8,mp=/data\"\n\
+         [guest.555]\nkind = \"lxc\"\nsource = { template = \"local:vztmpl/debian-12-standard_12.7-1_amd64.tar.zst\" }\nrootfs = \"local-lvm:4\"\n",
+    );
+    fleet.live(minutes(5)).await;
+    assert_eq!(fleet.writes(), ["PUT lxc/100 config"]);
+    assert_eq!(fleet.actual("lxc/100", "cores").as_deref(), Some("3"));
+    assert_eq!(fleet.actual("lxc/100", "mp7"), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn disruptive_acts_of_a_hub_have_an_hourly_budget_and_benign_ones_go_on() {
+    let mut fleet = Fleet::new().await;
+    fleet.rig.approvals.as_mut().unwrap().policy.disruptive_per_hour = 1;
+    // Two containers that run shall be shut down.
+    let wish = |run: &str, cores: u32| {
+        format!(
+            "[guest.100]\nkind = \"lxc\"\nrun = \"{run}\"\ncores = {cores}\n[guest.102]\nkind = \"lxc\"\nrun = \"{run}\"\ncores = {cores}\n"
+        )
+    };
+    fleet.push(1, &wish("stopped", 3));
+    fleet.live(minutes(20)).await;
+    let stops =
+        |fleet: &Fleet| fleet.writes().iter().filter(|write| write.ends_with(" shutdown")).count();
+    assert_eq!(stops(&fleet), 1, "{:?}", fleet.writes());
+    for guest in ["lxc/100", "lxc/102"] {
+        assert_eq!(fleet.actual(guest, "cores").as_deref(), Some("3"), "benign goes on");
+    }
+    fleet.live(minutes(120)).await;
+    assert_eq!(stops(&fleet), 2, "an hour allows one more: {:?}", fleet.writes());
+}

@@ -1,0 +1,101 @@
+//! The long poll: answers when there is something for the host, or after a while that there is not.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::access;
+use crate::call::Call;
+use crate::metrics::HubMetrics;
+use crate::problem::{Problem, ProblemCode};
+use crate::routes::{Answer, Hub, json, no_content};
+use crate::store::{HubTime, LinkRow, WaitingEnvelope};
+
+/// The longest wait a host may ask for, in seconds.
+const WAIT_MAX_S: i64 = 55;
+/// The longest a poll may take: the wait, and reading the store at its end.
+pub(super) const POLL_TIME_MAX: Duration = Duration::from_secs(75);
+
+#[derive(Serialize)]
+struct PollAnswer {
+    generation: i64,
+    envelopes: Vec<PolledEnvelope>,
+}
+
+#[derive(Serialize)]
+struct PolledEnvelope {
+    cursor: i64,
+    id: String,
+    envelope: Box<RawValue>,
+}
+
+/// `GET /v1/agent/poll?generation=G&cursor=C&wait=S`.
+pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
+    let (generation, cursor) = (call.number("generation", 0)?, call.number("cursor", 0)?);
+    let wait_s = call.number("wait", WAIT_MAX_S)?.min(WAIT_MAX_S);
+    let mut host = call.host().clone();
+    let place = hub.gates().enter_poll(&host.id)?;
+    let _counted = HubMetrics::count(&hub.metrics().polls);
+    let end = tokio::time::sleep(Duration::from_secs(u64::try_from(wait_s).unwrap_or(0)));
+    tokio::pin!(end);
+    let news = hub.wakes().wait_for(&host.id);
+    hub.store().heard(&host.id);
+    // The row that the credential was found in was read before we began to listen: once more, now that nothing can be missed.
+    host = again(&hub, &call).await?;
+    loop {
+        if let Some(answer) = answer(&hub, &host, generation, cursor).await? {
+            return json(&answer);
+        }
+        tokio::select! {
+            () = news.woken() => host = again(&hub, &call).await?,
+            () = &mut end => return at_the_end(&host, generation),
+            () = place.replaced() => return no_content(),
+            () = hub.stopped() => return no_content(),
+        }
+    }
+}
+
+/// Nothing came; a host that is ahead of its hub learns it here.
+fn at_the_end(host: &LinkRow, generation: i64) -> Answer {
+    if host.wanted == generation {
+        return no_content();
+    }
+    json(&PollAnswer { generation: host.wanted, envelopes: Vec::new() })
+}
+
+/// The host's row as it is now; its credential may have ended meanwhile.
+async fn again(hub: &Hub, call: &Call) -> Result<LinkRow, Problem> {
+    match access::caller(hub, access::Access::Host, (&call.method, &call.headers), None).await? {
+        access::Caller::Host(host) => Ok(host),
+        access::Caller::Anyone | access::Caller::Person(_) => Err(Problem::unauthorised()),
+    }
+}
+
+async fn answer(
+    hub: &Hub,
+    host: &LinkRow,
+    generation: i64,
+    cursor: i64,
+) -> Result<Option<PollAnswer>, Problem> {
+    let envelopes = if host.cursor > cursor {
+        hub.store().envelopes_after(&host.id, cursor).await?
+    } else {
+        Vec::new()
+    };
+    // A hub behind its host (a restored backup) says so at the end of the wait, not at once and again and again.
+    if host.wanted <= generation && envelopes.is_empty() {
+        return Ok(None);
+    }
+    let envelopes = envelopes.into_iter().map(polled).collect::<Result<_, _>>()?;
+    Ok(Some(PollAnswer { generation: host.wanted, envelopes }))
+}
+
+fn polled(waiting: WaitingEnvelope) -> Result<PolledEnvelope, Problem> {
+    let WaitingEnvelope { cursor, id, body } = waiting;
+    let envelope = RawValue::from_string(body).map_err(|_| {
+        tracing::error!(%id, at = HubTime::now().0, "a kept envelope is not JSON");
+        Problem::new(ProblemCode::Internal, "an envelope cannot be read")
+    })?;
+    Ok(PolledEnvelope { cursor, id, envelope })
+}

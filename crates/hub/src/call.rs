@@ -1,0 +1,118 @@
+//! One request as a handler sees it: who asks, what the path and query say, and the whole body, within its limits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::RequestPartsExt as _;
+use axum::extract::{Path, Query, Request};
+use axum::http::{HeaderMap, Method};
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Limited};
+use serde::de::DeserializeOwned;
+
+use crate::access::{self, Caller, Person};
+use crate::problem::{Problem, ProblemCode};
+use crate::routes::{Hub, RouteRow};
+use crate::server::ConnectionMark;
+use crate::store::LinkRow;
+
+/// How long a body may take to arrive: a megabyte at 300 kbit/s.
+const BODY_TIME_MAX: Duration = Duration::from_secs(27);
+/// The most names in a query.
+const QUERY_NAMES_MAX: usize = 32;
+
+/// A request that may be answered.
+pub struct Call {
+    /// Who asks.
+    pub caller: Caller,
+    /// How it is asked.
+    pub method: Method,
+    /// What stands in the path's braces.
+    pub path: BTreeMap<String, String>,
+    /// What stands behind the question mark.
+    pub query: BTreeMap<String, String>,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body, whole.
+    pub body: Bytes,
+    /// Where it comes from: a client's address, or that of a proxy.
+    pub address: Option<String>,
+}
+
+impl Call {
+    /// The host that asks. Only rows of hosts may call it.
+    pub fn host(&self) -> &LinkRow {
+        match &self.caller {
+            Caller::Host(host) => host,
+            Caller::Anyone | Caller::Person(_) => unreachable!("the row is for hosts"),
+        }
+    }
+
+    /// The person who asks. Only rows of people may call it.
+    pub fn person(&self) -> &Person {
+        match &self.caller {
+            Caller::Person(person) => person,
+            Caller::Anyone | Caller::Host(_) => unreachable!("the row is for people"),
+        }
+    }
+
+    /// A part of the path.
+    pub fn part(&self, name: &str) -> Result<&str, Problem> {
+        let part = self.path.get(name).map(String::as_str);
+        part.ok_or_else(|| Problem::invalid(format!("the path has no {name}")))
+    }
+
+    /// The body as JSON.
+    pub fn json<T: DeserializeOwned>(&self) -> Result<T, Problem> {
+        serde_json::from_slice(&self.body)
+            .map_err(|error| Problem::invalid(format!("the body cannot be read: {error}")))
+    }
+
+    /// A number in the query; what stands there instead if it is missing.
+    pub fn number(&self, name: &str, missing: i64) -> Result<i64, Problem> {
+        let Some(text) = self.query.get(name) else { return Ok(missing) };
+        let number: Option<i64> = text.parse().ok().filter(|number| *number >= 0);
+        number.ok_or_else(|| Problem::invalid(format!("`{name}` is not a number")))
+    }
+}
+
+/// Reads a request by its row: first who asks, then the rest.
+pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<Call, Problem> {
+    let (mut parts, body) = request.into_parts();
+    let path = parts.extract::<Path<BTreeMap<String, String>>>().await;
+    let path =
+        path.map(|Path(path)| path).map_err(|_| Problem::invalid("the path cannot be read"))?;
+    let host_in_path = path.get("host").map(String::as_str);
+    let caller =
+        access::caller(hub, row.access, (&parts.method, &parts.headers), host_in_path).await?;
+    if let (Some(mark), Caller::Host(_) | Caller::Person(_)) =
+        (parts.extensions.get::<ConnectionMark>(), &caller)
+    {
+        mark.known();
+    }
+    let query = parts.extract::<Query<Vec<(String, String)>>>().await;
+    let Query(pairs) = query.map_err(|_| Problem::invalid("the query cannot be read"))?;
+    if pairs.len() > QUERY_NAMES_MAX {
+        return Err(Problem::invalid("the query has too many names"));
+    }
+    let count = pairs.len();
+    let query: BTreeMap<String, String> = pairs.into_iter().collect();
+    if query.len() != count {
+        return Err(Problem::invalid("the query repeats a name"));
+    }
+    let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, row.body_max).collect());
+    let body = match collected.await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            let detail = format!("the body is larger than {} bytes", row.body_max);
+            return Err(Problem::new(ProblemCode::TooLarge, detail));
+        }
+        Ok(Err(_)) => return Err(Problem::invalid("the body did not arrive whole")),
+        Err(_) => {
+            return Err(Problem::new(ProblemCode::Unavailable, "the body took too long to arrive"));
+        }
+    };
+    let address = parts.extensions.get::<ConnectionMark>().map(ConnectionMark::address);
+    let (method, headers) = (parts.method, parts.headers);
+    Ok(Call { caller, method, path, query, headers, body, address })
+}

@@ -1,0 +1,162 @@
+//! A document as the hub judges it: read by the same reader as on the host, and compared with the newest one.
+//!
+//! Reading thousands of guests takes a while, so it is done beside the tasks that answer others.
+
+use evenkeel_core::desired::{DeclaredBy, DeclaredSet, difference, without_secrets};
+use evenkeel_core::diagnostic::{Diagnostic, Sources};
+use evenkeel_core::fleet::{DocumentFiles, LoadedDocument};
+
+use super::wire::{DifferenceBody, FileBody};
+use crate::problem::{Problem, ProblemCode};
+use crate::store::{FileText, StoredDocument};
+
+/// How many mistakes of a document are told; who has more corrects these first.
+const MISTAKES_TOLD_MAX: usize = 100;
+
+/// How much of the line with a mistake is told.
+const LINE_TOLD_MAX: usize = 200;
+
+/// A document without mistakes, and what it changes.
+pub(super) struct CheckedDocument {
+    pub(super) files: DocumentFiles,
+    pub(super) guests: usize,
+    pub(super) difference: Vec<DifferenceBody>,
+}
+
+impl CheckedDocument {
+    /// The files as they are kept.
+    pub(super) fn texts(&self) -> Vec<FileText> {
+        let text = |(name, text): (&str, &str)| FileText { name: name.into(), text: text.into() };
+        self.files.iter().map(text).collect()
+    }
+}
+
+/// Reads files and compares them with a document.
+pub(super) async fn check(
+    files: Vec<FileBody>,
+    newest: Option<StoredDocument>,
+) -> Result<CheckedDocument, Problem> {
+    beside(move || {
+        let files = DocumentFiles::new(files.into_iter().map(|file| (file.name, file.text)));
+        let files = files.map_err(|error| Problem::invalid(error.to_string()))?;
+        let loaded = files.load(DeclaredBy::Hub);
+        let loaded = loaded.map_err(|mistakes| refused(&mistakes, &files.sources()))?;
+        let before = newest.map(|document| loaded_again(&document)).transpose()?;
+        let difference = compare(before.as_ref(), &loaded);
+        Ok(CheckedDocument { files, guests: loaded.desired.guests.len(), difference })
+    })
+    .await?
+}
+
+/// What differs between two documents that were kept.
+pub(super) async fn between(
+    before: Option<StoredDocument>,
+    after: StoredDocument,
+) -> Result<Vec<DifferenceBody>, Problem> {
+    beside(move || {
+        let before = before.map(|document| loaded_again(&document)).transpose()?;
+        Ok(compare(before.as_ref(), &loaded_again(&after)?))
+    })
+    .await?
+}
+
+async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Problem> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|_| Problem::new(ProblemCode::Internal, "reading the document failed"))
+}
+
+fn compare(before: Option<&LoadedDocument>, after: &LoadedDocument) -> Vec<DifferenceBody> {
+    let (desired, origins, sources) = Default::default();
+    let nothing = DeclaredSet { desired: &desired, origins: &origins, sources: &sources };
+    let found = difference(before.map_or(nothing, declared_set), declared_set(after));
+    found.into_iter().map(DifferenceBody::from).collect()
+}
+
+fn declared_set(document: &LoadedDocument) -> DeclaredSet<'_> {
+    let LoadedDocument { desired, origins, sources } = document;
+    DeclaredSet { desired, origins, sources }
+}
+
+/// A document that was read before. A newer version of the hub may read it otherwise.
+fn loaded_again(document: &StoredDocument) -> Result<LoadedDocument, Problem> {
+    let files = document.files.iter().map(|file| (file.name.clone(), file.text.clone()));
+    let files = DocumentFiles::new(files);
+    let loaded = files.ok().and_then(|files| files.load(DeclaredBy::Hub).ok());
+    loaded.ok_or_else(|| {
+        let generation = document.row.generation;
+        let detail = format!(
+            "generation {generation} cannot be read any more, so nothing can be compared with it"
+        );
+        Problem::new(ProblemCode::Conflict, detail)
+    })
+}
+
+/// A document with mistakes: each with its place and its next step.
+fn refused(mistakes: &[Diagnostic], sources: &Sources) -> Problem {
+    let count = mistakes.len();
+    let noun = if count == 1 { "mistake" } else { "mistakes" };
+    let mut problem =
+        Problem::invalid(format!("the document has {count} {noun}; nothing of it was kept"));
+    // A mistake shows the line it is in, which may hold a secret.
+    let sources = without_secrets(sources);
+    problem.diagnostics =
+        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| told(mistake, &sources)).collect();
+    problem
+}
+
+/// `web.toml:4:1: E0201: …`, the line itself, and hints.
+fn told(mistake: &Diagnostic, sources: &Sources) -> String {
+    let place = mistake.at.and_then(|span| {
+        let (line, column) = sources.line_column(span)?;
+        let file = sources.get(span.file)?;
+        Some((file, line, column))
+    });
+    let mut lines = vec![match place {
+        Some((file, line, column)) => {
+            format!("{}:{line}:{column}: {}: {}", file.path, mistake.code, mistake.message)
+        }
+        None => format!("{}: {}", mistake.code, mistake.message),
+    }];
+    if let Some((file, line, _)) = place
+        && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
+    {
+        lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
+    }
+    lines.extend(mistake.hints.iter().map(|hint| format!("  hint: {hint}")));
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(text: &str) -> Vec<FileBody> {
+        vec![FileBody { name: "web.toml".to_owned(), text: text.to_owned() }]
+    }
+
+    #[tokio::test]
+    async fn a_mistake_is_told_with_its_place_and_its_line() {
+        let text = "[guest.101]\nkind = \"lxc\"\ncoress = 2\n";
+        let problem = check(file(text), None).await.err().unwrap();
+        let told = &problem.diagnostics[0];
+        assert!(told.starts_with("web.toml:3:1: E0201: "), "{told}");
+        assert!(told.contains("\n  | coress = 2\n  hint: "), "{told}");
+    }
+
+    #[tokio::test]
+    async fn x17_a_secret_beside_a_mistake_is_not_told() {
+        let text = "[guest.101]\nkind = \"lxc\"\nenv = [\"TOKEN=marked\"]\ncoress = 2\n";
+        let problem = check(file(text), None).await.err().unwrap();
+        assert!(!format!("{problem:?}").contains("marked"), "{problem:?}");
+    }
+
+    #[tokio::test]
+    async fn the_first_document_adds_everything() {
+        let checked =
+            check(file("[guest.101]\nkind = \"lxc\"\ncores = 2\n"), None).await.ok().unwrap();
+        assert_eq!((checked.guests, checked.difference.len()), (1, 1));
+        assert_eq!(checked.difference[0].change, "added");
+    }
+}

@@ -1,0 +1,105 @@
+//! Drafts: a document edited in the console, to be signed by `fleet sign` where the key is.
+
+use axum::http::Method;
+use schemars::SchemaGenerator;
+
+use super::document_check::check;
+use super::documents::{DOCUMENT_BODY_MAX, check_message, newest};
+use super::hosts::find;
+use super::page::PAGE_MAX;
+use super::wire::{DraftBody, FileBody, FilesRequest, PageBody};
+use crate::access::{Access, Scope};
+use crate::call::Call;
+use crate::problem::Problem;
+use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
+use crate::secret_text::random_hex;
+use crate::store::{DraftRow, FileText, NewDraft, Role};
+
+pub(super) fn rows() -> Vec<RouteRow> {
+    let edit = Access::Person(Role::Editor, Scope::HostInPath);
+    vec![
+        RouteRow::new((Method::GET, "/v1/hosts/{host}/drafts"), edit, NO_BODY, "drafts", list)
+            .answers(SchemaGenerator::subschema_for::<PageBody<DraftBody>>),
+        RouteRow::new(
+            (Method::POST, "/v1/hosts/{host}/drafts"),
+            edit,
+            DOCUMENT_BODY_MAX,
+            "keeps a document to be signed elsewhere",
+            add,
+        )
+        .takes(SchemaGenerator::subschema_for::<FilesRequest>)
+        .answers(SchemaGenerator::subschema_for::<DraftBody>),
+        RouteRow::new(
+            (Method::GET, "/v1/hosts/{host}/drafts/{draft}"),
+            edit,
+            NO_BODY,
+            "one draft, whole",
+            one,
+        )
+        .answers(SchemaGenerator::subschema_for::<DraftBody>),
+        RouteRow::new(
+            (Method::DELETE, "/v1/hosts/{host}/drafts/{draft}"),
+            edit,
+            NO_BODY,
+            "drops a draft",
+            remove,
+        ),
+    ]
+}
+
+async fn list(hub: Hub, call: Call) -> Answer {
+    let host = find(&hub, call.part("host")?).await?;
+    let rows = hub.store().drafts(&host.id).await?;
+    let items = rows.into_iter().take(PAGE_MAX).map(|row| draft_body(row, Vec::new())).collect();
+    json(&PageBody { items, next: None })
+}
+
+async fn add(hub: Hub, call: Call) -> Answer {
+    let FilesRequest { files, message } = call.json()?;
+    check_message(&message)?;
+    let host = find(&hub, call.part("host")?).await?;
+    let checked = check(files, newest(&hub, &host).await?).await?;
+    let manifest = checked.files.manifest();
+    let draft = NewDraft {
+        id: format!("drf_{}", random_hex(8)),
+        host: host.id,
+        base: host.wanted,
+        files: checked.texts(),
+        manifest: manifest.as_bytes().to_vec(),
+        message,
+        made_by: call.person().account.name.clone(),
+    };
+    let made_at = hub.store().add_draft(draft.clone()).await?;
+    let NewDraft { id, host, base, files, message, made_by, .. } = draft;
+    let manifest = manifest.hash().to_string();
+    let row = DraftRow { id, host, base, manifest, message, made_by, made_at };
+    json(&draft_body(row, files))
+}
+
+async fn one(hub: Hub, call: Call) -> Answer {
+    let host = find(&hub, call.part("host")?).await?;
+    let draft = call.part("draft")?;
+    let found = hub.store().draft(&host.id, draft).await?;
+    let (row, files) = found.ok_or_else(|| Problem::not_found(&format!("draft {draft}")))?;
+    json(&draft_body(row, files))
+}
+
+async fn remove(hub: Hub, call: Call) -> Answer {
+    let host = find(&hub, call.part("host")?).await?;
+    hub.store().drop_draft(&host.id, call.part("draft")?, &call.person().account.name).await?;
+    no_content()
+}
+
+fn draft_body(row: DraftRow, files: Vec<FileText>) -> DraftBody {
+    let DraftRow { id, host, base, manifest: _, message, made_by, made_at } = row;
+    let file = |FileText { name, text }| FileBody { name, text };
+    DraftBody {
+        id,
+        host,
+        base: base.unsigned_abs(),
+        message,
+        made_by,
+        made_at: made_at.to_text(),
+        files: files.into_iter().map(file).collect(),
+    }
+}

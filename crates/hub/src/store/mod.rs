@@ -1,0 +1,172 @@
+//! Everything the hub keeps, on SQLite or PostgreSQL, by the same queries.
+//!
+//! ```text
+//!  write ──> SQLite: one task, many writes in one commit ─┐
+//!        └─> PostgreSQL: a pool, a transaction each ──────┴─> answered after the commit ──> changes
+//!  read  ──> a pool
+//! ```
+//!
+//! One file an area; each write is a type of its own with everything it needs, run whole or not at all. Callers get
+//! and give plain values: no type of the database library leaves this directory. Nothing here decides who may do what.
+
+mod account_admin;
+mod accounts;
+mod audit;
+mod change;
+mod connect;
+mod documents;
+mod drafts;
+mod dump;
+mod enrol;
+mod envelopes;
+mod error;
+mod heartbeat;
+mod hosts;
+mod limits;
+mod logins;
+pub(crate) mod migrate;
+mod reports;
+mod text;
+mod tidy;
+mod transact;
+mod views;
+mod writer;
+
+use std::sync::Arc;
+
+use sqlx::AnyPool;
+use sqlx::pool::PoolConnection;
+use sqlx::{Any, Row as _};
+
+pub use account_admin::ListedAccount;
+pub use accounts::{Account, AccountKey, CodePurpose, NewAccount, Role};
+pub use audit::AuditEntry;
+pub use change::{Change, Changes};
+pub use connect::{Database, DatabaseKind};
+pub use documents::{DocumentRow, FileText, NewDocument, Pushed, StoredDocument};
+pub use drafts::{DraftRow, NewDraft};
+pub use dump::{StoreCheck, TableCount};
+pub use enrol::NewHost;
+pub use envelopes::{EnvelopeKind, NewEnvelope, WaitingEnvelope};
+pub use error::StoreError;
+pub use heartbeat::FLUSH_EVERY;
+pub use hosts::{ChangedHost, HostRow, LinkRow};
+pub use limits::*;
+pub use logins::OpenedLogin;
+pub use migrate::SCHEMA;
+pub(crate) use reports::sealed_text;
+pub use reports::{NewHead, NewReport};
+
+pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
+
+use transact::{StoreWrite, Transactor};
+
+/// A moment by the hub's own clock (on PostgreSQL the database's, which all replicas share), in milliseconds since 1970.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
+#[serde(transparent)]
+pub struct HubTime(pub i64);
+
+impl HubTime {
+    /// Now, by this machine's clock.
+    pub fn now() -> Self {
+        Self(jiff::Timestamp::now().as_millisecond())
+    }
+
+    /// So many seconds later.
+    #[must_use]
+    pub fn plus_s(self, seconds: i64) -> Self {
+        Self(self.0.saturating_add(seconds.saturating_mul(1000)))
+    }
+
+    /// As RFC 3339.
+    pub fn to_text(self) -> String {
+        jiff::Timestamp::from_millisecond(self.0)
+            .map_or_else(|_| self.0.to_string(), |at| at.to_string())
+    }
+}
+
+/// The hub's store. Cheap to clone.
+#[derive(Clone)]
+pub struct HubStore {
+    inner: Arc<OpenStore>,
+}
+
+struct OpenStore {
+    database: Database,
+    hub_id: String,
+    fresh: bool,
+    readers: AnyPool,
+    transactor: Transactor,
+    changes: Changes,
+    heartbeats: heartbeat::Heartbeats,
+}
+
+impl HubStore {
+    /// Opens the database, makes it if it is SQLite and not there, and brings it to this version's schema.
+    pub async fn open(database: Database) -> Result<Self, StoreError> {
+        let readers = database.readers().await?;
+        let fresh = migrate::run(&database, migrate::STEPS).await?;
+        let hub_id = read_hub_id(&readers).await?;
+        let changes = Changes::default();
+        let transactor = Transactor::new(&database, &readers, changes.clone()).await?;
+        let heartbeats = heartbeat::Heartbeats::default();
+        let inner = OpenStore { database, hub_id, fresh, readers, transactor, changes, heartbeats };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The name of this hub, drawn with its database.
+    pub fn hub_id(&self) -> &str {
+        &self.inner.hub_id
+    }
+
+    /// Whether the database was made just now.
+    pub fn is_fresh(&self) -> bool {
+        self.inner.fresh
+    }
+
+    /// Which database it is.
+    pub fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    /// What changed, as it is committed.
+    pub fn changes(&self) -> &Changes {
+        &self.inner.changes
+    }
+
+    /// Whether the database answers.
+    pub async fn answers(&self) -> Result<(), StoreError> {
+        sqlx::query("SELECT 1").execute(&mut *self.reader().await?).await?;
+        Ok(())
+    }
+
+    /// Ends the writer after what it was handed, and closes every connection.
+    pub async fn close(&self) {
+        if let Err(error) = self.flush_heartbeats().await {
+            tracing::warn!(%error, "the last signs of life were not kept");
+        }
+        self.inner.transactor.close().await;
+        self.inner.readers.close().await;
+    }
+
+    /// Runs a write, and answers once it is committed.
+    pub(in crate::store) async fn write<W: StoreWrite>(
+        &self,
+        write: W,
+    ) -> Result<W::Out, StoreError> {
+        self.inner.transactor.run(write).await
+    }
+
+    /// A connection to read from.
+    pub(in crate::store) async fn reader(&self) -> Result<PoolConnection<Any>, StoreError> {
+        Ok(self.inner.readers.acquire().await?)
+    }
+}
+
+async fn read_hub_id(readers: &AnyPool) -> Result<String, StoreError> {
+    let row =
+        sqlx::query("SELECT value FROM meta WHERE name = 'hub_id'").fetch_one(readers).await?;
+    Ok(row.try_get(0)?)
+}

@@ -1,0 +1,141 @@
+//! From one schema to the next: killed at every statement, on both databases; and never back.
+
+use std::process::{Command, Stdio};
+
+use sqlx::Executor as _;
+
+use super::crash::{child, killed};
+use super::postgres::TestPostgres;
+use crate::death_point;
+use crate::store::migrate::{self, Migration, STEPS};
+use crate::store::{Database, DatabaseKind, HubStore, StoreError};
+
+/// What the next version might do: a table, a column with a value for old rows, an index.
+const NEXT: &str = "CREATE TABLE next_things (id TEXT NOT NULL PRIMARY KEY);\n\
+    ALTER TABLE hosts ADD COLUMN mood TEXT NOT NULL DEFAULT 'calm';\n\
+    UPDATE hosts SET mood = 'old';\n\
+    CREATE INDEX hosts_mood ON hosts (mood);\n";
+/// Its statements, those around them, and the commit.
+const DEATHS: u64 = 6;
+
+fn with_the_next() -> Vec<Migration> {
+    let mut all: Vec<Migration> =
+        STEPS.iter().map(|it| Migration { sqlite: it.sqlite, postgres: it.postgres }).collect();
+    all.push(Migration { sqlite: NEXT, postgres: NEXT });
+    all
+}
+
+const FIXTURE: &str = include_str!("../../fixtures/schema-1.sql");
+const DATABASE: &str = "EVENKEEL_HUB_TEST_DATABASE";
+
+/// The process that migrates and may die on the way. Only other tests start it.
+#[tokio::test]
+#[ignore = "a child of other tests"]
+async fn migrating_child() {
+    let Ok(url) = std::env::var(DATABASE) else { return };
+    migrate::run(&Database::from_url(&url).unwrap(), &with_the_next()).await.unwrap();
+}
+
+async fn fill(url: &str) {
+    let database = Database::from_url(url).unwrap();
+    HubStore::open(database.clone()).await.unwrap().close().await;
+    let mut connection = database.connection().await.unwrap();
+    // A text is no bytes to PostgreSQL until it is told so; the rest is the same.
+    let text = match database.kind() {
+        DatabaseKind::Sqlite => FIXTURE.replace("'manifest')", "CAST('manifest' AS BLOB))"),
+        DatabaseKind::Postgres => FIXTURE.to_owned(),
+    };
+    for statement in text.lines().filter(|line| !line.starts_with("--")) {
+        connection.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
+    }
+}
+
+async fn number(url: &str, query: &str) -> Option<i64> {
+    use sqlx::Row as _;
+    let mut connection = Database::from_url(url).unwrap().connection().await.unwrap();
+    let row =
+        sqlx::query(sqlx::AssertSqlSafe(query.to_owned())).fetch_one(&mut connection).await.ok()?;
+    row.try_get(0).ok()
+}
+
+/// Dies at each point in turn; in between everything is either as before or as after.
+async fn dies_at_each_statement(url: &str) {
+    fill(url).await;
+    for last in 1..=DEATHS {
+        let mut command = child("suite::migration::migrating_child");
+        command.env(DATABASE, url).env(death_point::LAST, last.to_string());
+        assert!(killed(&mut command), "point {last} was passed");
+        let schema =
+            number(url, "SELECT CAST(value AS INTEGER) FROM meta WHERE name = 'schema'").await;
+        let table = number(url, "SELECT COUNT(*) FROM next_things").await;
+        let column = number(url, "SELECT COUNT(*) FROM hosts WHERE mood = 'old'").await;
+        // The last point is behind the commit.
+        let expected =
+            if last < DEATHS { (Some(1), None, None) } else { (Some(2), Some(0), Some(1)) };
+        assert_eq!((schema, table, column), expected, "after point {last}");
+        if last < DEATHS {
+            // This version still serves it.
+            HubStore::open(Database::from_url(url).unwrap()).await.unwrap().close().await;
+        }
+    }
+    let newer = HubStore::open(Database::from_url(url).unwrap()).await.err();
+    assert!(matches!(newer, Some(StoreError::Newer { found: 2, known: 1 })), "{newer:?}");
+    let mut command = child("suite::migration::migrating_child");
+    let again = command.env(DATABASE, url).stdout(Stdio::null()).status().unwrap();
+    assert!(again.success(), "what is done is not done again");
+    assert_eq!(number(url, "SELECT COUNT(*) FROM documents").await, Some(2));
+}
+
+async fn reads_the_fixture(url: &str) {
+    fill(url).await;
+    let store = HubStore::open(Database::from_url(url).unwrap()).await.unwrap();
+    let check = store.check().await.unwrap();
+    assert_eq!(check.faults, Vec::<String>::new());
+    for table in &check.tables {
+        assert!(table.rows > 0, "the fixture has nothing in {}", table.table);
+    }
+    let host = store.host("pve1").await.unwrap().unwrap();
+    assert_eq!((host.wanted, host.reported, host.labels["site"].as_str()), (2, 1, "berlin"));
+    assert_eq!(store.document("pve1", 2).await.unwrap().unwrap().manifest_bytes, b"manifest");
+    assert_eq!(store.envelopes_after("pve1", 0).await.unwrap().len(), 1);
+    assert!(store.anchor("pve1").await.unwrap().is_some());
+    assert_eq!(store.account("alice").await.unwrap().unwrap().scope, "*");
+    store.close().await;
+}
+
+fn sqlite(directory: &tempfile::TempDir) -> String {
+    format!("sqlite:{}", directory.path().join("hub.sqlite").display())
+}
+
+#[tokio::test]
+async fn a_migration_of_sqlite_dies_at_each_statement_and_is_whole_or_not_there() {
+    let directory = tempfile::tempdir().unwrap();
+    dies_at_each_statement(&sqlite(&directory)).await;
+}
+
+#[tokio::test]
+async fn a_migration_of_postgresql_dies_at_each_statement_and_is_whole_or_not_there() {
+    let postgres = TestPostgres::start();
+    dies_at_each_statement(&postgres.database("hub")).await;
+}
+
+#[tokio::test]
+async fn a_database_of_schema_1_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    reads_the_fixture(&sqlite(&directory)).await;
+    let postgres = TestPostgres::start();
+    reads_the_fixture(&postgres.database("hub")).await;
+}
+
+/// So that the child is compiled as what it is started as.
+#[test]
+fn a_child_is_found_by_its_name() {
+    let list = Command::new(std::env::current_exe().unwrap())
+        .args(["--list", "--ignored"])
+        .output()
+        .unwrap();
+    let list = String::from_utf8(list.stdout).unwrap();
+    for name in ["suite::migration::migrating_child", "suite::crash::writing_child"] {
+        assert!(list.contains(&format!("{name}: test")), "{list}");
+    }
+}

@@ -1,0 +1,113 @@
+//! Who waits for news of a host, and how they are woken: at once by this process, within 250 ms by other replicas.
+//!
+//! A wake is a hint. Whoever is woken reads the store, so a wake too many costs a read and one too few costs the rest
+//! of a long poll.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, broadcast};
+
+use crate::routes::Hub;
+use crate::store::{Change, DatabaseKind};
+
+/// How often rows changed by others are looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How far each look goes back: longer than any transaction may take, because rows become visible when it commits, not
+/// when it wrote them.
+const LOOK_BACK_MS: i64 = 10_000;
+
+/// Who waits, by host.
+#[derive(Default)]
+pub(crate) struct WakeTable {
+    waiting: Mutex<HashMap<String, Arc<Notify>>>,
+}
+
+/// A place in the table; leaving it takes it away.
+pub(crate) struct WaitingHost<'t> {
+    table: &'t WakeTable,
+    host: String,
+    notify: Arc<Notify>,
+}
+
+impl WakeTable {
+    /// Waits for news of a host from now on.
+    pub(crate) fn wait_for(&self, host: &str) -> WaitingHost<'_> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let notify = waiting.entry(host.to_owned()).or_default().clone();
+        WaitingHost { table: self, host: host.to_owned(), notify }
+    }
+
+    /// There is news of a host.
+    fn wake(&self, host: &str) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(notify) = waiting.get(host) {
+            notify.notify_waiters();
+            notify.notify_one();
+        }
+    }
+
+    /// There may be news of anybody.
+    fn wake_all(&self) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.values().for_each(|notify| notify.notify_one());
+    }
+}
+
+impl WaitingHost<'_> {
+    /// Until there is news. A wake between the call before and this one is not lost.
+    pub(crate) async fn woken(&self) {
+        self.notify.notified().await;
+    }
+}
+
+impl Drop for WaitingHost<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.table.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        // The table and this place: nobody else waits for the host.
+        if Arc::strong_count(&self.notify) <= 2 {
+            waiting.remove(&self.host);
+        }
+    }
+}
+
+/// Wakes whom changes of this process and of others concern, until it is dropped.
+pub(crate) async fn keep_waking(hub: Hub) {
+    let mut changes = hub.store().changes().subscribe();
+    let mut looks = tokio::time::interval(LOOK_EVERY);
+    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut known: HashMap<String, i64> = HashMap::new();
+    loop {
+        tokio::select! {
+            change = changes.recv() => match change {
+                Ok(Change::Host(host) | Change::Pending(host) | Change::Document(host)) => hub.wakes().wake(&host),
+                Ok(Change::Audit | Change::Report(_)) => {}
+                Err(broadcast::error::RecvError::Lagged(_)) => hub.wakes().wake_all(),
+                Err(broadcast::error::RecvError::Closed) => return,
+            },
+            _ = looks.tick() => look(&hub, &mut known).await,
+        }
+    }
+}
+
+async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
+    let changed = match hub.store().hosts_changed_within(LOOK_BACK_MS).await {
+        Ok(changed) => changed,
+        Err(error) => {
+            tracing::warn!(%error, "cannot look for changes");
+            return;
+        }
+    };
+    let before = std::mem::take(known);
+    for host in changed {
+        if before.get(&host.id) != Some(&host.version) {
+            hub.wakes().wake(&host.id);
+            // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
+            if hub.store().database().kind() == DatabaseKind::Postgres {
+                hub.store().changes().tell(Change::Report(host.id.clone()));
+            }
+        }
+        known.insert(host.id, host.version);
+    }
+}

@@ -1,0 +1,371 @@
+//! Who may ask what: every row of the router's table, for every role and every kind of wrong credential.
+//!
+//! What is meant stands here a second time, written by hand, so that a new row without a line here fails, and so does a row
+//! whose rule changed without anybody meaning it.
+
+use std::collections::BTreeMap;
+
+use axum::http::{Method, StatusCode};
+use evenkeel_hub::access::{Access, Scope};
+use evenkeel_hub::routes::table;
+use evenkeel_hub::store::Role;
+use serde_json::{Value, json};
+
+use super::world::{TestKey, With, World, files};
+
+/// Method, path, who, and whether a request that is answered leaves a line in the audit.
+const MEANT: &[(&str, &str, Meant, Leaves)] = &[
+    ("DELETE", "/v1/accounts/{name}", Meant::HubAdmin, Leaves::AuditLine),
+    ("DELETE", "/v1/hosts/{host}", Meant::OfHost(Role::Admin), Leaves::AuditLine),
+    ("DELETE", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(Role::Editor), Leaves::AuditLine),
+    ("DELETE", "/v1/login", Meant::Some(Role::Viewer), Leaves::AuditLine),
+    ("GET", "/healthz", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/metrics", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/readyz", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/v1/accounts", Meant::HubAdmin, Leaves::Nothing),
+    ("GET", "/v1/agent/anchor", Meant::Host, Leaves::Nothing),
+    ("GET", "/v1/agent/documents/{generation}", Meant::Host, Leaves::Nothing),
+    ("GET", "/v1/agent/poll", Meant::Host, Leaves::Nothing),
+    ("GET", "/v1/audit", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/envelopes/{envelope}", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/events", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/decisions", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/documents", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    (
+        "GET",
+        "/v1/hosts/{host}/documents/{generation}",
+        Meant::OfHost(Role::Viewer),
+        Leaves::Nothing,
+    ),
+    ("GET", "/v1/hosts/{host}/drafts", Meant::OfHost(Role::Editor), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(Role::Editor), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/envelopes", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/guests", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/guests/{kind}/{vmid}", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/ops", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/pending", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/login", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/openapi.json", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/v1/pending", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("POST", "/v1/accounts", Meant::HubAdmin, Leaves::AuditLine),
+    ("POST", "/v1/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
+    ("POST", "/v1/agent/enrol", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/v1/agent/reports", Meant::Host, Leaves::Nothing),
+    ("POST", "/v1/console-codes", Meant::Some(Role::Viewer), Leaves::AuditLine),
+    ("POST", "/v1/enrol-tokens", Meant::Some(Role::Admin), Leaves::AuditLine),
+    ("POST", "/v1/envelopes", Meant::Some(Role::Editor), Leaves::AuditLine),
+    ("POST", "/v1/first-admin", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/v1/hosts/{host}/documents", Meant::OfHost(Role::Editor), Leaves::AuditLine),
+    // It keeps nothing.
+    ("POST", "/v1/hosts/{host}/documents/check", Meant::OfHost(Role::Editor), Leaves::Nothing),
+    ("POST", "/v1/hosts/{host}/drafts", Meant::OfHost(Role::Editor), Leaves::AuditLine),
+    ("POST", "/v1/login", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/v1/login/challenge", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/v1/sessions", Meant::Anyone, Leaves::Nothing),
+    ("PUT", "/v1/hosts/{host}/labels", Meant::OfHost(Role::Admin), Leaves::AuditLine),
+];
+
+/// Who is meant to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Meant {
+    Anyone,
+    Host,
+    /// A person about one host of their scope.
+    OfHost(Role),
+    /// A person about what they themselves see.
+    Some(Role),
+    /// An admin whose scope is everything.
+    HubAdmin,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Leaves {
+    Nothing,
+    AuditLine,
+}
+
+impl Meant {
+    fn of(access: Access) -> Self {
+        match access {
+            Access::Anyone => Self::Anyone,
+            Access::Host => Self::Host,
+            Access::Person(role, Scope::HostInPath) => Self::OfHost(role),
+            Access::Person(role, Scope::InHandler | Scope::Own) => Self::Some(role),
+            Access::Person(Role::Admin, Scope::WholeHub) => Self::HubAdmin,
+            Access::Person(role, Scope::WholeHub) => panic!("{role:?} for the whole hub"),
+        }
+    }
+
+    fn role(self) -> Option<Role> {
+        match self {
+            Self::Anyone | Self::Host => None,
+            Self::OfHost(role) | Self::Some(role) => Some(role),
+            Self::HubAdmin => Some(Role::Admin),
+        }
+    }
+}
+
+fn meant(method: &Method, path: &str) -> Option<(Meant, Leaves)> {
+    let found = MEANT.iter().find(|line| (line.0, line.1) == (method.as_str(), path));
+    found.map(|line| (line.2, line.3))
+}
+
+#[test]
+fn every_row_of_the_table_is_meant_as_it_is() {
+    let rows: BTreeMap<(String, &str), Meant> = table()
+        .into_iter()
+        .map(|row| ((row.method.to_string(), row.path), Meant::of(row.access)))
+        .collect();
+    let meant: BTreeMap<(String, &str), Meant> =
+        MEANT.iter().map(|line| ((line.0.to_owned(), line.1), line.2)).collect();
+    for (key, row) in &rows {
+        assert_eq!(meant.get(key), Some(row), "{key:?} has no line here, or means something else");
+    }
+    for key in meant.keys() {
+        assert!(rows.contains_key(key), "{key:?} is no row any more");
+    }
+}
+
+#[test]
+fn no_secret_stands_in_an_address() {
+    for row in table() {
+        for word in ["token", "code", "secret", "credential", "session", "key", "nonce", "csrf"] {
+            let in_path = format!("{{{word}");
+            assert!(!row.path.contains(&in_path), "{} {}", row.method, row.path);
+            assert!(
+                row.query.iter().all(|name| !name.contains(word)),
+                "{} {}",
+                row.method,
+                row.path
+            );
+        }
+    }
+}
+
+/// The row's path about the host `eu-1`.
+fn filled(path: &str, draft: &str) -> String {
+    path.replace("{host}", "eu-1")
+        .replace("{name}", "other")
+        .replace("{generation}", "1")
+        .replace("{kind}", "lxc")
+        .replace("{vmid}", "101")
+        .replace("{draft}", draft)
+        .replace("{envelope}", "env_00000000000000000000000000000000")
+}
+
+const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
+
+/// A body with which the row does what it is there for.
+fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
+    Some(match (method.as_str(), path) {
+        ("POST", "/v1/accounts") => {
+            let key = TestKey::new(77).public().to_string();
+            json!({"name": "new", "role": "viewer", "key": key})
+        }
+        ("POST", "/v1/accounts/{name}/keys") => {
+            json!({"key": TestKey::new(78).public().to_string()})
+        }
+        ("POST", "/v1/enrol-tokens") => json!({"host": "eu-9"}),
+        ("POST", "/v1/envelopes") => json!({"envelope": world.acknowledgement("eu-1", 201, 3600)}),
+        (
+            "POST",
+            "/v1/hosts/{host}/documents"
+            | "/v1/hosts/{host}/documents/check"
+            | "/v1/hosts/{host}/drafts",
+        ) => json!({"files": files(WEB)}),
+        ("PUT", "/v1/hosts/{host}/labels") => json!({"labels": {"site": "berlin"}}),
+        _ => return None,
+    })
+}
+
+/// Asks a row as somebody, in a world of its own, about things that are there.
+async fn ask(world: &World, method: &Method, path: &str, with: &With, draft: &str) -> StatusCode {
+    let body = body_of(world, method, path);
+    let headers = [("if-match", "\"1\"")];
+    let path = filled(path, draft);
+    world.ask_with(method.clone(), &path, with, body, &headers).await.status
+}
+
+/// A world with a document, a draft, a guest, and an account that may be removed.
+async fn furnished() -> (World, String) {
+    let world = World::new().await;
+    world.account("other", Role::Viewer, "*", 50).await;
+    let admin = world.person("root", Role::Admin, "*", 51).await;
+    let push = json!({"files": files(WEB)});
+    let path = "/v1/hosts/eu-1/documents";
+    let headers = [("if-match", "\"0\"")];
+    let pushed = world.ask_with(Method::POST, path, &admin, Some(push.clone()), &headers).await;
+    assert_eq!(pushed.status, StatusCode::OK, "{pushed:?}");
+    let draft = world.ask(Method::POST, "/v1/hosts/eu-1/drafts", &admin, Some(push)).await;
+    world
+        .sql(
+            "INSERT INTO guests (host, guest, name, state, body, updated_at) \
+             VALUES ('eu-1', 'lxc/101', 'web', 'as_declared', '{}', 0)",
+        )
+        .await;
+    world
+        .sql(
+            "INSERT INTO envelopes (id, host, cursor, kind, item, body, body_hash, submitted_by, submitted_at, \
+             expires_at, state, verdict, verdict_code, verdict_at) VALUES \
+             ('env_00000000000000000000000000000000', 'eu-1', 1000, 'rotation', '', '{}', '', 'x', 0, 0, 'judged', '', '', 0)",
+        )
+        .await;
+    (world, draft.text("id").to_owned())
+}
+
+#[tokio::test]
+async fn nobody_comes_in_with_a_wrong_credential() {
+    let (world, draft) = furnished().await;
+    let expired = world.person("late", Role::Admin, "*", 60).await;
+    world.sql("UPDATE api_tokens SET expires_at = 1 WHERE account = 'late'").await;
+    let revoked = world.person("gone", Role::Admin, "*", 61).await;
+    world.hub.store().remove_account("gone", "root").await.unwrap();
+    let ended = world.person("left", Role::Admin, "*", 62).await;
+    world.ask(Method::DELETE, "/v1/login", &ended, None).await;
+    let session_of = world.person("late2", Role::Admin, "*", 63).await;
+    let old_session = world.session(&session_of).await;
+    world.sql("UPDATE sessions SET expires_at = 1 WHERE account = 'late2'").await;
+    let host = With::Bearer(world.host("eu-1", 201).await);
+    let person = world.person("someone", Role::Admin, "*", 64).await;
+    let made_up = With::Bearer(format!("evka_{}", "0".repeat(64)));
+    let wrong = [
+        ("none", With::Nothing),
+        ("expired", expired),
+        ("revoked", revoked),
+        ("logged out", ended),
+        ("old session", old_session),
+        ("made up", made_up),
+        ("a host's", host),
+    ];
+    for row in table() {
+        let (meaning, _) = meant(&row.method, row.path).unwrap();
+        for (name, with) in &wrong {
+            let refused = match meaning {
+                Meant::Anyone => continue,
+                Meant::Host if *name == "a host's" => continue,
+                Meant::Host | Meant::OfHost(_) | Meant::Some(_) | Meant::HubAdmin => {
+                    ask(&world, &row.method, row.path, with, &draft).await
+                }
+            };
+            assert_eq!(refused, StatusCode::UNAUTHORIZED, "{name}: {} {}", row.method, row.path);
+        }
+        if meaning == Meant::Host {
+            let refused = ask(&world, &row.method, row.path, &person, &draft).await;
+            assert_eq!(refused, StatusCode::UNAUTHORIZED, "a person's: {}", row.path);
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_hosts_credential_fetches_nothing_of_this_host() {
+    let (world, _) = furnished().await;
+    let other = With::Bearer(world.host("us-1", 202).await);
+    let path = "/v1/agent/documents/1";
+    assert_eq!(world.ask(Method::GET, path, &other, None).await.status, StatusCode::NOT_FOUND);
+    let own = With::Bearer(world.host("eu-1", 201).await);
+    assert_eq!(world.ask(Method::GET, path, &own, None).await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
+    let (world, draft) = furnished().await;
+    for (seed, role) in [(70, Role::Viewer), (71, Role::Editor), (72, Role::Admin)] {
+        let everywhere = world.person(&format!("all-{}", role.as_str()), role, "*", seed).await;
+        let elsewhere =
+            world.person(&format!("us-{}", role.as_str()), role, "us-*", seed + 10).await;
+        for row in table() {
+            let (meaning, _) = meant(&row.method, row.path).unwrap();
+            let Some(needed) = meaning.role() else { continue };
+            let name = format!("{}: {} {}", role.as_str(), row.method, row.path);
+            if role < needed {
+                for with in [&everywhere, &elsewhere] {
+                    let status = ask(&world, &row.method, row.path, with, &draft).await;
+                    assert_eq!(status, StatusCode::FORBIDDEN, "{name}");
+                }
+                continue;
+            }
+            let path = row.path;
+            let expected = match meaning {
+                Meant::OfHost(_) => StatusCode::NOT_FOUND,
+                Meant::HubAdmin => StatusCode::FORBIDDEN,
+                Meant::Some(_) => match path {
+                    "/v1/envelopes" | "/v1/envelopes/{envelope}" => StatusCode::NOT_FOUND,
+                    "/v1/enrol-tokens" => StatusCode::FORBIDDEN,
+                    // What they see is theirs: the tests of each list look at what is in it.
+                    "/v1/hosts" | "/v1/pending" | "/v1/audit" | "/v1/events" | "/v1/login"
+                    | "/v1/console-codes" => continue,
+                    other => panic!("{other} chooses hosts itself: say here what it answers"),
+                },
+                Meant::Anyone | Meant::Host => continue,
+            };
+            let status = ask(&world, &row.method, path, &elsewhere, &draft).await;
+            assert_eq!(status, expected, "beside the scope, {name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
+    let (world, draft) = furnished().await;
+    let person = world.person("us-admin", Role::Admin, "us-*", 75).await;
+    for row in table().into_iter().filter(|row| row.path.contains("{host}")) {
+        let body = || body_of(&world, &row.method, row.path);
+        let headers = [("if-match", "\"1\"")];
+        let ask = |host: &'static str| {
+            let path = filled(&row.path.replace("{host}", host), &draft);
+            let (world, person, method, body) = (&world, &person, row.method.clone(), body());
+            async move { world.ask_with(method, &path, person, body, &headers).await }
+        };
+        let (hidden, missing) = (ask("eu-1").await, ask("eu-7").await);
+        assert_eq!(hidden.status, missing.status, "{} {}", row.method, row.path);
+        let told = hidden.body.to_string().replace("eu-1", "eu-7");
+        assert_eq!(told, missing.body.to_string(), "{} {}", row.method, row.path);
+    }
+}
+
+#[tokio::test]
+async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit() {
+    for row in table() {
+        let (meaning, leaves) = meant(&row.method, row.path).unwrap();
+        let Some(role) = meaning.role() else { continue };
+        let (world, draft) = furnished().await;
+        let scope = if meaning == Meant::HubAdmin { "*" } else { "eu-*" };
+        let person = world.person("somebody", role, scope, 80).await;
+        let before = world.audited().await.len();
+        let status = ask(&world, &row.method, row.path, &person, &draft).await;
+        assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
+        let lines = world.audited().await;
+        let by_person = |line: &&String| line.starts_with("somebody ");
+        let new = lines[..lines.len() - before].iter().filter(by_person).count();
+        let expected = usize::from(leaves == Leaves::AuditLine);
+        assert_eq!(new, expected, "{} {} left {lines:?}", row.method, row.path);
+    }
+}
+
+#[tokio::test]
+async fn a_session_changes_nothing_without_its_token() {
+    for row in table() {
+        let (meaning, _) = meant(&row.method, row.path).unwrap();
+        let Some(role) = meaning.role() else { continue };
+        let (world, draft) = furnished().await;
+        let token = world.person("somebody", role, "*", 80).await;
+        let With::Session(cookie, csrf) = world.session(&token).await else { unreachable!() };
+        let other = world.session(&token).await;
+        let With::Session(_, others) = other else { unreachable!() };
+        let changes = row.method != Method::GET;
+        for forged in [None, Some(String::new()), others] {
+            let with = With::Session(cookie.clone(), forged);
+            let status = ask(&world, &row.method, row.path, &with, &draft).await;
+            if changes {
+                assert_eq!(status, StatusCode::FORBIDDEN, "{} {}", row.method, row.path);
+            } else {
+                assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
+            }
+        }
+        let with = With::Session(cookie, csrf);
+        let status = ask(&world, &row.method, row.path, &with, &draft).await;
+        assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
+    }
+}

@@ -1,0 +1,169 @@
+//! Coming in by a signature: once, in time, at this hub, with a key of the account.
+
+use axum::http::{Method, StatusCode};
+use evenkeel_core::sign::Namespace;
+use evenkeel_hub::store::Role;
+use serde_json::json;
+
+use super::world::{HUB_URL, TestKey, With, World};
+
+#[tokio::test]
+async fn a_signed_challenge_becomes_a_token_that_the_database_does_not_hold() {
+    let world = World::new().await;
+    world.account("alice", Role::Editor, "eu-*", 10).await;
+    let statement = world.login_statement("alice", world.challenge("alice").await);
+    let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
+    let answer = world.login("alice", &sealed).await;
+    assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+    assert_eq!((answer.text("role"), answer.text("scope")), ("editor", "eu-*"));
+    let token = answer.text("token").to_owned();
+    let with = With::Bearer(token.clone());
+    let who = world.ask(Method::GET, "/v1/login", &with, None).await;
+    assert_eq!((who.text("account"), who.body.get("csrf")), ("alice", None));
+    world.hub.store().close().await;
+    for entry in std::fs::read_dir(world.file().parent().unwrap()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let found = bytes.windows(64).any(|window| window == &token.as_bytes()[5..]);
+        assert!(!found, "the token stands in the database");
+    }
+}
+
+#[tokio::test]
+async fn a_login_is_good_once() {
+    let world = World::new().await;
+    world.account("alice", Role::Viewer, "*", 10).await;
+    let statement = world.login_statement("alice", world.challenge("alice").await);
+    let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
+    assert_eq!(world.login("alice", &sealed).await.status, StatusCode::OK);
+    assert_eq!(world.login("alice", &sealed).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_challenge_is_over_after_its_minute_and_after_a_failed_try() {
+    let world = World::new().await;
+    world.account("alice", Role::Viewer, "*", 10).await;
+    let sealed = |nonce| {
+        let bytes = world.login_statement("alice", nonce).to_bytes().unwrap();
+        TestKey::new(10).seal(Namespace::Login, &bytes)
+    };
+    let late = world.challenge("alice").await;
+    world.sql("UPDATE login_challenges SET expires_at = 1").await;
+    assert_eq!(world.login("alice", &sealed(late)).await.status, StatusCode::UNAUTHORIZED);
+    let tried = world.challenge("alice").await;
+    let bytes = world.login_statement("alice", tried).to_bytes().unwrap();
+    let by_another = TestKey::new(11).seal(Namespace::Login, &bytes);
+    assert_eq!(world.login("alice", &by_another).await.status, StatusCode::UNAUTHORIZED);
+    assert_eq!(world.login("alice", &sealed(tried)).await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_login_that_was_signed_for_another_place_is_refused_and_kept_in_the_audit() {
+    let world = World::new().await;
+    world.account("alice", Role::Admin, "*", 10).await;
+    for twisted in 0..2 {
+        let mut statement = world.login_statement("alice", world.challenge("alice").await);
+        match twisted {
+            0 => statement.origin = "https://hub.evil.example:8443".to_owned(),
+            _ => statement.hub_id = "f".repeat(32).parse().unwrap(),
+        }
+        let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
+        let answer = world.login("alice", &sealed).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{twisted}");
+        let lines = world.audited().await;
+        let relayed = lines.iter().filter(|line| *line == "alice login.relayed alice").count();
+        assert_eq!(relayed, twisted + 1, "{lines:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_says_the_same_whatever_was_wrong() {
+    let world = World::new().await;
+    world.account("alice", Role::Admin, "*", 10).await;
+    world.account("bob", Role::Admin, "*", 11).await;
+    let mut told = Vec::new();
+    for (name, account, signer, namespace, seed) in [
+        ("no such account", "nobody", "nobody", Namespace::Login, 10),
+        ("another's key", "alice", "alice", Namespace::Login, 11),
+        ("another's challenge", "alice", "bob", Namespace::Login, 10),
+        ("for another purpose", "alice", "alice", Namespace::Op, 10),
+    ] {
+        let nonce =
+            world.challenge(if name == "another's challenge" { "bob" } else { account }).await;
+        let statement = world.login_statement(signer, nonce);
+        let sealed = TestKey::new(seed).seal(namespace, &statement.to_bytes().unwrap());
+        let answer = world.login(account, &sealed).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{name}");
+        told.push(answer.body.to_string());
+    }
+    told.dedup();
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[tokio::test]
+async fn whoever_tries_too_often_waits_and_nobody_else_does() {
+    let world = World::new().await;
+    let ask = |account: &'static str| {
+        let (world, body) = (&world, json!({"account": account}));
+        async move {
+            world.ask(Method::POST, "/v1/login/challenge", &With::Nothing, Some(body)).await.status
+        }
+    };
+    for _ in 0..10 {
+        assert_eq!(ask("alice").await, StatusCode::OK);
+    }
+    assert_eq!(ask("alice").await, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(ask("bob").await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_secret_in_an_address_is_no_credential() {
+    let world = World::new().await;
+    let With::Bearer(token) = world.person("alice", Role::Admin, "*", 10).await else {
+        unreachable!()
+    };
+    for path in ["/v1/login?token=", "/v1/login?access_token=", "/v1/login?authorization=Bearer%20"]
+    {
+        let answer = world.ask(Method::GET, &format!("{path}{token}"), &With::Nothing, None).await;
+        assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_account_is_made_by_the_servers_code_once() {
+    use evenkeel_hub::secret_text::{SecretKind, SecretText};
+    let world = World::empty().await;
+    let code = SecretText::draw(SecretKind::OneTimeCode);
+    world.hub.store().set_first_admin_code(code.hash()).await.unwrap();
+    let make = |code: &str, name: &str, seed: u8| {
+        let key = TestKey::new(seed).public().to_string();
+        let body = json!({"code": code, "name": name, "key": key});
+        let world = &world;
+        async move {
+            world.ask(Method::POST, "/v1/first-admin", &With::Nothing, Some(body)).await.status
+        }
+    };
+    let made_up = format!("evko_{}", "0".repeat(64));
+    assert_eq!(make(&made_up, "eve", 9).await, StatusCode::UNAUTHORIZED);
+    assert_eq!(make(code.reveal(), "alice", 10).await, StatusCode::NO_CONTENT);
+    assert_eq!(make(code.reveal(), "eve", 9).await, StatusCode::UNAUTHORIZED);
+    let account = world.hub.store().account("alice").await.unwrap().unwrap();
+    assert_eq!((account.role, account.scope.as_str()), (Role::Admin, "*"));
+    assert_eq!(world.audited().await, ["alice account.add alice"]);
+}
+
+#[tokio::test]
+async fn the_last_admin_cannot_be_removed() {
+    let world = World::new().await;
+    let alice = world.person("alice", Role::Admin, "*", 10).await;
+    world.account("eu", Role::Admin, "eu-*", 11).await;
+    let path = "/v1/accounts/alice";
+    let answer = world.ask(Method::DELETE, path, &alice, None).await;
+    assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
+    world.account("bob", Role::Admin, "*", 12).await;
+    assert_eq!(world.ask(Method::DELETE, path, &alice, None).await.status, StatusCode::NO_CONTENT);
+    assert_eq!(
+        world.ask(Method::GET, "/v1/login", &alice, None).await.status,
+        StatusCode::UNAUTHORIZED
+    );
+    assert!(HUB_URL.starts_with("https"));
+}

@@ -1,0 +1,10 @@
+//! The people's side of the hub, through the real router and a real database.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access_table;
+mod approvals;
+mod documents;
+mod login;
+mod openapi;
+mod sessions;
+mod world;

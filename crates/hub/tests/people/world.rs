@@ -1,0 +1,310 @@
+//! A hub in memory with people and hosts of its own: requests go through the real router, without sockets.
+
+use std::path::Path;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request, StatusCode};
+use ed25519_dalek::{Signer as _, SigningKey};
+use evenkeel_core::fleet::{
+    AcknowledgeStatement, DesiredStatement, DocumentFiles, Generation, JournalHead, LoginStatement,
+};
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::sign::{
+    Envelope, HostBinding, Namespace, Nonce, PayloadHash, PublicKey, TrustVersion, Window,
+    assemble, signed_bytes, wire,
+};
+use evenkeel_hub::Hub;
+use evenkeel_hub::routes::router;
+use evenkeel_hub::secret_text::{SecretKind, SecretText};
+use evenkeel_hub::store::{
+    Account, AccountKey, Database, HubStore, HubTime, NewAccount, NewHost, Role,
+};
+use http_body_util::BodyExt as _;
+use serde_json::{Value, json};
+use sqlx::Connection as _;
+use tower::ServiceExt as _;
+
+pub(crate) const HUB_URL: &str = "https://hub.example:8443";
+
+/// A key in software.
+pub(crate) struct TestKey(SigningKey);
+
+impl TestKey {
+    pub(crate) fn new(seed: u8) -> Self {
+        Self(SigningKey::from_bytes(&[seed; 32]))
+    }
+
+    pub(crate) fn public(&self) -> PublicKey {
+        let mut blob = Vec::new();
+        wire::put_string(&mut blob, b"ssh-ed25519");
+        wire::put_string(&mut blob, self.0.verifying_key().as_bytes());
+        PublicKey::from_blob(&blob).unwrap()
+    }
+
+    pub(crate) fn account_key(&self) -> AccountKey {
+        let key = self.public();
+        AccountKey { fingerprint: key.fingerprint().to_string(), key_line: key.to_string() }
+    }
+
+    /// Exact bytes, sealed for a purpose.
+    pub(crate) fn seal(&self, namespace: Namespace, payload: &[u8]) -> Value {
+        let mut signature = Vec::new();
+        wire::put_string(&mut signature, b"ssh-ed25519");
+        wire::put_string(
+            &mut signature,
+            &self.0.sign(&signed_bytes(namespace, payload)).to_bytes(),
+        );
+        let armour = assemble(&self.public(), namespace, &signature).unwrap();
+        serde_json::from_str(&Envelope::seal(payload, &[&armour]).unwrap()).unwrap()
+    }
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct TestAnswer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl TestAnswer {
+    pub(crate) fn text(&self, name: &str) -> &str {
+        self.body[name].as_str().unwrap_or_else(|| panic!("no {name} in {self:?}"))
+    }
+}
+
+/// How somebody comes.
+#[derive(Clone, Debug)]
+pub(crate) enum With {
+    Nothing,
+    Bearer(String),
+    /// A session's cookie and the token that was shown with it.
+    Session(String, Option<String>),
+}
+
+pub(crate) struct World {
+    pub(crate) hub: Hub,
+    pub(crate) router: axum::Router,
+    directory: tempfile::TempDir,
+}
+
+impl World {
+    /// A hub with the hosts `eu-1` and `us-1`.
+    pub(crate) async fn new() -> Self {
+        let world = Self::empty().await;
+        world.host("eu-1", 201).await;
+        world.host("us-1", 202).await;
+        world
+    }
+
+    pub(crate) async fn empty() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let store =
+            HubStore::open(Database::sqlite(&directory.path().join("hub.sqlite"))).await.unwrap();
+        let hub = Hub::new(store, HUB_URL);
+        let router = router(&hub);
+        Self { hub, router, directory }
+    }
+
+    pub(crate) fn file(&self) -> std::path::PathBuf {
+        self.directory.path().join("hub.sqlite")
+    }
+
+    /// Enrols a host and answers with its credential.
+    pub(crate) async fn host(&self, host: &str, seed: u8) -> String {
+        let token = SecretText::draw(SecretKind::EnrolToken);
+        self.hub.store().make_enrol_token(token.hash(), host, true, "server").await.unwrap();
+        let credential = SecretText::draw(SecretKind::Credential);
+        let AccountKey { fingerprint, key_line } = TestKey::new(seed).account_key();
+        let new = NewHost {
+            token: token.hash(),
+            host: host.to_owned(),
+            key_line,
+            key_fingerprint: fingerprint,
+            credential: credential.hash(),
+        };
+        self.hub.store().enrol(new).await.unwrap().unwrap();
+        credential.reveal().to_owned()
+    }
+
+    pub(crate) async fn account(&self, name: &str, role: Role, scope: &str, seed: u8) {
+        let account = Account { name: name.to_owned(), role, scope: scope.to_owned() };
+        let (key, made_by) = (TestKey::new(seed).account_key(), "server".to_owned());
+        let new = NewAccount { account, key, made_by, first_code: None };
+        self.hub.store().add_account(new).await.unwrap();
+    }
+
+    /// A token of an account that holds the key.
+    pub(crate) async fn token(&self, name: &str, seed: u8) -> With {
+        let token = SecretText::draw(SecretKind::ApiToken);
+        let print = TestKey::new(seed).account_key().fingerprint;
+        self.hub.store().open_token(token.hash(), name, &print, 3600).await.unwrap().unwrap();
+        With::Bearer(token.reveal().to_owned())
+    }
+
+    /// An account and a token of it.
+    pub(crate) async fn person(&self, name: &str, role: Role, scope: &str, seed: u8) -> With {
+        self.account(name, role, scope, seed).await;
+        self.token(name, seed).await
+    }
+
+    /// A session of a person who has a token.
+    pub(crate) async fn session(&self, token: &With) -> With {
+        let code = self.ask(Method::POST, "/v1/console-codes", token, None).await;
+        let body = json!({"code": code.text("code")});
+        let opened = self.ask(Method::POST, "/v1/sessions", &With::Nothing, Some(body)).await;
+        assert_eq!(opened.status, StatusCode::OK, "{opened:?}");
+        let cookie = opened.headers["set-cookie"].to_str().unwrap();
+        let cookie = cookie.split(';').next().unwrap().to_owned();
+        With::Session(cookie, Some(opened.text("csrf").to_owned()))
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        with: &With,
+        body: Option<Value>,
+    ) -> TestAnswer {
+        self.ask_with(method, path, with, body, &[]).await
+    }
+
+    pub(crate) async fn ask_with(
+        &self,
+        method: Method,
+        path: &str,
+        with: &With,
+        body: Option<Value>,
+        headers: &[(&str, &str)],
+    ) -> TestAnswer {
+        let mut request = Request::builder().method(method).uri(path);
+        match with {
+            With::Nothing => {}
+            With::Bearer(token) => {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            With::Session(cookie, csrf) => {
+                request = request.header("cookie", cookie);
+                if let Some(csrf) = csrf {
+                    request = request.header("evenkeel-csrf", csrf);
+                }
+            }
+        }
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
+        let bytes = if is_stream {
+            bytes::Bytes::new()
+        } else {
+            response.into_body().collect().await.unwrap().to_bytes()
+        };
+        let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
+        TestAnswer { status, headers, body }
+    }
+
+    /// Changes the database behind the hub's back: time that passed, what a host would have reported.
+    pub(crate) async fn sql(&self, query: &'static str) {
+        behind(&self.file(), query).await;
+    }
+
+    pub(crate) async fn audited(&self) -> Vec<String> {
+        let lines = self.hub.store().audit_page(None, i64::MAX, 1000).await.unwrap();
+        lines
+            .into_iter()
+            .map(|line| format!("{} {} {}", line.who, line.act, line.subject))
+            .collect()
+    }
+
+    /// A challenge for an account.
+    pub(crate) async fn challenge(&self, account: &str) -> Nonce {
+        let body = json!({"account": account});
+        let answer =
+            self.ask(Method::POST, "/v1/login/challenge", &With::Nothing, Some(body)).await;
+        assert_eq!(answer.status, StatusCode::OK, "{answer:?}");
+        assert_eq!(answer.text("hub_id"), self.hub.store().hub_id());
+        answer.text("nonce").parse().unwrap()
+    }
+
+    pub(crate) fn login_statement(&self, account: &str, nonce: Nonce) -> LoginStatement {
+        LoginStatement {
+            hub_id: self.hub.store().hub_id().parse().unwrap(),
+            origin: HUB_URL.to_owned(),
+            account: account.to_owned(),
+            nonce,
+        }
+    }
+
+    pub(crate) async fn login(&self, account: &str, sealed: &Value) -> TestAnswer {
+        let body = json!({"account": account, "login": sealed});
+        self.ask(Method::POST, "/v1/login", &With::Nothing, Some(body)).await
+    }
+
+    /// The author's statement of a document.
+    pub(crate) fn desired(
+        &self,
+        host: &str,
+        seed: u8,
+        generation: u64,
+        text: &str,
+    ) -> DesiredStatement {
+        let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
+        DesiredStatement {
+            hub_id: self.hub.store().hub_id().parse().unwrap(),
+            host: binding(host, seed),
+            generation: Generation(generation),
+            manifest: files.manifest().hash(),
+            window: window(),
+        }
+    }
+
+    /// An acknowledgement, which names no item.
+    pub(crate) fn acknowledgement(&self, host: &str, seed: u8, expires_in_s: u64) -> Value {
+        let head = |seq| JournalHead { epoch: 1, seq, sum: PayloadHash::of(b"sum") };
+        let now = now();
+        let statement = AcknowledgeStatement {
+            host: binding(host, seed),
+            hub_id: self.hub.store().hub_id().parse().unwrap(),
+            anchored: head(9),
+            found: head(7),
+            nonce: nonce(),
+            window: Window::new(now.minus(7200), now.plus(expires_in_s)).unwrap(),
+            trust_version: TrustVersion(1),
+            reason: String::new(),
+        };
+        TestKey::new(10).seal(Namespace::Acknowledge, &statement.to_bytes().unwrap())
+    }
+}
+
+pub(crate) fn binding(host: &str, seed: u8) -> HostBinding {
+    HostBinding { id: host.parse().unwrap(), key: TestKey::new(seed).public().fingerprint() }
+}
+
+pub(crate) fn now() -> UnixSeconds {
+    UnixSeconds((HubTime::now().0 / 1000).unsigned_abs())
+}
+
+pub(crate) fn window() -> Window {
+    Window::new(now().minus(60), now().plus(3600)).unwrap()
+}
+
+/// A nonce of its own each time.
+pub(crate) fn nonce() -> Nonce {
+    let drawn = SecretText::draw(SecretKind::Session);
+    drawn.reveal()[5..37].parse().unwrap()
+}
+
+pub(crate) fn files(text: &str) -> Value {
+    json!([{"name": "web.toml", "text": text}])
+}
+
+async fn behind(file: &Path, query: &'static str) {
+    sqlx::any::install_default_drivers();
+    let url = format!("sqlite:{}", file.display());
+    let mut connection = sqlx::AnyConnection::connect(&url).await.unwrap();
+    sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut connection).await.unwrap();
+    sqlx::query(query).execute(&mut connection).await.unwrap();
+}
