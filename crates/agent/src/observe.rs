@@ -39,9 +39,6 @@ use crate::pve::wire::{GuestEntry, PendingEntry, RunStatus, SnapshotEntry};
 /// flight its throughput peaks, with sixteen it falls and every answer takes eight times as long.
 pub const CONCURRENCY: usize = 3;
 
-/// How many numbers without a listed guest are asked for one by one in a pass.
-const NUMBERS_ASKED_MAX: usize = 100;
-
 /// Reads the node. `declared` are the numbers somebody wants to know about: those that are not listed are
 /// asked for, because a list that leaves one out proves nothing.
 pub async fn observe(
@@ -135,7 +132,7 @@ async fn read_node(
     let elsewhere = elsewhere(client, &everywhere);
     let unlisted =
         declared.iter().filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
-    let (hidden, coverage) = ask_for(client, unlisted, coverage).await;
+    let (hidden, coverage) = ask_for(client, unlisted, coverage, concurrency).await;
     let node = client.node().clone();
     Ok(Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage })
 }
@@ -361,25 +358,23 @@ fn elsewhere(client: &Client, everywhere: &[Resource]) -> BTreeMap<VmId, Elsewhe
 /// Asks for numbers nobody listed: one that is taken belongs to a guest the token cannot see.
 async fn ask_for<'a>(
     client: &Client,
-    numbers: impl Iterator<Item = &'a VmId>,
+    numbers: impl Iterator<Item = &'a VmId> + Send,
     coverage: Coverage,
+    concurrency: usize,
 ) -> (BTreeSet<VmId>, Coverage) {
     let mut hidden = BTreeSet::new();
-    for (asked, vmid) in numbers.enumerate() {
-        if asked == NUMBERS_ASKED_MAX {
-            let why = format!("more than {NUMBERS_ASKED_MAX} declared guests are not listed");
-            return (hidden, Coverage::Partial(why));
-        }
-        match client.vmid_is_free(*vmid).await {
+    // As many as are declared and not there: guests that are yet to be made are among them, however many.
+    let asked = numbers.map(|vmid| async { (*vmid, client.vmid_is_free(*vmid).await) }.boxed());
+    let mut answers = stream::iter(asked).buffer_unordered(concurrency.max(1));
+    while let Some((vmid, answer)) = answers.next().await {
+        match answer {
             Ok(true) => {}
             Ok(false) => {
-                hidden.insert(*vmid);
+                hidden.insert(vmid);
             }
             Err(error) => {
-                return (
-                    hidden,
-                    Coverage::Partial(format!("number {vmid} cannot be asked for: {error}")),
-                );
+                let why = format!("number {vmid} cannot be asked for: {error}");
+                return (hidden, Coverage::Partial(why));
             }
         }
     }

@@ -103,6 +103,23 @@ async fn a_copy_is_not_made_beside_what_a_former_guest_left() {
     assert!(writes(&rig).is_empty());
 }
 
+/// A number that no list shows is asked for by itself, however many there are.
+#[tokio::test(start_paused = true)]
+async fn more_than_a_hundred_guests_are_made_in_one_pass() {
+    const GUESTS: usize = 120;
+    let rig = rig(0);
+    let container = |vmid: usize| {
+        let source = format!("{{ template = \"{TEMPLATE}\" }}");
+        let rootfs = "{ storage = \"local-lvm\", size = \"1GiB\" }";
+        format!("guest.{vmid} = {{ kind = \"lxc\", source = {source}, rootfs = {rootfs} }}\n")
+    };
+    let wanted: String = (200..200 + GUESTS).map(container).collect();
+    let wanted = desired(&wanted);
+    let report = rig.live(async |engine| pass(engine, &wanted).await).await.unwrap().unwrap();
+    assert_eq!((report.succeeded, report.errors.len()), (GUESTS, 0), "{:?}", report.errors);
+    assert_eq!(makings(&rig), GUESTS);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_missing_template_holds_and_nothing_is_sent() {
     let rig = rig(4);
