@@ -225,7 +225,7 @@ impl HubLink {
                         why,
                     )
                 }
-                Ok(Progress::Task { .. } | Progress::Waiting { .. })
+                Ok(Progress::Task { .. } | Progress::Log { .. } | Progress::Waiting { .. })
                 | Err(broadcast::error::TryRecvError::Lagged(_)) => continue,
                 Err(
                     broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed,
