@@ -22,7 +22,9 @@ use tokio::time::Instant;
 
 use super::desk::{AnchorFinding, DeskRequest, DocumentAnswer};
 use super::exchange::{HubExchange, HubFailure, HubMethod, HubOutcome, HubRequest};
-use super::limits::{BackOff, EnvelopeRate, LinkTrouble, LinkView};
+use super::limits::{
+    BackOff, DOCUMENTS_PER_MINUTE, ENVELOPES_PER_MINUTE, LinkTrouble, LinkView, MinuteRate,
+};
 use super::memory::{self, ToldHeads};
 use super::picture::HostPicture;
 use crate::ambient::Ambient;
@@ -42,7 +44,7 @@ const ENVELOPES_AGAIN: Duration = Duration::from_mins(5);
 const POLL_GRACE: Duration = Duration::from_secs(15);
 
 /// How long any other request may take, a document of four megabytes over a slow line included.
-pub(super) const REQUEST_DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const REQUEST_DEADLINE: Duration = Duration::from_mins(1);
 
 /// How long the first question for the anchor may hold up signed work.
 const ANCHOR_DEADLINE: Duration = Duration::from_secs(15);
@@ -214,7 +216,7 @@ impl HubLink {
         };
         for envelope in envelopes.into_iter().take(ENVELOPES_MAX) {
             // A hub that repeats or reorders is answered as often as it asks, within the rate.
-            tokio::time::sleep(poll.rate.take(Instant::now())).await;
+            tokio::time::sleep(poll.envelopes.take(Instant::now())).await;
             poll.cursor = poll.cursor.max(envelope.cursor);
             let (id, bytes) = (envelope.id, envelope.envelope.to_bytes());
             self.bring(DeskRequest::Envelope { id, bytes, verdicts: verdicts.clone() }).await?;
@@ -242,6 +244,7 @@ impl HubLink {
                 format!("the hub offers generation {offered}, and {} was taken", floor.generation);
             return refuse(poll, refusal_of(offered, ReasonCode::GenerationRollback, why));
         }
+        tokio::time::sleep(poll.documents.take(Instant::now())).await;
         let target = format!("/v1/agent/documents/{offered}");
         let document = match self.get(target, DOCUMENT_MAX, REQUEST_DEADLINE).await {
             Ok((200, body)) => match serde_json::from_slice::<WireDocument>(&body) {
@@ -323,12 +326,19 @@ struct PollState {
     cursor_since: Instant,
     /// The newest document that was refused, and when.
     refused: Option<(Generation, Instant)>,
-    rate: EnvelopeRate,
+    envelopes: MinuteRate,
+    documents: MinuteRate,
 }
 
 impl PollState {
     fn new(now: Instant) -> Self {
-        Self { cursor: 0, cursor_since: now, refused: None, rate: EnvelopeRate::new(now) }
+        Self {
+            cursor: 0,
+            cursor_since: now,
+            refused: None,
+            envelopes: MinuteRate::new(ENVELOPES_PER_MINUTE, now),
+            documents: MinuteRate::new(DOCUMENTS_PER_MINUTE, now),
+        }
     }
 
     /// What was refused may fit by now, and whose guest was busy may be free.

@@ -133,6 +133,8 @@ impl HubLink {
         });
         picture.refused = self.view.health().refused;
         let sealed = head.and_then(|head| self.sealed_head(head).ok());
+        // What could not be signed was not told.
+        let head = head.filter(|_| sealed.is_some());
         let at = self.ambient.now().to_string();
         Ok((ReportedNow { picture, pending: journal.pending, head: sealed, at }, head))
     }
@@ -209,8 +211,7 @@ impl HubLink {
         loop {
             let op = match progress.try_recv() {
                 Ok(Progress::Started { op, guest, what }) => {
-                    let kind = what.split(' ').next().unwrap_or_default().to_owned();
-                    op_report(&op, &guest, kind, "started", what)
+                    op_report(&op, &guest, String::new(), "started", what)
                 }
                 Ok(Progress::Ended(report)) => {
                     let why = match report.end.words() {

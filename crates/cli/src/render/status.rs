@@ -126,7 +126,7 @@ fn hub_rows(text: &mut String, hub: &HubStatus) {
         text,
         "hub",
         match &hub.trouble {
-            Some(why) => styled(WAITS, tamed(&format!("{heard}; {why}"), usize::MAX)).to_string(),
+            Some(why) => styled(WAITS, tamed(&format!("{heard}; {why}"), usize::MAX)),
             None => heard,
         },
     );
