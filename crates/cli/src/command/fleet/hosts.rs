@@ -102,7 +102,8 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     let version = said(&detail.agent, "version");
     if !version.is_empty() {
         let (node, mode) = (said(&detail.agent, "node"), said(&detail.agent, "mode"));
-        writeln!(text, "  agent       {version} on {node}, {mode}").expect(INFALLIBLE);
+        let mode = if mode.is_empty() { mode } else { format!(", {mode}") };
+        writeln!(text, "  agent       {version} on {node}{mode}").expect(INFALLIBLE);
     }
     let frozen = said(&detail.agent, "frozen");
     if !frozen.is_empty() {

@@ -1,0 +1,99 @@
+//! The whole way: a person's push through a real hub to a real agent and a simulated node, and the way back.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::desk::{Desk, HubProcess};
+
+/// A process that ends with its value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn started(desk: &Desk, line: &str) -> (Running, Value) {
+    let mut child = desk.command(line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    (Running(child), serde_json::from_str(&ready).unwrap())
+}
+
+/// Asks until a host stands as it should.
+fn await_standing(desk: &Desk, standing: &str) -> Value {
+    let began = Instant::now();
+    loop {
+        let told = desk.run("fleet status pve1 -o json").ends_with(0).json();
+        if told["host"]["standing"] == standing {
+            return told;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "it never was {standing}: {told}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn enrol(desk: &Desk, hub: &HubProcess) {
+    let token = desk.run("hub enrol-token pve1 --state hub").ends_with(0).out;
+    let line = format!("enrol {} --fingerprint {} -c agent.toml", hub.url, hub.fingerprint);
+    let mut child =
+        desk.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_missed() {
+    let desk = Desk::new();
+    let (_sim, sim) = started(&desk, "sim --listen 127.0.0.1:0 --guests 2 --plain-http -o json");
+    let hub = HubProcess::start(&desk, "hub", "127.0.0.1:0");
+    desk.run("hub account add alice --role editor --key alice.pub --state hub").ends_with(0);
+    for (key, role) in [("author", "author"), ("alice", "operational"), ("host", "recovery")] {
+        let line = format!("signers enrol {key}.pub --role {role} --name {key} --trust trust.toml");
+        desk.run(&line).ends_with(0);
+    }
+    let text = |value: &Value, name: &str| value[name].as_str().unwrap().to_owned();
+    desk.write("token", &text(&sim, "token"));
+    let here = desk.path("").display().to_string();
+    desk.write("agent.toml", &format!(
+        "host_id = \"pve1\"\ninterval = \"10s\"\n[pve]\nurl = \"{}\"\nnode = \"{}\"\ntoken_file = \"{here}token\"\n\
+         [desired]\nhub = {{ url = \"{}\", credential_file = \"{here}credential\", fingerprint = \"{}\" }}\n\
+         [state]\ndir = \"{here}state\"\n[trust]\nfile = \"{here}trust.toml\"\n",
+        text(&sim, "url"), text(&sim, "node"), hub.url, hub.fingerprint
+    ));
+    for file in ["token", "agent.toml"] {
+        use std::os::unix::fs::PermissionsExt as _;
+        fs_err::set_permissions(desk.path(file), std::fs::Permissions::from_mode(0o600)).unwrap();
+    }
+    enrol(&desk, &hub);
+    let key = desk.read("state/host_key.pub");
+    desk.write("home/.config/evenkeel/known_hosts", &format!("pve1 {key}"));
+    let agent = desk.command("run -c agent.toml --log error").spawn().unwrap();
+    let agent = Running(agent);
+    let login = format!("fleet login {} --key alice --fingerprint {}", hub.url, hub.fingerprint);
+    desk.run(&login).ends_with(0);
+    let import = format!("import --url {} --token-file token --out d", text(&sim, "url"));
+    desk.run(&import).ends_with(0);
+    desk.run("fleet push pve1 d --key author --yes").ends_with(0);
+    let told = await_standing(&desk, "in_sync");
+    assert_eq!(
+        (&told["host"]["in_effect"], &told["host"]["counts"]),
+        (&json!(1), &json!({"as_declared": 2}))
+    );
+    // A file more, and nobody who signs it: the host says why, and keeps what it has.
+    desk.write("d/more.toml", "[guest.999]\nkind = \"lxc\"\n");
+    desk.run("fleet push pve1 d --yes").ends_with(0);
+    let told = await_standing(&desk, "refused");
+    assert_eq!((&told["host"]["in_effect"], &told["host"]["wanted"]), (&json!(1), &json!(2)));
+    assert_eq!(told["host"]["refused"]["code"], "policy");
+    drop(hub);
+    desk.run("fleet hosts").ends_with(7);
+    let alone = desk.run("status -c agent.toml").ends_with(0).out;
+    assert!(alone.contains("generation 1 signed by author"), "{alone}");
+    drop(agent);
+}
