@@ -12,7 +12,7 @@ use std::time::Instant;
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{
-    ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
+    AnchorWatch, ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
 };
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
@@ -126,7 +126,8 @@ async fn destroys() -> (f64, f64) {
 async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path::Path) -> Engine {
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = StateDir::new(state.join("state")).open_journal(&ambient);
-    let host = Operator::new("host", 9);
+    let host_key = || Operator::new("host", 9);
+    let (host, host_key) = (host_key(), host_key());
     let binding =
         HostBinding { id: "bench".parse().expect("bench is a host"), key: host.key.fingerprint() };
     let signers =
@@ -138,6 +139,9 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
         policy,
         judging_lock: Arc::default(),
+        host_key: host_key.key.clone(),
+        vouch: Arc::new(move |namespace, bytes| Ok(host_key.armour(namespace, bytes))),
+        anchor: AnchorWatch::default(),
     };
     let journal = journal.expect("a journal opens in a fresh directory").handle;
     let context = EngineContext::new(client.clone(), journal, ambient, owner.to_owned())
