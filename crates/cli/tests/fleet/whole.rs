@@ -33,7 +33,7 @@ fn await_standing(desk: &Desk, standing: &str) -> Value {
         if told["host"]["standing"] == standing {
             return told;
         }
-        assert!(began.elapsed() < Duration::from_secs(60), "it never was {standing}: {told}");
+        assert!(began.elapsed() < Duration::from_mins(1), "it never was {standing}: {told}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }
