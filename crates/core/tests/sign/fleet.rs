@@ -274,10 +274,7 @@ fn a_rollback_is_acknowledged_by_an_operator_about_exactly_these_heads() {
         (|s| s.found = head(1, 41), R::BindingMismatch),
         (|s| s.found = head(0, 40), R::BindingMismatch),
         (|s| s.trust_version = TrustVersion(2), R::TrustVersion),
-        (
-            &|s| s.window = Window::new(NOW.minus(60), NOW.plus(86_400)).unwrap(),
-            R::LifetimeExceeded,
-        ),
+        (|s| s.window = Window::new(NOW.minus(60), NOW.plus(86_400)).unwrap(), R::LifetimeExceeded),
     ];
     for (bend, expected) in bent {
         let mut statement = acknowledgement();
