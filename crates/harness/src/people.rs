@@ -304,8 +304,14 @@ impl SeedRun {
     }
 
     fn reuse(&mut self, guest: GuestId) {
-        // A number that is free is taken by nobody here.
-        if self.rig.node.with(|sim| sim.world.guest(guest).is_none()) {
+        // A number that is free is taken by nobody here. Nor is one whose guest is being made: this exchange leaves no
+        // task, Proxmox VE locks what it makes, and who it was before the making ended nobody could ever tell.
+        let is_made = self.leftovers.guests.contains(&guest);
+        if self
+            .rig
+            .node
+            .with(|sim| sim.world.guest(guest).is_none() || (is_made && sim.is_at_work()))
+        {
             return;
         }
         self.note(|| format!("another guest takes the number of {guest}"));
