@@ -280,7 +280,9 @@ impl SeedRun {
                         |key| format!("(7) {guest} is not as wanted: {key}; {wish:?} {config:?}");
                     // A copy, and what somebody else made, may have come with what keeps it from starting.
                     let taken = self.newcomers.taken.contains(&guest.vmid.get());
-                    let copied = taken || (wish.source.is_some() && wish.first_disk.is_none());
+                    let copied = taken
+                        || (wish.source.is_some() && wish.first_disk.is_none())
+                        || wish.is_smaller_than(found);
                     let unlike = differs(wish, found).filter(|key| !copied || *key != "run");
                     wrong.extend(unlike.map(told));
                 }

@@ -185,13 +185,18 @@ impl Wish {
         value.starts_with(&format!("{storage}:")) || !movable || value.contains("base")
     }
 
+    /// Whether the first disk is larger than it shall be: it came so with a copy, and nothing is ever shrunk, so the guest
+    /// is kept from its first start.
+    pub(crate) fn is_smaller_than(&self, found: &SimGuest) -> bool {
+        let wanted = self.first_disk.as_ref().map(|(_, gib)| *gib);
+        wanted.zip(first_disk_gib(found)).is_some_and(|(wanted, found)| wanted < found)
+    }
+
     /// Wants the first disk as large as it is, or larger, there or elsewhere.
     fn grow(&mut self, dice: &mut Dice, guest: GuestId, found: Option<&SimGuest>) {
         let value = found.and_then(|found| found.config.active.get(first_slot(guest.kind)));
-        let Some((storage, rest)) = value.and_then(|value| value.split_once(':')) else { return };
-        let size = rest.split(',').find_map(|part| part.strip_prefix("size="));
-        let gib = size.and_then(|size| size.strip_suffix('G')).and_then(|gib| gib.parse().ok());
-        let Some(gib): Option<u64> = gib else { return };
+        let Some((storage, _)) = value.and_then(|value| value.split_once(':')) else { return };
+        let Some(gib) = found.and_then(first_disk_gib) else { return };
         // Now and then it shall be somewhere else.
         let elsewhere = if storage == "tank" { "local-lvm" } else { "tank" };
         let storage = if dice.percent(35) { elsewhere } else { storage };
@@ -279,6 +284,13 @@ impl Wish {
             line(format!("{slot} = {{ storage = \"{storage}\", size = \"{gib}GiB\"{path} }}"));
         }
     }
+}
+
+/// How large the first disk is, where that is whole GiB.
+fn first_disk_gib(found: &SimGuest) -> Option<u64> {
+    let value = found.config.active.get(first_slot(found.id.kind))?;
+    let size = value.split(',').find_map(|part| part.strip_prefix("size="))?;
+    size.strip_suffix('G')?.parse().ok()
 }
 
 fn first_slot(kind: GuestKind) -> &'static str {
