@@ -4,6 +4,7 @@
 //! machine moves both. It prints a table for people and writes rows for machines; it judges nothing.
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
+mod create;
 mod fleet;
 mod gate;
 mod hub;
@@ -61,6 +62,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("verify", verify::run),
     ("gate", gate::run),
     ("hub", hub::run),
+    ("create", create::run),
 ];
 
 fn main() -> ExitCode {

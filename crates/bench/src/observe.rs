@@ -115,7 +115,7 @@ fn memory_of_a_plan(runtime: &Runtime) -> BenchRow {
 }
 
 /// The kernel's own high-water mark; `None` once the process is gone.
-fn peak_resident_kib(process: u32) -> Option<u64> {
+pub(crate) fn peak_resident_kib(process: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()

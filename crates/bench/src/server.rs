@@ -1,7 +1,7 @@
 //! `evenkeel sim` in a process of its own, and the two clients that read from it: ours and a bare one.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,8 @@ use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::{CertFingerprint, TlsTrust};
 use evenkeel_agent::pve::token::Token;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use evenkeel_sim::RequestRecord;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use secrecy::SecretString;
 use serde::Deserialize;
 
@@ -42,6 +43,20 @@ impl Server {
         if !tls {
             command.arg("--plain-http");
         }
+        Self::announced(command)
+    }
+
+    /// One without guests, with what a scenario file says.
+    pub(crate) fn with_scenario(directory: &Path, scenario: &str) -> Self {
+        let file = directory.join("scenario.json");
+        std::fs::write(&file, scenario).expect("a directory of our own");
+        let mut command = Command::new(evenkeel());
+        command.args(["sim", "--listen", "127.0.0.1:0", "-o", "json", "--plain-http"]);
+        command.args(["--guests", "0"]).arg("--scenario").arg(file);
+        Self::announced(command)
+    }
+
+    fn announced(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("./bench builds evenkeel");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("its output is piped");
@@ -129,5 +144,32 @@ impl Bare {
             }
         }
         panic!("{path} cannot be fetched")
+    }
+
+    /// The same of what may not be there.
+    pub(crate) async fn try_get(&self, path: &str) -> usize {
+        let answer = self.client.get(format!("{}{path}", self.base)).send().await;
+        answer.expect("the simulator answers").bytes().await.expect("a whole answer").len()
+    }
+
+    /// The body of the answer to something that changes; it is sent once.
+    pub(crate) async fn send(&self, method: &str, path: &str, form: &str) -> String {
+        let method = method.parse().expect("a method");
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let answer = request.body(form.to_owned()).send().await.expect("the simulator answers");
+        let status = answer.status();
+        let text = answer.text().await.expect("a whole answer");
+        assert!(status.is_success(), "{path}: {status} {text}");
+        text
+    }
+
+    /// Everything that reached the simulator, from its own log.
+    pub(crate) async fn requests(&self) -> Vec<RequestRecord> {
+        let url = self.base.replace("/api2/json", "/sim/requests");
+        let answer = self.client.get(url).send().await.expect("the simulator answers");
+        let bytes = answer.bytes().await.expect("a whole answer");
+        let mut told: serde_json::Value = serde_json::from_slice(&bytes).expect("it is JSON");
+        serde_json::from_value(told["data"].take()).expect("a list of requests")
     }
 }
