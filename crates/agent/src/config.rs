@@ -451,6 +451,25 @@ mod tests {
     }
 
     #[test]
+    fn a_hub_and_a_directory_at_once_are_refused_and_a_hub_alone_is_not() {
+        let hub = "hub = { url = \"https://hub.example\", credential_file = \"/etc/c\" }\n";
+        let config = read(&format!("[desired]\n{hub}")).unwrap();
+        assert_eq!(config.desired.hub.unwrap().url.as_deref(), Some("https://hub.example"));
+        assert!(config.policy.desired_signed, "unless root says otherwise");
+        let both = read(&format!("[desired]\ndir = \"/etc/evenkeel/desired\"\n{hub}")).unwrap_err();
+        assert!(told(&both).contains("keep one of them"), "{}", told(&both));
+        for (text, words) in [
+            ("[desired]\nhub = { url = \"https://hub\", token = \"x\" }\n", "evenkeel enrol"),
+            ("[desired.hub]\naddress = \"https://hub\"\n", "write url ="),
+            ("[desired]\nhub_url = \"https://hub\"\n", "write hub = { url ="),
+            ("[desired.hub]\nurl = 7\n", "an address in quotes"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(told(&error).contains(words), "{text}: {}", told(&error));
+        }
+    }
+
+    #[test]
     fn a_misspelt_key_is_refused_with_its_place() {
         let error = read("host_id = \"a\"\n[pve]\nurll = \"https://x\"\n").unwrap_err();
         let told = told(&error);

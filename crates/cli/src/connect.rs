@@ -80,8 +80,11 @@ pub(crate) fn desired_path(
     flag.map(|path| path.as_std_path().to_owned())
         .or_else(|| config.desired.dir.clone())
         .ok_or_else(|| {
-            Failure::new(Exit::Invalid, "nothing says where the desired files are")
-                .hint("name them with --desired PATH, or set `dir` under [desired] in agent.toml")
+            let failure = Failure::new(Exit::Invalid, "nothing says where the desired files are");
+            if config.desired.hub.is_some() {
+                return failure.hint("a hub says what is desired: `evenkeel status` shows what the agent makes of it");
+            }
+            failure.hint("name them with --desired PATH, or set `dir` under [desired] in agent.toml")
         })
 }
 

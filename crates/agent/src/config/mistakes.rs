@@ -156,6 +156,19 @@ fn elsewhere(section: Option<&str>, key: &str) -> Option<&'static str> {
         (Some("desired"), "path" | "directory" | "folder" | "files" | "file") => {
             "write dir = \"/etc/evenkeel/desired\""
         }
+        (Some("desired"), "hub_url" | "url" | "server") => {
+            "write hub = { url = \"https://hub.example:8443\" }"
+        }
+        (Some("desired.hub"), "token" | "credential" | "password" | "secret") => {
+            "a credential stands in a file of its own, which `evenkeel enrol` writes: credential_file = \"/etc/evenkeel/hub-credential\""
+        }
+        (Some("desired.hub"), "host" | "address" | "endpoint" | "server") => {
+            "write url = \"https://hub.example:8443\""
+        }
+        (Some("desired.hub"), "insecure" | "verify" | "verify_tls" | "skip_verify") => {
+            "a hub is always verified: write its fingerprint, or ca_file"
+        }
+        (None, "hub" | "fleet") => "write hub under [desired]",
         (Some("state"), "path" | "directory" | "folder") => "write dir = \"/var/lib/evenkeel\"",
         (Some("trust"), "path" | "dir" | "signers") => "write file = \"/etc/evenkeel/trust.toml\"",
         (Some("secrets"), "path" | "directory" | "folder" | "file") => {
@@ -217,6 +230,21 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("desired"), "dir") => {
             ("the path of a directory in quotes", "\"/etc/evenkeel/desired\"")
         }
+        (Some("desired"), "hub") => {
+            ("a table with an address", "{ url = \"https://hub.example:8443\" }")
+        }
+        (Some("desired.hub"), "url") => ("an address in quotes", "\"https://hub.example:8443\""),
+        (Some("desired.hub"), "ca_file") => {
+            ("the path of a file in quotes", "\"/etc/evenkeel/hub-ca.pem\"")
+        }
+        (Some("desired.hub"), "credential_file") => {
+            ("the path of a file in quotes", "\"/etc/evenkeel/hub-credential\"")
+        }
+        (Some("desired.hub"), "fingerprint") => {
+            ("a SHA-256 fingerprint in quotes, or a list of them", "\"9F:86:D0:81:…\"")
+        }
+        (Some("policy"), "desired_signed") => ("true or false", "true"),
+        (Some("policy"), "anchor") => ("\"optional\" or \"required\"", "\"required\""),
         (Some("state"), "dir") => ("the path of a directory in quotes", "\"/var/lib/evenkeel\""),
         (Some("trust"), "file") => ("the path of a file in quotes", "\"/etc/evenkeel/trust.toml\""),
         (Some("metrics"), "listen") => ("an address and a port in quotes", "\"127.0.0.1:9469\""),
@@ -264,7 +292,7 @@ fn blotted(text: &str) -> String {
     let line = |line: &str| {
         let Some((name, value)) = line.split_once('=') else { return line.to_owned() };
         let token = value.contains(['!', '=']) && value.contains('@');
-        let named = name.trim() == "token_file";
+        let named = matches!(name.trim(), "token_file" | "credential_file");
         if !token && (named || masked_text(line) == line) {
             return line.to_owned();
         }

@@ -120,8 +120,10 @@ impl AgentLoop {
         answer: oneshot::Sender<SocketAnswer>,
     ) -> Result<(), Fatal> {
         let submitted = self.engine.submit_approval(envelope.as_bytes()).await?;
-        if let Submitted::Rotated(version) = &submitted {
-            self.metrics.trust(Some(*version));
+        match &submitted {
+            Submitted::Rotated(version) => self.metrics.trust(Some(*version)),
+            Submitted::Acknowledged(_) => self.show_hub().await,
+            Submitted::Accepted(_) | Submitted::Replay { .. } | Submitted::Refused(_) => {}
         }
         let told = match taken(submitted) {
             Err(op) => {

@@ -145,7 +145,14 @@ impl AgentLoop {
             }
             DeskNews::Authority => self.schedule.soon(Instant::now()),
         }
+        self.show_hub().await;
         Ok(())
+    }
+
+    /// Puts how the hub stands into the shared status at once.
+    pub(super) async fn show_hub(&self) {
+        let hub = self.hub_status().await;
+        self.shared_status.agent().desired.hub = hub;
     }
 
     /// How the hub stands; none if there is none.

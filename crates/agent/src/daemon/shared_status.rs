@@ -55,7 +55,7 @@ impl SharedStatus {
 
     /// Since when the host is frozen, if it is.
     pub(super) fn frozen_since(&self) -> Option<String> {
-        let since = || frozen_by(&self.state).map(|frozen| frozen.at.to_string());
+        let since = || frozen_by(&self.state).map(|frozen| frozen.at);
         self.state.is_frozen().then(|| since().unwrap_or_default())
     }
 

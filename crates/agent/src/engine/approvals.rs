@@ -80,10 +80,11 @@ impl Engine {
         });
         match claimed {
             Some((Namespace::Rotate | Namespace::Recover, _)) => {
-                return self.rotate(origin, approvals, bytes).await;
+                // Boxed, as what follows: it is rare, and every approval would carry it along.
+                return Box::pin(self.rotate(origin, approvals, bytes)).await;
             }
             Some((Namespace::Acknowledge, envelope)) => {
-                let submitted = self.acknowledge(&approvals, &envelope).await?;
+                let submitted = Box::pin(self.acknowledge(&approvals, &envelope)).await?;
                 if let Submitted::Refused(refusal) = &submitted {
                     self.note(origin, bytes, refusal).await?;
                 }

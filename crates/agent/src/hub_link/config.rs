@@ -171,7 +171,7 @@ impl FromStr for HubUrl {
         };
         let more = !url.username().is_empty()
             || url.password().is_some()
-            || url.path().trim_end_matches('/') != ""
+            || !url.path().trim_end_matches('/').is_empty()
             || url.query().is_some()
             || url.fragment().is_some();
         if more {

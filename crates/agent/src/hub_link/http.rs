@@ -119,3 +119,6 @@ fn failed(error: &reqwest::Error) -> HubFailure {
     let told: String = told.chars().filter(|letter| !letter.is_control()).take(200).collect();
     if error.is_connect() { HubFailure::Connect(told) } else { HubFailure::Lost(told) }
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,10 @@ const WAIT_MAX_S: u64 = 55;
 const WAIT_MIN_S: u64 = 10;
 
 /// Envelopes that are verified in a minute; each costs a few signatures.
-const ENVELOPES_PER_MINUTE: u32 = 60;
+pub(super) const ENVELOPES_PER_MINUTE: u32 = 60;
+
+/// Documents that are fetched in a minute; each costs megabytes, a pass and a record. Nobody pushes as often.
+pub(super) const DOCUMENTS_PER_MINUTE: u32 = 10;
 
 /// Why there was no use in an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,25 +85,26 @@ fn share(whole: Duration, random: u128) -> Duration {
     whole * thousandths / 1_000
 }
 
-/// Counts envelopes by the minute.
+/// Counts by the minute.
 #[derive(Debug)]
-pub(super) struct EnvelopeRate {
+pub(super) struct MinuteRate {
+    limit: u32,
     minute: Instant,
     taken: u32,
 }
 
-impl EnvelopeRate {
-    pub(super) fn new(now: Instant) -> Self {
-        Self { minute: now, taken: 0 }
+impl MinuteRate {
+    pub(super) fn new(limit: u32, now: Instant) -> Self {
+        Self { limit, minute: now, taken: 0 }
     }
 
     /// How long the next one has to wait; it is counted.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
         let over = self.minute + Duration::from_mins(1);
         if now >= over {
-            *self = Self::new(now);
-        } else if self.taken >= ENVELOPES_PER_MINUTE {
-            *self = Self { minute: over, taken: 1 };
+            *self = Self::new(self.limit, now);
+        } else if self.taken >= self.limit {
+            *self = Self { minute: over, taken: 1, limit: self.limit };
             return over - now;
         }
         self.taken += 1;
@@ -200,7 +204,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn no_minute_has_more_envelopes_than_its_share() {
         let start = Instant::now();
-        let mut rate = EnvelopeRate::new(start);
+        let mut rate = MinuteRate::new(ENVELOPES_PER_MINUTE, start);
         let mut now = start;
         let mut times = Vec::new();
         for _ in 0..200 {

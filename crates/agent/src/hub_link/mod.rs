@@ -19,6 +19,7 @@ mod link;
 pub mod memory;
 pub mod picture;
 mod report_memory;
+mod reporting;
 pub mod store;
 
 pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentAnswer, HubDesk};

@@ -3,7 +3,7 @@
 //! The link asks here what to say and confirms what the hub keeps. A page is sent until it is answered, byte for byte: the
 //! hub answers the same number the same way. It never says anything that [`HostPicture`] does not.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenkeel_core::fleet::{
     EnvelopeVerdict, GuestReport, HostReport, OpReport, PendingReport, RefusedGeneration,
@@ -34,7 +34,7 @@ pub(super) struct ReportMemory {
 #[derive(Debug, Default, Clone, PartialEq)]
 struct Told {
     picture: HostPicture,
-    pending: BTreeMap<PendingId, ()>,
+    pending: BTreeSet<PendingId>,
 }
 
 /// What is so now.
@@ -106,7 +106,7 @@ impl ReportMemory {
             ops: self.ops.iter().take(OPS_PER_PAGE).cloned().collect(),
             pending_gone: before
                 .pending
-                .keys()
+                .iter()
                 .filter(|id| !pending.contains_key(*id))
                 .copied()
                 .collect(),
@@ -121,7 +121,7 @@ impl ReportMemory {
             .filter(|(id, guest)| old.guests.get(*id) != Some(*guest))
             .map(|(_, guest)| guest)
             .collect();
-        let items = pending.iter().filter(|(id, _)| !before.pending.contains_key(*id));
+        let items = pending.iter().filter(|(id, _)| !before.pending.contains(*id));
         let items: Vec<PendingReport> =
             items.map(|(id, item)| PendingReport { id: *id, item: item.clone() }).collect();
         if first.is_empty() && guests.is_empty() && items.is_empty() && !whole {
@@ -129,7 +129,7 @@ impl ReportMemory {
         }
         let (verdicts, ops) = (first.verdicts.len(), first.ops.len());
         let pages = paged(first, &guests, items);
-        let pending = pending.into_keys().map(|id| (id, ())).collect();
+        let pending = pending.into_keys().collect();
         Some(PagedReport { pages, whole, after: Told { picture, pending }, verdicts, ops })
     }
 
@@ -195,7 +195,7 @@ mod tests {
     fn now(guests: &[(usize, &str)], at: &str) -> ReportedNow {
         let pass = Some(PassReport { at: at.into(), ..PassReport::default() });
         let guests = guests.iter().map(|(id, state)| guest(*id, state)).collect();
-        let picture = HostPicture { guests, pass, ..HostPicture::default() };
+        let picture = HostPicture { pass, guests, ..HostPicture::default() };
         ReportedNow { picture, pending: BTreeMap::new(), head: None, at: at.into() }
     }
 

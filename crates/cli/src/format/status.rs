@@ -68,6 +68,30 @@ struct DesiredFormat {
     since: Option<String>,
     /// What is wrong with what is there now.
     trouble: Option<TroubleFormat>,
+    /// The hub it comes from; left out if it comes from files.
+    hub: Option<HubFormat>,
+}
+
+/// The hub as the agent knows it.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only the schema is made from it")]
+struct HubFormat {
+    /// Where it is.
+    url: String,
+    /// The document in effect; 0 if none was taken yet.
+    generation: u64,
+    /// Who signed it; null if nobody did.
+    signer: Option<String>,
+    /// Whether that signer may still sign documents.
+    signer_is_trusted: bool,
+    /// When the hub last answered, in this life of the agent.
+    heard: Option<String>,
+    /// What is wrong with the way to it.
+    trouble: Option<String>,
+    /// Why its newest document was not taken.
+    refused: Option<String>,
+    /// Whether the journal was rolled back and nobody acknowledged it.
+    journal_rollback: bool,
 }
 
 /// Something that is wrong.

@@ -20,7 +20,7 @@ use std::fmt::{Display, Write as _};
 use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
-    AgentStatus, GuestStatus, HostStatus, JournalStatus, OperationStatus, PassStatus,
+    AgentStatus, GuestStatus, HostStatus, HubStatus, JournalStatus, OperationStatus, PassStatus,
     PendingStatus, Trouble,
 };
 use evenkeel_agent::engine::RaisedBy;
@@ -80,6 +80,10 @@ fn alarms(text: &mut String, status: &HostStatus) {
     let Some(agent) = &status.agent else {
         return;
     };
+    if agent.desired.hub.as_ref().is_some_and(|hub| hub.journal_rollback) {
+        let told = "the journal was put back; nothing destructive runs until `evenkeel journal acknowledge`";
+        row(text, "ROLLBACK", styled(ALARM, told));
+    }
     let troubles = [
         ("configuration", &agent.configuration_trouble),
         ("desired files", &agent.desired.trouble),
@@ -98,6 +102,44 @@ pub(crate) fn frozen(freeze: &Frozen) -> String {
     let since = at.parse().map_or_else(|_| at.clone(), moment);
     let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     tamed(&format!("since {since} by {by}{why}"), usize::MAX)
+}
+
+/// Which hub, and what it gave.
+fn hub(hub: &HubStatus) -> String {
+    let HubStatus { url, generation, signer, .. } = hub;
+    match (generation, signer) {
+        (0, _) => format!("hub {url}"),
+        (_, Some(signer)) => {
+            tamed(&format!("hub {url}, generation {generation} signed by {signer}"), usize::MAX)
+        }
+        (_, None) => format!("hub {url}, generation {generation}, which nobody signed"),
+    }
+}
+
+/// What is to be said of the way to the hub, and of what it offers.
+fn hub_rows(text: &mut String, hub: &HubStatus) {
+    let heard = match hub.heard {
+        Some(at) => format!("last heard {}", moment(at)),
+        None => "not heard since the agent started".to_owned(),
+    };
+    row(
+        text,
+        "hub",
+        match &hub.trouble {
+            Some(why) => styled(WAITS, tamed(&format!("{heard}; {why}"), usize::MAX)),
+            None => heard,
+        },
+    );
+    if hub.signer.is_some() && !hub.signer_is_trusted {
+        row(
+            text,
+            "",
+            styled(WAITS, "its signer may sign documents no longer; what was taken holds"),
+        );
+    }
+    if let Some(why) = &hub.refused {
+        row(text, "", styled(WAITS, tamed(&format!("not taken: {why}"), usize::MAX)));
+    }
 }
 
 /// What many guests have in common: nobody reads two thousand blocks.
@@ -178,7 +220,7 @@ fn head(text: &mut String, agent: &AgentStatus) {
     row(
         text,
         "desired",
-        match (&desired.directory, desired.since) {
+        match (desired.hub.as_ref().map(hub).or(desired.directory.clone()), desired.since) {
             (None, _) => "nothing is declared; guests are not looked at".to_owned(),
             (Some(directory), Some(since)) => {
                 format!("{directory}: {declared}, since {}", moment(since))
@@ -186,6 +228,9 @@ fn head(text: &mut String, agent: &AgentStatus) {
             (Some(directory), None) => format!("{directory}: nothing good was read yet"),
         },
     );
+    if let Some(hub) = &desired.hub {
+        hub_rows(text, hub);
+    }
     troubled(text, desired.trouble.as_ref());
     troubled(text, agent.configuration_trouble.as_ref());
     match &agent.last_pass {

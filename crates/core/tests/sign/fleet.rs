@@ -18,6 +18,12 @@ use crate::support::{Key, NOW, alice, ed, host, sealed, vault};
 
 const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
 
+/// What makes a statement another.
+type Bend<S> = fn(&mut S);
+
+/// Whether bytes are a statement of one kind.
+type Reads = fn(&[u8]) -> bool;
+
 fn hub(digit: char) -> HubId {
     digit.to_string().repeat(32).parse().unwrap()
 }
@@ -171,14 +177,14 @@ fn only_an_author_of_this_host_vouches_and_only_for_exactly_this() {
         let envelope = sealed(&bytes, namespace, &[&author()]);
         assert_eq!(judge(&offered(7, Some(envelope)), &floor(0)), Err(R::SigNamespace));
     }
-    let bent: [(&dyn Fn(&mut DesiredStatement), R); 7] = [
-        (&|s| s.hub_id = hub('b'), R::BindingMismatch),
-        (&|s| s.host.id = "pve2".parse().unwrap(), R::HostMismatch),
-        (&|s| s.host.key = ed(99).public().fingerprint(), R::HostMismatch),
-        (&|s| s.generation = Generation(8), R::BindingMismatch),
-        (&|s| s.manifest = files("").manifest().hash(), R::BindingMismatch),
-        (&|s| s.window = Window::new(NOW.plus(1), NOW.plus(60)).unwrap(), R::NotYetValid),
-        (&|s| s.window = Window::new(NOW.minus(60), NOW).unwrap(), R::Expired),
+    let bent: [(Bend<DesiredStatement>, R); 7] = [
+        (|s| s.hub_id = hub('b'), R::BindingMismatch),
+        (|s| s.host.id = "pve2".parse().unwrap(), R::HostMismatch),
+        (|s| s.host.key = ed(99).public().fingerprint(), R::HostMismatch),
+        (|s| s.generation = Generation(8), R::BindingMismatch),
+        (|s| s.manifest = files("").manifest().hash(), R::BindingMismatch),
+        (|s| s.window = Window::new(NOW.plus(1), NOW.plus(60)).unwrap(), R::NotYetValid),
+        (|s| s.window = Window::new(NOW.minus(60), NOW).unwrap(), R::Expired),
     ];
     for (bend, expected) in bent {
         let mut statement = statement(7);
@@ -261,17 +267,14 @@ fn a_rollback_is_acknowledged_by_an_operator_about_exactly_these_heads() {
     assert_eq!(judged(&acknowledgement(), &vault()), Err(R::RoleDenied));
     assert_eq!(judged(&acknowledgement(), &author()), Err(R::RoleDenied));
     assert_eq!(judged(&acknowledgement(), &ed(99)), Err(R::UnknownSigner));
-    let bent: [(&dyn Fn(&mut AcknowledgeStatement), R); 7] = [
-        (&|s| s.host.id = "pve2".parse().unwrap(), R::HostMismatch),
-        (&|s| s.hub_id = hub('b'), R::BindingMismatch),
-        (&|s| s.anchored = head(1, 98), R::BindingMismatch),
-        (&|s| s.found = head(1, 41), R::BindingMismatch),
-        (&|s| s.found = head(0, 40), R::BindingMismatch),
-        (&|s| s.trust_version = TrustVersion(2), R::TrustVersion),
-        (
-            &|s| s.window = Window::new(NOW.minus(60), NOW.plus(86_400)).unwrap(),
-            R::LifetimeExceeded,
-        ),
+    let bent: [(Bend<AcknowledgeStatement>, R); 7] = [
+        (|s| s.host.id = "pve2".parse().unwrap(), R::HostMismatch),
+        (|s| s.hub_id = hub('b'), R::BindingMismatch),
+        (|s| s.anchored = head(1, 98), R::BindingMismatch),
+        (|s| s.found = head(1, 41), R::BindingMismatch),
+        (|s| s.found = head(0, 40), R::BindingMismatch),
+        (|s| s.trust_version = TrustVersion(2), R::TrustVersion),
+        (|s| s.window = Window::new(NOW.minus(60), NOW.plus(86_400)).unwrap(), R::LifetimeExceeded),
     ];
     for (bend, expected) in bent {
         let mut statement = acknowledgement();
@@ -310,13 +313,13 @@ fn every_statement_of_the_fleet_reads_back_and_nothing_else_does() {
         acknowledgement().to_bytes().unwrap(),
         login.to_bytes().unwrap(),
     ];
-    let readers: [&dyn Fn(&[u8]) -> bool; 6] = [
-        &|bytes| EnrolStatement::parse(bytes).is_ok(),
-        &|bytes| ReportStatement::parse(bytes).is_ok(),
-        &|bytes| HeadStatement::parse(bytes).is_ok(),
-        &|bytes| DesiredStatement::parse(bytes).is_ok(),
-        &|bytes| AcknowledgeStatement::parse(bytes).is_ok(),
-        &|bytes| LoginStatement::parse(bytes).is_ok(),
+    let readers: [Reads; 6] = [
+        |bytes| EnrolStatement::parse(bytes).is_ok(),
+        |bytes| ReportStatement::parse(bytes).is_ok(),
+        |bytes| HeadStatement::parse(bytes).is_ok(),
+        |bytes| DesiredStatement::parse(bytes).is_ok(),
+        |bytes| AcknowledgeStatement::parse(bytes).is_ok(),
+        |bytes| LoginStatement::parse(bytes).is_ok(),
     ];
     for (made, bytes) in all.iter().enumerate() {
         for (asked, reads) in readers.iter().enumerate() {

@@ -42,7 +42,7 @@ pub(crate) async fn live<T>(
     rig: &Rig,
     life: impl AsyncFnOnce(&mut Engine) -> Result<T, Fatal>,
 ) -> T {
-    rig.live(life).await.unwrap().unwrap()
+    Box::pin(rig.live(life)).await.unwrap().unwrap()
 }
 
 pub(crate) async fn pass(engine: &mut Engine, desired: &Desired) -> Result<(), Fatal> {

@@ -93,7 +93,7 @@ async fn a_document_of_another_host_or_hub_changes_nothing() {
             let sealed = ada().seal(Namespace::Desired, &statement.to_bytes().unwrap());
             let author = Some(SealedText::of(&sealed).unwrap());
             // As it was signed, and dressed up as ours.
-            let dressed = WireDocument { author: author.clone(), ..fleet.document(2, &text) };
+            let dressed = WireDocument { author: author.clone(), ..Fleet::document(2, &text) };
             let as_it_is = WireDocument { hub_id: said, host: host.id, ..dressed.clone() };
             fleet.offer(2, &as_it_is);
             fleet.offer(3, &dressed);
@@ -304,4 +304,24 @@ async fn lies_about_the_anchor_take_nothing_away_and_give_nothing() {
         })
         .await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_documents_is_fetched_slowly() {
+    let fleet = Fleet::unsigned().await;
+    let hub = fleet.hub.clone();
+    let flood = async {
+        for generation in 2..100_000_u64 {
+            let count = 2 + u32::try_from(generation % 2).unwrap();
+            fleet.offer(generation, &Fleet::document(generation, &cores(count)));
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        () = fleet.live(minutes(20)) => {}
+        () = flood => {}
+    }
+    let fetched = hub.asked("/v1/agent/documents").len();
+    assert!((20..=210).contains(&fetched), "{fetched} in 20 minutes");
+    assert!(fleet.writes().iter().all(|write| write == "PUT lxc/100 config"));
 }

@@ -136,18 +136,13 @@ impl FakeHub {
     /// What was refused last, as the hub was told: the code.
     pub(crate) fn refused(&self) -> Option<String> {
         self.with(|held| {
-            let refused = held.reports.iter().filter_map(|report| report.refused.clone());
-            refused.last().map(|refused| refused.code)
+            held.reports.iter().rev().find_map(|report| Some(report.refused.as_ref()?.code.clone()))
         })
     }
 
     pub(crate) fn generation_told(&self) -> Option<Generation> {
         self.with(|held| {
-            held.reports
-                .iter()
-                .filter_map(|report| report.generation.clone())
-                .last()
-                .map(|g| g.number)
+            held.reports.iter().rev().find_map(|report| Some(report.generation.as_ref()?.number))
         })
     }
 
@@ -288,14 +283,14 @@ impl Fleet {
     }
 
     /// A document of this host.
-    pub(crate) fn document(&self, generation: u64, text: &str) -> WireDocument {
+    pub(crate) fn document(generation: u64, text: &str) -> WireDocument {
         let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
         WireDocument::of(hub_id(), Rig::host().id, Generation(generation), &files, None)
     }
 
     /// The same with an author's signature.
     pub(crate) fn signed(&self, generation: u64, text: &str) -> WireDocument {
-        let document = self.document(generation, text);
+        let document = Self::document(generation, text);
         let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
         let statement = DesiredStatement {
             hub_id: hub_id(),
@@ -380,7 +375,7 @@ impl Fleet {
                 }
             }
         });
-        lived.await.unwrap().unwrap();
+        Box::pin(lived).await.unwrap().unwrap();
     }
 
     fn link(

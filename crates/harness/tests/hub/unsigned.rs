@@ -5,7 +5,7 @@ use evenkeel_core::fleet::WireDocument;
 use crate::support::{Fleet, minutes};
 
 fn offer(fleet: &Fleet, generation: u64, text: &str) {
-    let document: WireDocument = fleet.document(generation, text);
+    let document: WireDocument = Fleet::document(generation, text);
     fleet.offer(generation, &document);
 }
 

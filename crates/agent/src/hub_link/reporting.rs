@@ -1,0 +1,272 @@
+//! How the hub is told: every few seconds the link looks whether there is news, signs it and sends it until it is kept.
+//!
+//! A head leaves only after the record that it leaves is on disk, and only once the anchor is known: it would take the place
+//! of what it must be held against. Nothing is sent by a host at rest.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use evenkeel_core::fleet::{
+    DocumentFloor, EnvelopeVerdict, GenerationState, HeadStatement, HostReport, JournalHead,
+    OpReport, ReportStatement, SealedText,
+};
+use evenkeel_core::reason::Refusal;
+use evenkeel_core::sign::{Envelope, Namespace, PayloadHash, PendingId, armour};
+use tokio::sync::{broadcast, mpsc};
+
+use super::exchange::{HubMethod, HubRequest};
+use super::limits::BackOff;
+use super::link::{Ended, HubLink, LinkIdentity, REFUSED_AGAIN, REQUEST_DEADLINE, unexpected};
+use super::memory::{self, JournalEpoch, ToldHeads};
+use super::report_memory::{ReportMemory, ReportedNow};
+use crate::engine::{AnchorState, Progress, waiting};
+use crate::journal::Record;
+
+/// How often it is looked whether there is news.
+const REPORT_EVERY: Duration = Duration::from_secs(5);
+
+/// The largest answer to a report: a word.
+const REPORT_MAX: usize = 64 << 10;
+
+impl HubLink {
+    pub(super) async fn report_for_ever(
+        &self,
+        mut verdict: mpsc::UnboundedReceiver<EnvelopeVerdict>,
+        mut progress: Option<broadcast::Receiver<Progress>>,
+    ) -> Result<(), Ended> {
+        let mut memory = ReportMemory::default();
+        let mut numbers = ReportNumbers::default();
+        let mut back_off = BackOff::default();
+        // The head that the hub is known to keep, in this life.
+        let mut kept_head = None;
+        loop {
+            tokio::time::sleep(REPORT_EVERY).await;
+            while let Ok(verdict) = verdict.try_recv() {
+                memory.verdict(verdict);
+            }
+            self.take_progress(progress.as_mut(), &mut memory);
+            let (now, head) = self.now(kept_head).await?;
+            let Some(mut report) = memory.news(now) else { continue };
+            let sent =
+                self.send_pages(&mut report.pages, report.whole, &mut numbers, &mut back_off);
+            match sent.await? {
+                PagesSent::Kept => {
+                    memory.kept(report);
+                    kept_head = head.or(kept_head);
+                }
+                PagesSent::Resync => memory.forget(),
+            }
+        }
+    }
+
+    /// Sends pages until the hub keeps them all, each byte for byte until it is answered.
+    async fn send_pages(
+        &self,
+        pages: &mut VecDeque<HostReport>,
+        whole: bool,
+        numbers: &mut ReportNumbers,
+        back_off: &mut BackOff,
+    ) -> Result<PagesSent, Ended> {
+        let mut base = if whole { 0 } else { numbers.kept };
+        while let Some(page) = pages.pop_front() {
+            numbers.seq += 1;
+            let body = page.to_bytes();
+            let Ok(request) = self.report_request(body, numbers.seq, base) else {
+                tracing::error!("a report to the hub could not be signed");
+                return Ok(PagesSent::Resync);
+            };
+            loop {
+                let trouble = match self.answer(request.clone()).await {
+                    Ok((200, _)) => break,
+                    Ok((409, _)) => return Ok(PagesSent::Resync),
+                    // It will not be read however often it comes.
+                    Ok((status @ (400 | 413 | 422), body)) => {
+                        let (_, why) = unexpected(status, &body);
+                        tracing::error!(why, "the hub does not take a report");
+                        tokio::time::sleep(REFUSED_AGAIN).await;
+                        return Ok(PagesSent::Resync);
+                    }
+                    Ok((status, body)) => unexpected(status, &body),
+                    Err(trouble) => trouble,
+                };
+                if self.desk.is_closed() {
+                    return Err(Ended);
+                }
+                self.view.trouble(&trouble.1);
+                tokio::time::sleep(back_off.pause(trouble.0, self.ambient.random())).await;
+            }
+            back_off.succeeded();
+            self.view.heard(self.ambient.now());
+            numbers.kept = numbers.seq;
+            base = numbers.seq;
+        }
+        Ok(PagesSent::Kept)
+    }
+
+    /// How the host stands now, and the head that goes out with it.
+    async fn now(
+        &self,
+        kept_head: Option<JournalHead>,
+    ) -> Result<(ReportedNow, Option<JournalHead>), Ended> {
+        let read = self.journal.read(|state, head| JournalPicture {
+            floor: memory::floor(state),
+            head: memory::head_of(state, head),
+            told: memory::told(state),
+            epoch: memory::epoch(state),
+            pending: waiting(state)
+                .into_iter()
+                .filter_map(|(id, (_, kept))| {
+                    let text = String::from_utf8(kept.envelope.0).ok()?;
+                    Some((id, SealedText::of(&text).ok()?))
+                })
+                .collect(),
+        });
+        let journal = read.await.map_err(|_| Ended)?;
+        let head = self.head_to_tell(&journal, kept_head).await?;
+        let mut picture = (self.picture)();
+        picture.generation = journal.floor.map(|floor| GenerationState {
+            number: floor.generation,
+            manifest: floor.manifest,
+            signer: floor.signer.map(|name| name.to_string()),
+        });
+        picture.refused = self.view.health().refused;
+        let sealed = head.and_then(|head| self.sealed_head(head).ok());
+        // What could not be signed was not told.
+        let head = head.filter(|_| sealed.is_some());
+        let at = self.ambient.now().to_string();
+        Ok((ReportedNow { picture, pending: journal.pending, head: sealed, at }, head))
+    }
+
+    /// The head that goes out now: one that was sent and not answered, or a new one, which is written down first. None
+    /// before the anchor is known: it would take the place of what it must be held against.
+    async fn head_to_tell(
+        &self,
+        journal: &JournalPicture,
+        kept_head: Option<JournalHead>,
+    ) -> Result<Option<JournalHead>, Ended> {
+        let is_known = self.anchor.state() == AnchorState::Known;
+        let Some(head) = journal.head.filter(|_| is_known && journal.epoch.rollback.is_none())
+        else {
+            return Ok(None);
+        };
+        let sent = journal.told.sent.filter(|sent| sent.epoch == head.epoch);
+        match sent {
+            Some(sent) if kept_head != Some(sent) => Ok(Some(sent)),
+            // Nothing but our own record that it was told.
+            Some(sent) if head.seq <= sent.seq + 1 => Ok(None),
+            Some(_) | None => {
+                let told = ToldHeads { acknowledged: sent, sent: Some(head) };
+                match self.journal.append(Record::Kept(memory::told_record(told))).await {
+                    Ok(_) => Ok(Some(head)),
+                    Err(error) if error.is_fatal() => Err(Ended),
+                    // On a full disk no head leaves: it could not be told from a rollback later.
+                    Err(_) => Ok(None),
+                }
+            }
+        }
+    }
+
+    fn sealed_head(&self, head: JournalHead) -> Result<SealedText, Refusal> {
+        let LinkIdentity { hub_id, host, vouch, .. } = &self.identity;
+        let statement = HeadStatement { hub_id: hub_id.clone(), host: host.clone(), head };
+        let bytes = statement.to_bytes()?;
+        let armoured = vouch(Namespace::Head, &bytes)?;
+        SealedText::of(&Envelope::seal(&bytes, &[&armoured])?)
+    }
+
+    fn report_request(&self, body: Vec<u8>, seq: u64, base: u64) -> Result<HubRequest, Refusal> {
+        let LinkIdentity { hub_id, host, instance, vouch, .. } = &self.identity;
+        let statement = ReportStatement {
+            hub_id: hub_id.clone(),
+            host: host.clone(),
+            instance: instance.clone(),
+            seq,
+            base,
+            sha256: PayloadHash::of(&body),
+        };
+        let bytes = statement.to_bytes()?;
+        let signature = armour::decode(&vouch(Namespace::Report, &bytes)?)?;
+        Ok(HubRequest {
+            method: HubMethod::Post,
+            target: "/v1/agent/reports".to_owned(),
+            headers: vec![
+                ("evenkeel-statement", STANDARD.encode(&bytes)),
+                ("evenkeel-signature", STANDARD.encode(&signature)),
+            ],
+            body,
+            answer_max_bytes: REPORT_MAX,
+            deadline: REQUEST_DEADLINE,
+        })
+    }
+
+    /// Operations that began or ended since.
+    fn take_progress(
+        &self,
+        progress: Option<&mut broadcast::Receiver<Progress>>,
+        memory: &mut ReportMemory,
+    ) {
+        let Some(progress) = progress else { return };
+        loop {
+            let op = match progress.try_recv() {
+                Ok(Progress::Started { op, guest, what }) => {
+                    op_report(&op, &guest, String::new(), "started", what)
+                }
+                Ok(Progress::Ended(report)) => {
+                    let why = match report.end.words() {
+                        words if words.is_empty() => report.reasons.join(", "),
+                        words => words,
+                    };
+                    op_report(
+                        &report.op,
+                        &report.guest,
+                        report.kind.to_string(),
+                        report.end.as_str(),
+                        why,
+                    )
+                }
+                Ok(Progress::Task { .. } | Progress::Waiting { .. })
+                | Err(broadcast::error::TryRecvError::Lagged(_)) => continue,
+                Err(
+                    broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed,
+                ) => {
+                    return;
+                }
+            };
+            memory.op(OpReport { at: self.ambient.now().to_string(), ..op });
+        }
+    }
+}
+
+/// What the journal says for a report.
+struct JournalPicture {
+    floor: Option<DocumentFloor>,
+    head: Option<JournalHead>,
+    told: ToldHeads,
+    epoch: JournalEpoch,
+    pending: BTreeMap<PendingId, SealedText>,
+}
+
+/// The numbers of reports in this life.
+#[derive(Default)]
+struct ReportNumbers {
+    seq: u64,
+    kept: u64,
+}
+
+enum PagesSent {
+    Kept,
+    Resync,
+}
+
+fn op_report(
+    op: &impl ToString,
+    guest: &impl ToString,
+    kind: String,
+    state: &str,
+    reason: String,
+) -> OpReport {
+    let (op, guest, state) = (op.to_string(), guest.to_string(), state.to_owned());
+    OpReport { op, guest, kind, state, reason, ..OpReport::default() }
+}
