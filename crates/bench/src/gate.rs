@@ -12,7 +12,7 @@ use std::time::Instant;
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{
-    ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
+    AnchorWatch, ApprovalContext, Engine, EngineContext, EngineEvent, OpEnd, Submitted,
 };
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
@@ -138,6 +138,9 @@ async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path
         seal: Arc::new(move |item| Ok(host.seal(Namespace::Pending, &item.to_bytes()?))),
         policy,
         judging_lock: Arc::default(),
+        host_key: Operator::new("host", 9).key,
+        vouch: Arc::new(|namespace, bytes| Ok(Operator::new("host", 9).armour(namespace, bytes))),
+        anchor: AnchorWatch::default(),
     };
     let journal = journal.expect("a journal opens in a fresh directory").handle;
     let context = EngineContext::new(client.clone(), journal, ambient, owner.to_owned())

@@ -167,7 +167,7 @@ impl SimulatedAgent {
                     .await
                 {
                     match status {
-                        204 => continue,
+                        204 => {}
                         200 => {
                             let wanted = body["generation"].as_i64().unwrap();
                             let path = format!("/v1/agent/documents/{wanted}");
