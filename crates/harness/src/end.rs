@@ -282,7 +282,9 @@ impl SeedRun {
                     let taken = self.newcomers.taken.contains(&guest.vmid.get());
                     let copied = taken
                         || (wish.source.is_some() && wish.first_disk.is_none())
-                        || wish.is_smaller_than(found);
+                        || wish.is_smaller_than(found)
+                        // Somebody made a template of it, which nothing undoes.
+                        || config.active.get("template").is_some_and(|on| on == "1");
                     let unlike = differs(wish, found).filter(|key| !copied || *key != "run");
                     wrong.extend(unlike.map(told));
                 }
