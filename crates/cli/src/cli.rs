@@ -85,7 +85,7 @@ pub(crate) enum Verb {
     Journal(JournalArgs),
     /// Try at once what failed on a guest and waits for its next try
     Retry(RetryArgs),
-    /// Take this host into a fleet: show a hub its one-time token, and keep the credential it gives
+    /// Take this host into a fleet: show a hub its token, and keep the credential
     Enrol(EnrolHostArgs),
     /// Check desired files, and tell every mistake with its place
     Validate(ValidateArgs),

@@ -7,7 +7,7 @@ use crate::agent::{configure, usual};
 use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 25] = [
+const VERBS: [&str; 28] = [
     "demo",
     "sim",
     "plan",
@@ -24,6 +24,7 @@ const VERBS: [&str; 25] = [
     "audit",
     "journal",
     "retry",
+    "enrol",
     "validate",
     "explain",
     "show",
@@ -31,6 +32,8 @@ const VERBS: [&str; 25] = [
     "sign",
     "verify",
     "signers",
+    "hub",
+    "fleet",
     "completions",
     "man",
 ];

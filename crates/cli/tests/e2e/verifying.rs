@@ -17,7 +17,7 @@ fn reason(operator: &Operator, arguments: &[&str], code: i32) -> String {
     assert_eq!(json.stderr, "");
     let json = json.json();
     let reason = json["decision"]["reason"].as_str().unwrap().to_owned();
-    assert_eq!(json["format_version"], 1);
+    assert_eq!(json["format_version"], 2);
     assert!(told.stderr.contains(&format!("refused as {reason}: ")), "{}", told.stderr);
     assert!(told.stderr.contains("\n  hint: "), "{}", told.stderr);
     reason
