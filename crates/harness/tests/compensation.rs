@@ -342,11 +342,16 @@ async fn a_scratch_guest_that_shall_be_absent_goes_unsigned_although_it_ran() {
     assert!(!is_there(&rig), "{report:?}");
     assert_eq!(destroys(&rig), 1);
     let (rig, report) = scratch_after(async |rig| {
-        somebody(rig, "POST", "qemu/120/status/stop", &[]).await;
+        rig.node.with(|sim| sim.happen(Event::Power { guest: guest(), running: false }));
         somebody(rig, "POST", "qemu/120/status/start", &[]).await;
     })
     .await;
-    assert!(!is_there(&rig), "who starts it only uses it: {report:?}");
+    assert!(!is_there(&rig), "a start ends nothing: {report:?}");
+    let (rig, report) = scratch_after(async |rig| {
+        somebody(rig, "POST", "qemu/120/status/stop", &[]).await;
+    })
+    .await;
+    assert!(is_there(&rig) && destroys(&rig) == 0, "whoever stops it may miss it: {report:?}");
 }
 
 #[tokio::test(start_paused = true)]

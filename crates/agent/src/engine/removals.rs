@@ -140,7 +140,12 @@ impl RemovalProof {
     pub(super) async fn judge(&self, context: &EngineContext, fresh: &Guest) -> RemovalVerdict {
         let (client, scratch_vmids) = (&context.client, &context.scratch_vmids);
         let reader = RemovalReader { client, scratch_vmids };
-        reader.judge(self.ground, &self.made, &self.provenance, fresh).await
+        let mut made = self.made.clone();
+        // The stop before a removal is a task of ours. A journal that cannot be read adds none, and then it refuses.
+        if let Ok(memory) = context.making().await {
+            made.tasks.extend(memory.own_tasks(made.guest.vmid, made.making));
+        }
+        reader.judge(self.ground, &made, &self.provenance, fresh).await
     }
 
     /// The task list when the making began.

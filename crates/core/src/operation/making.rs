@@ -116,6 +116,12 @@ impl MakingMemory {
         (made.stage == MadeStage::Whole && made.scratch).then_some(made)
     }
 
+    /// The tasks that answers to our own requests named since this making began, those of its removal too.
+    pub fn own_tasks(&self, vmid: VmId, making: OperationId) -> BTreeSet<Upid> {
+        let made = self.made.get(&vmid).filter(|made| made.making == making);
+        made.map(|made| made.tasks.clone()).unwrap_or_default()
+    }
+
     /// Whether a removal of what this making left has begun: it is sent once, whatever came of it.
     pub(super) fn is_being_removed(&self, vmid: VmId, making: OperationId) -> bool {
         let made = self.made.get(&vmid).filter(|made| made.making == making);
