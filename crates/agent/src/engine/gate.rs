@@ -27,7 +27,7 @@ use evenkeel_core::desired::{self, WantedState};
 use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
-use evenkeel_core::lane::{CloneSource, Job, Sharing};
+use evenkeel_core::lane::{Job, Sharing, SourceLane};
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
@@ -42,7 +42,7 @@ use crate::observe::observe_guest;
 use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use asked::AskedOrder;
-use cleared::{Cleared, allowed};
+use cleared::{Cleared, ClearedPurpose, allowed};
 use owed::OwedOrder;
 
 /// What a lane is asked to do.
@@ -99,7 +99,7 @@ impl Order {
             GuestKind::Lxc => Sharing::Exclusive,
             GuestKind::Qemu => Sharing::Shared,
         };
-        let source = new.clone_source().map(|vmid| CloneSource { vmid, sharing });
+        let source = new.clone_source().map(|vmid| SourceLane { vmid, sharing });
         let storage = new.storages().into_iter().find_map(|storage| storage.parse().ok());
         Job { source, storage, ..job }
     }
@@ -229,15 +229,13 @@ async fn clear_planned(
         repeat,
         identity_after: call.identity_after(&fresh),
         task_mark: mark.filter(|_| call.unprotects()),
-        source: None,
-        scratch: false,
-        removal: proof,
+        purpose: proof
+            .map_or(ClearedPurpose::Ordinary, |proof| ClearedPurpose::Removal(Box::new(proof))),
         attempt: Some(AttemptHash::of(&action.step, &order.desired, Some(&fresh))),
         call,
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
-        password: None,
     })
 }
 
@@ -267,15 +265,12 @@ async fn clear_making(
         repeat: Repeat::Convergent,
         identity_after: None,
         task_mark,
-        source,
-        scratch,
-        removal: None,
+        purpose: ClearedPurpose::Making { source, scratch, password },
         attempt: Some(AttemptHash::of(&action.step, &order.desired, None)),
         call,
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
-        password,
     })
 }
 

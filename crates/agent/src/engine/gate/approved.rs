@@ -23,7 +23,7 @@ use evenkeel_core::sign::{
 use serde_json::{Value, json};
 use tokio::sync::{MutexGuard, RwLockReadGuard};
 
-use super::cleared::{Cleared, object};
+use super::cleared::{Cleared, ClearedPurpose, object};
 use super::{Clearance, NotCleared};
 use crate::authority::Authority;
 use crate::engine::EngineContext;
@@ -197,15 +197,12 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
             expires_at: *expires_at,
         },
         task_mark: (call.unprotects() || call.restarts()).then(|| order.mark.clone()),
-        source: None,
-        scratch: false,
-        removal: None,
+        purpose: ClearedPurpose::Ordinary,
         attempt: None,
         call,
         identity: identity(fresh).ok(),
         identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
-        password: None,
     })
 }

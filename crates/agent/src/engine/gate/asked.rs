@@ -14,7 +14,7 @@ use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::NotCleared;
-use super::cleared::{Cleared, allowed};
+use super::cleared::{Cleared, ClearedPurpose, allowed};
 use crate::engine::EngineContext;
 use crate::engine::final_backup::{Keeping, check_room};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -75,13 +75,10 @@ pub(super) async fn clear(
         identity: identity(&fresh).ok(),
         identity_after: None,
         task_mark: None,
-        source: None,
-        scratch: false,
-        removal: None,
+        purpose: ClearedPurpose::Ordinary,
         // Who wants it again asks again.
         attempt: None,
         before: BTreeMap::new(),
         volumes_before: None,
-        password: None,
     })
 }

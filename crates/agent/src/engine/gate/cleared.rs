@@ -55,17 +55,29 @@ pub struct Cleared {
     pub(super) identity: Option<IdentityHash>,
     pub(super) identity_after: Option<IdentityHash>,
     pub(super) task_mark: Option<TaskListMark>,
-    /// Of a making: what the guest is made from, and whether it is scratch.
-    pub(super) source: Option<SourceMark>,
-    pub(super) scratch: bool,
-    /// Of the removal of a guest of ours: what proves that it is.
-    pub(super) removal: Option<RemovalProof>,
+    pub(super) purpose: ClearedPurpose,
     /// What it tries, if it is tried again after a failure.
     pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
     pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
-    /// The first password of a guest that is made: sent, and kept nowhere.
-    pub(super) password: Option<SecretString>,
+}
+
+/// What an act is for, with what only such an act needs.
+#[derive(Debug)]
+pub(super) enum ClearedPurpose {
+    /// Neither of the following.
+    Ordinary,
+    /// It makes a guest.
+    Making {
+        /// What from; none if that cannot be told from another of its name.
+        source: Option<SourceMark>,
+        /// Whether the guest is scratch, under a number at which that counts.
+        scratch: bool,
+        /// Its first password: sent, and kept nowhere.
+        password: Option<SecretString>,
+    },
+    /// It removes a guest of ours, which this proves.
+    Removal(Box<RemovalProof>),
 }
 
 impl Cleared {
@@ -83,11 +95,17 @@ impl Cleared {
 
     /// What proves that the guest is ours to remove, and its configuration by then.
     pub(in crate::engine) fn removal(&self) -> Option<&RemovalProof> {
-        self.removal.as_ref()
+        match &self.purpose {
+            ClearedPurpose::Removal(proof) => Some(proof),
+            ClearedPurpose::Ordinary | ClearedPurpose::Making { .. } => None,
+        }
     }
 
     pub(in crate::engine) fn password(&self) -> Option<SecretString> {
-        self.password.clone()
+        match &self.purpose {
+            ClearedPurpose::Making { password, .. } => password.clone(),
+            ClearedPurpose::Ordinary | ClearedPurpose::Removal(_) => None,
+        }
     }
 
     /// `cores 2 -> 4`.
@@ -97,6 +115,10 @@ impl Cleared {
 
     /// What the `started` record promises.
     pub(in crate::engine) fn intent(&self, sent_at: UnixSeconds) -> StartedIntent {
+        let (source, scratch) = match &self.purpose {
+            ClearedPurpose::Making { source, scratch, password: _ } => (source.clone(), *scratch),
+            ClearedPurpose::Ordinary | ClearedPurpose::Removal(_) => (None, false),
+        };
         StartedIntent {
             guest: self.guest,
             kind: self.kind,
@@ -111,8 +133,8 @@ impl Cleared {
             identity: self.identity,
             identity_after: self.identity_after,
             task_mark: self.task_mark.clone(),
-            source: self.source.clone(),
-            scratch: self.scratch,
+            source,
+            scratch,
             attempt: self.attempt,
         }
     }
@@ -139,13 +161,10 @@ impl Cleared {
             identity: None,
             identity_after: None,
             task_mark: None,
-            source: None,
-            scratch: false,
-            removal: None,
+            purpose: ClearedPurpose::Ordinary,
             attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,
-            password: None,
         }
     }
 }

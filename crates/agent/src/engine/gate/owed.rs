@@ -14,7 +14,7 @@ use evenkeel_core::operation::{Operation, Repeat};
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
 
 use super::NotCleared;
-use super::cleared::{Cleared, allowed};
+use super::cleared::{Cleared, ClearedPurpose, allowed};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::identity_proof::{our_tasks, read_tasks};
@@ -131,12 +131,9 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         identity: operation.intent.identity,
         identity_after: None,
         task_mark: None,
-        source: None,
-        scratch: false,
-        removal: None,
+        purpose: ClearedPurpose::Ordinary,
         attempt: Some(AttemptHash::owed(operation.id, *debt)),
         before: BTreeMap::new(),
         volumes_before: None,
-        password: None,
     })
 }
