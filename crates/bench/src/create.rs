@@ -222,13 +222,13 @@ async fn read_bare(bare: &Bare, sent: &[RequestRecord]) {
 
 /// The most that was seen at once.
 #[derive(Default)]
-struct Seen {
+struct MostAtOnce {
     writes: usize,
     makings: usize,
 }
 
 /// Makes so many guests on a node whose calls and tasks take a while, and looks at it at every write.
-async fn in_flight(guests: u32) -> Seen {
+async fn in_flight(guests: u32) -> MostAtOnce {
     let mut world = Scenario::default().build();
     world.epoch_s = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs());
     if let Some(storage) = world.storages.get_mut("local-lvm") {
@@ -275,7 +275,7 @@ async fn in_flight(guests: u32) -> Seen {
         }
     }
     let (writes, makings) = (&wire.writes, &wire.makings);
-    Seen { writes: writes.load(Ordering::Relaxed), makings: makings.load(Ordering::Relaxed) }
+    MostAtOnce { writes: writes.load(Ordering::Relaxed), makings: makings.load(Ordering::Relaxed) }
 }
 
 /// Looks at the node whenever something is asked of it.

@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Instant;
 
-use evenkeel_core::fleet::{GuestReport, HostReport, OpReport};
+use evenkeel_core::fleet::{GuestReport, HostReport, ToldOperation};
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::server::{self, RunningHub, ServeLimits, ServerOptions, TlsChoice};
 use evenkeel_hub::store::{HubStore, NewHost, NewReport};
@@ -81,12 +81,12 @@ fn report(seq: u64) -> HostReport {
             .into(),
         ..GuestReport::default()
     };
-    let op = OpReport {
+    let op = ToldOperation {
         op: format!("op_{seq}"),
         guest: "lxc/100".to_owned(),
         kind: "set_config".to_owned(),
         state: "succeeded".to_owned(),
-        ..OpReport::default()
+        ..ToldOperation::default()
     };
     HostReport { guests: (0..GUESTS).map(guest).collect(), ops: vec![op], ..HostReport::default() }
 }

@@ -8,7 +8,7 @@ use crate::people::session;
 use crate::problem::Problem;
 use crate::routes::Hub;
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
-use crate::store::{Account, LinkRow, Role};
+use crate::store::{Account, LinkRow, PersonRole};
 
 /// Who may ask for a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Access {
     /// A host, by its credential.
     Host,
     /// A person with at least this role, within their scope.
-    Person(Role, Scope),
+    Person(PersonRole, Scope),
 }
 
 /// Which hosts a person's request is about.

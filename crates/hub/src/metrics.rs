@@ -106,9 +106,9 @@ impl HubMetrics {
     }
 
     /// Counts something in for as long as the answer lives.
-    pub(crate) fn count(gauge: &Gauge) -> Counted {
+    pub(crate) fn count(gauge: &Gauge) -> GaugeGuard {
         gauge.inc();
-        Counted(gauge.clone())
+        GaugeGuard(gauge.clone())
     }
 }
 
@@ -117,7 +117,7 @@ pub(crate) struct BegunRequest {
     began: Instant,
     answers: Family<AnswerLabels, Counter>,
     seconds: Histogram,
-    _counted: Counted,
+    _counted: GaugeGuard,
 }
 
 impl BegunRequest {
@@ -128,9 +128,9 @@ impl BegunRequest {
 }
 
 /// One more while it lives.
-pub(crate) struct Counted(Gauge);
+pub(crate) struct GaugeGuard(Gauge);
 
-impl Drop for Counted {
+impl Drop for GaugeGuard {
     fn drop(&mut self) {
         self.0.dec();
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, broadcast};
 
 use crate::routes::Hub;
-use crate::store::{Change, DatabaseKind};
+use crate::store::{DatabaseKind, StoreChange};
 
 /// How often rows changed by others are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -81,8 +81,8 @@ pub(crate) async fn keep_waking(hub: Hub) {
     loop {
         tokio::select! {
             change = changes.recv() => match change {
-                Ok(Change::Host(host) | Change::Pending(host) | Change::Document(host)) => hub.wakes().wake(&host),
-                Ok(Change::Audit | Change::Report(_)) => {}
+                Ok(StoreChange::Host(host) | StoreChange::Pending(host) | StoreChange::Document(host)) => hub.wakes().wake(&host),
+                Ok(StoreChange::Audit | StoreChange::Report(_)) => {}
                 Err(broadcast::error::RecvError::Lagged(_)) => hub.wakes().wake_all(),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
@@ -105,7 +105,7 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
             hub.wakes().wake(&host.id);
             // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
             if hub.store().database().kind() == DatabaseKind::Postgres {
-                hub.store().changes().tell(Change::Report(host.id.clone()));
+                hub.store().changes().tell(StoreChange::Report(host.id.clone()));
             }
         }
         known.insert(host.id, host.version);

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use super::AgentLoop;
 use super::declared::{Trouble, UnusableFile, not_in_time};
 use super::inputs::LoopInputs;
-use super::pass::{LookResult, Turn};
+use super::pass::{LookResult, LoopTurn};
 use super::protocol::{Refused, RefusedCode, SocketAnswer, SocketRequest};
 use super::socket::SocketCommand;
 use crate::config::AgentConfig;
@@ -34,7 +34,7 @@ impl AgentLoop {
         &mut self,
         command: SocketCommand,
         inputs: &mut LoopInputs,
-    ) -> Result<Turn, Fatal> {
+    ) -> Result<LoopTurn, Fatal> {
         let SocketCommand { request, answer } = command;
         let told = match request {
             SocketRequest::Apply { plan } => {
@@ -87,7 +87,7 @@ impl AgentLoop {
         plan: Option<&SavedPlan>,
         answer: oneshot::Sender<SocketAnswer>,
         inputs: &mut LoopInputs,
-    ) -> Result<Turn, Fatal> {
+    ) -> Result<LoopTurn, Fatal> {
         if self.read_desired(inputs).await.is_break() {
             return Ok(ControlFlow::Break(()));
         }

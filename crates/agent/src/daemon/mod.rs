@@ -57,7 +57,7 @@ use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
 use log::LogMemory;
 use metrics::{Counted, Metrics};
-use pass::Turn;
+use pass::LoopTurn;
 use protocol::SocketAnswer;
 use schedule::Schedule;
 use scrape::ScrapeService;
@@ -183,8 +183,8 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         }
     }
     let lived = match agent.begin(&mut inputs).await {
-        Turn::Continue(()) => agent.live(&mut inputs).await,
-        Turn::Break(()) => agent.stop(&mut inputs).await,
+        LoopTurn::Continue(()) => agent.live(&mut inputs).await,
+        LoopTurn::Break(()) => agent.stop(&mut inputs).await,
     };
     if lived.is_ok() {
         tracing::info!("stopped");
@@ -295,16 +295,16 @@ impl AgentLoop {
     }
 
     /// Reads what is declared for the first time, and says that the agent is there.
-    async fn begin(&mut self, inputs: &mut LoopInputs) -> Turn {
+    async fn begin(&mut self, inputs: &mut LoopInputs) -> LoopTurn {
         inputs.watch(self.declared.directory());
         if self.read_desired(inputs).await.is_break() {
-            return Turn::Break(());
+            return LoopTurn::Break(());
         }
         if self.declared.directory().is_none() && self.hub.is_none() {
             tracing::info!("nothing is declared: guests are not even looked at");
         }
         inputs.systemd.ready(&self.sentence());
-        Turn::Continue(())
+        LoopTurn::Continue(())
     }
 
     /// The loop.

@@ -28,7 +28,7 @@ use crate::preview::Preview;
 const LOOK_DEADLINE: Duration = Duration::from_mins(20);
 
 /// The agent shall end, or goes on.
-pub(super) type Turn = ControlFlow<()>;
+pub(super) type LoopTurn = ControlFlow<()>;
 
 /// What looking brought.
 pub(super) enum LookResult {
@@ -42,36 +42,36 @@ pub(super) enum LookResult {
 
 impl AgentLoop {
     /// A pass that is due.
-    pub(super) async fn pass(&mut self, inputs: &mut LoopInputs) -> Result<Turn, Fatal> {
+    pub(super) async fn pass(&mut self, inputs: &mut LoopInputs) -> Result<LoopTurn, Fatal> {
         let state = self.state.clone();
         self.engine.keep_due(move |journal| freeze::records_due(&state, journal)).await?;
         if self.read_desired(inputs).await.is_break() {
-            return Ok(Turn::Break(()));
+            return Ok(LoopTurn::Break(()));
         }
         let Some(desired) = self.declared.desired() else {
             return self.rest(inputs).await;
         };
         match self.look(&desired, PassScope::Whole, PassCause::Schedule, inputs).await? {
-            LookResult::Stopped => return Ok(Turn::Break(())),
+            LookResult::Stopped => return Ok(LoopTurn::Break(())),
             LookResult::Not(why) => self.could_not_look(&why),
             LookResult::Seen(preview, took) => {
                 if self.submit(&desired, *preview, took, inputs).await?.is_none() {
-                    return Ok(Turn::Break(()));
+                    return Ok(LoopTurn::Break(()));
                 }
             }
         }
         inputs.systemd.status(&self.sentence());
-        Ok(Turn::Continue(()))
+        Ok(LoopTurn::Continue(()))
     }
 
     /// Reads the desired files; what was good holds if they are not. Signals to end and the watchdog are heard
     /// meanwhile.
-    pub(super) async fn read_desired(&mut self, inputs: &mut LoopInputs) -> Turn {
+    pub(super) async fn read_desired(&mut self, inputs: &mut LoopInputs) -> LoopTurn {
         let now = self.ambient.now();
         let news = tokio::select! {
             // Dropped in the middle it leaves nothing behind.
             news = self.declared.read(now) => news,
-            () = inputs.stop() => return Turn::Break(()),
+            () = inputs.stop() => return LoopTurn::Break(()),
         };
         let guests = self.declared.desired().map_or(0, |desired| desired.guests.len());
         match (&news, self.declared.trouble()) {
@@ -99,7 +99,7 @@ impl AgentLoop {
         if news == FilesNews::Good {
             self.shared_status.declared(self.declared.desired().as_deref());
         }
-        Turn::Continue(())
+        LoopTurn::Continue(())
     }
 
     /// Looks at the node. Signals to end and the watchdog are heard meanwhile, everything else waits.
@@ -182,7 +182,7 @@ impl AgentLoop {
 
     /// Nothing is declared: one question tells whether the node is there. Operations of unknown outcome are looked at
     /// and protections are given back as by every pass: a destroy that was requested by hand may have left them.
-    async fn rest(&mut self, inputs: &mut LoopInputs) -> Result<Turn, Fatal> {
+    async fn rest(&mut self, inputs: &mut LoopInputs) -> Result<LoopTurn, Fatal> {
         self.engine.recheck_unknown();
         self.engine.pay_debts().await?;
         let client = self.client.clone();
@@ -193,7 +193,7 @@ impl AgentLoop {
             tokio::select! {
                 answered = &mut version => break answered,
                 event = self.engine.work() => self.took(event?),
-                () = inputs.stop() => return Ok(Turn::Break(())),
+                () = inputs.stop() => return Ok(LoopTurn::Break(())),
             }
         };
         let (now, random) = (Instant::now(), self.ambient.random());
@@ -214,7 +214,7 @@ impl AgentLoop {
             }
         }
         self.count_guests();
-        Ok(Turn::Continue(()))
+        Ok(LoopTurn::Continue(()))
     }
 
     /// Takes in what became of something.

@@ -41,7 +41,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
-use evenkeel_core::lane::{CloneSource, Job, LaneBusy, LaneLimits, LaneTable, Sharing};
+use evenkeel_core::lane::{Job, LaneBusy, LaneLimits, LaneTable, Sharing, SourceLane};
 use evenkeel_core::operation::{OpEvent, OpRecord, OpState, Operation, Resolution};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{Nonce, PayloadHash};
@@ -461,7 +461,7 @@ async fn next_of(queue: &mut Queue<OpResult>) -> Result<LaneEvent<OpResult>, Fat
 fn held_job(operation: &Operation) -> Job {
     let intent = &operation.intent;
     // Which kind the source has is not recorded; alone is right for both.
-    let source = intent.clone_source.map(|vmid| CloneSource { vmid, sharing: Sharing::Exclusive });
+    let source = intent.clone_source.map(|vmid| SourceLane { vmid, sharing: Sharing::Exclusive });
     Job { op: operation.id, target: intent.guest.vmid, source, storage: None }
 }
 

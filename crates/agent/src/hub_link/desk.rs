@@ -34,7 +34,7 @@ pub enum DeskRequest {
         /// As it came.
         offered: Box<OfferedDocument>,
         /// What became of it.
-        answer: oneshot::Sender<DocumentAnswer>,
+        answer: oneshot::Sender<DocumentOutcome>,
     },
     /// An approval, a rotation or an acknowledgement.
     Envelope {
@@ -71,7 +71,7 @@ pub enum AnchorFinding {
 
 /// What became of a document.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DocumentAnswer {
+pub enum DocumentOutcome {
     /// It holds from now on.
     Taken(Generation),
     /// It holds already.
@@ -161,19 +161,19 @@ impl HubDesk {
         &mut self,
         engine: &mut Engine,
         offered: OfferedDocument,
-    ) -> Result<(DocumentAnswer, DeskNews), Fatal> {
+    ) -> Result<(DocumentOutcome, DeskNews), Fatal> {
         let generation = offered.generation;
         let manifest = offered.manifest.hash();
         let refuse = |refusal: &Refusal, diagnostics: Vec<String>| {
             let (code, why) = (refusal.reason.to_string(), refusal.detail.clone());
             let manifest = Some(manifest);
             let refused = RefusedGeneration { generation, manifest, code, why, diagnostics };
-            Ok((DocumentAnswer::Refused(refused), DeskNews::Nothing))
+            Ok((DocumentOutcome::Refused(refused), DeskNews::Nothing))
         };
         let TakenDocument { floor, loaded } = match engine.judge_document(&offered).await? {
             DocumentVerdict::Taken(taken) => *taken,
             DocumentVerdict::InEffect => {
-                return Ok((DocumentAnswer::InEffect(generation), DeskNews::Nothing));
+                return Ok((DocumentOutcome::InEffect(generation), DeskNews::Nothing));
             }
             DocumentVerdict::Refused { refusal, diagnostics } => {
                 return refuse(&refusal, told(&offered, &diagnostics));
@@ -198,7 +198,7 @@ impl HubDesk {
         let signer = floor.signer.as_ref().map(tracing::field::display);
         tracing::info!(%generation, guests, signer, "a document of the hub was taken");
         let news = DeskNews::Desired(Arc::new(loaded.desired));
-        Ok((DocumentAnswer::Taken(generation), news))
+        Ok((DocumentOutcome::Taken(generation), news))
     }
 
     /// Old documents are only in the way.

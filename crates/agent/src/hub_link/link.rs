@@ -20,7 +20,7 @@ use evenkeel_core::sign::{HostBinding, PublicKey};
 use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio::time::Instant;
 
-use super::desk::{AnchorFinding, DeskRequest, DocumentAnswer};
+use super::desk::{AnchorFinding, DeskRequest, DocumentOutcome};
 use super::exchange::{HubExchange, HubFailure, HubMethod, HubOutcome, HubRequest};
 use super::limits::{
     BackOff, DOCUMENTS_PER_MINUTE, ENVELOPES_PER_MINUTE, LinkTrouble, LinkView, MinuteRate,
@@ -268,12 +268,12 @@ impl HubLink {
         let (answer, judged) = oneshot::channel();
         self.bring(DeskRequest::Document { offered: Box::new(document), answer }).await?;
         match judged.await.map_err(|_| Ended)? {
-            DocumentAnswer::Taken(_) | DocumentAnswer::InEffect(_) => {
+            DocumentOutcome::Taken(_) | DocumentOutcome::InEffect(_) => {
                 poll.refused = None;
                 self.view.refused(None);
                 Ok(Ok(()))
             }
-            DocumentAnswer::Refused(refused) => refuse(poll, refused),
+            DocumentOutcome::Refused(refused) => refuse(poll, refused),
         }
     }
 

@@ -22,7 +22,7 @@ mod report_memory;
 mod reporting;
 pub mod store;
 
-pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentAnswer, HubDesk};
+pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentOutcome, HubDesk};
 pub use exchange::{HubExchange, HubFailure, HubFuture, HubMethod, HubOutcome, HubRequest};
 pub use limits::{LinkHealth, LinkView};
 pub use link::{HubLink, LinkIdentity};

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, GuestReport, HostReport, OpReport, PendingReport, RefusedGeneration,
-    SealedText,
+    EnvelopeVerdict, GuestReport, HostReport, PendingReport, RefusedGeneration, SealedText,
+    ToldOperation,
 };
 use evenkeel_core::sign::PendingId;
 
@@ -28,7 +28,7 @@ pub(super) struct ReportMemory {
     /// None until a whole report was kept.
     told: Option<Told>,
     verdicts: Vec<EnvelopeVerdict>,
-    ops: VecDeque<OpReport>,
+    ops: VecDeque<ToldOperation>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -63,7 +63,7 @@ impl ReportMemory {
         self.verdicts.push(verdict);
     }
 
-    pub(super) fn op(&mut self, op: OpReport) {
+    pub(super) fn op(&mut self, op: ToldOperation) {
         self.ops.retain(|other| other.op != op.op);
         self.ops.push_back(op);
         while self.ops.len() > OPS_MAX {

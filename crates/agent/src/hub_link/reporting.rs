@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evenkeel_core::fleet::{
     DocumentFloor, EnvelopeVerdict, GenerationState, HeadStatement, HostReport, JournalHead,
-    OpReport, ReportStatement, SealedText,
+    ReportStatement, SealedText, ToldOperation,
 };
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash, PendingId, armour};
@@ -234,7 +234,7 @@ impl HubLink {
                     return;
                 }
             };
-            memory.op(OpReport { at: self.ambient.now().to_string(), ..op });
+            memory.op(ToldOperation { at: self.ambient.now().to_string(), ..op });
         }
     }
 }
@@ -266,7 +266,7 @@ fn op_report(
     kind: String,
     state: &str,
     reason: String,
-) -> OpReport {
+) -> ToldOperation {
     let (op, guest, state) = (op.to_string(), guest.to_string(), state.to_owned());
-    OpReport { op, guest, kind, state, reason, ..OpReport::default() }
+    ToldOperation { op, guest, kind, state, reason, ..ToldOperation::default() }
 }

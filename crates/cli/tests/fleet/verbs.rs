@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport, SealedText,
+    EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport, SealedText, WireFile,
 };
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Expected, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
-use evenkeel_hub::store::{DocumentRow, FileText, NewDraft};
+use evenkeel_hub::store::{DocumentRow, NewDraft};
 use serde_json::json;
 
 use super::desk::{Behind, Desk, HubProcess};
@@ -143,7 +143,7 @@ fn a_draft_of_the_console_is_signed_where_the_key_is() {
     let fleet = Fleet::new();
     let (desk, behind) = (&fleet.desk, &fleet.behind);
     fleet.pin_host();
-    let files = vec![FileText { name: "web.toml".to_owned(), text: TWO.to_owned() }];
+    let files = vec![WireFile { name: "web.toml".to_owned(), text: TWO.to_owned() }];
     let manifest =
         evenkeel_core::fleet::DocumentFiles::new([("web.toml".to_owned(), TWO.to_owned())]);
     let draft = NewDraft {

@@ -163,8 +163,8 @@ fn foreign(scene: &mut Scene, kind: &str, id: &str) {
 
 #[test]
 fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
-    type Change = fn(&mut Scene);
-    let rows: [(&str, Change); 12] = [
+    type SceneChange = fn(&mut Scene);
+    let rows: [(&str, SceneChange); 12] = [
         ("it is not the guest", |s| s.made.guest = "lxc/120".parse().unwrap()),
         ("is locked (backup)", |s| s.fresh.lock = Some("backup".to_owned())),
         ("no answer", |s| s.fresh.config = Err(Unreadable::new("no answer", ""))),
@@ -200,8 +200,8 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
 
 #[test]
 fn what_a_making_left_half_way_goes_only_if_it_never_ran_and_its_source_is_unchanged() {
-    type Change = fn(&mut Scene);
-    let rows: [(&str, Change); 16] = [
+    type SceneChange = fn(&mut Scene);
+    let rows: [(&str, SceneChange); 16] = [
         ("did not fail", |s| s.made.stage = MadeStage::UnderWay),
         ("did not fail", |s| s.made.stage = MadeStage::Whole),
         // It is removed once, whatever came of it.
@@ -314,8 +314,8 @@ fn a_copied_protection_is_no_hindrance_and_only_what_was_left_is_removed_with_it
 
 #[test]
 fn scratch_goes_only_in_its_range_while_it_is_the_guest_that_we_made() {
-    type Change = fn(&mut Scene);
-    let rows: [(&str, Change); 9] = [
+    type SceneChange = fn(&mut Scene);
+    let rows: [(&str, SceneChange); 9] = [
         ("not made as scratch", |s| s.made.scratch = false),
         ("not made as scratch", |s| s.made.stage = MadeStage::Removing),
         ("not made as scratch", |s| s.made.stage = MadeStage::Half { identity: None }),

@@ -44,8 +44,8 @@ pub use name::{EnvelopeId, Generation, HubId, InstanceId, NotAHubName};
 pub use opening::{made_by, opened_by, opened_by_step};
 pub use report::{
     AgentState, EnvelopeVerdict, GenerationState, GuestDifference, GuestReport, HeldReport,
-    HostReport, OpChange, OpReport, PassReport, PendingReport, REPORT_BYTES_MAX, RefusedGeneration,
-    ReportedDecision, UnreadableReport,
+    HostReport, OpChange, PassReport, PendingReport, REPORT_BYTES_MAX, RefusedGeneration,
+    ReportedDecision, ToldOperation, UnreadableReport,
 };
 pub use sealed::SealedText;
 

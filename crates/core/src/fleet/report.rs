@@ -41,7 +41,7 @@ pub struct HostReport {
     pub gone: Vec<String>,
     /// Operations that began or ended.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub ops: Vec<OpReport>,
+    pub ops: Vec<ToldOperation>,
     /// Decisions that changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub decisions: Vec<ReportedDecision>,
@@ -238,7 +238,7 @@ pub struct HeldReport {
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct OpReport {
+pub struct ToldOperation {
     /// Its name.
     pub op: String,
     /// The guest.

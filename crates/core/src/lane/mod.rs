@@ -64,7 +64,7 @@ pub struct Job {
     /// The guest it changes or brings forth.
     pub target: VmId,
     /// The guest it is cloned from.
-    pub source: Option<CloneSource>,
+    pub source: Option<SourceLane>,
     /// The storage it allocates on for as long as it runs.
     pub storage: Option<StorageName>,
 }
@@ -78,7 +78,7 @@ impl Job {
 
 /// The second lane of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CloneSource {
+pub struct SourceLane {
     /// The guest it is cloned from.
     pub vmid: VmId,
     /// Whether others may be cloned from it meanwhile.

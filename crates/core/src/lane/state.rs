@@ -7,8 +7,8 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{
-    CloneSource, Job, LaneBusy, LaneEffect, LaneError, LaneEvent, LaneLimits, LaneOutcome,
-    LaneRefusal, QUEUE_DEPTH_MAX, Sharing,
+    Job, LaneBusy, LaneEffect, LaneError, LaneEvent, LaneLimits, LaneOutcome, LaneRefusal,
+    QUEUE_DEPTH_MAX, Sharing, SourceLane,
 };
 use crate::id::{OperationId, VmId};
 use crate::operation::{StorageName, UnixSeconds};
@@ -184,8 +184,8 @@ impl LaneTable {
         Ok(())
     }
 
-    fn read_from(&mut self, source: Option<CloneSource>, op: OperationId) {
-        if let Some(CloneSource { vmid, sharing }) = source {
+    fn read_from(&mut self, source: Option<SourceLane>, op: OperationId) {
+        if let Some(SourceLane { vmid, sharing }) = source {
             self.lanes.entry(vmid).or_default().readers.insert(op, sharing);
         }
     }
@@ -335,7 +335,7 @@ impl LaneTable {
         lane.owner.is_none() && lane.readers.is_empty() && lane.queue.front().is_some_and(needs)
     }
 
-    fn can_read(&self, source: CloneSource, ticket: LaneTicket) -> bool {
+    fn can_read(&self, source: SourceLane, ticket: LaneTicket) -> bool {
         let goes_along = |other: Sharing| match (source.sharing, other) {
             (Sharing::Shared, Sharing::Shared) => true,
             (Sharing::Exclusive, _) | (_, Sharing::Exclusive) => false,

@@ -23,7 +23,7 @@ fn allocating(number: u128, target: u32) -> Job {
 }
 
 fn clone(number: u128, source: u32, target: u32, sharing: Sharing) -> Job {
-    let source = Some(CloneSource { vmid: vmid(source), sharing });
+    let source = Some(SourceLane { vmid: vmid(source), sharing });
     Job { source, ..job(number, target) }
 }
 

@@ -191,7 +191,6 @@ CREATE INDEX api_tokens_account ON api_tokens (account, made_at);
 CREATE TABLE sessions (
   hash TEXT NOT NULL PRIMARY KEY,
   account TEXT NOT NULL,
-  csrf TEXT NOT NULL,
   made_at BIGINT NOT NULL,
   expires_at BIGINT NOT NULL
 );

@@ -1,9 +1,9 @@
 //! `POST /v1/agent/enrol`: a host shows a token and signs who it is.
 
-use evenkeel_core::fleet::{EnrolRequest, EnrolStatement, PayloadHash};
+use evenkeel_core::fleet::{EnrolAnswer, EnrolRequest, EnrolStatement, PayloadHash};
 use evenkeel_core::sign::PublicKey;
-use serde::Serialize;
 
+use super::kept_name;
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, json};
@@ -12,12 +12,6 @@ use crate::store::NewHost;
 
 /// The largest enrolment: a key, a token and a short statement.
 pub(super) const ENROL_BODY_BYTES_MAX: usize = 16 * 1024;
-
-#[derive(Serialize)]
-struct EnrolAnswer<'a> {
-    hub_id: &'a str,
-    credential: &'a str,
-}
 
 pub(super) async fn enrol(hub: Hub, call: Call) -> Answer {
     hub.gates().enter_stranger()?;
@@ -37,7 +31,10 @@ pub(super) async fn enrol(hub: Hub, call: Call) -> Answer {
         credential: credential.hash(),
     };
     hub.store().enrol(host).await??;
-    json(&EnrolAnswer { hub_id: hub.store().hub_id(), credential: credential.reveal() })
+    json(&EnrolAnswer {
+        hub_id: kept_name(hub.store().hub_id())?,
+        credential: credential.reveal().to_owned(),
+    })
 }
 
 /// The key and the statement it signed, for this hub.

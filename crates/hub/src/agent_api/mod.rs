@@ -8,10 +8,26 @@ mod fetch;
 mod poll;
 mod report;
 
+use std::str::FromStr;
+
 use axum::http::Method;
+use evenkeel_core::fleet::SealedText;
 
 use crate::access::Access;
+use crate::problem::{Problem, ProblemCode};
 use crate::routes::{AGENT_BODY_BYTES_MAX, NO_BODY, RouteRow};
+
+/// A name as it was kept, which was one when it was taken in.
+fn kept_name<T: FromStr>(text: &str) -> Result<T, Problem> {
+    text.parse().map_err(|_| Problem::new(ProblemCode::Internal, "a kept name cannot be read"))
+}
+
+/// A sealed value as it was handed in.
+fn kept_sealed(text: &str) -> Result<SealedText, Problem> {
+    serde_json::from_str(text).map_err(|_| {
+        Problem::new(ProblemCode::Internal, "a kept envelope, document or head cannot be read")
+    })
+}
 
 /// The rows of hosts.
 pub(crate) fn rows() -> Vec<RouteRow> {

@@ -2,33 +2,20 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-use serde_json::value::RawValue;
+use evenkeel_core::fleet::{Generation, PollAnswer, WaitingEnvelope};
 
+use super::{kept_name, kept_sealed};
 use crate::access;
 use crate::call::Call;
 use crate::metrics::HubMetrics;
-use crate::problem::{Problem, ProblemCode};
+use crate::problem::Problem;
 use crate::routes::{Answer, Hub, json, no_content};
-use crate::store::{HubTime, LinkRow, WaitingEnvelope};
+use crate::store::{LinkRow, QueuedEnvelope};
 
 /// The longest wait a host may ask for, in seconds.
 const WAIT_MAX_S: i64 = 55;
 /// The longest a poll may take: the wait, and reading the store at its end.
 pub(super) const POLL_TIME_MAX: Duration = Duration::from_secs(75);
-
-#[derive(Serialize)]
-struct PollAnswer {
-    generation: i64,
-    envelopes: Vec<PolledEnvelope>,
-}
-
-#[derive(Serialize)]
-struct PolledEnvelope {
-    cursor: i64,
-    id: String,
-    envelope: Box<RawValue>,
-}
 
 /// `GET /v1/agent/poll?generation=G&cursor=C&wait=S`.
 pub(super) async fn poll(hub: Hub, call: Call) -> Answer {
@@ -61,7 +48,7 @@ fn at_the_end(host: &LinkRow, generation: i64) -> Answer {
     if host.wanted == generation {
         return no_content();
     }
-    json(&PollAnswer { generation: host.wanted, envelopes: Vec::new() })
+    json(&PollAnswer { generation: wanted(host), envelopes: Vec::new() })
 }
 
 /// The host's row as it is now; its credential may have ended meanwhile.
@@ -88,14 +75,16 @@ async fn answer(
         return Ok(None);
     }
     let envelopes = envelopes.into_iter().map(polled).collect::<Result<_, _>>()?;
-    Ok(Some(PollAnswer { generation: host.wanted, envelopes }))
+    Ok(Some(PollAnswer { generation: wanted(host), envelopes }))
 }
 
-fn polled(waiting: WaitingEnvelope) -> Result<PolledEnvelope, Problem> {
-    let WaitingEnvelope { cursor, id, body } = waiting;
-    let envelope = RawValue::from_string(body).map_err(|_| {
-        tracing::error!(%id, at = HubTime::now().0, "a kept envelope is not JSON");
-        Problem::new(ProblemCode::Internal, "an envelope cannot be read")
-    })?;
-    Ok(PolledEnvelope { cursor, id, envelope })
+/// The newest generation; 0 if there is none yet.
+fn wanted(host: &LinkRow) -> Generation {
+    Generation(host.wanted.unsigned_abs())
+}
+
+fn polled(queued: QueuedEnvelope) -> Result<WaitingEnvelope, Problem> {
+    let QueuedEnvelope { cursor, id, body } = queued;
+    let envelope = kept_sealed(&body)?;
+    Ok(WaitingEnvelope { cursor: cursor.unsigned_abs(), id: kept_name(&id)?, envelope })
 }

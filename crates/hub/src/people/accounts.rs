@@ -11,11 +11,11 @@ use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
-use crate::store::{Account, AccountKey, ListedAccount, NewAccount, Role};
+use crate::store::{Account, AccountKey, ListedAccount, NewAccount, PersonRole};
 
 pub(super) fn rows() -> Vec<RouteRow> {
     // Whoever may make accounts may give any scope, so it takes one that is not bounded itself.
-    let admin = Access::Person(Role::Admin, Scope::WholeHub);
+    let admin = Access::Person(PersonRole::Admin, Scope::WholeHub);
     vec![
         RouteRow::new((Method::GET, "/v1/accounts"), admin, NO_BODY, "all accounts", list)
             .asks(PAGE_QUERY)
@@ -48,7 +48,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
 
 /// Refuses a name that no account can have.
 pub(super) fn check_name(name: &str) -> Result<(), Problem> {
-    Account::new(name, Role::Viewer, "*").map(drop)
+    Account::new(name, PersonRole::Viewer, "*").map(drop)
 }
 
 /// A key people may come in with: the same kinds that may sign on a host, and none that is weak.
@@ -75,8 +75,8 @@ async fn list(hub: Hub, call: Call) -> Answer {
 
 async fn add(hub: Hub, call: Call) -> Answer {
     let AccountRequest { name, role, scope, key } = call.json()?;
-    let role =
-        Role::named(&role).ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
+    let role = PersonRole::named(&role)
+        .ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
     let key = read_key(&key)?;
     let account = Account::new(&name, role, &scope)?;
     let made_by = call.person().account.name.clone();

@@ -20,17 +20,17 @@ use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
 use crate::secret_text::random_hex;
-use crate::store::{EnvelopeKind, EnvelopeRow, HubTime, NewEnvelope, PendingRow, Role};
+use crate::store::{EnvelopeKind, EnvelopeRow, HubTime, NewEnvelope, PendingRow, PersonRole};
 
 /// The largest body with an envelope: the envelope and its name around it.
 const ENVELOPE_BODY_MAX: usize = ENVELOPE_BYTES_MAX + 1024;
 
 pub(super) fn rows() -> Vec<RouteRow> {
-    let see = Access::Person(Role::Viewer, Scope::HostInPath);
+    let see = Access::Person(PersonRole::Viewer, Scope::HostInPath);
     vec![
         RouteRow::new(
             (Method::GET, "/v1/pending"),
-            Access::Person(Role::Viewer, Scope::InHandler),
+            Access::Person(PersonRole::Viewer, Scope::InHandler),
             NO_BODY,
             "what waits for a signature on all hosts",
             pending,
@@ -56,7 +56,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
         .answers(SchemaGenerator::subschema_for::<PageBody<EnvelopeBody>>),
         RouteRow::new(
             (Method::GET, "/v1/envelopes/{envelope}"),
-            Access::Person(Role::Viewer, Scope::InHandler),
+            Access::Person(PersonRole::Viewer, Scope::InHandler),
             NO_BODY,
             "one envelope, and the host's verdict",
             envelope,
@@ -64,7 +64,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
         .answers(SchemaGenerator::subschema_for::<EnvelopeBody>),
         RouteRow::new(
             (Method::POST, "/v1/envelopes"),
-            Access::Person(Role::Editor, Scope::InHandler),
+            Access::Person(PersonRole::Editor, Scope::InHandler),
             ENVELOPE_BODY_MAX,
             "hands in an approval, a rotation, a recovery or an acknowledgement",
             submit,

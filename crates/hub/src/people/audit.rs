@@ -8,7 +8,7 @@ use super::wire::{AuditBody, PageBody};
 use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
-use crate::store::{AuditEntry, Role};
+use crate::store::{AuditLine, PersonRole};
 
 /// Acts whose subject is a host. Of an act that is not here nobody with a bounded scope hears.
 const ABOUT_HOSTS: [&str; 5] = ["host.", "document.", "draft.", "envelope.", "enrol"];
@@ -20,7 +20,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
     vec![
         RouteRow::new(
             (Method::GET, "/v1/audit"),
-            Access::Person(Role::Viewer, Scope::InHandler),
+            Access::Person(PersonRole::Viewer, Scope::InHandler),
             NO_BODY,
             "what people did, newest first",
             list,
@@ -55,14 +55,14 @@ async fn list(hub: Hub, call: Call) -> Answer {
 }
 
 /// Whether a line is a person's to see.
-pub(super) fn is_seen(person: &Person, entry: &AuditEntry) -> bool {
+pub(super) fn is_seen(person: &Person, entry: &AuditLine) -> bool {
     let about_host = ABOUT_HOSTS.iter().any(|prefix| entry.act.starts_with(prefix));
     person.account.scope == "*"
         || entry.who == person.account.name
         || (about_host && person.sees(&entry.subject))
 }
 
-fn audit_body(entry: AuditEntry) -> AuditBody {
-    let AuditEntry { serial, at, who, act, subject, detail } = entry;
+fn audit_body(entry: AuditLine) -> AuditBody {
+    let AuditLine { serial, at, who, act, subject, detail } = entry;
     AuditBody { serial: serial.unsigned_abs(), at: at.to_text(), who, act, subject, detail }
 }

@@ -4,11 +4,11 @@
 
 use evenkeel_core::desired::{DeclaredBy, DeclaredSet, difference, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
-use evenkeel_core::fleet::{DocumentFiles, LoadedDocument};
+use evenkeel_core::fleet::{DocumentFiles, LoadedDocument, WireFile};
 
 use super::wire::{DifferenceBody, FileBody};
 use crate::problem::{Problem, ProblemCode};
-use crate::store::{FileText, StoredDocument};
+use crate::store::StoredDocument;
 
 /// How many mistakes of a document are told; who has more corrects these first.
 const MISTAKES_TOLD_MAX: usize = 100;
@@ -25,8 +25,8 @@ pub(super) struct CheckedDocument {
 
 impl CheckedDocument {
     /// The files as they are kept.
-    pub(super) fn texts(&self) -> Vec<FileText> {
-        let text = |(name, text): (&str, &str)| FileText { name: name.into(), text: text.into() };
+    pub(super) fn texts(&self) -> Vec<WireFile> {
+        let text = |(name, text): (&str, &str)| WireFile { name: name.into(), text: text.into() };
         self.files.iter().map(text).collect()
     }
 }

@@ -19,7 +19,7 @@ use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
-use crate::store::{DocumentRow, HostRow, NewDocument, Role, StoredDocument};
+use crate::store::{DocumentRow, HostRow, NewDocument, PersonRole, StoredDocument};
 
 /// The largest body with a document: its text as JSON, in which a line end takes two bytes, and as much again for names
 /// and the author's statement.
@@ -29,8 +29,8 @@ pub(super) const DOCUMENT_BODY_MAX: usize = 8 * 1024 * 1024;
 const MESSAGE_BYTES_MAX: usize = 1_000;
 
 pub(super) fn rows() -> Vec<RouteRow> {
-    let see = Access::Person(Role::Viewer, Scope::HostInPath);
-    let edit = Access::Person(Role::Editor, Scope::HostInPath);
+    let see = Access::Person(PersonRole::Viewer, Scope::HostInPath);
+    let edit = Access::Person(PersonRole::Editor, Scope::HostInPath);
     vec![
         RouteRow::new(
             (Method::GET, "/v1/hosts/{host}/documents"),

@@ -1,6 +1,7 @@
 //! Drafts: a document edited in the console, to be signed by `fleet sign` where the key is.
 
 use axum::http::Method;
+use evenkeel_core::fleet::WireFile;
 use schemars::SchemaGenerator;
 
 use super::document_check::check;
@@ -13,10 +14,10 @@ use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
 use crate::secret_text::random_hex;
-use crate::store::{DraftRow, FileText, NewDraft, Role};
+use crate::store::{DraftRow, NewDraft, PersonRole};
 
 pub(super) fn rows() -> Vec<RouteRow> {
-    let edit = Access::Person(Role::Editor, Scope::HostInPath);
+    let edit = Access::Person(PersonRole::Editor, Scope::HostInPath);
     vec![
         RouteRow::new((Method::GET, "/v1/hosts/{host}/drafts"), edit, NO_BODY, "drafts", list)
             .answers(SchemaGenerator::subschema_for::<PageBody<DraftBody>>),
@@ -90,9 +91,9 @@ async fn remove(hub: Hub, call: Call) -> Answer {
     no_content()
 }
 
-fn draft_body(row: DraftRow, files: Vec<FileText>) -> DraftBody {
+fn draft_body(row: DraftRow, files: Vec<WireFile>) -> DraftBody {
     let DraftRow { id, host, base, manifest: _, message, made_by, made_at } = row;
-    let file = |FileText { name, text }| FileBody { name, text };
+    let file = |WireFile { name, text }| FileBody { name, text };
     DraftBody {
         id,
         host,

@@ -20,7 +20,7 @@ use crate::access::{Access, Person, Scope, still_there};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
-use crate::store::{Change, Role};
+use crate::store::{PersonRole, StoreChange};
 
 /// How often something is sent, whatever happens: proxies end what is silent.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -30,7 +30,7 @@ const GATHER: Duration = Duration::from_millis(100);
 pub(super) fn rows() -> Vec<RouteRow> {
     vec![RouteRow::new(
         (Method::GET, "/v1/events"),
-        Access::Person(Role::Viewer, Scope::InHandler),
+        Access::Person(PersonRole::Viewer, Scope::InHandler),
         NO_BODY,
         "what changed, as server-sent events: resync, host, pending, document, audit",
         events,
@@ -67,7 +67,7 @@ async fn events(hub: Hub, call: Call) -> Answer {
 struct Watcher {
     hub: Hub,
     person: Person,
-    changes: broadcast::Receiver<Change>,
+    changes: broadcast::Receiver<StoreChange>,
     keep_alive: Interval,
     is_new: bool,
     _place: OwnedSemaphorePermit,
@@ -102,7 +102,7 @@ impl Watcher {
     }
 
     /// A change and those that follow at once, each once, as far as the person may see them.
-    async fn gathered(&mut self, first: Change) -> Option<String> {
+    async fn gathered(&mut self, first: StoreChange) -> Option<String> {
         tokio::time::sleep(GATHER).await;
         let mut changes = BTreeSet::from([first]);
         loop {
@@ -125,13 +125,13 @@ impl Watcher {
 }
 
 /// A change as it is told to a person; none if it is not theirs to hear.
-fn told(person: &Person, change: Change) -> Option<String> {
+fn told(person: &Person, change: StoreChange) -> Option<String> {
     let (event, host) = match change {
-        Change::Host(host) | Change::Report(host) => ("host", host),
-        Change::Pending(host) => ("pending", host),
-        Change::Document(host) => ("document", host),
+        StoreChange::Host(host) | StoreChange::Report(host) => ("host", host),
+        StoreChange::Pending(host) => ("pending", host),
+        StoreChange::Document(host) => ("document", host),
         // Whose line it is is not known here; whoever looks sees only their own.
-        Change::Audit => return Some(message("audit", "")),
+        StoreChange::Audit => return Some(message("audit", "")),
     };
     person.sees(&host).then(|| message(event, &host))
 }
@@ -149,9 +149,10 @@ mod tests {
 
     #[test]
     fn nobody_hears_of_a_host_outside_of_their_scope() {
-        let account = Account { name: "eve".into(), role: Role::Viewer, scope: "eu-*".into() };
+        let account =
+            Account { name: "eve".into(), role: PersonRole::Viewer, scope: "eu-*".into() };
         let person = Person { account, came_with: CameWith::ApiToken(SecretHash::of("x")) };
-        for change in [Change::Host, Change::Pending, Change::Document] {
+        for change in [StoreChange::Host, StoreChange::Pending, StoreChange::Document] {
             assert!(told(&person, change("eu-1".to_owned())).is_some());
             assert_eq!(told(&person, change("us-1".to_owned())), None);
         }

@@ -11,10 +11,10 @@ use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
-use crate::store::{GuestRow, HistoryKind, HistoryRow, Role};
+use crate::store::{GuestRow, HistoryKind, HistoryRow, PersonRole};
 
 pub(super) fn rows() -> Vec<RouteRow> {
-    let see = Access::Person(Role::Viewer, Scope::HostInPath);
+    let see = Access::Person(PersonRole::Viewer, Scope::HostInPath);
     vec![
         RouteRow::new(
             (Method::GET, "/v1/hosts/{host}/guests"),

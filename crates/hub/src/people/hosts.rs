@@ -19,7 +19,7 @@ use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
 use crate::secret_text::{SecretKind, SecretText};
-use crate::store::{HOSTS_MAX, HostRow, HostStateRow, HubTime, Role};
+use crate::store::{HOSTS_MAX, HostRow, HostStateRow, HubTime, PersonRole};
 
 /// A host that was not heard of for so long is silent: three long polls in a row, and the pause in which signs of life are
 /// gathered.
@@ -30,12 +30,12 @@ const LABELS_MAX: usize = 64;
 const LABEL_BYTES_MAX: usize = 128;
 
 pub(super) fn rows() -> Vec<RouteRow> {
-    let see = Access::Person(Role::Viewer, Scope::HostInPath);
-    let manage = Access::Person(Role::Admin, Scope::HostInPath);
+    let see = Access::Person(PersonRole::Viewer, Scope::HostInPath);
+    let manage = Access::Person(PersonRole::Admin, Scope::HostInPath);
     vec![
         RouteRow::new(
             (Method::GET, "/v1/hosts"),
-            Access::Person(Role::Viewer, Scope::InHandler),
+            Access::Person(PersonRole::Viewer, Scope::InHandler),
             NO_BODY,
             "hosts, with how each stands",
             list,
@@ -61,7 +61,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
         .takes(SchemaGenerator::subschema_for::<LabelsRequest>),
         RouteRow::new(
             (Method::POST, "/v1/enrol-tokens"),
-            Access::Person(Role::Admin, Scope::InHandler),
+            Access::Person(PersonRole::Admin, Scope::InHandler),
             SMALL_BODY_MAX,
             "a token for one host to enrol with",
             enrol_token,

@@ -22,7 +22,7 @@ use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
 use crate::secret_text::{SecretHash, SecretKind, SecretText, random_hex};
-use crate::store::{Account, CodePurpose, NewAccount, Role};
+use crate::store::{Account, CodePurpose, NewAccount, PersonRole};
 
 /// How long a challenge may be answered, by the hub's clock.
 const CHALLENGE_LIFE_S: i64 = 60;
@@ -35,7 +35,7 @@ const NONCE_BYTES: usize = 16;
 
 pub(super) fn rows() -> Vec<RouteRow> {
     let anyone = Access::Anyone;
-    let own = Access::Person(Role::Viewer, Scope::Own);
+    let own = Access::Person(PersonRole::Viewer, Scope::Own);
     vec![
         RouteRow::new(
             (Method::POST, "/v1/login/challenge"),
@@ -195,7 +195,7 @@ async fn first_admin(hub: Hub, call: Call) -> Answer {
     take_try(&hub, &call, "first admin")?;
     let code =
         SecretText::read(SecretKind::OneTimeCode, &code).ok_or_else(Problem::unauthorised)?;
-    let account = Account::new(&name, Role::Admin, "*")?;
+    let account = Account::new(&name, PersonRole::Admin, "*")?;
     let key = accounts::read_key(&key)?;
     let first_code = Some(code.hash());
     hub.store()

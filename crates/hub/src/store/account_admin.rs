@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sqlx::Row as _;
 
-use super::accounts::{Account, AccountKey, Role};
+use super::accounts::{Account, AccountKey, PersonRole};
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, StoreError};
 use crate::problem::{Problem, ProblemCode};
@@ -90,7 +90,7 @@ impl StoreWrite for RemoveAccount {
         let others = sqlx::query(
             "SELECT COUNT(*) FROM accounts WHERE role = $1 AND scope = '*' AND name <> $2",
         )
-        .bind(Role::Admin.as_str())
+        .bind(PersonRole::Admin.as_str())
         .bind(self.name.as_str())
         .fetch_one(&mut *tx.connection)
         .await?;

@@ -13,7 +13,7 @@ use crate::secret_text::SecretHash;
 
 /// What an account may do; each may all that the one before may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
+pub enum PersonRole {
     /// Sees.
     Viewer,
     /// Pushes documents and hands in envelopes.
@@ -22,7 +22,7 @@ pub enum Role {
     Admin,
 }
 
-impl Role {
+impl PersonRole {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Viewer, Self::Editor, Self::Admin];
 
@@ -47,7 +47,7 @@ pub struct Account {
     /// Its name.
     pub name: String,
     /// What it may do.
-    pub role: Role,
+    pub role: PersonRole,
     /// For which hosts: a glob.
     pub scope: String,
 }
@@ -57,7 +57,7 @@ const NAME_BYTES_MAX: usize = 64;
 
 impl Account {
     /// An account whose name and scope have their form.
-    pub fn new(name: &str, role: Role, scope: &str) -> Result<Self, Problem> {
+    pub fn new(name: &str, role: PersonRole, scope: &str) -> Result<Self, Problem> {
         let plain = |text: &str, more: &[u8]| {
             !text.is_empty()
                 && text.len() <= NAME_BYTES_MAX
@@ -80,8 +80,8 @@ impl Account {
     /// From `name, role, scope`.
     pub(in crate::store) fn read(row: &AnyRow) -> Result<Self, StoreError> {
         let role: String = row.try_get(1)?;
-        let role =
-            Role::named(&role).ok_or_else(|| StoreError::Damaged(format!("the role `{role}`")))?;
+        let role = PersonRole::named(&role)
+            .ok_or_else(|| StoreError::Damaged(format!("the role `{role}`")))?;
         Ok(Self { name: row.try_get(0)?, role, scope: row.try_get(2)? })
     }
 }

@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 
-use super::change::Change;
+use super::change::StoreChange;
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreError};
@@ -12,7 +12,7 @@ const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// One line of the audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AuditEntry {
+pub struct AuditLine {
     /// Its number, rising.
     pub serial: i64,
     /// When.
@@ -46,7 +46,7 @@ impl WriteTx<'_> {
         .bind(plain(detail, DETAIL_BYTES_MAX))
         .execute(&mut *self.connection)
         .await?;
-        self.changed(Change::Audit);
+        self.changed(StoreChange::Audit);
         Ok(())
     }
 }
@@ -70,7 +70,7 @@ impl HubStore {
         subject: Option<&str>,
         before: i64,
         limit: i64,
-    ) -> Result<Vec<AuditEntry>, StoreError> {
+    ) -> Result<Vec<AuditLine>, StoreError> {
         let rows = sqlx::query(
             "SELECT serial, at, who, act, subject, detail FROM audit \
              WHERE serial < $1 AND ($2 = '' OR subject = $2) ORDER BY serial DESC LIMIT $3",
@@ -81,7 +81,7 @@ impl HubStore {
         .fetch_all(&mut *self.reader().await?)
         .await?;
         let entry = |row: &sqlx::any::AnyRow| {
-            Ok(AuditEntry {
+            Ok(AuditLine {
                 serial: row.try_get(0)?,
                 at: HubTime(row.try_get(1)?),
                 who: row.try_get(2)?,

@@ -9,7 +9,7 @@ const CHANGES_KEPT: usize = 4_096;
 
 /// Something that was committed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Change {
+pub enum StoreChange {
     /// A host's row, or what it should poll for.
     Host(String),
     /// What a host said of itself.
@@ -25,7 +25,7 @@ pub enum Change {
 /// The channel of changes.
 #[derive(Debug, Clone)]
 pub struct Changes {
-    sender: broadcast::Sender<Change>,
+    sender: broadcast::Sender<StoreChange>,
 }
 
 impl Default for Changes {
@@ -36,12 +36,12 @@ impl Default for Changes {
 
 impl Changes {
     /// Hears everything from now on.
-    pub fn subscribe(&self) -> broadcast::Receiver<Change> {
+    pub fn subscribe(&self) -> broadcast::Receiver<StoreChange> {
         self.sender.subscribe()
     }
 
     /// Tells everybody; nobody listening is no mistake.
-    pub(crate) fn tell(&self, change: Change) {
+    pub(crate) fn tell(&self, change: StoreChange) {
         let _ = self.sender.send(change);
     }
 }

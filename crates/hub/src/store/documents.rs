@@ -3,6 +3,7 @@
 //! Whoever pushes has read the files with core's reader and checked the manifest; here they are kept. Generations only rise,
 //! also over a restored backup: what hosts say they have counts like what was pushed.
 
+use evenkeel_core::fleet::WireFile;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
@@ -10,22 +11,12 @@ use super::hosts::no_such_host;
 use super::limits::{DOCUMENTS_PER_HOST_MAX, GENERATION_STEP_MAX, NUMBER_MAX};
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
-use super::{Change, HubStore, HubTime, StoreError};
+use super::{HubStore, HubTime, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::sha256_hex;
 
 /// The longest message of a push.
 const MESSAGE_BYTES_MAX: usize = 1_000;
-
-/// A file of a document.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileText {
-    /// Its name, relative.
-    pub name: String,
-    /// Its text.
-    pub text: String,
-}
 
 /// A document to be kept as a new generation.
 #[derive(Debug, Clone)]
@@ -33,7 +24,7 @@ pub struct NewDocument {
     /// For which host.
     pub host: String,
     /// The files, sorted by name, as the manifest names them.
-    pub files: Vec<FileText>,
+    pub files: Vec<WireFile>,
     /// The manifest's exact bytes.
     pub manifest: Vec<u8>,
     /// The author's sealed statement, if somebody signed.
@@ -84,7 +75,7 @@ pub struct StoredDocument {
     /// The manifest's exact bytes.
     pub manifest_bytes: Vec<u8>,
     /// The files, sorted by name.
-    pub files: Vec<FileText>,
+    pub files: Vec<WireFile>,
     /// The author's sealed statement.
     pub author: Option<String>,
 }
@@ -159,7 +150,7 @@ impl HubStore {
         .bind(row.manifest.as_str())
         .fetch_all(&mut *reader)
         .await?;
-        let file = |row: &AnyRow| Ok(FileText { name: row.try_get(0)?, text: row.try_get(1)? });
+        let file = |row: &AnyRow| Ok(WireFile { name: row.try_get(0)?, text: row.try_get(1)? });
         let mut files = files.iter().map(file).collect::<Result<Vec<_>, StoreError>>()?;
         // Here and not by the database, whose order depends on its locale.
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -204,7 +195,7 @@ impl StoreWrite for NewDocument {
         self.drop_oldest(tx).await?;
         let detail = format!("generation {generation}, manifest {manifest}: {}", self.message);
         tx.audit(&self.pushed_by, "document.push", &self.host, &detail).await?;
-        tx.changed(Change::Document(self.host.clone()));
+        tx.changed(StoreChange::Document(self.host.clone()));
         Ok(Pushed { generation, manifest })
     }
 }
@@ -268,7 +259,7 @@ impl WriteTx<'_> {
     pub(in crate::store) async fn keep_texts(
         &mut self,
         manifest: &[u8],
-        files: &[FileText],
+        files: &[WireFile],
     ) -> Result<String, StoreError> {
         let hash = sha256_hex(manifest);
         let kept = sqlx::query(

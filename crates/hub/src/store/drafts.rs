@@ -1,13 +1,13 @@
 //! Drafts: documents that somebody edited and somebody else signs. They share their texts with documents.
 
+use evenkeel_core::fleet::WireFile;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::documents::FileText;
 use super::hosts::no_such_host;
 use super::limits::DRAFTS_PER_HOST_MAX;
 use super::transact::{StoreWrite, WriteTx};
-use super::{Change, HubStore, HubTime, StoreError};
+use super::{HubStore, HubTime, StoreChange, StoreError};
 
 /// How long a draft waits for a signature.
 const DRAFT_LIFE_S: i64 = 7 * 24 * 3600;
@@ -22,7 +22,7 @@ pub struct NewDraft {
     /// The generation it was made from.
     pub base: i64,
     /// The files, sorted by name, as the manifest names them.
-    pub files: Vec<FileText>,
+    pub files: Vec<WireFile>,
     /// The manifest's exact bytes.
     pub manifest: Vec<u8>,
     /// What for.
@@ -90,7 +90,7 @@ impl HubStore {
         &self,
         host: &str,
         id: &str,
-    ) -> Result<Option<(DraftRow, Vec<FileText>)>, StoreError> {
+    ) -> Result<Option<(DraftRow, Vec<WireFile>)>, StoreError> {
         let query = format!(
             "SELECT {DRAFT_COLUMNS} FROM drafts WHERE host = $1 AND id = $2 AND expires_at > $3"
         );
@@ -113,14 +113,14 @@ impl HubStore {
     }
 
     /// The files that a manifest names, sorted by name.
-    async fn files_of(&self, manifest: &str) -> Result<Vec<FileText>, StoreError> {
+    async fn files_of(&self, manifest: &str) -> Result<Vec<WireFile>, StoreError> {
         let rows = sqlx::query(
             "SELECT f.name, t.text FROM manifest_files f JOIN files t ON t.sha256 = f.sha256 WHERE f.manifest = $1",
         )
         .bind(manifest)
         .fetch_all(&mut *self.reader().await?)
         .await?;
-        let file = |row: &AnyRow| Ok(FileText { name: row.try_get(0)?, text: row.try_get(1)? });
+        let file = |row: &AnyRow| Ok(WireFile { name: row.try_get(0)?, text: row.try_get(1)? });
         let mut files = rows.iter().map(file).collect::<Result<Vec<_>, StoreError>>()?;
         files.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(files)
@@ -162,7 +162,7 @@ impl StoreWrite for NewDraft {
         tx.drop_unused_texts().await?;
         let detail = format!("{}, manifest {manifest}: {}", self.id, self.message);
         tx.audit(&self.made_by, "draft.add", &self.host, &detail).await?;
-        tx.changed(Change::Document(self.host.clone()));
+        tx.changed(StoreChange::Document(self.host.clone()));
         Ok(tx.now)
     }
 }
@@ -188,7 +188,7 @@ impl StoreWrite for DropDraft {
         }
         tx.drop_unused_texts().await?;
         tx.audit(&self.who, "draft.drop", &self.host, &self.id).await?;
-        tx.changed(Change::Document(self.host.clone()));
+        tx.changed(StoreChange::Document(self.host.clone()));
         Ok(())
     }
 }

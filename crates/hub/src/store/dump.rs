@@ -10,8 +10,8 @@ use super::connect::DatabaseKind;
 use super::migrate::SCHEMA;
 use super::{HubStore, StoreError};
 
-/// Every table, so that `hub check` can tell how much is in each.
-const TABLES: [&str; 21] = [
+/// Every table but `meta`, so that `hub check` can tell how much is in each.
+pub(crate) const TABLES: [&str; 21] = [
     "hosts",
     "host_states",
     "anchors",

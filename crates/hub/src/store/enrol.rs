@@ -7,7 +7,7 @@ use sqlx::Row as _;
 
 use super::limits::{ENROL_TOKEN_LIFE_S, ENROL_TOKENS_PER_HOST_MAX, HOSTS_MAX};
 use super::transact::{StoreWrite, WriteTx};
-use super::{Change, HubStore, HubTime, StoreError};
+use super::{HubStore, HubTime, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::SecretHash;
 
@@ -136,7 +136,7 @@ impl StoreWrite for NewHost {
             .await?;
         tx.audit(&format!("host {}", self.host), "host.enrol", &self.host, &self.key_fingerprint)
             .await?;
-        tx.changed(Change::Host(self.host.clone()));
+        tx.changed(StoreChange::Host(self.host.clone()));
         Ok(Ok(()))
     }
 }

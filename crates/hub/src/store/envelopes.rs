@@ -7,7 +7,7 @@ use sqlx::Row as _;
 use super::hosts::no_such_host;
 use super::limits::{ENVELOPES_KEPT_MAX, ENVELOPES_PER_POLL, ENVELOPES_WAITING_MAX};
 use super::transact::{StoreWrite, WriteTx};
-use super::{Change, HubStore, HubTime, StoreError};
+use super::{HubStore, HubTime, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::sha256_hex;
 
@@ -57,7 +57,7 @@ pub struct NewEnvelope {
 
 /// An envelope as a host gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct WaitingEnvelope {
+pub struct QueuedEnvelope {
     /// Its serial within the host.
     pub cursor: i64,
     /// Its id.
@@ -77,7 +77,7 @@ impl HubStore {
         &self,
         host: &str,
         cursor: i64,
-    ) -> Result<Vec<WaitingEnvelope>, StoreError> {
+    ) -> Result<Vec<QueuedEnvelope>, StoreError> {
         let rows = sqlx::query(
             "SELECT cursor, id, body FROM envelopes WHERE state = 'waiting' AND host = $1 AND cursor > $2 \
              AND expires_at > $3 ORDER BY cursor LIMIT $4",
@@ -90,7 +90,7 @@ impl HubStore {
         .await?;
         rows.iter()
             .map(|row| {
-                Ok(WaitingEnvelope {
+                Ok(QueuedEnvelope {
                     cursor: row.try_get(0)?,
                     id: row.try_get(1)?,
                     body: row.try_get(2)?,
@@ -137,7 +137,7 @@ impl StoreWrite for NewEnvelope {
         self.drop_oldest(tx).await?;
         let detail = format!("{} {} {}", self.id, self.kind.as_str(), self.item);
         tx.audit(&self.submitted_by, "envelope.submit", &self.host, detail.trim_end()).await?;
-        tx.changed(Change::Pending(self.host.clone()));
+        tx.changed(StoreChange::Pending(self.host.clone()));
         Ok(self.id.clone())
     }
 }

@@ -233,7 +233,7 @@ impl StoreWrite for NewSession {
         let expires_at = tx.now.plus_s(self.life_s);
         // The token against forged requests is made from the session itself, so that nothing of it is kept.
         sqlx::query(
-            "INSERT INTO sessions (hash, account, csrf, made_at, expires_at) VALUES ($1, $2, '', $3, $4)",
+            "INSERT INTO sessions (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
         )
         .bind(self.hash.as_str())
         .bind(name.as_str())

@@ -12,13 +12,13 @@ use crate::death_point;
 use crate::secret_text::random_hex;
 
 /// One step, as a file for each database.
-pub(crate) struct Migration {
+pub(crate) struct SchemaStep {
     pub(crate) sqlite: &'static str,
     pub(crate) postgres: &'static str,
 }
 
 /// All steps; the number of a schema is how many of them it went through.
-pub(crate) const STEPS: &[Migration] = &[Migration {
+pub(crate) const STEPS: &[SchemaStep] = &[SchemaStep {
     sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
     postgres: include_str!("../../migrations/postgres/0001_first.sql"),
 }];
@@ -33,7 +33,10 @@ const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(38365335)";
 const HUB_ID_BYTES: usize = 16;
 
 /// Runs what is missing. True if the database was empty.
-pub(crate) async fn run(database: &Database, migrations: &[Migration]) -> Result<bool, StoreError> {
+pub(crate) async fn run(
+    database: &Database,
+    migrations: &[SchemaStep],
+) -> Result<bool, StoreError> {
     let mut connection = database.connection().await?;
     let begin = match database.kind() {
         DatabaseKind::Sqlite => "BEGIN IMMEDIATE",
@@ -58,7 +61,7 @@ pub(crate) async fn run(database: &Database, migrations: &[Migration]) -> Result
 async fn steps(
     connection: &mut AnyConnection,
     kind: DatabaseKind,
-    migrations: &[Migration],
+    migrations: &[SchemaStep],
 ) -> Result<bool, StoreError> {
     let meta =
         "CREATE TABLE IF NOT EXISTS meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL)";

@@ -4,7 +4,7 @@
 //! whether it builds on what is kept, and what becomes of each part. Nothing a report says is believed about any other host.
 
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, GuestReport, HostReport, OpReport, ReportedDecision, SealedText,
+    EnvelopeVerdict, GuestReport, HostReport, ReportedDecision, SealedText, ToldOperation,
 };
 use serde::Serialize;
 use sqlx::Row as _;
@@ -16,7 +16,7 @@ use super::limits::{
 };
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
-use super::{Change, HubStore, StoreError};
+use super::{HubStore, StoreChange, StoreError};
 use crate::problem::{Problem, ProblemCode};
 
 /// The longest name of anything in a report that has a column of its own.
@@ -98,7 +98,7 @@ impl StoreWrite for NewReport {
         self.anchor(tx).await?;
         self.advance(tx, &mark, serial).await?;
         if items || !self.report.verdicts.is_empty() {
-            tx.changed(Change::Pending(self.host.clone()));
+            tx.changed(StoreChange::Pending(self.host.clone()));
         }
         Ok(())
     }
@@ -228,7 +228,12 @@ impl NewReport {
         Ok(serial)
     }
 
-    async fn op(&self, tx: &mut WriteTx<'_>, op: &OpReport, serial: i64) -> Result<(), StoreError> {
+    async fn op(
+        &self,
+        tx: &mut WriteTx<'_>,
+        op: &ToldOperation,
+        serial: i64,
+    ) -> Result<(), StoreError> {
         sqlx::query(
             "INSERT INTO ops (host, op, serial, guest, kind, state, body, received_at) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (host, op) DO UPDATE SET serial = excluded.serial, \
@@ -240,7 +245,7 @@ impl NewReport {
         .bind(plain(&op.guest, NAME_BYTES_MAX))
         .bind(plain(&op.kind, NAME_BYTES_MAX))
         .bind(plain(&op.state, NAME_BYTES_MAX))
-        .bind(entry_text(op, || OpReport { changes: Vec::new(), reason: String::new(), ..op.clone() }))
+        .bind(entry_text(op, || ToldOperation { changes: Vec::new(), reason: String::new(), ..op.clone() }))
         .bind(tx.now.0)
         .execute(&mut *tx.connection)
         .await?;
@@ -386,7 +391,7 @@ impl NewReport {
         .bind(self.host.as_str())
         .execute(&mut *tx.connection)
         .await?;
-        tx.changed(Change::Report(self.host.clone()));
+        tx.changed(StoreChange::Report(self.host.clone()));
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use sqlx::{Connection as _, Row as _};
 use tokio::sync::oneshot;
 
 use super::HubTime;
-use super::change::{Change, Changes};
+use super::change::{Changes, StoreChange};
 use super::connect::{Database, DatabaseKind};
 use super::error::StoreError;
 use super::writer::Writer;
@@ -41,7 +41,7 @@ pub(in crate::store) struct WriteTx<'c> {
     /// The moment, the same for the whole transaction.
     pub(in crate::store) now: HubTime,
     kind: DatabaseKind,
-    changes: Vec<Change>,
+    changes: Vec<StoreChange>,
 }
 
 impl<'c> WriteTx<'c> {
@@ -50,7 +50,7 @@ impl<'c> WriteTx<'c> {
     }
 
     /// To be told after the commit.
-    pub(in crate::store) fn changed(&mut self, change: Change) {
+    pub(in crate::store) fn changed(&mut self, change: StoreChange) {
         if !self.changes.contains(&change) {
             self.changes.push(change);
         }
@@ -65,7 +65,7 @@ impl<'c> WriteTx<'c> {
         self.changes.truncate(mark);
     }
 
-    pub(super) fn into_changes(self) -> Vec<Change> {
+    pub(super) fn into_changes(self) -> Vec<StoreChange> {
         self.changes
     }
 
@@ -86,7 +86,7 @@ impl<'c> WriteTx<'c> {
                 .bind(host)
                 .execute(&mut *self.connection)
                 .await?;
-        self.changed(Change::Host(host.to_owned()));
+        self.changed(StoreChange::Host(host.to_owned()));
         Ok(done.rows_affected() == 1)
     }
 }
@@ -217,7 +217,7 @@ impl From<sqlx::Error> for FailedWrite {
 async fn once<W: StoreWrite>(
     pool: &AnyPool,
     write: &W,
-) -> Result<(W::Out, Vec<Change>), FailedWrite> {
+) -> Result<(W::Out, Vec<StoreChange>), FailedWrite> {
     let mut connection = pool.acquire().await?;
     // Dropped before its commit, the transaction is rolled back.
     let mut transaction = connection.begin().await?;

@@ -7,7 +7,7 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use evenkeel_core::fleet::{GuestReport, HostReport, OpReport};
+use evenkeel_core::fleet::{GuestReport, HostReport, ToldOperation};
 
 use super::document;
 use super::postgres::TestPostgres;
@@ -147,7 +147,7 @@ static TOKENS: std::sync::Mutex<Vec<SecretText>> = std::sync::Mutex::new(Vec::ne
 
 fn report(host: &str) -> NewReport {
     let guest = GuestReport { guest: "lxc/101".to_owned(), ..GuestReport::default() };
-    let op = OpReport { op: "op_1".to_owned(), ..OpReport::default() };
+    let op = ToldOperation { op: "op_1".to_owned(), ..ToldOperation::default() };
     NewReport {
         host: host.to_owned(),
         key_fingerprint: format!("key of {host}"),

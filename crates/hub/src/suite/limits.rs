@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use evenkeel_core::fleet::{HostReport, OpReport};
+use evenkeel_core::fleet::{HostReport, ToldOperation};
 
 use super::TestBed;
 use super::host::TestHost;
@@ -34,10 +34,10 @@ pub(super) async fn history_is_bounded_and_newest_first_stays(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
     // The counter stands near the bound, as after years.
     bed.sql(&format!("UPDATE hosts SET serial = {}", OPS_PER_HOST_MAX - 2)).await;
-    let op = |name: &str| OpReport {
+    let op = |name: &str| ToldOperation {
         op: name.to_owned(),
         state: "started".to_owned(),
-        ..OpReport::default()
+        ..ToldOperation::default()
     };
     let ops = |names: &[&str]| HostReport {
         ops: names.iter().map(|name| op(name)).collect(),

@@ -1,5 +1,6 @@
 //! How people come in and what they read, on both databases.
 
+use evenkeel_core::fleet::WireFile;
 use std::time::Duration;
 
 use super::host::TestHost;
@@ -7,11 +8,11 @@ use super::{TestBed, document};
 use crate::problem::ProblemCode;
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::{
-    Account, AccountKey, Change, CodePurpose, DRAFTS_PER_HOST_MAX, FileText, NewAccount, NewDraft,
-    Role, StoreError,
+    Account, AccountKey, CodePurpose, DRAFTS_PER_HOST_MAX, NewAccount, NewDraft, PersonRole,
+    StoreChange, StoreError,
 };
 
-async fn account(bed: &TestBed, name: &str, role: Role, scope: &str) {
+async fn account(bed: &TestBed, name: &str, role: PersonRole, scope: &str) {
     let key = AccountKey { fingerprint: format!("SHA256:{name}"), key_line: String::new() };
     let account = Account::new(name, role, scope).unwrap();
     let made_by = "server".to_owned();
@@ -42,13 +43,13 @@ pub(super) async fn a_challenge_is_spent_once_whoever_asks(bed: TestBed) {
 }
 
 pub(super) async fn a_token_ends_with_its_time_its_key_and_its_account(bed: TestBed) {
-    account(&bed, "root", Role::Admin, "*").await;
-    account(&bed, "alice", Role::Editor, "eu-*").await;
+    account(&bed, "root", PersonRole::Admin, "*").await;
+    account(&bed, "alice", PersonRole::Editor, "eu-*").await;
     let store = bed.store();
     let (good, late) = (drawn(SecretKind::ApiToken), drawn(SecretKind::ApiToken));
     let opened =
         store.open_token(good.clone(), "alice", "SHA256:alice", 60).await.unwrap().unwrap();
-    assert_eq!((opened.account.role, opened.account.scope.as_str()), (Role::Editor, "eu-*"));
+    assert_eq!((opened.account.role, opened.account.scope.as_str()), (PersonRole::Editor, "eu-*"));
     let found = store.account_by_token(&good).await.unwrap();
     assert_eq!(found.map(|account| account.name).as_deref(), Some("alice"));
     store.open_token(late.clone(), "alice", "SHA256:alice", -1).await.unwrap();
@@ -68,7 +69,7 @@ pub(super) async fn a_token_ends_with_its_time_its_key_and_its_account(bed: Test
 }
 
 pub(super) async fn a_code_becomes_one_session_however_many_ask(bed: TestBed) {
-    account(&bed, "alice", Role::Viewer, "*").await;
+    account(&bed, "alice", PersonRole::Viewer, "*").await;
     let store = bed.store();
     let code = drawn(SecretKind::OneTimeCode);
     store.add_code(code.clone(), CodePurpose::Console, "alice", 60).await.unwrap();
@@ -88,12 +89,12 @@ pub(super) async fn a_code_becomes_one_session_however_many_ask(bed: TestBed) {
 }
 
 pub(super) async fn the_last_admin_stays(bed: TestBed) {
-    account(&bed, "alice", Role::Admin, "*").await;
-    account(&bed, "eu", Role::Admin, "eu-*").await;
+    account(&bed, "alice", PersonRole::Admin, "*").await;
+    account(&bed, "eu", PersonRole::Admin, "eu-*").await;
     let removed = bed.store().remove_account("alice", "alice").await;
     let is_conflict = |error: &StoreError| matches!(error, StoreError::Refused(problem) if problem.code == ProblemCode::Conflict);
     assert!(removed.as_ref().is_err_and(is_conflict), "{removed:?}");
-    account(&bed, "bob", Role::Admin, "*").await;
+    account(&bed, "bob", PersonRole::Admin, "*").await;
     bed.store().remove_account("alice", "bob").await.unwrap();
     assert!(bed.store().remove_account("alice", "bob").await.is_err(), "gone already");
     let left = bed.store().accounts_after("", 10).await.unwrap();
@@ -109,7 +110,7 @@ pub(super) async fn drafts_are_bounded_and_share_their_texts(bed: TestBed) {
         id: format!("drf_{number:04}"),
         host: "pve1".to_owned(),
         base: 0,
-        files: vec![FileText { name: "web.toml".to_owned(), text: "same".to_owned() }],
+        files: vec![WireFile { name: "web.toml".to_owned(), text: "same".to_owned() }],
         manifest: b"manifest of same".to_vec(),
         message: String::new(),
         made_by: "alice".to_owned(),
@@ -181,7 +182,7 @@ pub(super) async fn a_stream_hears_of_a_write_at_another_replica(bed: TestBed) {
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
     let heard = tokio::time::timeout(Duration::from_secs(5), async {
         loop {
-            if let Ok(Change::Report(host)) = changes.recv().await {
+            if let Ok(StoreChange::Report(host)) = changes.recv().await {
                 return host;
             }
         }

@@ -7,7 +7,7 @@ use sqlx::Executor as _;
 use super::crash::{child, killed};
 use super::postgres::TestPostgres;
 use crate::death_point;
-use crate::store::migrate::{self, Migration, STEPS};
+use crate::store::migrate::{self, STEPS, SchemaStep};
 use crate::store::{Database, DatabaseKind, HubStore, StoreError};
 
 /// What the next version might do: a table, a column with a value for old rows, an index.
@@ -18,10 +18,10 @@ const NEXT: &str = "CREATE TABLE next_things (id TEXT NOT NULL PRIMARY KEY);\n\
 /// Its statements, those around them, and the commit.
 const DEATHS: u64 = 6;
 
-fn with_the_next() -> Vec<Migration> {
-    let mut all: Vec<Migration> =
-        STEPS.iter().map(|it| Migration { sqlite: it.sqlite, postgres: it.postgres }).collect();
-    all.push(Migration { sqlite: NEXT, postgres: NEXT });
+fn with_the_next() -> Vec<SchemaStep> {
+    let mut all: Vec<SchemaStep> =
+        STEPS.iter().map(|it| SchemaStep { sqlite: it.sqlite, postgres: it.postgres }).collect();
+    all.push(SchemaStep { sqlite: NEXT, postgres: NEXT });
     all
 }
 

@@ -15,6 +15,7 @@ mod pushes;
 mod replicas;
 mod reports;
 
+use evenkeel_core::fleet::WireFile;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
@@ -22,7 +23,7 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::routes::Hub;
 use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, start};
-use crate::store::{FileText, HubStore, NewDocument};
+use crate::store::{HubStore, NewDocument};
 use postgres::TestPostgres;
 
 /// Cases that run at a time.
@@ -165,7 +166,7 @@ impl TestBed {
 fn document(host: &str, seen: i64, text: &str) -> NewDocument {
     NewDocument {
         host: host.to_owned(),
-        files: vec![FileText { name: "web.toml".to_owned(), text: text.to_owned() }],
+        files: vec![WireFile { name: "web.toml".to_owned(), text: text.to_owned() }],
         manifest: format!("manifest of {text}").into_bytes(),
         author: None,
         author_key: String::new(),

@@ -7,11 +7,11 @@ use super::{TestBed, document};
 use crate::access::Access;
 use crate::routes;
 use crate::secret_text::{SecretKind, SecretText};
-use crate::store::{Account, AccountKey, NewAccount, Role};
+use crate::store::{Account, AccountKey, NewAccount, PersonRole};
 
 fn account(name: &str, first_code: Option<crate::secret_text::SecretHash>) -> NewAccount {
     NewAccount {
-        account: Account::new(name, Role::Admin, "*").unwrap(),
+        account: Account::new(name, PersonRole::Admin, "*").unwrap(),
         key: AccountKey {
             fingerprint: format!("SHA256:{name}"),
             key_line: format!("ssh-ed25519 {name}"),
@@ -41,7 +41,7 @@ pub(super) async fn the_first_account_is_made_once(bed: TestBed) {
     bed.store().add_account(twice.clone()).await.unwrap();
     assert!(bed.store().add_account(twice).await.is_err(), "a name is taken once");
     let same_key = NewAccount {
-        account: Account::new("carol", Role::Viewer, "eu-*").unwrap(),
+        account: Account::new("carol", PersonRole::Viewer, "eu-*").unwrap(),
         ..account("bob", None)
     };
     assert!(bed.store().add_account(same_key).await.is_err(), "a key belongs to one account");

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use evenkeel_core::fleet::{Generation, GenerationState, HostReport};
+use evenkeel_core::fleet::{Generation, GenerationState, HostReport, WireFile};
 
 use super::host::TestHost;
 use super::{TestBed, document};
 use crate::problem::ProblemCode;
-use crate::store::{FileText, NewDocument, StoreError};
+use crate::store::{NewDocument, StoreError};
 
 fn code(error: &StoreError) -> Option<ProblemCode> {
     let StoreError::Refused(problem) = error else { return None };
@@ -21,8 +21,8 @@ pub(super) async fn generations_rise_and_the_text_comes_back(bed: TestBed) {
     let sealed = host.sealed(evenkeel_core::sign::Namespace::Desired, b"{}");
     let pushed = NewDocument {
         files: vec![
-            FileText { name: "B.toml".to_owned(), text: "b\u{e4}\n".to_owned() },
-            FileText { name: "a.toml".to_owned(), text: String::new() },
+            WireFile { name: "B.toml".to_owned(), text: "b\u{e4}\n".to_owned() },
+            WireFile { name: "a.toml".to_owned(), text: String::new() },
         ],
         author: Some(serde_json::to_string(&sealed).unwrap()),
         ..document("pve1", 0, "one")

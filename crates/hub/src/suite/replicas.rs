@@ -23,29 +23,7 @@ pub(super) async fn a_push_through_one_replica_wakes_a_poll_at_another(bed: Test
 
 pub(super) async fn hubs_that_start_together_make_one_database(bed: TestBed) {
     bed.sql("DROP TABLE meta").await;
-    for table in [
-        "hosts",
-        "host_states",
-        "anchors",
-        "enrol_tokens",
-        "guests",
-        "ops",
-        "decisions",
-        "pending_items",
-        "envelopes",
-        "files",
-        "manifests",
-        "manifest_files",
-        "documents",
-        "drafts",
-        "accounts",
-        "account_keys",
-        "api_tokens",
-        "sessions",
-        "one_time_codes",
-        "login_challenges",
-        "audit",
-    ] {
+    for table in crate::store::dump::TABLES {
         bed.sql(&format!("DROP TABLE {table}")).await;
     }
     let opening = (0..6).map(|_| crate::store::HubStore::open(bed.store().database().clone()));

@@ -1,6 +1,6 @@
 //! Reports: signed, each building on the last, kept whole.
 
-use evenkeel_core::fleet::{GuestReport, HostReport, OpReport, PassReport};
+use evenkeel_core::fleet::{GuestReport, HostReport, PassReport, ToldOperation};
 
 use sqlx::Row as _;
 
@@ -162,7 +162,7 @@ pub(super) async fn a_report_is_kept_whole_or_not_at_all(bed: TestBed) {
     assert_eq!(host.report(1, 0, &with_guest("lxc/1", "held")).await.status, 200);
     // Something in the middle of the report cannot be written.
     bed.sql("ALTER TABLE ops RENAME TO ops_away").await;
-    let op = OpReport { op: "op_1".to_owned(), ..OpReport::default() };
+    let op = ToldOperation { op: "op_1".to_owned(), ..ToldOperation::default() };
     let report = HostReport { ops: vec![op], ..with_guest("lxc/2", "held") };
     assert_eq!(host.report(2, 1, &report).await.status, 503);
     assert_eq!(guests(&bed).await, ["lxc/1 held"]);

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use axum::http::{Method, StatusCode};
 use evenkeel_hub::access::{Access, Scope};
 use evenkeel_hub::routes::table;
-use evenkeel_hub::store::Role;
+use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
 use super::world::{TestKey, With, World, files};
@@ -16,9 +16,14 @@ use super::world::{TestKey, With, World, files};
 /// Method, path, who, and whether a request that is answered leaves a line in the audit.
 const MEANT: &[(&str, &str, Meant, Leaves)] = &[
     ("DELETE", "/v1/accounts/{name}", Meant::HubAdmin, Leaves::AuditLine),
-    ("DELETE", "/v1/hosts/{host}", Meant::OfHost(Role::Admin), Leaves::AuditLine),
-    ("DELETE", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(Role::Editor), Leaves::AuditLine),
-    ("DELETE", "/v1/login", Meant::Some(Role::Viewer), Leaves::AuditLine),
+    ("DELETE", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
+    (
+        "DELETE",
+        "/v1/hosts/{host}/drafts/{draft}",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::AuditLine,
+    ),
+    ("DELETE", "/v1/login", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
     ("GET", "/healthz", Meant::Anyone, Leaves::Nothing),
     ("GET", "/metrics", Meant::Anyone, Leaves::Nothing),
     ("GET", "/readyz", Meant::Anyone, Leaves::Nothing),
@@ -26,45 +31,55 @@ const MEANT: &[(&str, &str, Meant, Leaves)] = &[
     ("GET", "/v1/agent/anchor", Meant::Host, Leaves::Nothing),
     ("GET", "/v1/agent/documents/{generation}", Meant::Host, Leaves::Nothing),
     ("GET", "/v1/agent/poll", Meant::Host, Leaves::Nothing),
-    ("GET", "/v1/audit", Meant::Some(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/envelopes/{envelope}", Meant::Some(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/events", Meant::Some(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts", Meant::Some(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/decisions", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/documents", Meant::OfHost(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/audit", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/envelopes/{envelope}", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/events", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/decisions", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/documents", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
     (
         "GET",
         "/v1/hosts/{host}/documents/{generation}",
-        Meant::OfHost(Role::Viewer),
+        Meant::OfHost(PersonRole::Viewer),
         Leaves::Nothing,
     ),
-    ("GET", "/v1/hosts/{host}/drafts", Meant::OfHost(Role::Editor), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(Role::Editor), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/envelopes", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/guests", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/guests/{kind}/{vmid}", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/ops", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/hosts/{host}/pending", Meant::OfHost(Role::Viewer), Leaves::Nothing),
-    ("GET", "/v1/login", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/drafts", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/drafts/{draft}", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/envelopes", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/guests", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    (
+        "GET",
+        "/v1/hosts/{host}/guests/{kind}/{vmid}",
+        Meant::OfHost(PersonRole::Viewer),
+        Leaves::Nothing,
+    ),
+    ("GET", "/v1/hosts/{host}/ops", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/hosts/{host}/pending", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/v1/login", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
     ("GET", "/v1/openapi.json", Meant::Anyone, Leaves::Nothing),
-    ("GET", "/v1/pending", Meant::Some(Role::Viewer), Leaves::Nothing),
+    ("GET", "/v1/pending", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
     ("POST", "/v1/accounts", Meant::HubAdmin, Leaves::AuditLine),
     ("POST", "/v1/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
     ("POST", "/v1/agent/enrol", Meant::Anyone, Leaves::Nothing),
     ("POST", "/v1/agent/reports", Meant::Host, Leaves::Nothing),
-    ("POST", "/v1/console-codes", Meant::Some(Role::Viewer), Leaves::AuditLine),
-    ("POST", "/v1/enrol-tokens", Meant::Some(Role::Admin), Leaves::AuditLine),
-    ("POST", "/v1/envelopes", Meant::Some(Role::Editor), Leaves::AuditLine),
+    ("POST", "/v1/console-codes", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
+    ("POST", "/v1/enrol-tokens", Meant::Some(PersonRole::Admin), Leaves::AuditLine),
+    ("POST", "/v1/envelopes", Meant::Some(PersonRole::Editor), Leaves::AuditLine),
     ("POST", "/v1/first-admin", Meant::Anyone, Leaves::Nothing),
-    ("POST", "/v1/hosts/{host}/documents", Meant::OfHost(Role::Editor), Leaves::AuditLine),
+    ("POST", "/v1/hosts/{host}/documents", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
     // It keeps nothing.
-    ("POST", "/v1/hosts/{host}/documents/check", Meant::OfHost(Role::Editor), Leaves::Nothing),
-    ("POST", "/v1/hosts/{host}/drafts", Meant::OfHost(Role::Editor), Leaves::AuditLine),
+    (
+        "POST",
+        "/v1/hosts/{host}/documents/check",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::Nothing,
+    ),
+    ("POST", "/v1/hosts/{host}/drafts", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
     ("POST", "/v1/login", Meant::Anyone, Leaves::Nothing),
     ("POST", "/v1/login/challenge", Meant::Anyone, Leaves::Nothing),
     ("POST", "/v1/sessions", Meant::Anyone, Leaves::Nothing),
-    ("PUT", "/v1/hosts/{host}/labels", Meant::OfHost(Role::Admin), Leaves::AuditLine),
+    ("PUT", "/v1/hosts/{host}/labels", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
 ];
 
 /// Who is meant to ask.
@@ -73,9 +88,9 @@ enum Meant {
     Anyone,
     Host,
     /// A person about one host of their scope.
-    OfHost(Role),
+    OfHost(PersonRole),
     /// A person about what they themselves see.
-    Some(Role),
+    Some(PersonRole),
     /// An admin whose scope is everything.
     HubAdmin,
 }
@@ -93,16 +108,16 @@ impl Meant {
             Access::Host => Self::Host,
             Access::Person(role, Scope::HostInPath) => Self::OfHost(role),
             Access::Person(role, Scope::InHandler | Scope::Own) => Self::Some(role),
-            Access::Person(Role::Admin, Scope::WholeHub) => Self::HubAdmin,
+            Access::Person(PersonRole::Admin, Scope::WholeHub) => Self::HubAdmin,
             Access::Person(role, Scope::WholeHub) => panic!("{role:?} for the whole hub"),
         }
     }
 
-    fn role(self) -> Option<Role> {
+    fn role(self) -> Option<PersonRole> {
         match self {
             Self::Anyone | Self::Host => None,
             Self::OfHost(role) | Self::Some(role) => Some(role),
-            Self::HubAdmin => Some(Role::Admin),
+            Self::HubAdmin => Some(PersonRole::Admin),
         }
     }
 }
@@ -191,8 +206,8 @@ async fn ask(world: &World, method: &Method, path: &str, with: &With, draft: &st
 /// A world with a document, a draft, a guest, and an account that may be removed.
 async fn furnished() -> (World, String) {
     let world = World::new().await;
-    world.account("other", Role::Viewer, "*", 50).await;
-    let admin = world.person("root", Role::Admin, "*", 51).await;
+    world.account("other", PersonRole::Viewer, "*", 50).await;
+    let admin = world.person("root", PersonRole::Admin, "*", 51).await;
     let push = json!({"files": files(WEB)});
     let path = "/v1/hosts/eu-1/documents";
     let headers = [("if-match", "\"0\"")];
@@ -218,17 +233,17 @@ async fn furnished() -> (World, String) {
 #[tokio::test]
 async fn nobody_comes_in_with_a_wrong_credential() {
     let (world, draft) = furnished().await;
-    let expired = world.person("late", Role::Admin, "*", 60).await;
+    let expired = world.person("late", PersonRole::Admin, "*", 60).await;
     world.sql("UPDATE api_tokens SET expires_at = 1 WHERE account = 'late'").await;
-    let revoked = world.person("gone", Role::Admin, "*", 61).await;
+    let revoked = world.person("gone", PersonRole::Admin, "*", 61).await;
     world.hub.store().remove_account("gone", "root").await.unwrap();
-    let ended = world.person("left", Role::Admin, "*", 62).await;
+    let ended = world.person("left", PersonRole::Admin, "*", 62).await;
     world.ask(Method::DELETE, "/v1/login", &ended, None).await;
-    let session_of = world.person("late2", Role::Admin, "*", 63).await;
+    let session_of = world.person("late2", PersonRole::Admin, "*", 63).await;
     let old_session = world.session(&session_of).await;
     world.sql("UPDATE sessions SET expires_at = 1 WHERE account = 'late2'").await;
     let host = With::Bearer(world.host("eu-1", 201).await);
-    let person = world.person("someone", Role::Admin, "*", 64).await;
+    let person = world.person("someone", PersonRole::Admin, "*", 64).await;
     let made_up = With::Bearer(format!("evka_{}", "0".repeat(64)));
     let wrong = [
         ("none", With::Nothing),
@@ -271,7 +286,9 @@ async fn another_hosts_credential_fetches_nothing_of_this_host() {
 #[tokio::test]
 async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
     let (world, draft) = furnished().await;
-    for (seed, role) in [(70, Role::Viewer), (71, Role::Editor), (72, Role::Admin)] {
+    for (seed, role) in
+        [(70, PersonRole::Viewer), (71, PersonRole::Editor), (72, PersonRole::Admin)]
+    {
         let everywhere = world.person(&format!("all-{}", role.as_str()), role, "*", seed).await;
         let elsewhere =
             world.person(&format!("us-{}", role.as_str()), role, "us-*", seed + 10).await;
@@ -309,7 +326,7 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
 #[tokio::test]
 async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
     let (world, draft) = furnished().await;
-    let person = world.person("us-admin", Role::Admin, "us-*", 75).await;
+    let person = world.person("us-admin", PersonRole::Admin, "us-*", 75).await;
     for row in table().into_iter().filter(|row| row.path.contains("{host}")) {
         let body = || body_of(&world, &row.method, row.path);
         let headers = [("if-match", "\"1\"")];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::http::{Method, StatusCode};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::sign::{Expected, LastBackup, Namespace, PendingItem, TrustVersion};
-use evenkeel_hub::store::Role;
+use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
 use super::world::{TestKey, With, World, binding, nonce, now, window};
@@ -66,7 +66,7 @@ async fn submit(world: &World, with: &With, envelope: &Value) -> super::world::T
 async fn an_approval_of_an_open_item_is_carried_once_and_seen_by_its_host() {
     let world = World::new().await;
     let credential = With::Bearer(world.host("eu-1", 201).await);
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let (item, bytes) = raised(&world, "eu-1", 201).await;
     let envelope = approval(&item, &bytes);
     let first = submit(&world, &alice, &envelope).await;
@@ -85,7 +85,7 @@ async fn an_approval_of_an_open_item_is_carried_once_and_seen_by_its_host() {
 #[tokio::test]
 async fn what_names_nothing_that_waits_is_not_carried() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let item = item("eu-1", 201);
     let bytes = item.to_bytes().unwrap();
     let answer = submit(&world, &alice, &approval(&item, &bytes)).await;
@@ -105,7 +105,7 @@ async fn what_names_nothing_that_waits_is_not_carried() {
 #[tokio::test]
 async fn a_host_has_at_most_thirty_two_waiting() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     for _ in 0..32 {
         let envelope = world.acknowledgement("eu-1", 201, 3600);
         assert_eq!(submit(&world, &alice, &envelope).await.status, StatusCode::OK);
@@ -119,8 +119,8 @@ async fn a_host_has_at_most_thirty_two_waiting() {
 #[tokio::test]
 async fn everybody_sees_the_items_of_their_scope_as_the_hosts_signed_them() {
     let world = World::new().await;
-    let everywhere = world.person("alice", Role::Viewer, "*", 10).await;
-    let eu = world.person("eve", Role::Viewer, "eu-*", 11).await;
+    let everywhere = world.person("alice", PersonRole::Viewer, "*", 10).await;
+    let eu = world.person("eve", PersonRole::Viewer, "eu-*", 11).await;
     for _ in 0..3 {
         raised(&world, "eu-1", 201).await;
         raised(&world, "us-1", 202).await;
@@ -154,13 +154,13 @@ async fn everybody_sees_the_items_of_their_scope_as_the_hosts_signed_them() {
 #[tokio::test]
 async fn lists_hold_nothing_beside_the_scope() {
     let world = World::new().await;
-    let root = world.person("root", Role::Admin, "*", 12).await;
+    let root = world.person("root", PersonRole::Admin, "*", 12).await;
     for host in ["eu-1", "us-1"] {
         let path = format!("/v1/hosts/{host}/labels");
         let body = Some(json!({"labels": {"site": host}}));
         assert_eq!(world.ask(Method::PUT, &path, &root, body).await.status, StatusCode::NO_CONTENT);
     }
-    let eu = world.person("eve", Role::Viewer, "eu-*", 11).await;
+    let eu = world.person("eve", PersonRole::Viewer, "eu-*", 11).await;
     let hosts = world.ask(Method::GET, "/v1/hosts", &eu, None).await;
     assert_eq!(hosts.body["items"].as_array().unwrap().len(), 1);
     assert_eq!(hosts.body["items"][0]["host"], "eu-1");
@@ -174,6 +174,6 @@ async fn lists_hold_nothing_beside_the_scope() {
     assert!(audit.contains("\"subject\":\"eu-1\"") && audit.contains("\"who\":\"eve\""), "{audit}");
     assert!(!audit.contains("us-1") && !audit.contains("\"root\",\"act\":\"account"), "{audit}");
     let envelope = world.acknowledgement("us-1", 202, 3600);
-    let editor = world.person("ed", Role::Editor, "eu-*", 13).await;
+    let editor = world.person("ed", PersonRole::Editor, "eu-*", 13).await;
     assert_eq!(submit(&world, &editor, &envelope).await.status, StatusCode::NOT_FOUND);
 }

@@ -3,7 +3,7 @@
 use axum::http::{Method, StatusCode};
 use evenkeel_core::fleet::{DesiredStatement, Generation};
 use evenkeel_core::sign::{Namespace, Window};
-use evenkeel_hub::store::Role;
+use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
 use super::world::{TestAnswer, TestKey, With, World, binding, files, now};
@@ -23,7 +23,7 @@ async fn push(world: &World, with: &With, seen: u64, body: Value) -> TestAnswer 
 #[tokio::test]
 async fn a_push_becomes_the_next_generation_with_what_differs() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "eu-*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "eu-*", 10).await;
     let first = push(&world, &alice, 0, json!({"files": files(TWO), "message": "begin"})).await;
     assert_eq!(first.status, StatusCode::OK, "{first:?}");
     assert_eq!(
@@ -51,8 +51,8 @@ async fn a_push_becomes_the_next_generation_with_what_differs() {
 #[tokio::test]
 async fn whoever_is_late_is_told_what_somebody_else_changed() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
-    let bob = world.person("bob", Role::Editor, "*", 11).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
+    let bob = world.person("bob", PersonRole::Editor, "*", 11).await;
     push(&world, &alice, 0, json!({"files": files(TWO)})).await;
     push(&world, &bob, 1, json!({"files": files(FOUR)})).await;
     let late = push(&world, &alice, 1, json!({"files": files(TWO)})).await;
@@ -68,7 +68,7 @@ async fn whoever_is_late_is_told_what_somebody_else_changed() {
 #[tokio::test]
 async fn a_document_with_a_mistake_or_a_secret_is_refused_whole() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let mistake = "[guest.101]\nkind = \"lxc\"\ncoress = 2\n";
     let secret = "[guest.101]\nkind = \"lxc\"\nenv = [\"TOKEN=marked\"]\n";
     for text in [mistake, secret] {
@@ -91,7 +91,7 @@ async fn a_document_with_a_mistake_or_a_secret_is_refused_whole() {
 #[tokio::test]
 async fn a_check_keeps_nothing() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let path = "/v1/hosts/eu-1/documents/check";
     let answer = world.ask(Method::POST, path, &alice, Some(json!({"files": files(TWO)}))).await;
     assert_eq!((&answer.body["next_generation"], &answer.body["guests"]), (&json!(1), &json!(1)));
@@ -102,7 +102,7 @@ async fn a_check_keeps_nothing() {
 #[tokio::test]
 async fn an_authors_statement_must_be_of_this_document_host_and_number() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let author = TestKey::new(30);
     let right = || world.desired("eu-1", 201, 1, TWO);
     let twists: [(&str, Twist, StatusCode); 6] = [
@@ -146,7 +146,7 @@ async fn an_authors_statement_must_be_of_this_document_host_and_number() {
 #[tokio::test]
 async fn a_draft_waits_for_its_signature_and_is_gone_with_the_push() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Editor, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Editor, "*", 10).await;
     let body = json!({"files": files(TWO), "message": "from the console"});
     let path = "/v1/hosts/eu-1/drafts";
     let draft = world.ask(Method::POST, path, &alice, Some(body)).await;

@@ -2,7 +2,7 @@
 
 use axum::http::{Method, StatusCode};
 use evenkeel_core::sign::Namespace;
-use evenkeel_hub::store::Role;
+use evenkeel_hub::store::PersonRole;
 use serde_json::json;
 
 use super::world::{HUB_URL, TestKey, With, World};
@@ -10,7 +10,7 @@ use super::world::{HUB_URL, TestKey, With, World};
 #[tokio::test]
 async fn a_signed_challenge_becomes_a_token_that_the_database_does_not_hold() {
     let world = World::new().await;
-    world.account("alice", Role::Editor, "eu-*", 10).await;
+    world.account("alice", PersonRole::Editor, "eu-*", 10).await;
     let statement = world.login_statement("alice", world.challenge("alice").await);
     let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
     let answer = world.login("alice", &sealed).await;
@@ -31,7 +31,7 @@ async fn a_signed_challenge_becomes_a_token_that_the_database_does_not_hold() {
 #[tokio::test]
 async fn a_login_is_good_once() {
     let world = World::new().await;
-    world.account("alice", Role::Viewer, "*", 10).await;
+    world.account("alice", PersonRole::Viewer, "*", 10).await;
     let statement = world.login_statement("alice", world.challenge("alice").await);
     let sealed = TestKey::new(10).seal(Namespace::Login, &statement.to_bytes().unwrap());
     assert_eq!(world.login("alice", &sealed).await.status, StatusCode::OK);
@@ -41,7 +41,7 @@ async fn a_login_is_good_once() {
 #[tokio::test]
 async fn a_challenge_is_over_after_its_minute_and_after_a_failed_try() {
     let world = World::new().await;
-    world.account("alice", Role::Viewer, "*", 10).await;
+    world.account("alice", PersonRole::Viewer, "*", 10).await;
     let sealed = |nonce| {
         let bytes = world.login_statement("alice", nonce).to_bytes().unwrap();
         TestKey::new(10).seal(Namespace::Login, &bytes)
@@ -59,7 +59,7 @@ async fn a_challenge_is_over_after_its_minute_and_after_a_failed_try() {
 #[tokio::test]
 async fn a_login_that_was_signed_for_another_place_is_refused_and_kept_in_the_audit() {
     let world = World::new().await;
-    world.account("alice", Role::Admin, "*", 10).await;
+    world.account("alice", PersonRole::Admin, "*", 10).await;
     for twisted in 0..2 {
         let mut statement = world.login_statement("alice", world.challenge("alice").await);
         match twisted {
@@ -78,8 +78,8 @@ async fn a_login_that_was_signed_for_another_place_is_refused_and_kept_in_the_au
 #[tokio::test]
 async fn every_refusal_says_the_same_whatever_was_wrong() {
     let world = World::new().await;
-    world.account("alice", Role::Admin, "*", 10).await;
-    world.account("bob", Role::Admin, "*", 11).await;
+    world.account("alice", PersonRole::Admin, "*", 10).await;
+    world.account("bob", PersonRole::Admin, "*", 11).await;
     let mut told = Vec::new();
     for (name, account, signer, namespace, seed) in [
         ("no such account", "nobody", "nobody", Namespace::Login, 10),
@@ -118,7 +118,7 @@ async fn whoever_tries_too_often_waits_and_nobody_else_does() {
 #[tokio::test]
 async fn a_secret_in_an_address_is_no_credential() {
     let world = World::new().await;
-    let With::Bearer(token) = world.person("alice", Role::Admin, "*", 10).await else {
+    let With::Bearer(token) = world.person("alice", PersonRole::Admin, "*", 10).await else {
         unreachable!()
     };
     for path in ["/v1/login?token=", "/v1/login?access_token=", "/v1/login?authorization=Bearer%20"]
@@ -147,19 +147,19 @@ async fn the_first_account_is_made_by_the_servers_code_once() {
     assert_eq!(make(code.reveal(), "alice", 10).await, StatusCode::NO_CONTENT);
     assert_eq!(make(code.reveal(), "eve", 9).await, StatusCode::UNAUTHORIZED);
     let account = world.hub.store().account("alice").await.unwrap().unwrap();
-    assert_eq!((account.role, account.scope.as_str()), (Role::Admin, "*"));
+    assert_eq!((account.role, account.scope.as_str()), (PersonRole::Admin, "*"));
     assert_eq!(world.audited().await, ["alice account.add alice"]);
 }
 
 #[tokio::test]
 async fn the_last_admin_cannot_be_removed() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Admin, "*", 10).await;
-    world.account("eu", Role::Admin, "eu-*", 11).await;
+    let alice = world.person("alice", PersonRole::Admin, "*", 10).await;
+    world.account("eu", PersonRole::Admin, "eu-*", 11).await;
     let path = "/v1/accounts/alice";
     let answer = world.ask(Method::DELETE, path, &alice, None).await;
     assert_eq!(answer.status, StatusCode::CONFLICT, "{answer:?}");
-    world.account("bob", Role::Admin, "*", 12).await;
+    world.account("bob", PersonRole::Admin, "*", 12).await;
     assert_eq!(world.ask(Method::DELETE, path, &alice, None).await.status, StatusCode::NO_CONTENT);
     assert_eq!(
         world.ask(Method::GET, "/v1/login", &alice, None).await.status,

@@ -1,7 +1,7 @@
 //! Sessions: made from a one-time code, never from what a browser already had.
 
 use axum::http::{Method, StatusCode};
-use evenkeel_hub::store::Role;
+use evenkeel_hub::store::PersonRole;
 use serde_json::json;
 
 use super::world::{HUB_URL, With, World};
@@ -9,7 +9,7 @@ use super::world::{HUB_URL, With, World};
 #[tokio::test]
 async fn a_code_becomes_one_session_and_only_in_its_minute() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Viewer, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Viewer, "*", 10).await;
     let code = world.ask(Method::POST, "/v1/console-codes", &alice, None).await;
     let body = || Some(json!({"code": code.text("code")}));
     let opened = world.ask(Method::POST, "/v1/sessions", &With::Nothing, body()).await;
@@ -27,8 +27,8 @@ async fn a_code_becomes_one_session_and_only_in_its_minute() {
 async fn a_cookie_that_somebody_planted_is_not_the_session_afterwards() {
     let world = World::new().await;
     let (mallory, alice) = (
-        world.person("mallory", Role::Viewer, "*", 9).await,
-        world.person("alice", Role::Admin, "*", 10).await,
+        world.person("mallory", PersonRole::Viewer, "*", 9).await,
+        world.person("alice", PersonRole::Admin, "*", 10).await,
     );
     let planted = world.session(&mallory).await;
     let code = world.ask(Method::POST, "/v1/console-codes", &alice, None).await;
@@ -46,7 +46,7 @@ async fn a_cookie_that_somebody_planted_is_not_the_session_afterwards() {
 #[tokio::test]
 async fn another_site_can_open_no_session_and_make_no_admin() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Admin, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Admin, "*", 10).await;
     for (name, value) in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
         let code = world.ask(Method::POST, "/v1/console-codes", &alice, None).await;
         let body = json!({"code": code.text("code")});
@@ -67,7 +67,7 @@ async fn another_site_can_open_no_session_and_make_no_admin() {
 #[tokio::test]
 async fn a_logout_ends_the_session_and_takes_the_cookie_away() {
     let world = World::new().await;
-    let alice = world.person("alice", Role::Viewer, "*", 10).await;
+    let alice = world.person("alice", PersonRole::Viewer, "*", 10).await;
     let session = world.session(&alice).await;
     let who = world.ask(Method::GET, "/v1/login", &session, None).await;
     let With::Session(_, csrf) = &session else { unreachable!() };

@@ -17,7 +17,7 @@ use evenkeel_hub::Hub;
 use evenkeel_hub::routes::router;
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::store::{
-    Account, AccountKey, Database, HubStore, HubTime, NewAccount, NewHost, Role,
+    Account, AccountKey, Database, HubStore, HubTime, NewAccount, NewHost, PersonRole,
 };
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
@@ -127,7 +127,7 @@ impl World {
         credential.reveal().to_owned()
     }
 
-    pub(crate) async fn account(&self, name: &str, role: Role, scope: &str, seed: u8) {
+    pub(crate) async fn account(&self, name: &str, role: PersonRole, scope: &str, seed: u8) {
         let account = Account { name: name.to_owned(), role, scope: scope.to_owned() };
         let (key, made_by) = (TestKey::new(seed).account_key(), "server".to_owned());
         let new = NewAccount { account, key, made_by, first_code: None };
@@ -143,7 +143,7 @@ impl World {
     }
 
     /// An account and a token of it.
-    pub(crate) async fn person(&self, name: &str, role: Role, scope: &str, seed: u8) -> With {
+    pub(crate) async fn person(&self, name: &str, role: PersonRole, scope: &str, seed: u8) -> With {
         self.account(name, role, scope, seed).await;
         self.token(name, seed).await
     }

@@ -11,13 +11,14 @@
 mod agent;
 mod hub_process;
 
+use evenkeel_core::fleet::WireFile;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use agent::{Fleet, SimulatedAgent};
-use evenkeel_hub::store::{FileText, HubStore, NewDocument};
+use evenkeel_hub::store::{HubStore, NewDocument};
 use hub_process::HubProcess;
 
 /// How long the fleet is watched at rest: two reports of each host.
@@ -116,7 +117,7 @@ async fn pushes(store: &HubStore, fleet: &Fleet, size: usize) -> (Duration, Dura
         let document = NewDocument {
             host: host.clone(),
             manifest: format!("manifest of {text}").into_bytes(),
-            files: vec![FileText { name: "web.toml".to_owned(), text }],
+            files: vec![WireFile { name: "web.toml".to_owned(), text }],
             author: None,
             author_key: String::new(),
             generation: None,

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use evenkeel_core::sign::PublicKey;
-use evenkeel_hub::store::{Account, AccountKey, HubStore, NewAccount, Role};
+use evenkeel_hub::store::{Account, AccountKey, HubStore, NewAccount, PersonRole};
 
 use super::SERVER;
 use crate::cli::{AccountRole, HubAccountVerb};
@@ -24,9 +24,9 @@ pub(super) async fn run(store: &HubStore, verb: &HubAccountVerb) -> Result<Exit,
         .hint("name the file that ends with .pub")
     })?;
     let role = match role {
-        AccountRole::Viewer => Role::Viewer,
-        AccountRole::Editor => Role::Editor,
-        AccountRole::Admin => Role::Admin,
+        AccountRole::Viewer => PersonRole::Viewer,
+        AccountRole::Editor => PersonRole::Editor,
+        AccountRole::Admin => PersonRole::Admin,
     };
     let account = Account::new(name, role, scope)?;
     let fingerprint = public.fingerprint().to_string();
