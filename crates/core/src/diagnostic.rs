@@ -22,7 +22,31 @@ pub struct Diagnostic {
     pub hints: Vec<String>,
 }
 
+/// How much of the line with a mistake is told.
+const LINE_TOLD_MAX: usize = 200;
+
 impl Diagnostic {
+    /// `web.toml:4:1: E0201: …`, the line itself, and hints. The sources must hold no secret.
+    pub fn told(&self, sources: &Sources) -> String {
+        let place = self.at.and_then(|span| {
+            let (line, column) = sources.line_column(span)?;
+            Some((sources.get(span.file)?, line, column))
+        });
+        let mut lines = vec![match place {
+            Some((file, line, column)) => {
+                format!("{}:{line}:{column}: {}: {}", file.path, self.code, self.message)
+            }
+            None => format!("{}: {}", self.code, self.message),
+        }];
+        if let Some((file, line, _)) = place
+            && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
+        {
+            lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
+        }
+        lines.extend(self.hints.iter().map(|hint| format!("  hint: {hint}")));
+        lines.join("\n")
+    }
+
     /// A diagnostic without a place; [`Diagnostic::at`] gives it one.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         Self {

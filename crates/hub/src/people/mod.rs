@@ -23,6 +23,7 @@ mod hosts;
 mod login;
 mod page;
 mod rate_limit;
+pub mod report_wire;
 pub(crate) mod session;
 pub mod wire;
 
