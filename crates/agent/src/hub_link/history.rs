@@ -115,3 +115,107 @@ fn decision(entry: AuditEntry, line: &PrintedLine) -> Option<ReportedDecision> {
         signer: entry.signed_by.into_iter().next().map(|signature| signature.name),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_core::id::OperationId;
+    use evenkeel_core::operation::{OpEvent, OpRecord, StartedIntent, UnixSeconds};
+    use serde_json::json;
+
+    use super::*;
+    use crate::journal::{Journal, JournalLimits, Kept, Record, SimulatedDisk, Stamp, Subject};
+
+    fn open(disk: &SimulatedDisk) -> Journal<SimulatedDisk> {
+        let stamp = Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };
+        let now = at("2026-11-15T20:00:00Z");
+        // Small segments: an operation begins in one and ends in another.
+        let limits = JournalLimits { segment_bytes: 2_000, ..JournalLimits::default() };
+        Journal::open(disk.clone(), stamp, limits, now).unwrap()
+    }
+
+    fn at(text: &str) -> jiff::Timestamp {
+        text.parse().unwrap()
+    }
+
+    fn op(number: u64) -> OperationId {
+        OperationId::from_parts(number, u128::from(number))
+    }
+
+    fn started(number: u64) -> Record {
+        let map = |value: Value| value.as_object().cloned().unwrap();
+        let details = Details::new(
+            map(json!({"cores": "4", "tags": "new", "delete": "nameserver", "digest": "d"})),
+            map(json!({"cores": "2", "nameserver": "1.1.1.1"})),
+            "cores 2 -> 4".to_owned(),
+            map(json!({"reason": "allowed_signed", "signed_by": [{"name": "alice", "key": "k"}]})),
+        );
+        let guest = format!("lxc/{}", 100 + number).parse().unwrap();
+        let intent = StartedIntent::new(guest, ActionKind::SetConfig, UnixSeconds(7));
+        let event = OpEvent::Started(Box::new(intent));
+        Record::op_started(OpRecord { op: op(number), event }, details)
+    }
+
+    fn succeeded(number: u64) -> Record {
+        let event = OpEvent::Succeeded { identity: None, warning: None };
+        Record::op(OpRecord { op: op(number), event })
+    }
+
+    fn decision(number: u64) -> Record {
+        let value = json!({"guest": "lxc/102", "op": "destroy", "reason": "pending_signature", "why": "needs a signature"});
+        Record::Kept(Kept::put(Subject::Decision, format!("plan {number}"), 1, value))
+    }
+
+    #[test]
+    fn what_is_behind_a_record_is_told_whatever_life_of_the_agent_it_was_in() {
+        let disk = SimulatedDisk::default();
+        let mut journal = open(&disk);
+        let mut append = |record| journal.append(record, at("2026-11-15T20:00:01Z")).unwrap();
+        append(started(1));
+        append(decision(1));
+        append(started(2));
+        append(succeeded(1));
+        let kept = append(decision(2)).seq;
+        for number in 3..20 {
+            append(decision(number));
+        }
+        append(succeeded(2));
+        append(started(3));
+        drop(journal);
+
+        let all = ToldHistory::read(&disk, Seq(0)).unwrap();
+        let told: Vec<(&str, &str)> =
+            all.ops.iter().map(|op| (op.op.as_str(), op.state.as_str())).collect();
+        let [first, second, third] = [op(1), op(2), op(3)].map(|op| op.to_string());
+        assert_eq!(told, [(&*first, "succeeded"), (&*second, "succeeded"), (&*third, "started")]);
+        let since = ToldHistory::read(&disk, kept).unwrap();
+        let names: Vec<&str> = since.ops.iter().map(|op| op.op.as_str()).collect();
+        assert_eq!(names, [&*second, &*third], "the first had ended before");
+        assert_eq!(since.decisions.len(), 17);
+        assert!(since.upto > kept.0);
+        let ToldOperation { guest, kind, changes, signer, reason, .. } = &since.ops[0];
+        assert_eq!((guest.as_str(), kind.as_str()), ("lxc/102", "set_config"));
+        assert_eq!((signer.as_deref(), reason.as_str()), (Some("alice"), "cores 2 -> 4"));
+        let change = |key: &str, before: Option<&str>, after: Option<&str>| OpChange {
+            key: key.to_owned(),
+            before: before.map(str::to_owned),
+            after: after.map(str::to_owned),
+        };
+        assert_eq!(
+            *changes,
+            [
+                change("cores", Some("2"), Some("4")),
+                change("nameserver", Some("1.1.1.1"), None),
+                change("tags", None, Some("new")),
+            ]
+        );
+        let ReportedDecision { id, event, guest, op, code, detail, .. } = &since.decisions[0];
+        assert_eq!(
+            (event.as_str(), guest.as_str(), op.as_str()),
+            ("decision", "lxc/102", "destroy")
+        );
+        assert_eq!((code.as_str(), detail.as_str()), ("pending_signature", "needs a signature"));
+        assert_eq!(id.len(), 64);
+        let again = ToldHistory::read(&disk, kept).unwrap();
+        assert_eq!(again, since, "and known by the same names when it is told again");
+    }
+}

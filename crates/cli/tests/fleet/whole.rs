@@ -1,6 +1,6 @@
 //! The whole way: a person's push through a real hub to a real agent and a simulated node, and the way back.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -91,9 +91,79 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
     let told = await_standing(&desk, "refused");
     assert_eq!((&told["host"]["in_effect"], &told["host"]["wanted"]), (&json!(1), &json!(2)));
     assert_eq!(told["host"]["refused"]["code"], "policy");
+    let agent_says = &told["host"]["agent"];
+    assert_eq!(
+        (&agent_says["mode"], &agent_says["policy"]["desired_signed"]),
+        (&json!("enforce"), &json!("true"))
+    );
+    let guest = &told["guests"][0]["report"];
+    assert_eq!((&guest["kind"], &guest["declared"]), (&json!("lxc"), &Value::Null), "not in lists");
+    let drawn = desk.run("fleet status pve1").ends_with(0).out;
+    assert!(
+        drawn.contains("refused generation 2 as policy") && drawn.contains("next: "),
+        "{drawn}"
+    );
+    // The hub is gone: somebody changes a guest, the host sets it right, and is killed before it can tell anybody.
+    let address = hub.url.trim_start_matches("https://").to_owned();
     drop(hub);
     desk.run("fleet hosts").ends_with(7);
     let alone = desk.run("status -c agent.toml").ends_with(0).out;
     assert!(alone.contains("generation 1 signed by author"), "{alone}");
+    let before = operations(&desk).len();
+    meddle(&sim);
+    let began = Instant::now();
+    let op = loop {
+        let operations = operations(&desk);
+        if let Some(op) = operations.iter().skip(before).find(|op| op["state"] == "succeeded") {
+            break op["op"].as_str().unwrap().to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "it never was set right: {operations:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    };
     drop(agent);
+    let _hub = HubProcess::start(&desk, "hub", &address);
+    let _agent = Running(desk.command("run -c agent.toml --log error").spawn().unwrap());
+    let began = Instant::now();
+    loop {
+        let told = desk.run("fleet status pve1 -o json").ends_with(0).json();
+        let ops = told["ops"].as_array().unwrap();
+        if let Some(found) = ops.iter().map(|op| &op["report"]).find(|found| found["op"] == *op) {
+            assert_eq!(
+                (&found["state"], &found["kind"]),
+                (&json!("succeeded"), &json!("set_config"))
+            );
+            let change = &found["changes"][0];
+            assert_eq!(
+                (&change["key"], &change["before"]),
+                (&json!("description"), &json!("meddled\n"))
+            );
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "it was never told of {op}: {told}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn operations(desk: &Desk) -> Vec<Value> {
+    let told = desk.run("journal --state state --last 1000 -o json").ends_with(0).json();
+    told["operations"].as_array().unwrap().clone()
+}
+
+/// Somebody else writes to the first guest.
+fn meddle(sim: &Value) {
+    let text = |name: &str| sim[name].as_str().unwrap();
+    let address = text("url").trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let (node, body) = (text("node"), "description=meddled");
+    write!(
+        stream,
+        "PUT /api2/json/nodes/{node}/lxc/100/config HTTP/1.1\r\nhost: {address}\r\nauthorization: PVEAPIToken={}\r\n\
+         content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        text("token").trim(),
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

@@ -3,9 +3,10 @@
 use std::fmt::Write as _;
 
 use evenkeel_hub::people::report_wire::{
-    AgentBody, GuestDifferenceBody, GuestReportBody, HeldBody, RefusedBody,
+    AgentBody, DecisionReportBody, GuestDifferenceBody, GuestReportBody, HeldBody, OpReportBody,
+    RefusedBody,
 };
-use evenkeel_hub::people::wire::{GuestBody, HostBody, HostStanding};
+use evenkeel_hub::people::wire::{GuestBody, HistoryBody, HostBody, HostStanding, PageBody};
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetHostArgs, FleetHostsArgs, OutputFormat};
@@ -22,6 +23,9 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// How many guests that are not as declared are shown one by one.
 const GUESTS_TOLD_MAX: usize = 50;
+
+/// How many ops and decisions are shown.
+const HISTORY_TOLD: usize = 10;
 
 /// How many mistakes of a refused document are shown.
 const MISTAKES_TOLD_MAX: usize = 10;
@@ -83,11 +87,22 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
+    let newest = format!("?limit={HISTORY_TOLD}");
+    let ops: PageBody<HistoryBody<OpReportBody>> =
+        client.get(&(at_hub.below("ops") + &newest)).await?;
+    let decisions: PageBody<HistoryBody<DecisionReportBody>> =
+        client.get(&(at_hub.below("decisions") + &newest)).await?;
+    let (ops, decisions) = (ops.items, decisions.items);
     match arguments.output.output {
         OutputFormat::Json => {
-            format::print(&FleetStatusFormat { format_version: 1, host: at_hub.detail, guests })?;
+            let host = at_hub.detail;
+            format::print(&FleetStatusFormat { format_version: 1, host, guests, ops, decisions })?;
         }
-        OutputFormat::Table => terminal::print(&drawn_status(&at_hub, &guests))?,
+        OutputFormat::Table => {
+            let mut text = drawn_status(&at_hub, &guests);
+            text.push_str(&drawn_history(&ops, &decisions));
+            terminal::print(&text)?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -190,6 +205,43 @@ fn drawn_guest(guest: &GuestBody) -> String {
     }
     for waiting in after_restart {
         writeln!(text, "      after restart: {}", tamed(waiting, 200)).expect(INFALLIBLE);
+    }
+    text
+}
+
+/// What was done and decided last, newest first.
+fn drawn_history(
+    ops: &[HistoryBody<OpReportBody>],
+    decisions: &[HistoryBody<DecisionReportBody>],
+) -> String {
+    let mut text = String::new();
+    if !ops.is_empty() {
+        text.push_str("  last ops\n");
+    }
+    for HistoryBody { report: op, .. } in ops {
+        let signer = op.signer.as_ref().map(|name| format!(", signed by {}", tamed(name, 64)));
+        let outcome = if op.outcome.is_empty() { &op.reason } else { &op.outcome };
+        writeln!(
+            text,
+            "    {}  {} {} {}: {}{}",
+            tamed(&op.at, 40),
+            tamed(&op.guest, 40),
+            tamed(&op.kind, 40),
+            tamed(&op.state, 40),
+            tamed(outcome, 200),
+            signer.unwrap_or_default()
+        )
+        .expect(INFALLIBLE);
+    }
+    if !decisions.is_empty() {
+        text.push_str("  last decisions\n");
+    }
+    for HistoryBody { report: decision, .. } in decisions {
+        let words = [&decision.guest, &decision.op, &decision.event, &decision.code];
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        let words: Vec<String> = words.map(|word| tamed(word, 60)).collect();
+        let (at, detail) = (tamed(&decision.at, 40), tamed(&decision.detail, 200));
+        writeln!(text, "    {at}  {}: {detail}", words.join(" ")).expect(INFALLIBLE);
     }
     text
 }
