@@ -230,7 +230,6 @@ async fn furnished() -> (World, String) {
     (world, draft.text("id").to_owned())
 }
 
-#[tokio::test]
 async fn nobody_comes_in_with_a_wrong_credential() {
     let (world, draft) = furnished().await;
     let expired = world.person("late", PersonRole::Admin, "*", 60).await;
@@ -273,7 +272,6 @@ async fn nobody_comes_in_with_a_wrong_credential() {
     }
 }
 
-#[tokio::test]
 async fn another_hosts_credential_fetches_nothing_of_this_host() {
     let (world, _) = furnished().await;
     let other = With::Bearer(world.host("us-1", 202).await);
@@ -283,7 +281,6 @@ async fn another_hosts_credential_fetches_nothing_of_this_host() {
     assert_eq!(world.ask(Method::GET, path, &own, None).await.status, StatusCode::OK);
 }
 
-#[tokio::test]
 async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
     let (world, draft) = furnished().await;
     for (seed, role) in
@@ -323,7 +320,6 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
     }
 }
 
-#[tokio::test]
 async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
     let (world, draft) = furnished().await;
     let person = world.person("us-admin", PersonRole::Admin, "us-*", 75).await;
@@ -342,7 +338,6 @@ async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
     }
 }
 
-#[tokio::test]
 async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit() {
     for row in table() {
         let (meaning, leaves) = meant(&row.method, row.path).unwrap();
@@ -361,7 +356,6 @@ async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit()
     }
 }
 
-#[tokio::test]
 async fn a_session_changes_nothing_without_its_token() {
     for row in table() {
         let (meaning, _) = meant(&row.method, row.path).unwrap();
@@ -385,4 +379,34 @@ async fn a_session_changes_nothing_without_its_token() {
         let status = ask(&world, &row.method, row.path, &with, &draft).await;
         assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
     }
+}
+
+/// Every case on a database of its own kind.
+macro_rules! on_both_databases {
+    ($($case:ident,)+) => {
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case().await;
+            })+
+        }
+
+        /// One server for all of them; each world has a database of its own in it.
+        #[tokio::test]
+        async fn the_whole_table_on_postgresql() {
+            crate::world::on_postgresql(async {
+                $($case().await;)+
+            })
+            .await;
+        }
+    };
+}
+
+on_both_databases! {
+    nobody_comes_in_with_a_wrong_credential,
+    another_hosts_credential_fetches_nothing_of_this_host,
+    a_role_below_is_refused_and_a_scope_beside_sees_nothing,
+    a_host_beside_the_scope_answers_as_one_that_does_not_exist,
+    whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit,
+    a_session_changes_nothing_without_its_token,
 }

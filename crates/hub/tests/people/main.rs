@@ -6,5 +6,7 @@ mod approvals;
 mod documents;
 mod login;
 mod openapi;
+#[path = "../../src/suite/postgres.rs"]
+mod postgres;
 mod sessions;
 mod world;
