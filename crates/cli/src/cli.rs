@@ -54,6 +54,9 @@ pub(crate) enum Verb {
         /// End by itself, without waiting for anybody
         #[arg(long)]
         headless: bool,
+        /// The other story: a hub and three hosts that do not trust it
+        #[arg(long)]
+        fleet: bool,
     },
     /// Pretend to be a Proxmox VE, on loopback
     Sim(SimArgs),

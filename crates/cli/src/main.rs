@@ -30,7 +30,7 @@ fn main() -> ExitCode {
 
 fn run(verb: Verb) -> Result<Exit, Failure> {
     match verb {
-        Verb::Demo { headless } => waiting(command::demo::run(headless)),
+        Verb::Demo { headless, fleet } => waiting(command::demo::run(headless, fleet)),
         Verb::Sim(arguments) => waiting(command::sim::run(&arguments)),
         Verb::Plan(arguments) => waiting(command::plan::run(&arguments)),
         Verb::Apply(arguments) => waiting(command::apply::run(&arguments)),

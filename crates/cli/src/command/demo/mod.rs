@@ -9,6 +9,8 @@
 mod approval;
 mod crash;
 mod farewell;
+mod files;
+mod fleet;
 mod guests;
 mod keeping;
 mod making;
@@ -25,7 +27,10 @@ use crate::interrupt::Interrupts;
 /// What alice signs that is obeyed: the old test container and the wiki.
 const SIGNED_DESTROYS: usize = 2;
 
-pub(crate) async fn run(headless: bool) -> Result<Exit, Failure> {
+pub(crate) async fn run(headless: bool, of_fleet: bool) -> Result<Exit, Failure> {
+    if of_fleet {
+        return fleet::run(headless).await;
+    }
     let mut stop = Interrupts::listen()?;
     let mut sandbox = Sandbox::set(headless).await?;
     tokio::select! {
@@ -94,6 +99,7 @@ async fn end(sandbox: &mut Sandbox) -> Result<(), Failure> {
         "evenkeel doctor              your own server: connection, trust, and the rights of the token",
         "evenkeel import, plan        your own guests as files; looking changes nothing",
         "evenkeel apply, run          once, and for ever",
+        "evenkeel demo --fleet        many hosts through one hub that none of them trusts",
         "evenkeel --help              everything else",
     ])
 }
