@@ -321,7 +321,11 @@ impl SignerGroup {
         now_s: u64,
     ) -> usize {
         let recovers = dice.percent(30);
-        let authority = if recovers { sign::Authority::Recovery } else { sign::Authority::Planned };
+        let authority = if recovers {
+            sign::RotationAuthority::Recovery
+        } else {
+            sign::RotationAuthority::Planned
+        };
         let mut operational = self.enrolled(trust);
         operational.retain(|_| dice.percent(70));
         // Somebody new, or once in a while whoever comes to mind.
@@ -373,7 +377,8 @@ impl SignerGroup {
     pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &TrustedSigners, now_s: u64) -> usize {
         let mut signers = vec![self.stranger.signer(Role::Operational)];
         signers.extend(trust.signers().filter(|signer| signer.role == Role::Recovery).cloned());
-        let (planned, recovery) = (sign::Authority::Planned, sign::Authority::Recovery);
+        let (planned, recovery) =
+            (sign::RotationAuthority::Planned, sign::RotationAuthority::Recovery);
         let is_enrolled = |by: &&Operator| trust.signers().any(|signer| signer.key == by.key);
         let operator = self.operational.iter().find(is_enrolled).unwrap_or(&self.stranger);
         let vault = self.recovery.iter().find(is_enrolled).unwrap_or(&self.stranger);
@@ -411,7 +416,7 @@ impl SignerGroup {
     fn rotation(
         &self,
         trust: &TrustedSigners,
-        authority: sign::Authority,
+        authority: sign::RotationAuthority,
         signers: Vec<Signer>,
         now_s: u64,
     ) -> Rotation {

@@ -49,7 +49,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::Instant;
 
-pub use approval_context::{ApprovalContext, ApprovalContextError, Seal, Vouch};
+pub use approval_context::{ApprovalContext, ApprovalContextError, ItemSeal, Vouch};
 pub use approvals::{ApprovalOrigin, Submitted};
 pub(crate) use backups::memories_in;
 pub(crate) use bins::bins_in;

@@ -35,8 +35,8 @@ pub struct Ledger {
     operations: BTreeMap<OperationId, Box<Operation>>,
     /// The one operation of a guest that is not closed: replay asks for it with every record.
     open: Open,
-    keys: Keys,
-    origins: Origins,
+    keys: KeyMemory,
+    origins: OriginMemory,
     /// What failed and waits for its next try.
     #[serde(default)]
     failures: FailureMemory,
@@ -46,8 +46,8 @@ pub struct Ledger {
 }
 
 type Open = BTreeMap<VmId, OperationId>;
-type Keys = BTreeMap<IdempotencyKey, OperationId>;
-type Origins = BTreeMap<VmId, GuestOrigin>;
+type KeyMemory = BTreeMap<IdempotencyKey, OperationId>;
+type OriginMemory = BTreeMap<VmId, GuestOrigin>;
 
 /// A record that does not fit the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -229,7 +229,7 @@ impl Ledger {
 /// Refuses a start whose key is spent, or on a guest where an operation is not closed.
 fn check_room(
     open: &Open,
-    keys: &Keys,
+    keys: &KeyMemory,
     op: OperationId,
     intent: &StartedIntent,
 ) -> Result<(), ReplayError> {
@@ -265,7 +265,7 @@ fn trace_failures(failures: &mut FailureMemory, operation: &Operation, event: &O
 }
 
 /// Keeps the origins true after an event. Every doubt ends an origin; none can begin one.
-fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
+fn trace_origin(origins: &mut OriginMemory, operation: &Operation, event: &OpEvent) {
     let guest = operation.intent.guest;
     match event {
         // A new guest under this number means the former one is gone, whatever comes of it.
@@ -295,7 +295,7 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
     }
 }
 
-fn trace_success(origins: &mut Origins, operation: &Operation, after: Option<IdentityHash>) {
+fn trace_success(origins: &mut OriginMemory, operation: &Operation, after: Option<IdentityHash>) {
     let StartedIntent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
     match kind.row().origin {
         OriginEffect::Begins => {

@@ -29,7 +29,7 @@ use std::fmt;
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use problem::PlanProblem;
 pub use removal::candidate as removal_candidate;
-pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
+pub use saved::{PlanSeal, SavedAction, SavedPlan, SealKey, Stale};
 pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 

@@ -30,12 +30,12 @@ pub(crate) struct TestHost {
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HubReply {
     pub(crate) status: u16,
     pub(crate) body: Value,
 }
 
-impl Reply {
+impl HubReply {
     pub(crate) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or("")
     }
@@ -107,7 +107,7 @@ impl TestHost {
         EnrolRequest { token: token.to_owned(), host_key: self.key().to_string(), enrolment }
     }
 
-    pub(crate) async fn enrol(&mut self, token: &str) -> Reply {
+    pub(crate) async fn enrol(&mut self, token: &str) -> HubReply {
         let request = self.enrolment(token, &self.url);
         let reply = self.post("/v1/agent/enrol", serde_json::to_vec(&request).unwrap()).await;
         if reply.status == 200 {
@@ -117,18 +117,20 @@ impl TestHost {
         reply
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Reply {
-        Reply::of(self.client.post(format!("{}{path}", self.url)).body(body).send().await.unwrap())
-            .await
+    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> HubReply {
+        HubReply::of(
+            self.client.post(format!("{}{path}", self.url)).body(body).send().await.unwrap(),
+        )
+        .await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> HubReply {
         let request = self.client.get(format!("{}{path}", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.credential));
-        Reply::of(request.send().await.unwrap()).await
+        HubReply::of(request.send().await.unwrap()).await
     }
 
-    pub(crate) async fn poll(&self, generation: i64, cursor: i64, wait_s: u32) -> Reply {
+    pub(crate) async fn poll(&self, generation: i64, cursor: i64, wait_s: u32) -> HubReply {
         self.get(&format!("/v1/agent/poll?generation={generation}&cursor={cursor}&wait={wait_s}"))
             .await
     }
@@ -151,13 +153,13 @@ impl TestHost {
         }
     }
 
-    pub(crate) async fn report(&self, seq: u64, base: u64, report: &HostReport) -> Reply {
+    pub(crate) async fn report(&self, seq: u64, base: u64, report: &HostReport) -> HubReply {
         let body = report.to_bytes();
         self.send_report(&self.statement(seq, base, &body), body).await
     }
 
     /// Sends a statement with a body that need not fit it.
-    pub(crate) async fn send_report(&self, statement: &ReportStatement, body: Vec<u8>) -> Reply {
+    pub(crate) async fn send_report(&self, statement: &ReportStatement, body: Vec<u8>) -> HubReply {
         let bytes = statement.to_bytes().unwrap();
         let blob = armour::decode(&self.armoured(Namespace::Report, &bytes)).unwrap();
         let request = self.client.post(format!("{}/v1/agent/reports", self.url)).body(body);
@@ -165,7 +167,7 @@ impl TestHost {
             .header("authorization", format!("Bearer {}", self.credential))
             .header("evenkeel-statement", STANDARD.encode(&bytes))
             .header("evenkeel-signature", STANDARD.encode(&blob));
-        Reply::of(request.send().await.unwrap()).await
+        HubReply::of(request.send().await.unwrap()).await
     }
 }
 
