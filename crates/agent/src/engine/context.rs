@@ -25,6 +25,7 @@ use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::report::OpReport;
 use super::shared_readings::SharedReadings;
+use super::task_progress::LogViewers;
 use crate::ambient::{Ambient, new_operation};
 use crate::effective_clock;
 use crate::first_secrets::FirstSecrets;
@@ -62,8 +63,8 @@ pub struct EngineContext {
     pub(super) scratch_vmids: VmidRanges,
     /// Who hears of progress while it happens.
     pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
-    /// Whether the logs of tasks are read for whoever listens.
-    pub(super) shows_logs: bool,
+    /// Who sees what tasks log while they are waited for; none if nobody ever does.
+    pub(super) log_viewers: Option<LogViewers>,
 }
 
 /// What a guest that is being made will take of each storage.
@@ -170,7 +171,7 @@ impl EngineContext {
             approvals: None,
             scratch_vmids: VmidRanges::default(),
             listener,
-            shows_logs: false,
+            log_viewers: None,
         }
     }
 
@@ -226,7 +227,13 @@ impl EngineContext {
     /// Whether whoever listens sees what tasks log while they are waited for. That takes a request a second for each.
     #[must_use]
     pub fn showing_logs(self, shows_logs: bool) -> Self {
-        Self { shows_logs, ..self }
+        Self { log_viewers: shows_logs.then(LogViewers::always), ..self }
+    }
+
+    /// The same for viewers that come and go.
+    #[must_use]
+    pub fn showing_logs_to(self, viewers: LogViewers) -> Self {
+        Self { log_viewers: Some(viewers), ..self }
     }
 
     /// The node's time now; ours until the node has answered once.

@@ -67,6 +67,7 @@ pub use pending::KeptItem;
 pub(crate) use pending::{waiting, waiting_by_op};
 pub use reconcile::{BegunPass, PassCause, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};
+pub use task_progress::{LogView, LogViewers};
 pub use withdraw::{WithdrawError, records as withdraw_records};
 
 use crate::journal::resolve::RESOLVED;
