@@ -12,7 +12,9 @@ use evenkeel_core::allocation::allocates_on;
 use evenkeel_core::final_backup::find_archive;
 use evenkeel_core::id::VmId;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::{IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid};
+use evenkeel_core::operation::{
+    IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid,
+};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
     TaskFact, TaskList, could_be_ours, leaves_task, postcondition, search_tasks,

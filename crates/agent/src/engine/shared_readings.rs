@@ -7,7 +7,7 @@
 //! storages counts everything that was promised since, and Proxmox itself refuses a source that is gone.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use evenkeel_core::identity_proof::TaskReading;
@@ -29,8 +29,12 @@ const SERVES_FOR: Duration = Duration::from_secs(1);
 pub(super) struct SharedReadings {
     tasks: Mutex<Option<SharedAnswer<TaskReading>>>,
     storages: Mutex<Option<SharedAnswer<Vec<StorageEntry>>>>,
-    sources: Mutex<BTreeMap<(String, &'static str), SharedAnswer<Vec<ListedVolume>>>>,
+    /// By storage and content: one that hangs delays nobody who asks for another.
+    sources: StdMutex<BTreeMap<(StorageName, &'static str), SharedSources>>,
 }
+
+/// What a storage has of a content, once somebody has asked.
+type SharedSources = Arc<Mutex<Option<SharedAnswer<Vec<ListedVolume>>>>>;
 
 /// What was answered, and when it was asked.
 #[derive(Debug)]
@@ -88,17 +92,18 @@ impl SharedReadings {
         storage: &StorageName,
         content: &'static str,
     ) -> Result<Arc<Vec<ListedVolume>>, Error> {
-        let mut kept = self.sources.lock().await;
-        kept.retain(|_, known| known.serves());
-        let name = (storage.as_str().to_owned(), content);
-        if let Some(known) = kept.get(&name) {
+        let kept = self.kept_sources(storage, content);
+        let mut kept = kept.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
             return Ok(Arc::clone(&known.told));
         }
         let asked = Instant::now();
         let read = context.client.volumes(storage, &ContentFilter::Type(content)).await?;
-        let known = SharedAnswer::new(read, asked);
-        let told = Arc::clone(&known.told);
-        kept.insert(name, known);
-        Ok(told)
+        Ok(Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told))
+    }
+
+    fn kept_sources(&self, storage: &StorageName, content: &'static str) -> SharedSources {
+        let mut all = self.sources.lock().expect("nobody panics while they hold the sources");
+        Arc::clone(all.entry((storage.clone(), content)).or_default())
     }
 }
