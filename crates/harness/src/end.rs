@@ -90,7 +90,15 @@ impl SeedRun {
         if !self.is_fine() {
             return DriveEnd::Elapsed;
         }
-        self.rest(commands, agent).await
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.rest(commands, agent.as_mut()).await
+        {
+            return ended;
+        }
+        if !self.is_fine() {
+            return DriveEnd::Elapsed;
+        }
+        self.last_removals(commands, agent).await
     }
 
     /// An administrator removes what a killed worker left, and says of a guest that may be anybody's that it is meant.

@@ -10,6 +10,7 @@ mod dice;
 mod end;
 mod faults;
 mod history;
+mod last_removals;
 mod leftovers;
 mod newcomers;
 mod operator;

@@ -382,6 +382,11 @@ impl SeedRun {
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
         self.newcomers.change(&mut self.wishes);
         self.leftovers.change(&mut self.wishes);
+        self.tell_wishes();
+    }
+
+    /// The agent hears what is wanted now.
+    pub(crate) fn tell_wishes(&mut self) {
         self.note(|| format!("wishes {:?}", self.wishes.guests));
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);

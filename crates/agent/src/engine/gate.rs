@@ -34,7 +34,8 @@ use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
 use super::error::Fatal;
-use super::identity_proof::{end_is_provable, mark_number};
+use super::guest_look::GuestLook;
+use super::identity_proof::end_is_provable;
 use super::removals::RemovalProof;
 use super::volumes::{check_attached, volumes_before};
 use super::{EngineContext, backups, hub, moves};
@@ -43,6 +44,7 @@ use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use asked::AskedOrder;
 use cleared::{Cleared, ClearedPurpose, allowed};
+use make::CalledFree;
 use owed::OwedOrder;
 
 /// What a lane is asked to do.
@@ -143,14 +145,15 @@ impl From<Fatal> for NotCleared {
     }
 }
 
-/// Judges an order now.
+/// Judges an order now. `look` is what this lane has read of the guest directly before, if it has: see `guest_look`.
 pub(super) async fn clear<'o>(
     context: &EngineContext,
     order: &'o Order,
+    look: Option<GuestLook>,
 ) -> Result<Clearance<'o>, NotCleared> {
     let without_locks = |cleared| Clearance { cleared, locks: None };
     match order {
-        Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
+        Order::Planned(order) => clear_planned(context, order, look).await.map(without_locks),
         Order::Approved(order) => approved::clear(context, order).await,
         Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
         Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
@@ -160,14 +163,13 @@ pub(super) async fn clear<'o>(
 async fn clear_planned(
     context: &EngineContext,
     order: &PlannedOrder,
+    look: Option<GuestLook>,
 ) -> Result<Cleared, NotCleared> {
     let guest = order.action.guest;
-    let found = match observe_guest(&context.client, guest).await {
-        Ok(found) => Some(found),
-        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => None,
-        Err(error) => {
-            return Err(NotCleared::Failed(format!("the guest could not be read: {error}")));
-        }
+    let found = fresh_guest(context, order, look).await?;
+    let (found, free) = match found {
+        FoundUnder::Guest(found) => (Some(*found), None),
+        FoundUnder::Nobody(free) => (None, free),
     };
     let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let memories = backups::memories(context).await?;
@@ -190,7 +192,7 @@ async fn clear_planned(
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
-        return clear_making(context, order, action, call).await;
+        return clear_making(context, order, action, call, free).await;
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
@@ -239,20 +241,62 @@ async fn clear_planned(
     })
 }
 
+/// What a number was found to belong to.
+enum FoundUnder {
+    Guest(Box<actual::Guest>),
+    /// No guest of this node; with what was read if the number was called free.
+    Nobody(Option<CalledFree>),
+}
+
+/// The guest as it is now. Of one that shall be made its number is asked for; a guest that has it is read.
+async fn fresh_guest(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    look: Option<GuestLook>,
+) -> Result<FoundUnder, NotCleared> {
+    let guest = order.action.guest;
+    match &order.action.step {
+        Step::Make(_) => {
+            if let Some(free) = make::called_free(context, guest.vmid).await {
+                return Ok(FoundUnder::Nobody(Some(free)));
+            }
+        }
+        Step::SetConfig(_)
+        | Step::Resize { .. }
+        | Step::MoveVolume { .. }
+        | Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop => {
+            if let Some(look) = look.filter(|look| look.guest.id == guest) {
+                return Ok(FoundUnder::Guest(Box::new(look.guest)));
+            }
+        }
+        // What ends a guest, or makes it another thing, is never judged by what an act before was proved by.
+        Step::Destroy(_) | Step::Remove(_) | Step::Template => {}
+    }
+    match observe_guest(&context.client, guest).await {
+        Ok(found) => Ok(FoundUnder::Guest(Box::new(found))),
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
+            Ok(FoundUnder::Nobody(None))
+        }
+        Err(error) => Err(NotCleared::Failed(format!("the guest could not be read: {error}"))),
+    }
+}
+
 /// A guest that is not there may be made if its number is proved free, and nothing of the node speaks against it.
 async fn clear_making(
     context: &EngineContext,
     order: &PlannedOrder,
     action: Action,
     call: PveCall,
+    free: Option<CalledFree>,
 ) -> Result<Cleared, NotCleared> {
     let Step::Make(new) = &action.step else {
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
     };
     let password = context.first_password(new).map_err(NotCleared::Held)?;
-    // First the list, then the number: whoever takes it in between is in the list later, and not by then.
-    let task_mark = mark_number(context, new.guest.vmid).await;
-    let source = make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    let source = make::may_make(context, new, free.is_some()).await.map_err(NotCleared::Held)?;
+    let task_mark = free.and_then(|free| free.task_mark);
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
     context.promise(new.guest.vmid, new.allocates());
