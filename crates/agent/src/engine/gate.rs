@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!              (of a guest that a hub declares: what of root's limits is used by now, create_bounds.rs)
 //!              (of a guest that shall be removed unsigned: what proves that, removals.rs)
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
 //!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
@@ -24,15 +25,17 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::desired::{self, WantedState};
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{Job, Sharing, SourceLane};
+use evenkeel_core::new_guest::SourceContent;
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
+use super::create_bounds::{self, LaneBounds};
 use super::error::Fatal;
 use super::identity_proof::{end_is_provable, mark_number};
 use super::removals::RemovalProof;
@@ -44,6 +47,7 @@ use approved::{ApprovedOrder, JudgingLocks};
 use asked::AskedOrder;
 use cleared::{Cleared, ClearedPurpose, allowed};
 use owed::OwedOrder;
+use tokio::sync::OwnedMutexGuard;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -120,6 +124,8 @@ pub(super) struct Clearance<'o> {
     pub(super) cleared: Cleared,
     /// Of an approved order: the signers it was judged by, and nobody else is judged meanwhile.
     pub(super) locks: Option<JudgingLocks<'o>>,
+    /// Of an act that takes room for a hub: nobody else counts meanwhile.
+    pub(super) counting: Option<OwnedMutexGuard<()>>,
 }
 
 /// Why an order does not run.
@@ -148,19 +154,19 @@ pub(super) async fn clear<'o>(
     context: &EngineContext,
     order: &'o Order,
 ) -> Result<Clearance<'o>, NotCleared> {
-    let without_locks = |cleared| Clearance { cleared, locks: None };
+    let without_locks = |cleared| Clearance { cleared, locks: None, counting: None };
     match order {
-        Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
+        Order::Planned(order) => clear_planned(context, order).await,
         Order::Approved(order) => approved::clear(context, order).await,
         Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
         Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }
 
-async fn clear_planned(
+async fn clear_planned<'o>(
     context: &EngineContext,
     order: &PlannedOrder,
-) -> Result<Cleared, NotCleared> {
+) -> Result<Clearance<'o>, NotCleared> {
     let guest = order.action.guest;
     let found = match observe_guest(&context.client, guest).await {
         Ok(found) => Some(found),
@@ -178,8 +184,11 @@ async fn clear_planned(
         (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
         (None, _) | (_, None) => None,
     };
+    let LaneBounds { create, source, share, counting } =
+        create_bounds::in_lane(context, order, found.as_ref()).await?;
     let (action, desired, site) = (&order.action, &order.desired, &order.site);
-    let action = match judge(action, desired, fresh, site, memory, making, verdict) {
+    let facts = LaneFacts { memory, making, removal: verdict, create, source: source.clone() };
+    let action = match judge(action, desired, fresh, site, facts) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -190,7 +199,9 @@ async fn clear_planned(
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
-        return clear_making(context, order, action, call).await;
+        let cleared = clear_making(context, order, action, call, source.as_ref()).await?;
+        let cleared = Cleared { for_hub: share, ..cleared };
+        return Ok(Clearance { cleared, locks: None, counting });
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
@@ -220,7 +231,7 @@ async fn clear_planned(
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
     // Last of all: what is spent stays spent.
     spend(context, order, &action).await?;
-    Ok(Cleared {
+    let cleared = Cleared {
         guest,
         kind: action.step.kind(),
         params: action.step.params(),
@@ -236,7 +247,9 @@ async fn clear_planned(
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
-    })
+        for_hub: share,
+    };
+    Ok(Clearance { cleared, locks: None, counting })
 }
 
 /// A guest that is not there may be made if its number is proved free, and nothing of the node speaks against it.
@@ -245,6 +258,7 @@ async fn clear_making(
     order: &PlannedOrder,
     action: Action,
     call: PveCall,
+    content: Option<&SourceContent>,
 ) -> Result<Cleared, NotCleared> {
     let Step::Make(new) = &action.step else {
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
@@ -252,10 +266,11 @@ async fn clear_making(
     let password = context.first_password(new).map_err(NotCleared::Held)?;
     // First the list, then the number: whoever takes it in between is in the list later, and not by then.
     let task_mark = mark_number(context, new.guest.vmid).await;
-    let source = make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    let brought = make::brought(&order.desired, content);
+    let source = make::may_make(context, new, &brought).await.map_err(NotCleared::Held)?;
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
-    context.promise(new.guest.vmid, new.allocates());
+    context.promise(new.guest.vmid, new.takes(&brought));
     Ok(Cleared {
         guest: action.guest,
         kind: action.step.kind(),
@@ -271,6 +286,7 @@ async fn clear_making(
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }
 

@@ -202,7 +202,7 @@ async fn try_once(
     let Some(permit) = turn.take().await else {
         return Ok(not_started(OpEnd::Skipped));
     };
-    let Clearance { cleared, locks } = match gate::clear(context, order).await {
+    let Clearance { cleared, locks, counting } = match gate::clear(context, order).await {
         Ok(clearance) => clearance,
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
@@ -218,6 +218,8 @@ async fn try_once(
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));
     }
+    // From here on the journal tells what this act takes for a hub.
+    drop(counting);
     // The decision is on disk, and the item has ended: from here on others are judged. Nothing is waited for in between,
     // because what was read must not grow old. The signers may change once the request has left, or, where there are
     // several requests, between them.

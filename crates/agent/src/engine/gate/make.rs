@@ -7,10 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::compensation::SourceNow;
-use evenkeel_core::desired::GuestSource;
+use evenkeel_core::create_policy::BroughtVolume;
+use evenkeel_core::desired::{DeclaredGuest, GuestSource, WantedState};
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::new_guest::{
-    MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
+    MakeReading, NewGuest, SourceContent, SourceReading, StorageReading, brought_volumes,
+    judge_making, storages_used,
 };
 use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
@@ -29,6 +31,7 @@ use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
 pub(super) async fn may_make(
     context: &EngineContext,
     new: &NewGuest,
+    brought: &BTreeMap<String, Bytes>,
 ) -> Result<Option<SourceMark>, Refusal> {
     let vmid = new.guest.vmid;
     let source = source(context, new).await;
@@ -38,10 +41,28 @@ pub(super) async fn may_make(
         tasks: tasks_at_work(context, vmid).await?,
         volumes: volumes(context, new, &used).await?,
         storages: storages(context, new, &used).await?,
+        brought: brought.clone(),
         source,
     };
     judge_making(new, &reading)?;
     Ok(SourceNow::of(&reading.source).mark())
+}
+
+/// What a backup will take of each storage, as far as its archive tells. A copy may share its source's volumes, and an
+/// image is counted as it is declared.
+pub(super) fn brought(
+    declared: &DeclaredGuest,
+    content: Option<&SourceContent>,
+) -> BTreeMap<String, Bytes> {
+    let mut sizes: BTreeMap<String, Bytes> = BTreeMap::new();
+    let WantedState::Present(spec) = &declared.state else { return sizes };
+    let Some(GuestSource::Backup { .. }) = &spec.source else { return sizes };
+    let volumes = brought_volumes(declared.id.kind, spec, content).unwrap_or_default();
+    for BroughtVolume { storage, size } in volumes.into_values() {
+        let sum = sizes.entry(storage.as_str().to_owned()).or_insert(Bytes(0));
+        sum.0 = sum.0.saturating_add(size.0);
+    }
+    sizes
 }
 
 fn unread(what: &str, error: &dyn std::fmt::Display) -> Refusal {
