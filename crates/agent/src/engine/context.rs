@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
+use evenkeel_core::create_policy::{CreatePolicy, GuestVolumes};
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::new_guest::NewGuest;
@@ -55,6 +56,10 @@ pub struct EngineContext {
     pub(super) shared: Arc<SharedReadings>,
     /// Who holds it spends of the budget of a hub's disruptive acts.
     pub(super) disruptive: Arc<tokio::sync::Mutex<()>>,
+    /// What guests that count for a hub take of each storage, as the last pass saw it.
+    pub(super) hub_volumes: Arc<Mutex<GuestVolumes>>,
+    /// Who holds it counts what a hub's guests take, and begins an act that takes more.
+    pub(super) counting: Arc<tokio::sync::Mutex<()>>,
     /// Where passwords of new guests are; without it no guest that wants one is made.
     pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
@@ -167,6 +172,8 @@ impl EngineContext {
             promises: Arc::default(),
             shared: Arc::default(),
             disruptive: Arc::default(),
+            hub_volumes: Arc::default(),
+            counting: Arc::default(),
             secrets: None,
             approvals: None,
             scratch_vmids: VmidRanges::default(),
@@ -257,6 +264,21 @@ impl EngineContext {
     pub(super) async fn failures(&self) -> Result<FailureMemory, Fatal> {
         let read = self.journal.read(|state, _| state.ledger().failures().clone());
         read.await.map_err(Fatal::Journal)
+    }
+
+    /// What root lets a hub have made; none if nothing.
+    pub(super) fn create_policy(&self) -> Option<&CreatePolicy> {
+        self.approvals.as_ref().and_then(|bench| bench.policy.create.as_ref())
+    }
+
+    /// Keeps what guests that count for a hub take, as a pass saw it.
+    pub(super) fn keep_hub_volumes(&self, volumes: GuestVolumes) {
+        *self.hub_volumes.lock().expect("nobody panics while they hold the volumes") = volumes;
+    }
+
+    /// What guests that count for a hub take of each storage, as the last pass saw it.
+    pub(super) fn hub_volumes(&self) -> GuestVolumes {
+        self.hub_volumes.lock().expect("nobody panics while they hold the volumes").clone()
     }
 
     /// Guests we made, or tried to make.

@@ -17,12 +17,12 @@ use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::plan::{Action, PlanContext, plan};
 
 use super::EngineContext;
-use super::backups;
 use super::error::Fatal;
 use super::gate::{Order, PlannedOrder};
 use super::guest_look::GuestLook;
 use super::lane::carry_out;
 use super::report::{OpEnd, OpReport};
+use super::{backups, create_bounds};
 use crate::observe::observe_guest;
 use crate::queue::Turn;
 
@@ -82,7 +82,9 @@ async fn planned(
         return Ok(Vec::new());
     };
     let desired = Desired { guests: [(id.vmid, (*made.desired).clone())].into() };
+    let create = create_bounds::following(context, &made.desired, &guest).await?;
     let known = PlanContext {
+        create,
         frozen: context.is_frozen(),
         host_mode: context.host_mode(),
         memories: backups::memories(context).await?,

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!              (of a guest that a hub declares: what of root's limits is used by now, create_bounds.rs)
 //!              (of a guest that shall be removed unsigned: what proves that, removals.rs)
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
 //!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
@@ -24,15 +25,17 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::desired::{self, WantedState};
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{Job, Sharing, SourceLane};
+use evenkeel_core::new_guest::SourceContent;
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
+use super::create_bounds::{self, LaneBounds};
 use super::error::Fatal;
 use super::guest_look::GuestLook;
 use super::identity_proof::end_is_provable;
@@ -46,6 +49,7 @@ use asked::AskedOrder;
 use cleared::{Cleared, ClearedPurpose, allowed};
 use make::CalledFree;
 use owed::OwedOrder;
+use tokio::sync::OwnedMutexGuard;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -122,6 +126,8 @@ pub(super) struct Clearance<'o> {
     pub(super) cleared: Cleared,
     /// Of an approved order: the signers it was judged by, and nobody else is judged meanwhile.
     pub(super) locks: Option<JudgingLocks<'o>>,
+    /// Of an act that takes room for a hub: nobody else counts meanwhile.
+    pub(super) counting: Option<OwnedMutexGuard<()>>,
 }
 
 /// Why an order does not run.
@@ -151,20 +157,20 @@ pub(super) async fn clear<'o>(
     order: &'o Order,
     look: Option<GuestLook>,
 ) -> Result<Clearance<'o>, NotCleared> {
-    let without_locks = |cleared| Clearance { cleared, locks: None };
+    let without_locks = |cleared| Clearance { cleared, locks: None, counting: None };
     match order {
-        Order::Planned(order) => clear_planned(context, order, look).await.map(without_locks),
+        Order::Planned(order) => clear_planned(context, order, look).await,
         Order::Approved(order) => approved::clear(context, order).await,
         Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
         Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }
 
-async fn clear_planned(
+async fn clear_planned<'o>(
     context: &EngineContext,
     order: &PlannedOrder,
     look: Option<GuestLook>,
-) -> Result<Cleared, NotCleared> {
+) -> Result<Clearance<'o>, NotCleared> {
     let guest = order.action.guest;
     let found = fresh_guest(context, order, look).await?;
     let (found, free) = match found {
@@ -180,8 +186,11 @@ async fn clear_planned(
         (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
         (None, _) | (_, None) => None,
     };
+    let LaneBounds { create, source, share, counting } =
+        create_bounds::in_lane(context, order, found.as_ref()).await?;
     let (action, desired, site) = (&order.action, &order.desired, &order.site);
-    let action = match judge(action, desired, fresh, site, memory, making, verdict) {
+    let facts = LaneFacts { memory, making, removal: verdict, create, source: source.clone() };
+    let action = match judge(action, desired, fresh, site, facts) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -192,7 +201,11 @@ async fn clear_planned(
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
-        return clear_making(context, order, action, call, free).await;
+        // Whoever waited for his turn to count asks for the number again.
+        let free = free.map(|free| CalledFree { is_recent: counting.is_none(), ..free });
+        let cleared = clear_making(context, order, action, call, free, source.as_ref()).await?;
+        let cleared = Cleared { for_hub: share, ..cleared };
+        return Ok(Clearance { cleared, locks: None, counting });
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
@@ -222,7 +235,7 @@ async fn clear_planned(
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
     // Last of all: what is spent stays spent.
     spend(context, order, &action).await?;
-    Ok(Cleared {
+    let cleared = Cleared {
         guest,
         kind: action.step.kind(),
         params: action.step.params(),
@@ -238,7 +251,9 @@ async fn clear_planned(
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
-    })
+        for_hub: share,
+    };
+    Ok(Clearance { cleared, locks: None, counting })
 }
 
 /// What a number was found to belong to.
@@ -290,16 +305,20 @@ async fn clear_making(
     action: Action,
     call: PveCall,
     free: Option<CalledFree>,
+    content: Option<&SourceContent>,
 ) -> Result<Cleared, NotCleared> {
     let Step::Make(new) = &action.step else {
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
     };
     let password = context.first_password(new).map_err(NotCleared::Held)?;
-    let source = make::may_make(context, new, free.is_some()).await.map_err(NotCleared::Held)?;
+    let brought = make::brought(&order.desired, content);
+    let called_free = free.as_ref().is_some_and(|free| free.is_recent);
+    let source = make::may_make(context, new, called_free, &brought).await;
+    let source = source.map_err(NotCleared::Held)?;
     let task_mark = free.and_then(|free| free.task_mark);
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
-    context.promise(new.guest.vmid, new.allocates());
+    context.promise(new.guest.vmid, new.takes(&brought));
     Ok(Cleared {
         guest: action.guest,
         kind: action.step.kind(),
@@ -315,6 +334,7 @@ async fn clear_making(
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }
 

@@ -213,7 +213,7 @@ async fn try_once(
         return Ok(not_started(OpEnd::Skipped));
     };
     let look = look.filter(|look| permit.was_free() && look.serves());
-    let Clearance { cleared, locks } = match gate::clear(context, order, look).await {
+    let Clearance { cleared, locks, counting } = match gate::clear(context, order, look).await {
         Ok(clearance) => clearance,
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
@@ -229,6 +229,8 @@ async fn try_once(
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));
     }
+    // From here on the journal tells what this act takes for a hub.
+    drop(counting);
     // The decision is on disk, and the item has ended: from here on others are judged. Nothing is waited for in between,
     // because what was read must not grow old. The signers may change once the request has left, or, where there are
     // several requests, between them.

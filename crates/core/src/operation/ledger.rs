@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GuestOrigin, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory, OpEvent, Operation,
-    Provenance, Repeat, StartedIntent, Upid,
+    GuestOrigin, HubMakings, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory,
+    OpEvent, Operation, Provenance, Repeat, StartedIntent, StorageName, Upid,
 };
 use crate::action_registry::OriginEffect;
 use crate::back_off::FailureMemory;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::quantity::Bytes;
 use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
 /// One line of the journal about an operation.
@@ -43,6 +44,9 @@ pub struct Ledger {
     /// Guests we made, or tried to make.
     #[serde(default)]
     making: MakingMemory,
+    /// What a hub had done.
+    #[serde(default)]
+    hub: HubMakings,
 }
 
 type Open = BTreeMap<VmId, OperationId>;
@@ -129,6 +133,7 @@ impl Ledger {
         trace_origin(&mut self.origins, operation, &record.event);
         trace_failures(&mut self.failures, operation, &record.event);
         self.making.trace(operation, &record.event);
+        self.hub.trace(operation, &record.event);
         if !operation.is_in_flight() {
             self.open.remove(&operation.intent.guest.vmid);
         }
@@ -143,6 +148,18 @@ impl Ledger {
     /// Guests we made, or tried to make.
     pub fn making(&self) -> &MakingMemory {
         &self.making
+    }
+
+    /// What a hub had done.
+    pub fn hub(&self) -> &HubMakings {
+        &self.hub
+    }
+
+    /// What guests will take of each storage by acts for a hub that are not closed.
+    pub fn promised_to_hub(&self) -> BTreeMap<VmId, BTreeMap<StorageName, Bytes>> {
+        let share =
+            |op: &Operation| Some((op.intent.guest.vmid, op.intent.for_hub.as_ref()?.sizes()));
+        self.in_flight().filter_map(share).collect()
     }
 
     /// A person wants a guest to be tried at once, whoever made it.

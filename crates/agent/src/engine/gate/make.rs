@@ -7,11 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::compensation::SourceNow;
-use evenkeel_core::desired::GuestSource;
+use evenkeel_core::create_policy::BroughtVolume;
+use evenkeel_core::desired::{DeclaredGuest, GuestSource, WantedState};
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::new_guest::{
-    MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
+    MakeReading, NewGuest, SourceContent, SourceReading, StorageReading, brought_volumes,
+    judge_making, storages_used,
 };
 use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
@@ -32,6 +34,8 @@ use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
 pub(super) struct CalledFree {
     /// Where the task list stood before.
     pub(super) task_mark: Option<TaskListMark>,
+    /// Whether nothing was waited for since.
+    pub(super) is_recent: bool,
 }
 
 /// Asks whether a number is free; none if it is not, or nobody can tell.
@@ -39,7 +43,7 @@ pub(super) async fn called_free(context: &EngineContext, vmid: VmId) -> Option<C
     // First the list, then the number: whoever takes it in between is in the list later, and not by then.
     let task_mark = mark_number(context, vmid).await;
     let is_free = context.client.vmid_is_free(vmid).await.is_ok_and(|is_free| is_free);
-    is_free.then_some(CalledFree { task_mark })
+    is_free.then_some(CalledFree { task_mark, is_recent: true })
 }
 
 /// Whether the guest may be made now, and from what exactly. Its number was called free just before, or not.
@@ -50,6 +54,7 @@ pub(super) async fn may_make(
     context: &EngineContext,
     new: &NewGuest,
     called_free: bool,
+    brought: &BTreeMap<String, Bytes>,
 ) -> Result<Option<SourceMark>, Refusal> {
     let vmid = new.guest.vmid;
     let source = source(context, new).await;
@@ -62,13 +67,31 @@ pub(super) async fn may_make(
     )
     .await;
     let (tasks, volumes, storages) = (tasks?, volumes?, storages?);
-    let reading = MakeReading { number, tasks, volumes, storages, source };
+    let brought = brought.clone();
+    let reading = MakeReading { number, tasks, volumes, storages, brought, source };
     judge_making(new, &reading)?;
     Ok(SourceNow::of(&reading.source).mark())
 }
 
 async fn number(context: &EngineContext, vmid: VmId, called_free: bool) -> NumberUse {
     if called_free { free_by_quorum(context).await } else { number_use(context, vmid).await }
+}
+
+/// What a backup will take of each storage, as far as its archive tells. A copy may share its source's volumes, and an
+/// image is counted as it is declared.
+pub(super) fn brought(
+    declared: &DeclaredGuest,
+    content: Option<&SourceContent>,
+) -> BTreeMap<String, Bytes> {
+    let mut sizes: BTreeMap<String, Bytes> = BTreeMap::new();
+    let WantedState::Present(spec) = &declared.state else { return sizes };
+    let Some(GuestSource::Backup { .. }) = &spec.source else { return sizes };
+    let volumes = brought_volumes(declared.id.kind, spec, content).unwrap_or_default();
+    for BroughtVolume { storage, size } in volumes.into_values() {
+        let sum = sizes.entry(storage.as_str().to_owned()).or_insert(Bytes(0));
+        sum.0 = sum.0.saturating_add(size.0);
+    }
+    sizes
 }
 
 fn unread(what: &str, error: &dyn std::fmt::Display) -> Refusal {
