@@ -17,22 +17,22 @@ const MISTAKES_TOLD_MAX: usize = 100;
 const LINE_TOLD_MAX: usize = 200;
 
 /// A document without mistakes, and what it changes.
-pub(super) struct CheckedDocument {
-    pub(super) files: DocumentFiles,
-    pub(super) guests: usize,
-    pub(super) difference: Vec<DifferenceBody>,
+pub(crate) struct CheckedDocument {
+    pub(crate) files: DocumentFiles,
+    pub(crate) guests: usize,
+    pub(crate) difference: Vec<DifferenceBody>,
 }
 
 impl CheckedDocument {
     /// The files as they are kept.
-    pub(super) fn texts(&self) -> Vec<WireFile> {
+    pub(crate) fn texts(&self) -> Vec<WireFile> {
         let text = |(name, text): (&str, &str)| WireFile { name: name.into(), text: text.into() };
         self.files.iter().map(text).collect()
     }
 }
 
 /// Reads files and compares them with a document.
-pub(super) async fn check(
+pub(crate) async fn check(
     files: Vec<FileBody>,
     newest: Option<StoredDocument>,
 ) -> Result<CheckedDocument, Problem> {
@@ -49,7 +49,7 @@ pub(super) async fn check(
 }
 
 /// What differs between two documents that were kept.
-pub(super) async fn between(
+pub(crate) async fn between(
     before: Option<StoredDocument>,
     after: StoredDocument,
 ) -> Result<Vec<DifferenceBody>, Problem> {
@@ -119,13 +119,26 @@ fn told(mistake: &Diagnostic, sources: &Sources) -> String {
         }
         None => format!("{}: {}", mistake.code, mistake.message),
     }];
-    if let Some((file, line, _)) = place
+    if let Some((file, line, column)) = place
         && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
     {
-        lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
+        let shown: String = shown.chars().take(LINE_TOLD_MAX).collect();
+        let length = mistake.at.map_or(1, |span| span.end.saturating_sub(span.start));
+        let carets = carets(&shown, column, length, &mistake.label);
+        lines.extend([format!("  | {shown}"), format!("  | {carets}")]);
     }
     lines.extend(mistake.hints.iter().map(|hint| format!("  hint: {hint}")));
     lines.join("\n")
+}
+
+/// `    ^^^^ label`, under a line. Tabs stay tabs, so that what follows them stands where the line has it.
+fn carets(line: &str, column: usize, length: usize, label: &str) -> String {
+    let before = column.saturating_sub(1);
+    let indent = line.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' });
+    let left = line.chars().count().saturating_sub(before).max(1);
+    let marks = "^".repeat(length.clamp(1, left));
+    let drawn: String = indent.chain(marks.chars()).collect();
+    if label.is_empty() { drawn } else { format!("{drawn} {label}") }
 }
 
 #[cfg(test)]
@@ -142,7 +155,8 @@ mod tests {
         let problem = check(file(text), None).await.err().unwrap();
         let told = &problem.diagnostics[0];
         assert!(told.starts_with("web.toml:3:1: E0201: "), "{told}");
-        assert!(told.contains("\n  | coress = 2\n  hint: "), "{told}");
+        assert!(told.contains("\n  | coress = 2\n  | ^^^^^^"), "{told}");
+        assert!(told.contains("\n  hint: "), "{told}");
     }
 
     #[tokio::test]

@@ -95,6 +95,6 @@ async fn history(hub: Hub, call: Call, kind: HistoryKind) -> Answer {
 }
 
 /// What a host said, as it said it.
-pub(super) fn parsed(text: &str) -> Value {
+pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }
