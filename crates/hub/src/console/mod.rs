@@ -72,6 +72,8 @@ fn page_with(status: StatusCode, template: &impl Template) -> Answer {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(PAGE_POLICY));
+    // With `no-referrer` browsers name no origin in what a form sends, and it would be refused as forged.
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("same-origin"));
     Ok(response)
 }
 
