@@ -124,7 +124,9 @@ impl ItemCard {
         self.params =
             item.params.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         self.losses = item.losses.iter().map(loss).collect();
-        self.lost_sum = if item.losses.is_empty() { String::new() } else { Bytes(known).shown() };
+        let is_whole = item.losses.iter().all(|loss| loss.size_bytes.is_some());
+        let at_least = if is_whole { "" } else { "at least " };
+        self.lost_sum = format!("{at_least}{}", Bytes(known).shown());
         self.last_backup = match item.last_backup {
             LastBackup::At(at) => {
                 let at = HubTime(i64::try_from(at.0).unwrap_or(i64::MAX / 1000) * 1000);

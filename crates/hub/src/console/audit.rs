@@ -178,7 +178,7 @@ impl ShownLine {
             at: Moment::new(row.at, now),
             source: source_word(row.source),
             who_path: is_host.then(|| host_path(&row.host)),
-            act: spoken(&row.act),
+            act: if is_host { spoken(&row.act) } else { row.act.clone() },
             detail: detail(&row),
             who: row.who,
             subject: row.subject,
