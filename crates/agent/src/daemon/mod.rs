@@ -173,10 +173,9 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
     let hub = hub::prepare(&setup.config)?;
-    let mut agent =
-        AgentLoop::start(setup, journal, shared_status, metrics, progress.clone()).await?;
+    let mut agent = AgentLoop::start(setup, journal, shared_status, metrics, progress).await?;
     if let Some(hub) = hub {
-        let link = agent.open_hub(hub, &mut inputs, progress.subscribe()).await?;
+        let link = agent.open_hub(hub, &mut inputs).await?;
         // Beside the loop: a hub that hangs delays no pass.
         if let Some(link) = link {
             tasks.spawn(link.run());

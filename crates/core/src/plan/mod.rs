@@ -15,6 +15,7 @@
 
 mod action;
 mod diff;
+mod key_change;
 mod new_guest;
 mod problem;
 mod removal;
@@ -27,6 +28,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
+pub use key_change::KeyChange;
 pub use problem::PlanProblem;
 pub use removal::candidate as removal_candidate;
 pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};

@@ -194,13 +194,19 @@ fn detail(row: &TimelineRow) -> String {
         TimelineSource::Ops => {
             let told = parsed(&row.detail);
             let signer = told["signer"].as_str().map(|name| format!("signed by {name}"));
-            let parts = [text_of(&told, "state"), signer, text_of(&told, "reason")];
+            let parts = [
+                text_of(&told, "state"),
+                signer,
+                text_of(&told, "reason"),
+                text_of(&told, "outcome"),
+            ];
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         TimelineSource::Decisions => {
             let told = parsed(&row.detail);
-            let parts = [text_of(&told, "op"), text_of(&told, "detail")];
-            parts.into_iter().flatten().collect::<Vec<_>>().join(": ")
+            let signer = told["signer"].as_str().map(|name| format!("signed by {name}"));
+            let parts = [text_of(&told, "op"), text_of(&told, "detail"), signer];
+            parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
     };
     let cut: String = text.chars().take(DETAIL_CHARS_MAX).collect();

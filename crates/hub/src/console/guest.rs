@@ -1,10 +1,10 @@
 //! One guest: declared against actual, key by key, with where each is declared; why something is held; what was done to it.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use askama::Template;
 use axum::http::Method;
-use evenkeel_core::fleet::GuestReport;
+use evenkeel_core::fleet::{GuestDifference, GuestReport, HeldReport, ReportedOrigin};
 
 use super::approvals::ItemCard;
 use super::host::{HostHead, fleet_host};
@@ -63,6 +63,9 @@ struct GuestPage {
     problems: Vec<String>,
     after_restart: Vec<String>,
     keys: Vec<KeyLine>,
+    undeclared: Vec<(String, String)>,
+    power: String,
+    is_cut: bool,
     differing: usize,
     items: Vec<ItemCard>,
     ops: Vec<OpLine>,
@@ -90,10 +93,13 @@ async fn guest(hub: Hub, call: Call) -> Answer {
         name: row.name,
         state: StateWord::of_guest(&row.state),
         updated: Moment::new(row.updated_at, now),
-        held: report.held.into_iter().map(held_line).collect(),
-        problems: report.problems,
-        after_restart: report.after_restart,
+        held: report.held.iter().cloned().map(held_line).collect(),
+        problems: report.problems.clone(),
+        after_restart: report.after_restart.clone(),
         differing: keys.iter().filter(|line| line.differs).count(),
+        undeclared: undeclared(&report),
+        power: report.power.clone(),
+        is_cut: report.cut,
         keys,
         items: items.filter(|item| item.guest == guest).collect(),
         ops: ops.iter().map(|op| OpLine::new(&host, op, now)).collect(),
@@ -103,36 +109,43 @@ async fn guest(hub: Hub, call: Call) -> Answer {
     })
 }
 
-fn held_line(held: evenkeel_core::fleet::HeldReport) -> HeldLine {
-    let evenkeel_core::fleet::HeldReport { code, why } = held;
-    HeldLine { code, why, next: String::new() }
+fn held_line(HeldReport { code, why, next }: HeldReport) -> HeldLine {
+    HeldLine { code, why, next }
+}
+
+/// `web.toml:4, profile small`.
+fn origin_words(origin: Option<&ReportedOrigin>) -> String {
+    let Some(ReportedOrigin { file, line, layer }) = origin else { return String::new() };
+    let layer =
+        if layer.is_empty() || layer == "guest" { String::new() } else { format!(", {layer}") };
+    format!("{file}:{line}{layer}")
 }
 
 /// Every key that is known of: what differs first, then the rest of what is declared.
 fn key_lines(report: &GuestReport) -> Vec<KeyLine> {
-    let differs: BTreeMap<&str, KeyLine> = report
-        .differences
-        .iter()
-        .map(|each| {
-            let line = KeyLine {
-                key: each.key.clone(),
-                declared: each.declared.clone(),
-                actual: each.actual.clone(),
-                origin: each.origin.clone(),
-                differs: true,
-            };
-            (each.key.as_str(), line)
-        })
-        .collect();
-    let same = report.config.iter().filter(|(key, _)| !differs.contains_key(key.as_str()));
-    let same: Vec<KeyLine> = same
-        .map(|(key, value)| KeyLine {
-            key: key.clone(),
-            declared: Some(value.clone()),
-            actual: Some(value.clone()),
-            origin: String::new(),
-            differs: false,
-        })
-        .collect();
-    differs.into_values().chain(same).collect()
+    let line = |each: &GuestDifference| KeyLine {
+        key: each.key.clone(),
+        declared: each.declared.clone(),
+        actual: each.actual.clone(),
+        origin: origin_words(each.origin.as_ref()),
+        differs: true,
+    };
+    let differing: BTreeSet<&str> = report.differences.iter().map(|each| &*each.key).collect();
+    let rest = report.declared.iter().filter(|(key, _)| !differing.contains(key.as_str()));
+    let rest = rest.map(|(key, declared)| KeyLine {
+        key: key.clone(),
+        declared: declared.clone(),
+        actual: report.actual.get(key).cloned(),
+        origin: String::new(),
+        differs: false,
+    });
+    report.differences.iter().map(line).chain(rest).collect()
+}
+
+/// What is set on the node and not declared: told, because nobody else says it, and left alone.
+fn undeclared(report: &GuestReport) -> Vec<(String, String)> {
+    let differing: BTreeSet<&str> = report.differences.iter().map(|each| &*each.key).collect();
+    let is_other = |key: &str| !report.declared.contains_key(key) && !differing.contains(key);
+    let other = report.actual.iter().filter(|(key, _)| is_other(key));
+    other.map(|(key, value)| (key.clone(), value.clone())).collect()
 }

@@ -17,6 +17,7 @@ pub(super) struct OpLine {
     /// The host's own clock.
     pub(super) host_at: String,
     pub(super) reason: String,
+    pub(super) outcome: String,
     pub(super) signer: String,
     pub(super) changes: Vec<ChangeLine>,
 }
@@ -41,6 +42,7 @@ impl OpLine {
             guest: told.guest,
             host_at: told.at,
             reason: told.reason,
+            outcome: told.outcome,
             signer: told.signer.unwrap_or_default(),
             changes: told.changes.into_iter().map(change).collect(),
         }
@@ -55,18 +57,24 @@ pub(super) struct DecisionLine {
     pub(super) guest_path: Option<String>,
     pub(super) at: Moment,
     pub(super) detail: String,
+    pub(super) signer: String,
 }
 
 impl DecisionLine {
     pub(super) fn new(host: &str, row: &HistoryRow, now: HubTime) -> Self {
         let told: ReportedDecision = serde_json::from_str(&row.body).unwrap_or_default();
         Self {
-            code: StateWord::of_decision(&told.code),
+            code: StateWord::of_decision(if told.code.is_empty() {
+                &told.event
+            } else {
+                &told.code
+            }),
             op: spoken(&told.op),
             guest_path: guest_path(host, &told.guest),
             guest: told.guest,
             at: Moment::new(row.received_at, now),
             detail: told.detail,
+            signer: told.signer.unwrap_or_default(),
         }
     }
 }

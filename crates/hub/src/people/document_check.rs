@@ -13,9 +13,6 @@ use crate::store::StoredDocument;
 /// How many mistakes of a document are told; who has more corrects these first.
 const MISTAKES_TOLD_MAX: usize = 100;
 
-/// How much of the line with a mistake is told.
-const LINE_TOLD_MAX: usize = 200;
-
 /// A document without mistakes, and what it changes.
 pub(crate) struct CheckedDocument {
     pub(crate) files: DocumentFiles,
@@ -102,43 +99,8 @@ fn refused(mistakes: &[Diagnostic], sources: &Sources) -> Problem {
     // A mistake shows the line it is in, which may hold a secret.
     let sources = without_secrets(sources);
     problem.diagnostics =
-        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| told(mistake, &sources)).collect();
+        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| mistake.told(&sources)).collect();
     problem
-}
-
-/// `web.toml:4:1: E0201: …`, the line itself, and hints.
-fn told(mistake: &Diagnostic, sources: &Sources) -> String {
-    let place = mistake.at.and_then(|span| {
-        let (line, column) = sources.line_column(span)?;
-        let file = sources.get(span.file)?;
-        Some((file, line, column))
-    });
-    let mut lines = vec![match place {
-        Some((file, line, column)) => {
-            format!("{}:{line}:{column}: {}: {}", file.path, mistake.code, mistake.message)
-        }
-        None => format!("{}: {}", mistake.code, mistake.message),
-    }];
-    if let Some((file, line, column)) = place
-        && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
-    {
-        let shown: String = shown.chars().take(LINE_TOLD_MAX).collect();
-        let length = mistake.at.map_or(1, |span| span.end.saturating_sub(span.start));
-        let carets = carets(&shown, column, length, &mistake.label);
-        lines.extend([format!("  | {shown}"), format!("  | {carets}")]);
-    }
-    lines.extend(mistake.hints.iter().map(|hint| format!("  hint: {hint}")));
-    lines.join("\n")
-}
-
-/// `    ^^^^ label`, under a line. Tabs stay tabs, so that what follows them stands where the line has it.
-fn carets(line: &str, column: usize, length: usize, label: &str) -> String {
-    let before = column.saturating_sub(1);
-    let indent = line.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' });
-    let left = line.chars().count().saturating_sub(before).max(1);
-    let marks = "^".repeat(length.clamp(1, left));
-    let drawn: String = indent.chain(marks.chars()).collect();
-    if label.is_empty() { drawn } else { format!("{drawn} {label}") }
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 use axum::http::Method;
 use evenkeel_core::id::HostId;
 use schemars::SchemaGenerator;
-use serde_json::Value;
 
 use super::SMALL_BODY_MAX;
 use super::fleet_filter::FleetFilter;
 use super::fleet_index::FleetHost;
 use super::page::{PAGE_MAX, after, limit, page};
+use super::report_wire::told;
 use super::wire::{
     EnrolTokenAnswer, EnrolTokenRequest, HostBody, HostDetailBody, LabelsRequest, PageBody,
 };
@@ -86,7 +86,6 @@ async fn one(hub: Hub, call: Call) -> Answer {
     let state = hub.store().host_state(&row.id).await?;
     let pending = hub.store().pending_of(&row.id).await?.len();
     let next_generation = (row.wanted.max(row.reported) + 1).unsigned_abs();
-    let parsed = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     let reported_at =
         if state.reported_at == 0 { String::new() } else { HubTime(state.reported_at).to_text() };
     let pending = i64::try_from(pending).unwrap_or(i64::MAX);
@@ -94,9 +93,9 @@ async fn one(hub: Hub, call: Call) -> Answer {
         host: FleetHost::new(row, &state, pending).body(HubTime::now()),
         next_generation,
         hub_id: hub.store().hub_id().to_owned(),
-        refused: parsed(&state.refused),
-        agent: parsed(&state.agent),
-        pass: parsed(&state.pass),
+        refused: told(&state.refused),
+        agent: told(&state.agent),
+        pass: told(&state.pass),
         reported_at,
         host_time: state.host_time,
     })

@@ -25,6 +25,7 @@ pub(crate) mod hosts;
 pub(crate) mod login;
 pub(crate) mod page;
 mod rate_limit;
+pub mod report_wire;
 pub(crate) mod session;
 pub mod wire;
 

@@ -2,6 +2,7 @@
 //!
 //! It needs Debian's `chromium` and `chromium-driver`, and axe-core as `scripts/fetch-axe` brings it; `./test` installs both.
 //! Pictures of every page are left in `target/screens` for eyes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;
 #[path = "../people/world.rs"]

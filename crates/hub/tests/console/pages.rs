@@ -235,17 +235,18 @@ async fn hostile(stage: &Stage, all: &str) {
     let texts = |key: &str| json!({key: all});
     stage.report("pve1", HOST_SEED, (3, 2), json!({
         "generation": {"number": 1, "signer": all},
-        "refused": {"generation": 2, "code": all, "why": all, "diagnostics": [all]},
+        "refused": {"generation": 2, "code": all, "why": all, "next": all, "diagnostics": [all]},
         "agent": {"version": all, "node": all, "since": all, "frozen": all, "mode": all, "policy": texts(all), "troubles": [all]},
         "pass": {"at": all},
         "guests": [
-            {"guest": "lxc/101", "name": all, "state": all, "differences": [{"key": all, "declared": all, "actual": all}],
-             "held": [{"code": all, "why": all}], "problems": [all], "after_restart": [all]},
+            {"guest": "lxc/101", "name": all, "state": all, "differences": [{"key": all, "declared": all, "actual": all, "origin": {"file": all, "line": 3, "layer": all}}],
+             "power": all, "declared": {all: all}, "actual": {format!("{all}!"): all},
+             "held": [{"code": all, "why": all, "next": all}], "problems": [all], "after_restart": [all]},
             {"guest": all, "name": all, "state": "held"},
         ],
-        "ops": [{"op": all, "guest": "lxc/101", "kind": all, "state": all, "at": all, "reason": all, "signer": all,
+        "ops": [{"op": all, "guest": "lxc/101", "kind": all, "state": all, "at": all, "reason": all, "outcome": all, "signer": all,
                  "changes": [{"key": all, "before": all, "after": all}]}],
-        "decisions": [{"id": "d2", "at": all, "guest": "lxc/101", "op": all, "code": all, "detail": all}],
+        "decisions": [{"id": "d2", "at": all, "guest": "lxc/101", "op": all, "code": all, "detail": all, "signer": all, "event": all}],
         "pending": [pending],
         "at": all,
     })).await;

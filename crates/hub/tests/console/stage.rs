@@ -181,11 +181,12 @@ pub(crate) fn troubled() -> Value {
         "pass": {"at": "2026-11-17T10:00:00Z", "planned": 3, "succeeded": 2, "failed": 1, "held": 1, "in_sync": 2},
         "guests": [
             {"guest": "lxc/101", "name": "web", "state": "drifted",
-             "differences": [{"key": "cores", "declared": "4", "actual": "2"},
-                             {"key": "net0", "declared": "name=eth0,bridge=vmbr0,ip=dhcp", "actual": "name=eth0,bridge=vmbr1,ip=dhcp"}],
-             "after_restart": ["memory"]},
+             "differences": [{"key": "cores", "declared": "4", "actual": "2", "origin": {"file": "web.toml", "line": 3, "layer": "profile small"}},
+                             {"key": "net0", "declared": "name=eth0,bridge=vmbr0,ip=dhcp", "actual": "name=eth0,bridge=vmbr1,ip=dhcp", "origin": {"file": "web.toml", "line": 7, "layer": "guest"}}],
+             "after_restart": ["memory"], "power": "running", "declared": {"cores": "4", "memory": "1024", "hostname": "web", "onboot": "1"},
+             "actual": {"cores": "2", "memory": "1024", "hostname": "web", "onboot": "1", "arch": "amd64", "ostype": "debian", "swap": "512"}},
             {"guest": "lxc/102", "name": "cache", "state": "as_declared"},
-            {"guest": "qemu/110", "name": "billing", "state": "held", "held": [{"code": "pending_signature", "why": "destroying it needs a signature"}]},
+            {"guest": "qemu/110", "name": "billing", "state": "held", "held": [{"code": "pending_signature", "why": "destroying it needs a signature", "next": "sign the item with `evenkeel sign`"}]},
             {"guest": "qemu/111", "name": "mail", "state": "failed", "problems": ["the node has no storage `fast`"]},
         ],
         "ops": [
