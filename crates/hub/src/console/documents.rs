@@ -115,10 +115,7 @@ async fn history(hub: Hub, call: Call) -> Answer {
     let address = format!("{}/documents", head.path);
     let shell = Shell::new(&hub, &call, Place::Fleet, &title, address).await?;
     // Drafts are for who may sign or drop them.
-    let drafts = match shell.can_edit {
-        true => hub.store().drafts(&host.row.id).await?,
-        false => Vec::new(),
-    };
+    let drafts = if shell.can_edit { hub.store().drafts(&host.row.id).await? } else { Vec::new() };
     page(&DocumentsPage {
         shell,
         head,

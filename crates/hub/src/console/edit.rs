@@ -4,7 +4,7 @@
 //! Whoever is late is shown what somebody else pushed, keeps their own text, and decides again. Nothing is merged for them.
 
 use askama::Template;
-use axum::http::{Method, StatusCode};
+use axum::http::Method;
 use evenkeel_core::fleet::WireFile;
 
 use super::form::FormFields;
@@ -150,22 +150,19 @@ impl Signing {
 
 async fn editor(hub: Hub, call: Call) -> Answer {
     let host = fleet_host(&hub, call.part("host")?).await?;
-    let (files, message, base, draft) = match call.query.get("draft") {
-        Some(id) => {
-            let found = hub.store().draft(&host.row.id, id).await?;
-            let missing = || Problem::not_found(&format!("draft {id}"));
-            let (row, files) = found.ok_or_else(missing)?;
-            (files, row.message, format!("draft {}", row.id), row.id)
-        }
-        None => {
-            let document = newest(&hub, &host.row).await?;
-            let base = match host.row.wanted {
-                0 => "no document yet".to_owned(),
-                number => format!("generation {number}"),
-            };
-            let files = document.map(|document| document.files).unwrap_or_default();
-            (files, String::new(), base, String::new())
-        }
+    let (files, message, base, draft) = if let Some(id) = call.query.get("draft") {
+        let found = hub.store().draft(&host.row.id, id).await?;
+        let missing = || Problem::not_found(&format!("draft {id}"));
+        let (row, files) = found.ok_or_else(missing)?;
+        (files, row.message, format!("draft {}", row.id), row.id)
+    } else {
+        let document = newest(&hub, &host.row).await?;
+        let base = match host.row.wanted {
+            0 => "no document yet".to_owned(),
+            number => format!("generation {number}"),
+        };
+        let files = document.map(|document| document.files).unwrap_or_default();
+        (files, String::new(), base, String::new())
     };
     let files = files.into_iter().map(|WireFile { name, text }| FileBody { name, text }).collect();
     let view = CheckView::nothing(next(&host.row));
@@ -286,23 +283,21 @@ async fn send(hub: Hub, call: Call) -> Answer {
         Ok(path) => return see(&path),
         Err(problem) => problem,
     };
-    let (status, next_generation) = (problem.code.status(), next(&host.row));
-    match problem.code {
-        ProblemCode::Stale => {
-            let overtaken = overtaken(&hub, &host, &problem).await?;
-            // What they send next follows what they are shown now.
-            let form = EditForm { seen: overtaken.newest, ..form };
-            let view = CheckView::nothing(overtaken.newest + 1);
-            let page = edit_page(&hub, &call, &host, form, view, Some(overtaken)).await?;
-            page_with(status, &page)
-        }
-        ProblemCode::Invalid if status == StatusCode::UNPROCESSABLE_ENTITY => {
-            let nothing = CheckView::nothing(next_generation);
-            let view = CheckView { problem: Some(problem), is_checked: true, ..nothing };
-            page_with(status, &edit_page(&hub, &call, &host, form, view, None).await?)
-        }
-        _ => Err(problem),
+    let status = problem.code.status();
+    if problem.code == ProblemCode::Stale {
+        let overtaken = overtaken(&hub, &host, &problem).await?;
+        // What they send next follows what they are shown now.
+        let form = EditForm { seen: overtaken.newest, ..form };
+        let view = CheckView::nothing(overtaken.newest + 1);
+        let page = edit_page(&hub, &call, &host, form, view, Some(overtaken)).await?;
+        return page_with(status, &page);
     }
+    if problem.code == ProblemCode::Invalid {
+        let nothing = CheckView::nothing(next(&host.row));
+        let view = CheckView { problem: Some(problem), is_checked: true, ..nothing };
+        return page_with(status, &edit_page(&hub, &call, &host, form, view, None).await?);
+    }
+    Err(problem)
 }
 
 async fn overtaken(hub: &Hub, host: &FleetHost, problem: &Problem) -> Result<Overtaken, Problem> {

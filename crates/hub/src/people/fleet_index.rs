@@ -144,12 +144,11 @@ impl FleetIndex {
             None => None,
             Some(index) => index.news(hub).await?,
         };
-        let changed = match (filled.as_mut(), news) {
-            (Some(index), Some(hosts)) => index.read_again(hub, hosts).await?,
-            (Some(_) | None, _) => {
-                *filled = Some(FilledIndex::fill(hub).await?);
-                true
-            }
+        let changed = if let (Some(index), Some(hosts)) = (filled.as_mut(), news) {
+            index.read_again(hub, hosts).await?
+        } else {
+            *filled = Some(FilledIndex::fill(hub).await?);
+            true
         };
         let index = filled.as_mut().expect("it was filled above");
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);

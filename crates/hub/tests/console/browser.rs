@@ -1,4 +1,4 @@
-//! A browser: one chromedriver and one Chromium, which end with their value. WebDriver is JSON over HTTP on loopback.
+//! A browser: one chromedriver and one Chromium, which end with their value. `WebDriver` is JSON over HTTP on loopback.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -141,7 +141,7 @@ impl Browser {
         self.post(&format!("element/{element}/click"), json!({})).await.unwrap();
     }
 
-    /// Types into a field, after what is in it; keys as WebDriver names them.
+    /// Types into a field, after what is in it; keys as `WebDriver` names them.
     pub(crate) async fn keys(&self, css: &str, text: &str) {
         let element = self.element(css).await;
         let body = json!({"text": text});

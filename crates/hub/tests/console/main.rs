@@ -1,4 +1,4 @@
-//! The console in a real browser: Chromium, driven by WebDriver, against a real hub on loopback.
+//! The console in a real browser: Chromium, driven by `WebDriver`, against a real hub on loopback.
 //!
 //! It needs Debian's `chromium` and `chromium-driver`, and axe-core as `scripts/fetch-axe` brings it; `./test` installs both.
 //! Pictures of every page are left in `target/screens` for eyes.

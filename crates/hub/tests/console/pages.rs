@@ -97,7 +97,7 @@ async fn write_documents(stage: &Stage, browser: &Browser, note: &str) -> String
             Value::from(text)
         );
         let answer = browser.later(&body).await;
-        last = answer.as_str().unwrap().to_owned();
+        answer.as_str().unwrap().clone_into(&mut last);
         assert!(last.starts_with("200 /console/hosts/pve1/d"), "{last}");
     }
     last.split_once(' ').unwrap().1.to_owned()
@@ -254,5 +254,9 @@ async fn hostile(stage: &Stage, all: &str) {
 }
 
 fn query(text: &str) -> String {
-    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+    let mut encoded = String::new();
+    for byte in text.bytes() {
+        let _ = write!(encoded, "%{byte:02X}");
+    }
+    encoded
 }
