@@ -1,5 +1,7 @@
 //! What people did and what hosts did and decided, in one timeline: to be filtered, printed, and taken away as JSON lines.
 
+use std::collections::VecDeque;
+
 use askama::Template;
 use axum::body::Body;
 use axum::http::{HeaderValue, Method, header};
@@ -108,17 +110,16 @@ impl AuditAsk {
         let (mut found, mut read) = (Vec::new(), 0);
         let batch = i64::try_from(limit.min(500)).unwrap_or(500);
         loop {
-            let mut rows = Vec::new();
+            let mut sources = Vec::new();
             for source in SOURCES {
                 if self.source.is_none_or(|only| only == source) {
                     let lines = hub.store().timeline(source, &self.cursor, &self.filter, batch);
-                    rows.extend(lines.await?);
+                    sources.push(VecDeque::from(lines.await?));
                 }
             }
-            let is_last = i64::try_from(rows.len()).unwrap_or(i64::MAX) < batch;
-            // Within a source they stay in the order they were read in.
-            rows.sort_by_key(|row| std::cmp::Reverse(row.at));
-            rows.truncate(usize::try_from(batch).unwrap_or(500));
+            let rows: usize = sources.iter().map(VecDeque::len).sum();
+            let is_last = i64::try_from(rows).unwrap_or(i64::MAX) < batch;
+            let rows = newest_first(sources, usize::try_from(batch).unwrap_or(500));
             read += rows.len();
             for row in rows {
                 self.cursor.pass(&row);
@@ -137,6 +138,20 @@ impl AuditAsk {
             }
         }
     }
+}
+
+/// The newest lines of several sources. Each source stays in its own order, by which its cursor goes, also where a clock was
+/// set back: a line that was passed over would never be shown.
+fn newest_first(mut sources: Vec<VecDeque<TimelineRow>>, limit: usize) -> Vec<TimelineRow> {
+    let mut rows = Vec::new();
+    while rows.len() < limit {
+        let newest = sources.iter_mut().filter(|lines| !lines.is_empty());
+        let Some(newest) = newest.max_by_key(|lines| lines.front().map(|row| row.at)) else {
+            break;
+        };
+        rows.extend(newest.pop_front());
+    }
+    rows
 }
 
 /// Whether a line is a person's to see.
@@ -332,4 +347,29 @@ async fn export(hub: Hub, call: Call) -> Answer {
     let name = HeaderValue::from_static("attachment; filename=\"evenkeel-audit.jsonl\"");
     headers.insert(header::CONTENT_DISPOSITION, name);
     Ok(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(source: TimelineSource, serial: i64, at: i64) -> TimelineRow {
+        let [host, who, act, subject, detail] = Default::default();
+        TimelineRow { source, at: HubTime(at), host, serial, who, act, subject, detail }
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_hides_no_line() {
+        let people = [row(TimelineSource::People, 10, 5), row(TimelineSource::People, 9, 8)];
+        let ops = [row(TimelineSource::Ops, 3, 7), row(TimelineSource::Ops, 2, 1)];
+        let merged = newest_first(vec![people.into(), ops.into()], 10);
+        let order: Vec<i64> = merged.iter().map(|row| row.serial).collect();
+        assert_eq!(order, [3, 10, 9, 2], "10 before 9, whatever the clock said");
+        let mut cursor = TimelineCursor::default();
+        merged.iter().take(2).for_each(|row| cursor.pass(row));
+        let mut after_ten = TimelineCursor::default();
+        after_ten.pass(&row(TimelineSource::People, 10, 5));
+        after_ten.pass(&row(TimelineSource::Ops, 3, 7));
+        assert_eq!(cursor, after_ten);
+    }
 }

@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const LOOK_BACK_MS: i64 = 10_000;
 /// How often signs of life that other replicas heard are read: as often as they write them.
 const HEARD_EVERY: Duration = Duration::from_secs(10);
+/// How often signs of life that this process heard are taken in: they are shown in seconds.
+const HEAR_EVERY: Duration = Duration::from_secs(1);
 /// More changed rows than this are read faster all at once.
 const ONE_BY_ONE_MAX: usize = 64;
 
@@ -128,6 +130,7 @@ struct FilledIndex {
     changes: broadcast::Receiver<StoreChange>,
     looked_at: Instant,
     heard_at: Instant,
+    listened_at: Instant,
 }
 
 impl std::fmt::Debug for FleetIndex {
@@ -152,7 +155,8 @@ impl FleetIndex {
         };
         let index = filled.as_mut().expect("it was filled above");
         let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed | index.hear(hub) {
+        let is_due = changed || index.listened_at.elapsed() >= HEAR_EVERY;
+        if changed | (is_due && index.hear(hub)) {
             *list = Arc::new(index.hosts.values().cloned().collect());
         }
         Ok(list.clone())
@@ -182,7 +186,7 @@ impl FilledIndex {
         };
         let hosts = rows.into_iter().map(host).collect();
         let now = Instant::now();
-        Ok(Self { hosts, changes, looked_at: now, heard_at: now })
+        Ok(Self { hosts, changes, looked_at: now, heard_at: now, listened_at: now })
     }
 
     /// Which hosts are to be read again; none for all.
@@ -245,6 +249,7 @@ impl FilledIndex {
 
     /// Takes in who was heard by this process since; says whether somebody was.
     fn hear(&mut self, hub: &Hub) -> bool {
+        self.listened_at = Instant::now();
         let hosts = &mut self.hosts;
         hub.store().look_at_heard(|heard| {
             let mut changed = false;

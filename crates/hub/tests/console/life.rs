@@ -181,4 +181,9 @@ async fn a_viewer_sees_no_button_that_would_be_refused_and_is_refused_all_the_sa
     assert_eq!(browser.later(forged).await, 403);
     browser.open(&stage.url("/console/hosts/node-0001")).await;
     browser.sees("Not found").await;
+    // What is not live says so.
+    browser.command("Network.setBlockedURLs", json!({"urls": ["*/v1/events"]})).await;
+    browser.open(&stage.url("/console/fleet")).await;
+    browser.until("document.getElementById('live').textContent.startsWith('not live')").await;
+    browser.until("document.getElementById('live').className === 'live off'").await;
 }
