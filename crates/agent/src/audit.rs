@@ -18,9 +18,10 @@ use jiff::Timestamp;
 
 pub use entry::{AuditEntry, AuditEvent, Signature};
 
+pub(crate) use entry::AuditReader;
+
 use crate::journal::verify::{self, VerifiedJournal};
 use crate::journal::{Files, JournalError};
-use entry::AuditReader;
 
 /// What is asked for.
 #[derive(Debug, Clone, Default)]

@@ -139,6 +139,56 @@ fn create<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<CreatePol
 }
 
 impl Policy {
+    /// Every limit as a text, for people at a hub.
+    pub fn told(&self) -> BTreeMap<String, String> {
+        let Self {
+            mode,
+            statement_life_s,
+            pending_items,
+            pending_days,
+            bin_days,
+            destructive_per_day,
+            desired_signed,
+            anchor,
+            disruptive_per_hour,
+            scratch_vmids,
+            create,
+        } = self;
+        let mode = match mode {
+            ReconcileMode::Enforce => "enforce",
+            ReconcileMode::Observe => "observe",
+        };
+        let anchor = match anchor {
+            AnchorPolicy::Optional => "optional",
+            AnchorPolicy::Required => "required",
+        };
+        let mut told = BTreeMap::from([
+            ("mode", mode.to_owned()),
+            ("statement_life_s", statement_life_s.to_string()),
+            ("pending_items", pending_items.to_string()),
+            ("pending_days", pending_days.to_string()),
+            ("bin_days", bin_days.to_string()),
+            ("destructive_per_day", destructive_per_day.to_string()),
+            ("desired_signed", desired_signed.to_string()),
+            ("anchor", anchor.to_owned()),
+            ("disruptive_per_hour", disruptive_per_hour.to_string()),
+            ("scratch_vmids", scratch_vmids.to_string()),
+        ]);
+        if let Some(create) = create {
+            let CreatePolicy { vmids, sources, storages, bridges, per_day, privileged } = create;
+            let storages = storages.iter().map(|(name, quota)| format!("{name}={quota}"));
+            told.extend([
+                ("create.vmids", vmids.to_string()),
+                ("create.sources", joined(sources.iter().map(ToString::to_string))),
+                ("create.storages", joined(storages)),
+                ("create.bridges", joined(bridges.iter().cloned())),
+                ("create.per_day", per_day.to_string()),
+                ("create.privileged", privileged.to_string()),
+            ]);
+        }
+        told.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
+    }
+
     /// What the judgement over an approval asks.
     pub fn limits(&self) -> StatementLimits {
         StatementLimits { statement_life_max_s: self.statement_life_s }
@@ -153,6 +203,10 @@ impl Policy {
     pub(crate) fn pending_life_s(&self) -> u64 {
         self.pending_days * DAY_S
     }
+}
+
+fn joined(texts: impl Iterator<Item = String>) -> String {
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn within<'de, const MIN: u64, const MAX: u64, D: Deserializer<'de>>(
@@ -179,6 +233,10 @@ mod tests {
         assert_eq!(policy.pending_items, 256);
     }
 
+    fn policy_of(text: &str) -> Policy {
+        toml::from_str(text).unwrap()
+    }
+
     #[test]
     fn what_a_hub_may_have_made_is_nothing_unless_it_is_said() {
         assert_eq!(toml::from_str::<Policy>("").unwrap().create, None);
@@ -195,6 +253,11 @@ mod tests {
             create.storages.iter().map(|(name, quota)| (name.as_str(), *quota)).collect();
         assert_eq!(quotas, [("local-lvm", Bytes(500 << 30))]);
         assert_eq!((create.bridges.len(), create.per_day, create.privileged), (1, 10, false));
+        let policy = Policy { create: Some(create), ..policy_of("destructive_per_day = 3") };
+        let told = policy.told();
+        assert_eq!((&*told["destructive_per_day"], &*told["desired_signed"]), ("3", "true"));
+        assert_eq!(told["create.sources"], "local:vztmpl/*, local:import/*, clone:9000-9009");
+        assert_eq!(told["create.storages"], "local-lvm=500G");
         let empty: Policy = toml::from_str("[create]\n").unwrap();
         assert_eq!(empty.create, Some(CreatePolicy { per_day: 10, ..CreatePolicy::default() }));
     }

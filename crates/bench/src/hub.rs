@@ -39,7 +39,7 @@ pub(crate) fn run() -> Vec<BenchRow> {
     runtime.block_on(async { vec![ingest().await, polls().await] })
 }
 
-async fn hub(state: &Path) -> RunningHub {
+pub(crate) async fn hub(state: &Path) -> RunningHub {
     let options = ServerOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: state.to_owned(),
@@ -76,7 +76,7 @@ fn report(seq: u64) -> HostReport {
         guest: format!("lxc/{}", 100 + number),
         name: "web".to_owned(),
         state: "as_declared".to_owned(),
-        config: [("cores", seq.to_string()), ("memory", "2048".to_owned())]
+        actual: [("cores", seq.to_string()), ("memory", "2048".to_owned())]
             .map(|(key, value)| (key.to_owned(), value))
             .into(),
         ..GuestReport::default()

@@ -120,6 +120,78 @@ reason_codes! {
     Policy = "policy",
 }
 
+impl ReasonCode {
+    /// What a person does about it next.
+    pub fn next_step(self) -> &'static str {
+        match self {
+            Self::Allowed | Self::AllowedSigned => "nothing is left to do",
+            Self::PendingSignature => "an operator signs it with `evenkeel sign`",
+            Self::UnknownSigner => {
+                "compare the key with `evenkeel signers list`; a new key comes in by `evenkeel signers rotate`"
+            }
+            Self::RoleDenied => {
+                "operational keys sign acts and rotations, recovery keys sign recoveries only"
+            }
+            Self::KeyRevoked => {
+                "sign with a key that is valid now; `evenkeel signers list` shows them"
+            }
+            Self::KeyType => {
+                "use a key of ssh-keygen -t ed25519, ed25519-sk, ecdsa-sk, or ecdsa with -b 256"
+            }
+            Self::WeakKey => "make another key: ssh-keygen -t ed25519",
+            Self::SkPresence => {
+                "touch the security key when it blinks; a key made with no-touch-required cannot be used"
+            }
+            Self::SigFormat => "take the signature as ssh-keygen wrote it, unchanged and alone",
+            Self::SigInvalid => {
+                "it was changed, or the signature is over other bytes: fetch it again from where it was made"
+            }
+            Self::SigNamespace => "sign again with the -n that `evenkeel sign` shows",
+            Self::SigHash => "sign again without -O hashalg",
+            Self::Payload => {
+                "it is no statement a host would read; docs/formats/approval.md has the rules"
+            }
+            Self::Envelope => "docs/formats/approval.md says what an envelope holds",
+            Self::HostMismatch => "it was made for another host",
+            Self::BindingMismatch
+            | Self::IdentityMismatch
+            | Self::IdentityUnproven
+            | Self::Stale => "look at the guest, and sign the item that waits for it now",
+            Self::Expired | Self::LifetimeExceeded => "sign again, with a life the host allows",
+            Self::NotYetValid => "wait, or compare the clocks",
+            Self::Replay => "it was executed before; look at the op it names",
+            Self::NonceConflict => "sign again; if you did not sign twice, somebody else did",
+            Self::TrustVersion => {
+                "the signers changed: name every rotation with --rotation, and sign again under the new version"
+            }
+            Self::Clock => "set the host's clock right",
+            Self::Frozen | Self::Budget | Self::Locked | Self::Busy | Self::Storage => {
+                "try again when the host has become free"
+            }
+            Self::NotExecutable => "do it by hand; evenkeel never does",
+            Self::Rights => {
+                "grant the token what is named; `evenkeel doctor` prints the smallest role"
+            }
+            Self::Policy => {
+                "root decides on the host: the named field under [policy] in agent.toml bounds it"
+            }
+            Self::UnknownOutcome => {
+                "look at the guest, then close the operation with `evenkeel journal resolve`"
+            }
+            Self::After => "bring the guest to where it says, then try again",
+            Self::Observe => "set `mode` to \"enforce\" in the desired file or in agent.toml",
+            Self::JournalRollback => {
+                "look at what the host did since, then acknowledge it: `evenkeel journal acknowledge FILE`"
+            }
+            Self::GenerationRollback => {
+                "the hub was put back: push once more, so that it goes on above what its hosts took"
+            }
+            Self::NotPending => "sign the item that waits now",
+            Self::FailedBefore => "mend the cause, then `evenkeel retry` tries it at once",
+        }
+    }
+}
+
 impl fmt::Display for ReasonCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())

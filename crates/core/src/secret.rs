@@ -8,8 +8,8 @@
 use std::borrow::Cow;
 
 use crate::id::GuestKind;
-use crate::registry::{self, Key, ValueFormat};
-use crate::value::Value;
+use crate::registry::{self, Key, KeyRef, ValueFormat};
+use crate::value::{Value, print};
 
 /// What stands in a secret's place. PVE itself shows the same.
 pub const MASK: &str = "**********";
@@ -120,6 +120,18 @@ pub(crate) fn shown(key: &Key, value: &Value) -> String {
         }
         _ => MASK.to_owned(),
     }
+}
+
+/// A value as PVE stores it, secrets masked; none for one that says no more than absence.
+pub fn stored_form(key: KeyRef, value: &Value) -> Option<String> {
+    if value.is_empty() {
+        return None;
+    }
+    if key.key().secret {
+        return Some(MASK.to_owned());
+    }
+    let text = print::pve(&key.key().format, value);
+    Some(masked_param(&key.to_string(), &text).into_owned())
 }
 
 /// The pieces of a secret that could be quoted alone: the whole text, and of a list its items and their values. What

@@ -123,7 +123,7 @@ pub struct AuditEntry {
 
 /// Reads lines in order: an operation's later lines do not repeat its guest.
 #[derive(Debug, Default)]
-pub(super) struct AuditReader {
+pub(crate) struct AuditReader {
     /// Guest and kind of the operations that are not closed.
     open: BTreeMap<String, (String, String)>,
     /// What stands, by type and key: what ends it names only the key.
@@ -132,7 +132,7 @@ pub(super) struct AuditReader {
 
 impl AuditReader {
     /// What the line says of a decision; none if nothing.
-    pub(super) fn entry(&mut self, line: &PrintedLine) -> Option<AuditEntry> {
+    pub(crate) fn entry(&mut self, line: &PrintedLine) -> Option<AuditEntry> {
         let Ok(Value::Object(fields)) = serde_json::from_str(&line.text) else {
             return None;
         };

@@ -5,20 +5,26 @@
 
 use std::sync::Arc;
 
+use evenkeel_core::desired::Desired;
 use evenkeel_core::fleet::{DocumentFloor, InstanceId};
 use secrecy::SecretString;
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::AgentLoop;
 use super::inputs::LoopInputs;
 use super::status::HubStatus;
 use crate::config::AgentConfig;
-use crate::engine::{AnchorState, Fatal, Progress};
+use crate::engine::{AnchorState, Fatal};
 use crate::hub_link::config::{HubConfigError, HubUrl};
+use crate::hub_link::history::{HistorySource, ToldHistory};
 use crate::hub_link::http::HubHttp;
-use crate::hub_link::picture::HostPicture;
-use crate::hub_link::{DeskNews, DeskRequest, HubDesk, HubLink, LinkIdentity, LinkView, memory};
+use crate::hub_link::picture::{DocumentPlaces, HostPicture, found_by};
+use crate::hub_link::{
+    DeskNews, DeskRequest, HubDesired, HubDesk, HubLink, LinkIdentity, LinkView, memory,
+};
+use crate::journal::{DiskFailure, ReadOnlyDirectory};
+use crate::preview::Preview;
 use crate::pve::tls::TlsTrust;
 
 /// Requests of the link that wait for the loop; more make the link wait.
@@ -33,6 +39,8 @@ pub(super) struct HubSide {
     view: LinkView,
     /// Why there is no link.
     no_link: Option<String>,
+    /// Where everything in the document stands.
+    places: Option<DocumentPlaces>,
 }
 
 /// A hub as it is configured.
@@ -55,23 +63,25 @@ impl AgentLoop {
         &mut self,
         configured: ConfiguredHub,
         inputs: &mut LoopInputs,
-        progress: broadcast::Receiver<Progress>,
     ) -> Result<Option<HubLink>, super::DaemonError> {
         let ConfiguredHub { url, trust, credential } = configured;
         let (desk, desired, trouble) = HubDesk::open(self.state.path(), &mut self.engine).await?;
         let now = self.ambient.now();
-        if let Some(desired) = desired {
+        let mut places = None;
+        if let Some(HubDesired { desired, places: known }) = desired {
             tracing::info!(guests = desired.guests.len(), "the last document of the hub holds");
             self.declared.taken(desired, now);
             self.shared_status.declared(self.declared.desired().as_deref());
+            places = Some(known);
         }
+        self.shared_status.report_facts().policy(&self.config.policy);
         if let Some(why) = trouble {
             tracing::error!("{why}");
             self.declared.unusable(why, now);
         }
         let floor = self.engine.floor().await?;
         let (view, shown) = (LinkView::default(), url.clone());
-        let mut side = HubSide { desk, url, floor: floor.clone(), view, no_link: None };
+        let mut side = HubSide { desk, url, floor: floor.clone(), view, no_link: None, places };
         let link = match (credential, floor) {
             (Ok(credential), Some(floor)) => {
                 let exchange = HubHttp::new(shown, &trust, Some(credential));
@@ -79,7 +89,7 @@ impl AgentLoop {
                 let (requests, requested) = mpsc::channel(REQUESTS_MAX);
                 inputs.hear_hub(requested);
                 let view = side.view.clone();
-                self.link(exchange, floor, requests, view, progress).await
+                self.link(exchange, floor, requests, view).await
             }
             (Err(error), _) => {
                 tracing::error!(hint = error.hint(), "{error}");
@@ -104,7 +114,6 @@ impl AgentLoop {
         floor: DocumentFloor,
         desk: mpsc::Sender<DeskRequest>,
         view: LinkView,
-        progress: broadcast::Receiver<Progress>,
     ) -> Option<HubLink> {
         let bench = self.engine.approvals()?;
         let instance = format!("{:016x}", self.ambient.random() & u128::from(u64::MAX));
@@ -119,6 +128,12 @@ impl AgentLoop {
         };
         let status = self.shared_status.clone();
         let picture = Arc::new(move || status.picture());
+        let files = self.state.journal();
+        let history: HistorySource = Arc::new(move |after| {
+            let open = ReadOnlyDirectory::open(&files);
+            let open = open.map_err(|error| DiskFailure::new("open", "the directory", error))?;
+            ToldHistory::read(&open, after)
+        });
         Some(HubLink {
             exchange,
             identity,
@@ -128,7 +143,7 @@ impl AgentLoop {
             picture,
             view,
             anchor: bench.anchor.clone(),
-            progress: Some(progress),
+            history: Some(history),
         })
     }
 
@@ -137,8 +152,10 @@ impl AgentLoop {
         let Some(hub) = &mut self.hub else { return Ok(()) };
         match hub.desk.take(&mut self.engine, request).await? {
             DeskNews::Nothing => {}
-            DeskNews::Desired(desired) => {
+            DeskNews::Desired(taken) => {
+                let HubDesired { desired, places } = *taken;
                 hub.floor = self.engine.floor().await?;
+                hub.places = Some(places);
                 self.declared.taken(desired, self.ambient.now());
                 self.shared_status.declared(self.declared.desired().as_deref());
                 self.schedule.at_once(Instant::now());
@@ -180,10 +197,23 @@ impl AgentLoop {
     }
 }
 
+impl AgentLoop {
+    /// What the hub is told of the guests that a pass looked at. Without a hub nobody asks for it.
+    pub(super) fn show_found(&self, desired: &Desired, preview: &Preview) {
+        if let Some(hub) = &self.hub {
+            let found = found_by(preview, desired, hub.places.as_ref());
+            let mut facts = self.shared_status.report_facts();
+            facts.policy(&self.config.policy);
+            facts.found(&preview.scope, found);
+        }
+    }
+}
+
 impl super::SharedStatus {
     /// How the host stands, as a hub is told.
     fn picture(&self) -> HostPicture {
         let (agent, declared) = (self.agent().clone(), self.declared_guests());
-        HostPicture::of(&agent, &declared, self.frozen_since())
+        let frozen = self.frozen_since();
+        HostPicture::of(&agent, &declared, frozen, &self.report_facts())
     }
 }

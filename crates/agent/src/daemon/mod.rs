@@ -177,10 +177,9 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
     }
     let hub = hub::prepare(&setup.config)?;
     let mut agent =
-        AgentLoop::start(setup, journal, shared_status, metrics, progress.clone(), log_viewers)
-            .await?;
+        AgentLoop::start(setup, journal, shared_status, metrics, progress, log_viewers).await?;
     if let Some(hub) = hub {
-        let link = agent.open_hub(hub, &mut inputs, progress.subscribe()).await?;
+        let link = agent.open_hub(hub, &mut inputs).await?;
         // Beside the loop: a hub that hangs delays no pass.
         if let Some(link) = link {
             tasks.spawn(link.run());

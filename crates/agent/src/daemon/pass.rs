@@ -148,6 +148,7 @@ impl AgentLoop {
             let (now, random) = (Instant::now(), self.ambient.random());
             self.schedule.succeeded(now, random);
         }
+        self.show_found(desired, &preview);
         let BegunPass { id, plan } = tokio::select! {
             // Lanes get their actions at the very end; what waits for a signature may be written before.
             pass = self.engine.submit(desired, preview) => pass?,

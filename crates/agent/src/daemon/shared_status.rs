@@ -21,6 +21,7 @@ use super::status::{
 };
 use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
 use crate::freeze::frozen_by;
+use crate::hub_link::picture::ReportFacts;
 use crate::journal::{AppendError, JournalHandle, JournalState};
 use crate::state_dir::StateDir;
 
@@ -33,13 +34,16 @@ pub(super) struct SharedStatus {
     agent: Arc<Mutex<AgentStatus>>,
     /// The declared guests, to choose among them.
     candidates: Arc<Mutex<Vec<Candidate>>>,
+    /// What only a hub is told.
+    report_facts: Arc<Mutex<ReportFacts>>,
     state: StateDir,
     journal: JournalHandle,
 }
 
 impl SharedStatus {
     pub(super) fn new(agent: AgentStatus, state: StateDir, journal: JournalHandle) -> Self {
-        Self { agent: Arc::new(Mutex::new(agent)), candidates: Arc::default(), state, journal }
+        let (candidates, report_facts) = (Arc::default(), Arc::default());
+        Self { agent: Arc::new(Mutex::new(agent)), candidates, report_facts, state, journal }
     }
 
     /// Other guests are declared from now on.
@@ -57,6 +61,11 @@ impl SharedStatus {
     pub(super) fn frozen_since(&self) -> Option<String> {
         let since = || frozen_by(&self.state).map(|frozen| frozen.at);
         self.state.is_frozen().then(|| since().unwrap_or_default())
+    }
+
+    /// What only a hub is told.
+    pub(super) fn report_facts(&self) -> MutexGuard<'_, ReportFacts> {
+        self.report_facts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn candidates(&self) -> MutexGuard<'_, Vec<Candidate>> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{Desired, without_secrets};
 use evenkeel_core::diagnostic::Diagnostic;
 use evenkeel_core::fleet::{
     DocumentFloor, DocumentVerdict, EnvelopeId, EnvelopeVerdict, Generation, JournalHead,
@@ -19,8 +19,8 @@ use evenkeel_core::sign::OpResult;
 use tokio::sync::{mpsc, oneshot};
 
 use super::memory::ToldHeads;
+use super::picture::DocumentPlaces;
 use super::store::DocumentStore;
-use crate::daemon::places;
 use crate::engine::{AnchorState, ApprovalOrigin, Engine, Fatal, OpEnd, OpReport, Submitted};
 
 /// Mistakes that travel back to the hub; whoever mends them sees the others by `evenkeel validate`.
@@ -86,9 +86,25 @@ pub enum DeskNews {
     /// Nothing.
     Nothing,
     /// This is desired from now on.
-    Desired(Arc<Desired>),
+    Desired(Box<HubDesired>),
     /// Signers or the epoch have changed.
     Authority,
+}
+
+/// A document that holds: what it declares, and where that stands.
+#[derive(Debug, Clone)]
+pub struct HubDesired {
+    /// What is declared.
+    pub desired: Arc<Desired>,
+    /// Where.
+    pub places: DocumentPlaces,
+}
+
+impl From<LoadedDocument> for HubDesired {
+    fn from(loaded: LoadedDocument) -> Self {
+        let LoadedDocument { desired, origins, sources } = loaded;
+        Self { desired: Arc::new(desired), places: DocumentPlaces { origins, sources } }
+    }
 }
 
 /// The desk.
@@ -105,7 +121,7 @@ impl HubDesk {
     pub async fn open(
         state: &Path,
         engine: &mut Engine,
-    ) -> Result<(Self, Option<Arc<Desired>>, Option<String>), Fatal> {
+    ) -> Result<(Self, Option<HubDesired>, Option<String>), Fatal> {
         let store = DocumentStore::new(state);
         engine.void_old_items().await?;
         let desk = Self { store: store.clone(), waiting: BTreeMap::new() };
@@ -122,7 +138,7 @@ impl HubDesk {
         }
         let loaded = off_the_loop(move || store.load(&floor)).await;
         Ok(match loaded {
-            Some(Ok(Some(LoadedDocument { desired, .. }))) => (desk, Some(Arc::new(desired)), None),
+            Some(Ok(Some(loaded))) => (desk, Some(loaded.into()), None),
             Some(Ok(None)) => (desk, None, None),
             Some(Err(error)) => (desk, None, Some(error.to_string())),
             None => (desk, None, Some("the document that was taken could not be read".to_owned())),
@@ -166,8 +182,8 @@ impl HubDesk {
         let manifest = offered.manifest.hash();
         let refuse = |refusal: &Refusal, diagnostics: Vec<String>| {
             let (code, why) = (refusal.reason.to_string(), refusal.detail.clone());
-            let manifest = Some(manifest);
-            let refused = RefusedGeneration { generation, manifest, code, why, diagnostics };
+            let (manifest, next) = (Some(manifest), refusal.reason.next_step().to_owned());
+            let refused = RefusedGeneration { generation, manifest, code, why, next, diagnostics };
             Ok((DocumentOutcome::Refused(refused), DeskNews::Nothing))
         };
         let TakenDocument { floor, loaded } = match engine.judge_document(&offered).await? {
@@ -197,7 +213,7 @@ impl HubDesk {
         let guests = loaded.desired.guests.len();
         let signer = floor.signer.as_ref().map(tracing::field::display);
         tracing::info!(%generation, guests, signer, "a document of the hub was taken");
-        let news = DeskNews::Desired(Arc::new(loaded.desired));
+        let news = DeskNews::Desired(Box::new(loaded.into()));
         Ok((DocumentOutcome::Taken(generation), news))
     }
 
@@ -284,13 +300,11 @@ async fn anchor(
     Ok(())
 }
 
-/// The first mistakes of a document, a line each.
+/// The first mistakes of a document, as the command line shows them. A mistake shows the line it is in, which may hold a
+/// secret.
 fn told(offered: &OfferedDocument, diagnostics: &[Diagnostic]) -> Vec<String> {
-    if diagnostics.is_empty() {
-        return Vec::new();
-    }
-    let lines = places(diagnostics, &offered.files.sources());
-    lines.lines().take(DIAGNOSTICS_MAX).map(str::to_owned).collect()
+    let sources = without_secrets(&offered.files.sources());
+    diagnostics.iter().take(DIAGNOSTICS_MAX).map(|mistake| mistake.told(&sources)).collect()
 }
 
 /// Files are read and written beside the loop.

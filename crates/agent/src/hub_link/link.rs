@@ -17,18 +17,19 @@ use evenkeel_core::fleet::{
 };
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{HostBinding, PublicKey};
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::desk::{AnchorFinding, DeskRequest, DocumentOutcome};
 use super::exchange::{HubExchange, HubFailure, HubMethod, HubOutcome, HubRequest};
+use super::history::HistorySource;
 use super::limits::{
     BackOff, DOCUMENTS_PER_MINUTE, ENVELOPES_PER_MINUTE, LinkTrouble, LinkView, MinuteRate,
 };
 use super::memory::{self, ToldHeads};
 use super::picture::HostPicture;
 use crate::ambient::Ambient;
-use crate::engine::{AnchorState, AnchorWatch, Progress, Vouch};
+use crate::engine::{AnchorState, AnchorWatch, Vouch};
 use crate::journal::JournalHandle;
 
 /// A hub that answers at once is asked no more often than this.
@@ -90,8 +91,8 @@ pub struct HubLink {
     pub view: LinkView,
     /// What is known of the anchor.
     pub anchor: AnchorWatch,
-    /// What happens, as it happens.
-    pub progress: Option<broadcast::Receiver<Progress>>,
+    /// What happened, read from the journal's files; none if nobody can read them.
+    pub history: Option<HistorySource>,
 }
 
 /// The agent goes down, or its journal is broken: the link ends.
@@ -99,14 +100,13 @@ pub(super) struct Ended;
 
 impl HubLink {
     /// Runs until the desk is gone.
-    pub async fn run(mut self) {
-        let progress = self.progress.take();
+    pub async fn run(self) {
         let (verdicts, verdict) = mpsc::unbounded_channel();
         let link = &self;
         // Either ends when the agent does.
         tokio::select! {
             _ = link.ask_for_ever(verdicts) => {}
-            _ = link.report_for_ever(verdict, progress) => {}
+            _ = link.report_for_ever(verdict) => {}
         }
     }
 
@@ -352,7 +352,8 @@ impl PollState {
 
 fn refusal_of(generation: Generation, reason: ReasonCode, why: String) -> RefusedGeneration {
     let (code, diagnostics) = (reason.to_string(), Vec::new());
-    RefusedGeneration { generation, manifest: None, code, why, diagnostics }
+    let next = reason.next_step().to_owned();
+    RefusedGeneration { generation, manifest: None, code, why, next, diagnostics }
 }
 
 fn nonsense(what: &str) -> (LinkTrouble, String) {

@@ -13,6 +13,7 @@ pub mod config;
 pub mod desk;
 pub mod enrol;
 pub mod exchange;
+pub mod history;
 pub mod http;
 mod limits;
 mod link;
@@ -22,7 +23,7 @@ mod report_memory;
 mod reporting;
 pub mod store;
 
-pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentOutcome, HubDesk};
+pub use desk::{AnchorFinding, DeskNews, DeskRequest, DocumentOutcome, HubDesired, HubDesk};
 pub use exchange::{HubExchange, HubFailure, HubFuture, HubMethod, HubOutcome, HubRequest};
 pub use limits::{LinkHealth, LinkView};
 pub use link::{HubLink, LinkIdentity};

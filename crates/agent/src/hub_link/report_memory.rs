@@ -6,21 +6,23 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use evenkeel_core::fleet::{
-    EnvelopeVerdict, GuestReport, HostReport, PendingReport, RefusedGeneration, SealedText,
-    ToldOperation,
+    EnvelopeVerdict, GuestReport, HostReport, PendingReport, RefusedGeneration, ReportedDecision,
+    SealedText, ToldOperation,
 };
 use evenkeel_core::sign::PendingId;
+use serde::Serialize;
 
 use super::picture::{HostPicture, without_time};
 
 /// A page is closed at this size, well below what a hub reads.
 const PAGE_BYTES: usize = 600 * 1024;
 
-/// Operations that wait to be told; the oldest go first. The journal has all of them.
-const OPS_MAX: usize = 500;
+/// Operations, and decisions, that wait to be told; the oldest go first. The journal has all of them.
+const HISTORY_MAX: usize = 1_000;
 
-/// Operations in one page.
-const OPS_PER_PAGE: usize = 200;
+/// How many of either are told in one report, and in how many bytes.
+const HISTORY_PER_REPORT: usize = 200;
+const HISTORY_BYTES: usize = 200 * 1024;
 
 /// What was told, and what waits to be.
 #[derive(Debug, Default)]
@@ -29,6 +31,7 @@ pub(super) struct ReportMemory {
     told: Option<Told>,
     verdicts: Vec<EnvelopeVerdict>,
     ops: VecDeque<ToldOperation>,
+    decisions: VecDeque<ReportedDecision>,
 }
 
 #[derive(Debug, Default, Clone, PartialEq)]
@@ -56,6 +59,7 @@ pub(super) struct PagedReport {
     after: Told,
     verdicts: usize,
     ops: usize,
+    decisions: usize,
 }
 
 impl ReportMemory {
@@ -63,12 +67,21 @@ impl ReportMemory {
         self.verdicts.push(verdict);
     }
 
-    pub(super) fn op(&mut self, op: ToldOperation) {
-        self.ops.retain(|other| other.op != op.op);
-        self.ops.push_back(op);
-        while self.ops.len() > OPS_MAX {
-            self.ops.pop_front();
+    /// What happened since; an operation takes the place of what was to be told of it.
+    pub(super) fn history(&mut self, ops: Vec<ToldOperation>, decisions: Vec<ReportedDecision>) {
+        for op in ops {
+            self.ops.retain(|other| other.op != op.op);
+            self.ops.push_back(op);
         }
+        self.decisions.extend(decisions);
+        self.ops.drain(..self.ops.len().saturating_sub(HISTORY_MAX));
+        self.decisions.drain(..self.decisions.len().saturating_sub(HISTORY_MAX));
+    }
+
+    /// Whether everything that happened goes into the next report.
+    pub(super) fn history_fits(&self) -> bool {
+        fitting(&self.ops).len() == self.ops.len()
+            && fitting(&self.decisions).len() == self.decisions.len()
     }
 
     /// The hub knows nothing of us any more.
@@ -89,6 +102,7 @@ impl ReportMemory {
             manifest: None,
             code: String::new(),
             why: String::new(),
+            next: String::new(),
             diagnostics: Vec::new(),
         };
         let first = HostReport {
@@ -103,7 +117,8 @@ impl ReportMemory {
                 .filter(|id| !picture.guests.contains_key(*id))
                 .cloned()
                 .collect(),
-            ops: self.ops.iter().take(OPS_PER_PAGE).cloned().collect(),
+            ops: fitting(&self.ops),
+            decisions: fitting(&self.decisions),
             pending_gone: before
                 .pending
                 .iter()
@@ -119,7 +134,7 @@ impl ReportMemory {
             .guests
             .iter()
             .filter(|(id, guest)| old.guests.get(*id) != Some(*guest))
-            .map(|(_, guest)| guest)
+            .map(|(_, guest)| guest.as_ref())
             .collect();
         let items = pending.iter().filter(|(id, _)| !before.pending.contains(*id));
         let items: Vec<PendingReport> =
@@ -128,17 +143,30 @@ impl ReportMemory {
             return None;
         }
         let (verdicts, ops) = (first.verdicts.len(), first.ops.len());
+        let decisions = first.decisions.len();
         let pages = paged(first, &guests, items);
         let pending = pending.into_keys().collect();
-        Some(PagedReport { pages, whole, after: Told { picture, pending }, verdicts, ops })
+        let after = Told { picture, pending };
+        Some(PagedReport { pages, whole, after, verdicts, ops, decisions })
     }
 
     /// The hub keeps all pages.
     pub(super) fn kept(&mut self, report: PagedReport) {
         self.verdicts.drain(..report.verdicts.min(self.verdicts.len()));
         self.ops.drain(..report.ops.min(self.ops.len()));
+        self.decisions.drain(..report.decisions.min(self.decisions.len()));
         self.told = Some(report.after);
     }
+}
+
+/// As much of a history as one report holds, oldest first.
+fn fitting<T: Clone + Serialize>(waiting: &VecDeque<T>) -> Vec<T> {
+    let mut bytes = 0;
+    let fits = |entry: &&T| {
+        bytes += serde_json::to_vec(entry).map_or(0, |json| json.len());
+        bytes <= HISTORY_BYTES
+    };
+    waiting.iter().take(HISTORY_PER_REPORT).take_while(fits).cloned().collect()
 }
 
 /// Fills pages up to their size.
@@ -175,21 +203,21 @@ fn paged(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use evenkeel_core::fleet::PassReport;
 
     use super::*;
 
-    fn guest(id: usize, state: &str) -> (String, GuestReport) {
+    fn guest(id: usize, state: &str) -> (String, Arc<GuestReport>) {
         let id = format!("lxc/{id}");
-        (
-            id.clone(),
-            GuestReport {
-                guest: id,
-                state: state.into(),
-                problems: vec!["x".repeat(3_000)],
-                ..GuestReport::default()
-            },
-        )
+        let report = GuestReport {
+            guest: id.clone(),
+            state: state.into(),
+            problems: vec!["x".repeat(3_000)],
+            ..GuestReport::default()
+        };
+        (id, Arc::new(report))
     }
 
     fn now(guests: &[(usize, &str)], at: &str) -> ReportedNow {
@@ -223,6 +251,38 @@ mod tests {
         assert!(report.pages.iter().all(|page| page.to_bytes().len() < 1024 * 1024));
         let told: usize = report.pages.iter().map(|page| page.guests.len()).sum();
         assert_eq!(told, 1_000);
+    }
+
+    #[test]
+    fn a_history_is_told_in_parts_in_order_and_each_op_once() {
+        let op = |number: usize, state: &str| ToldOperation {
+            op: format!("op_{number}"),
+            state: state.into(),
+            reason: "x".repeat(1_500),
+            ..ToldOperation::default()
+        };
+        let decision = |number: usize| ReportedDecision {
+            id: number.to_string(),
+            ..ReportedDecision::default()
+        };
+        let mut memory = ReportMemory::default();
+        memory.kept(memory.news(now(&[], "1")).unwrap());
+        memory.history((0..1_500).map(|n| op(n, "started")).collect(), vec![decision(1)]);
+        memory.history(vec![op(700, "succeeded")], vec![decision(2)]);
+        assert!(!memory.history_fits());
+        let (mut told, mut decided) = (Vec::new(), Vec::new());
+        while let Some(report) = memory.news(now(&[], "2")) {
+            assert!(report.pages[0].to_bytes().len() < 300 * 1024);
+            told.extend(report.pages[0].ops.iter().map(|op| op.op.clone()));
+            decided.extend(report.pages[0].decisions.iter().map(|decision| decision.id.clone()));
+            memory.kept(report);
+        }
+        assert!(memory.history_fits());
+        // The oldest went, and what changed since is told last.
+        let mut expected: Vec<usize> = (500..1_500).filter(|n| *n != 700).collect();
+        expected.push(700);
+        let expected: Vec<String> = expected.iter().map(|n| format!("op_{n}")).collect();
+        assert_eq!((told, decided), (expected, vec!["1".to_owned(), "2".to_owned()]));
     }
 
     #[test]

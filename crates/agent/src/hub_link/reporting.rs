@@ -10,19 +10,20 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use evenkeel_core::fleet::{
     DocumentFloor, EnvelopeVerdict, GenerationState, HeadStatement, HostReport, JournalHead,
-    ReportStatement, SealedText, ToldOperation,
+    ReportStatement, SealedText,
 };
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{Envelope, Namespace, PayloadHash, PendingId, armour};
-use tokio::sync::{broadcast, mpsc};
+use tokio::sync::mpsc;
 
 use super::exchange::{HubMethod, HubRequest};
+use super::history::ToldHistory;
 use super::limits::BackOff;
 use super::link::{Ended, HubLink, LinkIdentity, REFUSED_AGAIN, REQUEST_DEADLINE, unexpected};
 use super::memory::{self, JournalEpoch, ToldHeads};
 use super::report_memory::{ReportMemory, ReportedNow};
-use crate::engine::{AnchorState, Progress, waiting};
-use crate::journal::Record;
+use crate::engine::{AnchorState, waiting};
+use crate::journal::{Record, Seq};
 
 /// How often it is looked whether there is news.
 const REPORT_EVERY: Duration = Duration::from_secs(5);
@@ -34,20 +35,22 @@ impl HubLink {
     pub(super) async fn report_for_ever(
         &self,
         mut verdict: mpsc::UnboundedReceiver<EnvelopeVerdict>,
-        mut progress: Option<broadcast::Receiver<Progress>>,
     ) -> Result<(), Ended> {
         let mut memory = ReportMemory::default();
         let mut numbers = ReportNumbers::default();
         let mut back_off = BackOff::default();
         // The head that the hub is known to keep, in this life.
         let mut kept_head = None;
+        // The newest record whose story is told or waits to be; none before the first look.
+        let mut told_upto = None;
         loop {
             tokio::time::sleep(REPORT_EVERY).await;
             while let Ok(verdict) = verdict.try_recv() {
                 memory.verdict(verdict);
             }
-            self.take_progress(progress.as_mut(), &mut memory);
-            let (now, head) = self.now(kept_head).await?;
+            let journal = self.journal_picture().await?;
+            self.take_history(&journal, &mut told_upto, &mut memory).await;
+            let (now, head) = self.now(journal, kept_head, memory.history_fits()).await?;
             let Some(mut report) = memory.news(now) else { continue };
             let sent =
                 self.send_pages(&mut report.pages, report.whole, &mut numbers, &mut back_off);
@@ -105,11 +108,7 @@ impl HubLink {
         Ok(PagesSent::Kept)
     }
 
-    /// How the host stands now, and the head that goes out with it.
-    async fn now(
-        &self,
-        kept_head: Option<JournalHead>,
-    ) -> Result<(ReportedNow, Option<JournalHead>), Ended> {
+    async fn journal_picture(&self) -> Result<JournalPicture, Ended> {
         let read = self.journal.read(|state, head| JournalPicture {
             floor: memory::floor(state),
             head: memory::head_of(state, head),
@@ -123,8 +122,49 @@ impl HubLink {
                 })
                 .collect(),
         });
-        let journal = read.await.map_err(|_| Ended)?;
-        let head = self.head_to_tell(&journal, kept_head).await?;
+        read.await.map_err(|_| Ended)
+    }
+
+    /// What the journal tells that was not told yet. At the beginning of a life that is what is behind the head which the hub
+    /// is known to keep: everything before it went out with it.
+    async fn take_history(
+        &self,
+        journal: &JournalPicture,
+        told_upto: &mut Option<u64>,
+        memory: &mut ReportMemory,
+    ) {
+        let (Some(source), Some(head)) = (self.history.clone(), journal.head) else { return };
+        let kept = journal.told.acknowledged.map_or(0, |head| head.seq);
+        let after = told_upto.unwrap_or(kept);
+        if head.seq <= after {
+            return;
+        }
+        // Files are read beside the loop.
+        match tokio::task::spawn_blocking(move || source(Seq(after))).await {
+            Ok(Ok(ToldHistory { ops, decisions, upto })) => {
+                memory.history(ops, decisions);
+                *told_upto = Some(upto.max(head.seq));
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "the hub is not told what happened: the journal cannot be read");
+                *told_upto = Some(head.seq);
+            }
+            // The agent goes down.
+            Err(_) => {}
+        }
+    }
+
+    /// How the host stands now, and the head that goes out with it: none while something before it waits for another report.
+    async fn now(
+        &self,
+        journal: JournalPicture,
+        kept_head: Option<JournalHead>,
+        history_fits: bool,
+    ) -> Result<(ReportedNow, Option<JournalHead>), Ended> {
+        let head = match history_fits {
+            true => self.head_to_tell(&journal, kept_head).await?,
+            false => None,
+        };
         let mut picture = (self.picture)();
         picture.generation = journal.floor.map(|floor| GenerationState {
             number: floor.generation,
@@ -200,43 +240,6 @@ impl HubLink {
             deadline: REQUEST_DEADLINE,
         })
     }
-
-    /// Operations that began or ended since.
-    fn take_progress(
-        &self,
-        progress: Option<&mut broadcast::Receiver<Progress>>,
-        memory: &mut ReportMemory,
-    ) {
-        let Some(progress) = progress else { return };
-        loop {
-            let op = match progress.try_recv() {
-                Ok(Progress::Started { op, guest, what }) => {
-                    op_report(&op, &guest, String::new(), "started", what)
-                }
-                Ok(Progress::Ended(report)) => {
-                    let why = match report.end.words() {
-                        words if words.is_empty() => report.reasons.join(", "),
-                        words => words,
-                    };
-                    op_report(
-                        &report.op,
-                        &report.guest,
-                        report.kind.to_string(),
-                        report.end.as_str(),
-                        why,
-                    )
-                }
-                Ok(Progress::Task { .. } | Progress::Log { .. } | Progress::Waiting { .. })
-                | Err(broadcast::error::TryRecvError::Lagged(_)) => continue,
-                Err(
-                    broadcast::error::TryRecvError::Empty | broadcast::error::TryRecvError::Closed,
-                ) => {
-                    return;
-                }
-            };
-            memory.op(ToldOperation { at: self.ambient.now().to_string(), ..op });
-        }
-    }
 }
 
 /// What the journal says for a report.
@@ -258,15 +261,4 @@ struct ReportNumbers {
 enum PagesSent {
     Kept,
     Resync,
-}
-
-fn op_report(
-    op: &impl ToString,
-    guest: &impl ToString,
-    kind: String,
-    state: &str,
-    reason: String,
-) -> ToldOperation {
-    let (op, guest, state) = (op.to_string(), guest.to_string(), state.to_owned());
-    ToldOperation { op, guest, kind, state, reason, ..ToldOperation::default() }
 }

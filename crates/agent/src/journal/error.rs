@@ -62,7 +62,7 @@ pub struct DiskFailure {
 }
 
 impl DiskFailure {
-    pub(super) fn new(doing: &'static str, file: &str, source: io::Error) -> Self {
+    pub(crate) fn new(doing: &'static str, file: &str, source: io::Error) -> Self {
         Self { doing, file: file.to_owned(), source: Arc::new(source) }
     }
 }

@@ -15,9 +15,11 @@ use jiff::Timestamp;
 use super::details::Details;
 use super::disk::Files;
 use super::error::JournalError;
+use super::line::Seq;
 use super::record::{Body, OpEntry, Record};
+use super::segment::SegmentLine;
 use super::state::JournalState;
-use super::verify::{self, VerifiedJournal};
+use super::verify::{self, PrintedLine, VerifiedJournal};
 
 /// One operation, as far as the segments that are left tell of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,51 +56,89 @@ impl OpSummary {
 /// the way, and damage anywhere is an error.
 pub fn operations(files: &impl Files) -> Result<(Vec<OpSummary>, VerifiedJournal), JournalError> {
     let mut told = OpLines::default();
-    let verified = verify::each_line(files, |_, line, body| match body {
-        Body::Snapshot(state) => told.snapshot(state, line.at),
-        Body::Record(Record::Op(entry)) => told.event(entry, line.at),
-        Body::Record(Record::Kept(_) | Record::Retry(_) | Record::Note(_)) => {}
-    })?;
-    let mut operations: Vec<(u64, OpSummary)> = told.operations.into_values().collect();
-    operations.sort_by_key(|(place, _)| *place);
-    Ok((operations.into_iter().map(|(_, summary)| summary).collect(), verified))
+    let verified = verify::each_line(files, |_, line, body| told.line(line, body))?;
+    let operations = told.in_order(Seq(0)).into_iter();
+    Ok((operations.map(|found| found.summary).collect(), verified))
 }
 
-/// The operations so far, each with the place of its newest record.
+/// An operation with what its first record tells beside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OpSince {
+    /// The operation.
+    pub summary: OpSummary,
+    /// Parameters, values before, and the decision; empty if its first record is no longer there.
+    pub details: Details,
+}
+
+/// The operations with a record behind one of the journal, in the order of their newest records; and how far the journal
+/// goes. Each record is handed to `each` too, with whether it is behind that one: those before it in the same segment give
+/// them their meaning. Only the newest segments are read.
+pub fn since(
+    files: &impl Files,
+    after: Seq,
+    mut each: impl FnMut(PrintedLine, bool),
+) -> Result<(Vec<OpSince>, Seq), JournalError> {
+    let mut told = OpLines::default();
+    let head = verify::each_line_since(files, after, SEGMENTS_MAX, |file, line, body| {
+        told.line(line, body);
+        each(PrintedLine::of(file, line), line.seq > after);
+    })?;
+    Ok((told.in_order(after), head.map_or(after, |head| head.seq)))
+}
+
+/// How many segments are read for what is new: four days of a host that never rests.
+const SEGMENTS_MAX: usize = 4;
+
+/// The operations so far, each with the number of its newest record; 0 for what only a snapshot tells.
 #[derive(Default)]
 struct OpLines {
-    operations: BTreeMap<OperationId, (u64, OpSummary)>,
-    records: u64,
+    operations: BTreeMap<OperationId, (Seq, OpSince)>,
 }
 
 impl OpLines {
+    fn line(&mut self, line: &SegmentLine<'_>, body: &Body) {
+        match body {
+            Body::Snapshot(state) => self.snapshot(state, line.at),
+            Body::Record(Record::Op(entry)) => self.event(entry, line),
+            Body::Record(Record::Kept(_) | Record::Retry(_) | Record::Note(_)) => {}
+        }
+    }
+
+    /// Those with a record behind this one, by their newest. What stands in a snapshot alone is behind none.
+    fn in_order(self, after: Seq) -> Vec<OpSince> {
+        let mut operations: Vec<(Seq, OpSince)> = self.operations.into_values().collect();
+        operations.retain(|(newest, _)| after == Seq(0) || *newest > after);
+        operations.sort_by_key(|(newest, _)| *newest);
+        operations.into_iter().map(|(_, found)| found).collect()
+    }
+
     /// What was open when the segment began. Only the oldest segment's snapshot tells anything new:
     /// the records before it are gone.
     fn snapshot(&mut self, state: &JournalState, at: Timestamp) {
         for operation in state.ledger().in_flight() {
-            self.records += 1;
-            let known = || (self.records, of_snapshot(operation, state, at));
+            let known = || (Seq(0), of_snapshot(operation, state, at));
             self.operations.entry(operation.id).or_insert_with(known);
         }
     }
 
-    fn event(&mut self, OpEntry { record, details }: &OpEntry, at: Timestamp) {
-        self.records += 1;
+    fn event(&mut self, OpEntry { record, details }: &OpEntry, line: &SegmentLine<'_>) {
         let OpRecord { op, event } = record;
         if let OpEvent::Started(_) = event
             && let Ok(operation) = Operation::begin(*op, event)
         {
-            self.operations.insert(*op, (self.records, summary(&operation, details, at)));
-        } else if let Some((place, summary)) = self.operations.get_mut(op) {
-            *place = self.records;
-            summary.take_in(event, at);
+            let summary = summary(&operation, details, line.at);
+            let found = OpSince { summary, details: details.clone() };
+            self.operations.insert(*op, (line.seq, found));
+        } else if let Some((newest, found)) = self.operations.get_mut(op) {
+            *newest = line.seq;
+            found.summary.take_in(event, line.at);
         }
     }
 }
 
-fn of_snapshot(operation: &Operation, state: &JournalState, at: Timestamp) -> OpSummary {
-    let none = Details::default();
-    summary(operation, state.details(operation.id).unwrap_or(&none), at)
+fn of_snapshot(operation: &Operation, state: &JournalState, at: Timestamp) -> OpSince {
+    let details = state.details(operation.id).cloned().unwrap_or_default();
+    OpSince { summary: summary(operation, &details, at), details }
 }
 
 fn summary(operation: &Operation, details: &Details, at: Timestamp) -> OpSummary {

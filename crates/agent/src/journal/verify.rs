@@ -54,15 +54,52 @@ pub fn read(
     files: &impl Files,
     mut print: impl FnMut(PrintedLine),
 ) -> Result<VerifiedJournal, JournalError> {
-    each_line(files, |file, line, _| {
-        print(PrintedLine {
+    each_line(files, |file, line, _| print(PrintedLine::of(file, line)))
+}
+
+impl PrintedLine {
+    pub(super) fn of(file: &str, line: &SegmentLine<'_>) -> Self {
+        Self {
             file: file.to_owned(),
             seq: line.seq,
             at: line.at,
             kind: line.kind.to_owned(),
             text: String::from_utf8_lossy(line.text).into_owned(),
-        });
-    })
+        }
+    }
+}
+
+/// Every line of the newest segments that hold something behind a record, but of no more than so many segments. None if
+/// there is no journal.
+pub(super) fn each_line_since(
+    files: &impl Files,
+    after: Seq,
+    segments_max: usize,
+    mut look: impl FnMut(&str, &SegmentLine<'_>, &Body),
+) -> Result<Option<Head>, JournalError> {
+    let listed = files.list().map_err(|error| DiskFailure::new("list", "the directory", error))?;
+    let numbers = segment::numbers(&listed);
+    let mut wanted = Vec::new();
+    for number in numbers.iter().rev().take(segments_max) {
+        let file = segment::name_of(*number);
+        let bytes = files.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
+        let damaged =
+            |damage| JournalError::Damaged { file: file.clone(), damage: Box::new(damage) };
+        let is_enough = Walk::begin(&bytes).map_err(damaged)?.header.after <= after;
+        wanted.push((*number, file, bytes));
+        if is_enough {
+            break;
+        }
+    }
+    let mut before: Option<SegmentEnd> = None;
+    let mut left = wanted.len();
+    for (number, file, bytes) in wanted.into_iter().rev() {
+        left -= 1;
+        let newest = left == 0;
+        let mut each = |line: &SegmentLine<'_>, body: &Body| look(&file, line, body);
+        before = Some(read_segment(&file, &bytes, number, before.as_ref(), newest, &mut each)?);
+    }
+    Ok(before.map(|end| end.head))
 }
 
 /// The same with what each line means, before it is folded.

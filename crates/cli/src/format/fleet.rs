@@ -1,8 +1,9 @@
 //! `fleet … -o json`. What is listed stands as the hub's interface has it (docs/reference/openapi.json).
 
+use evenkeel_hub::people::report_wire::{DecisionReportBody, OpReportBody};
 use evenkeel_hub::people::wire::{
-    AuditBody, DifferenceBody, EnvelopeBody, GenerationBody, GuestBody, HostBody, HostDetailBody,
-    PendingBody,
+    AuditBody, DifferenceBody, EnvelopeBody, GenerationBody, GuestBody, HistoryBody, HostBody,
+    HostDetailBody, PendingBody,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -55,6 +56,10 @@ pub(crate) struct FleetStatusFormat {
     pub(crate) host: HostDetailBody,
     /// Its guests.
     pub(crate) guests: Vec<GuestBody>,
+    /// What was done last, newest first.
+    pub(crate) ops: Vec<HistoryBody<OpReportBody>>,
+    /// What was decided last, newest first.
+    pub(crate) decisions: Vec<HistoryBody<DecisionReportBody>>,
 }
 
 /// What was pushed.

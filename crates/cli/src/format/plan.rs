@@ -6,7 +6,7 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Origins;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::plan::{
-    Action, Change, GuestBusy, GuestPlan, Plan, PlanProblem, Step, UnusedVolume,
+    Action, Change, GuestBusy, GuestPlan, KeyChange, Plan, PlanProblem, Step, UnusedVolume,
 };
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -222,31 +222,14 @@ impl ChangeFormat {
     }
 
     fn all_of(action: &Action) -> Vec<Self> {
-        let one = |key: &str, before: String, after: String| {
-            vec![Self {
-                key: key.to_owned(),
-                before: Some(before),
-                after: Some(after),
-                class: action.class.to_string(),
-                when: "live".to_owned(),
-            }]
-        };
-        let run = |before: &str, after: &str| one("run", before.to_owned(), after.to_owned());
-        let state = |before: &str, after: &str| one("state", before.to_owned(), after.to_owned());
-        match &action.step {
-            Step::SetConfig(_) => action.changes.iter().map(Self::of).collect(),
-            Step::Resize { disk, from, to, .. } => {
-                one(&format!("{disk}.size"), from.to_string(), to.to_string())
-            }
-            Step::MoveVolume { disk, from, to, .. } => {
-                one(&format!("{disk}.storage"), from.clone(), to.clone())
-            }
-            Step::Start => run("stopped", "running"),
-            Step::Shutdown { .. } | Step::Stop => run("running", "stopped"),
-            Step::Make(_) => state("absent", "present"),
-            Step::Destroy(_) | Step::Remove(_) => state("present", "absent"),
-            Step::Template => one("template", "false".to_owned(), "true".to_owned()),
+        if let Step::SetConfig(_) = &action.step {
+            return action.changes.iter().map(Self::of).collect();
         }
+        let one = |KeyChange { key, before, after, subject: _ }| {
+            let (class, when) = (action.class.to_string(), "live".to_owned());
+            Self { key, before, after, class, when }
+        };
+        action.key_changes().into_iter().map(one).collect()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The whole way: a person's push through a real hub to a real agent and a simulated node, and the way back.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, HubProcess};
 
 /// A process that ends with its value.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-fn started(desk: &Desk, line: &str) -> (Running, Value) {
+pub(crate) fn started(desk: &Desk, line: &str) -> (Running, Value) {
     let mut child = desk.command(line).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
@@ -38,9 +38,10 @@ fn await_standing(desk: &Desk, standing: &str) -> Value {
     }
 }
 
-fn enrol(desk: &Desk, hub: &HubProcess) {
-    let token = desk.run("hub enrol-token pve1 --state hub").ends_with(0).out;
-    let line = format!("enrol {} --fingerprint {} -c agent.toml", hub.url, hub.fingerprint);
+/// Enrols a host by its configuration.
+pub(crate) fn enrol(desk: &Desk, hub: &HubProcess, host: &str, file: &str) {
+    let token = desk.run(&format!("hub enrol-token {host} --state hub")).ends_with(0).out;
+    let line = format!("enrol {} --fingerprint {} -c {file}", hub.url, hub.fingerprint);
     let mut child =
         desk.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
@@ -70,7 +71,7 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
         use std::os::unix::fs::PermissionsExt as _;
         fs_err::set_permissions(desk.path(file), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    enrol(&desk, &hub);
+    enrol(&desk, &hub, "pve1", "agent.toml");
     let key = desk.read("state/host_key.pub");
     desk.write("home/.config/evenkeel/known_hosts", &format!("pve1 {key}"));
     let agent = desk.command("run -c agent.toml --log error").spawn().unwrap();
@@ -91,9 +92,79 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
     let told = await_standing(&desk, "refused");
     assert_eq!((&told["host"]["in_effect"], &told["host"]["wanted"]), (&json!(1), &json!(2)));
     assert_eq!(told["host"]["refused"]["code"], "policy");
+    let agent_says = &told["host"]["agent"];
+    assert_eq!(
+        (&agent_says["mode"], &agent_says["policy"]["desired_signed"]),
+        (&json!("enforce"), &json!("true"))
+    );
+    let guest = &told["guests"][0]["report"];
+    assert_eq!((&guest["kind"], &guest["declared"]), (&json!("lxc"), &Value::Null), "not in lists");
+    let drawn = desk.run("fleet status pve1").ends_with(0).out;
+    assert!(
+        drawn.contains("refused generation 2 as policy") && drawn.contains("next: "),
+        "{drawn}"
+    );
+    // The hub is gone: somebody changes a guest, the host sets it right, and is killed before it can tell anybody.
+    let address = hub.url.trim_start_matches("https://").to_owned();
     drop(hub);
     desk.run("fleet hosts").ends_with(7);
     let alone = desk.run("status -c agent.toml").ends_with(0).out;
     assert!(alone.contains("generation 1 signed by author"), "{alone}");
+    let before = operations(&desk).len();
+    meddle(&sim);
+    let began = Instant::now();
+    let op = loop {
+        let operations = operations(&desk);
+        if let Some(op) = operations.iter().skip(before).find(|op| op["state"] == "succeeded") {
+            break op["op"].as_str().unwrap().to_owned();
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "it never was set right: {operations:?}");
+        std::thread::sleep(Duration::from_millis(200));
+    };
     drop(agent);
+    let _hub = HubProcess::start(&desk, "hub", &address);
+    let _agent = Running(desk.command("run -c agent.toml --log error").spawn().unwrap());
+    let began = Instant::now();
+    loop {
+        let told = desk.run("fleet status pve1 -o json").ends_with(0).json();
+        let ops = told["ops"].as_array().unwrap();
+        if let Some(found) = ops.iter().map(|op| &op["report"]).find(|found| found["op"] == *op) {
+            assert_eq!(
+                (&found["state"], &found["kind"]),
+                (&json!("succeeded"), &json!("set_config"))
+            );
+            let change = &found["changes"][0];
+            assert_eq!(
+                (&change["key"], &change["before"]),
+                (&json!("description"), &json!("meddled\n"))
+            );
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_mins(1), "it was never told of {op}: {told}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+fn operations(desk: &Desk) -> Vec<Value> {
+    let told = desk.run("journal --state state --last 1000 -o json").ends_with(0).json();
+    told["operations"].as_array().unwrap().clone()
+}
+
+/// Somebody else writes to the first guest.
+fn meddle(sim: &Value) {
+    let text = |name: &str| sim[name].as_str().unwrap();
+    let address = text("url").trim_start_matches("http://");
+    let mut stream = std::net::TcpStream::connect(address).unwrap();
+    let (node, body) = (text("node"), "description=meddled");
+    write!(
+        stream,
+        "PUT /api2/json/nodes/{node}/lxc/100/config HTTP/1.1\r\nhost: {address}\r\nauthorization: PVEAPIToken={}\r\n\
+         content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        text("token").trim(),
+        body.len()
+    )
+    .unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

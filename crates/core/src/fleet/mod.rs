@@ -14,6 +14,7 @@ mod anchor;
 mod author;
 mod document;
 mod floor;
+mod guest_picture;
 mod host_statement;
 mod inline_secret;
 mod link;
@@ -45,7 +46,7 @@ pub use opening::{opened_by, opened_by_step};
 pub use report::{
     AgentState, EnvelopeVerdict, GenerationState, GuestDifference, GuestReport, HeldReport,
     HostReport, OpChange, PassReport, PendingReport, REPORT_BYTES_MAX, RefusedGeneration,
-    ReportedDecision, ToldOperation, UnreadableReport,
+    ReportedDecision, ReportedOrigin, ToldOperation, UnreadableReport,
 };
 pub use sealed::SealedText;
 

@@ -134,7 +134,10 @@ pub struct RefusedGeneration {
     pub code: String,
     /// In words.
     pub why: String,
-    /// What is wrong with its files.
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub next: String,
+    /// What is wrong with its files, as the command line shows it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<String>,
 }
@@ -186,11 +189,16 @@ pub struct PassReport {
 pub struct GuestReport {
     /// Kind and number.
     pub guest: String,
+    /// `lxc` or `qemu`.
+    pub kind: String,
     /// Its own name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
     /// `as_declared`, `drifted`, `held`, `failed`, `busy` or `unreadable`.
     pub state: String,
+    /// `running`, `paused`, `stopped` or `unknown`; empty if it is not on the node.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub power: String,
     /// What differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<GuestDifference>,
@@ -203,9 +211,83 @@ pub struct GuestReport {
     /// What waits for a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_restart: Vec<String>,
-    /// Declared keys as they are, secrets left out.
+    /// What is declared, in normal form, secrets masked; none for a key that shall be absent.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub config: BTreeMap<String, String>,
+    pub declared: BTreeMap<String, Option<String>>,
+    /// What is, in the same form.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub actual: BTreeMap<String, String>,
+    /// Whether something did not fit.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut: bool,
+}
+
+/// The longest value that is told of a guest or an operation.
+const VALUE_BYTES_MAX: usize = 512;
+
+/// The longest sentence.
+const SENTENCE_BYTES_MAX: usize = 2_048;
+
+/// The most entries of one list.
+const LIST_MAX: usize = 64;
+
+/// Everything that is told of one guest: below what a hub keeps of one, whatever it is.
+const GUEST_BYTES_MAX: usize = 48 * 1024;
+
+impl GuestReport {
+    /// The same within its bounds. What is cut away is marked.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        let mut cut = self.cut;
+        for difference in &mut self.differences {
+            for text in [&mut difference.declared, &mut difference.actual].into_iter().flatten() {
+                cut |= shorten(text, VALUE_BYTES_MAX);
+            }
+        }
+        let sentences = self.problems.iter_mut().chain(&mut self.after_restart);
+        for text in sentences.chain(self.held.iter_mut().map(|held| &mut held.why)) {
+            cut |= shorten(text, SENTENCE_BYTES_MAX);
+        }
+        for text in self.declared.values_mut().flatten().chain(self.actual.values_mut()) {
+            cut |= shorten(text, VALUE_BYTES_MAX);
+        }
+        for list in [&mut self.problems, &mut self.after_restart] {
+            cut |= list.len() > LIST_MAX;
+            list.truncate(LIST_MAX);
+        }
+        cut |= self.held.len() > LIST_MAX || self.differences.len() > LIST_MAX;
+        self.held.truncate(LIST_MAX);
+        self.differences.truncate(LIST_MAX);
+        self.cut = cut;
+        if self.is_too_large() {
+            self.cut = true;
+            self.actual.clear();
+        }
+        if self.is_too_large() {
+            self.declared.clear();
+        }
+        if self.is_too_large() {
+            self.problems.truncate(1);
+            self.after_restart.clear();
+            self.held.truncate(1);
+            self.differences.clear();
+        }
+        self
+    }
+
+    fn is_too_large(&self) -> bool {
+        serde_json::to_vec(self).map_or(0, |json| json.len()) > GUEST_BYTES_MAX
+    }
+}
+
+/// Cuts a text; whether there was anything to cut.
+fn shorten(text: &mut String, bytes_max: usize) -> bool {
+    if text.len() <= bytes_max {
+        return false;
+    }
+    text.truncate(text.floor_char_boundary(bytes_max));
+    text.push('…');
+    true
 }
 
 /// One key that differs.
@@ -221,8 +303,20 @@ pub struct GuestDifference {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual: Option<String>,
     /// Where it is declared.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub origin: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub origin: Option<ReportedOrigin>,
+}
+
+/// Where something is declared.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ReportedOrigin {
+    /// The file.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u64,
+    /// `guest`, `profile NAME` or `defaults KIND`.
+    pub layer: String,
 }
 
 /// Something that waits.
@@ -233,6 +327,9 @@ pub struct HeldReport {
     pub code: String,
     /// In words.
     pub why: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub next: String,
 }
 
 /// One operation.
@@ -249,15 +346,34 @@ pub struct ToldOperation {
     pub state: String,
     /// Since when.
     pub at: String,
-    /// Why it failed, or is unknown.
+    /// Why it was begun.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// Why it failed or is unknown, or a warning.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub outcome: String,
     /// What it changes, secrets masked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<OpChange>,
     /// Who signed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
+}
+
+impl ToldOperation {
+    /// The same within its bounds.
+    #[must_use]
+    pub fn bounded(mut self) -> Self {
+        self.changes.truncate(LIST_MAX);
+        for OpChange { key: _, before, after } in &mut self.changes {
+            for text in [before, after].into_iter().flatten() {
+                shorten(text, VALUE_BYTES_MAX);
+            }
+        }
+        shorten(&mut self.reason, SENTENCE_BYTES_MAX);
+        shorten(&mut self.outcome, SENTENCE_BYTES_MAX);
+        self
+    }
 }
 
 /// One key an operation changes.
@@ -274,21 +390,31 @@ pub struct OpChange {
     pub after: Option<String>,
 }
 
-/// A decision that changed.
+/// Something that was decided, beside what was done.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ReportedDecision {
+    /// The sum of its record in the journal.
+    pub id: String,
     /// When.
     pub at: String,
+    /// `decision`, `pending`, `approval`, `trust`, `frozen`, `thawed`, `tail_cut` or `note`.
+    pub event: String,
     /// About which guest.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub guest: String,
     /// About which act.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub op: String,
     /// The reason code.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub code: String,
     /// In words.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub detail: String,
+    /// Who signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
 }
 
 /// An item that waits for a signature.
@@ -327,6 +453,35 @@ mod tests {
         let said = HostReport { gone: vec!["lxc/101".into()], ..quiet };
         assert!(!said.is_empty());
         assert_eq!(HostReport::read(&said.to_bytes()).unwrap(), said);
+    }
+
+    #[test]
+    fn whatever_a_guest_is_what_is_told_of_it_is_bounded_and_says_so() {
+        let large = |count: usize| (0..count).map(|n| (format!("mp{n}"), "x".repeat(400)));
+        let fits = GuestReport { actual: large(20).collect(), ..GuestReport::default() };
+        assert_eq!(fits.clone().bounded(), fits);
+        let long = GuestReport {
+            actual: large(200).collect(),
+            declared: [("cores".to_owned(), Some("4".to_owned()))].into(),
+            ..GuestReport::default()
+        };
+        let long = long.bounded();
+        assert!(long.cut && long.actual.is_empty() && long.declared.len() == 1, "{long:?}");
+        let worst = GuestReport {
+            problems: vec!["é".repeat(10_000); 1_000],
+            held: vec![HeldReport { why: "y".repeat(10_000), ..HeldReport::default() }; 100],
+            declared: large(200).map(|(key, text)| (key, Some(text))).collect(),
+            ..GuestReport::default()
+        };
+        let worst = worst.bounded();
+        assert!(worst.cut && worst.to_bytes_for_test() <= GUEST_BYTES_MAX);
+        assert_eq!((worst.problems.len(), worst.held.len()), (1, 1));
+    }
+
+    impl GuestReport {
+        fn to_bytes_for_test(&self) -> usize {
+            serde_json::to_vec(self).unwrap().len()
+        }
     }
 
     #[test]

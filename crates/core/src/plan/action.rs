@@ -260,12 +260,7 @@ impl Change {
     }
 
     fn whole(&self, value: Option<&Value>) -> Option<String> {
-        let (key, value) = (self.key.key(), value.filter(|value| !value.is_empty())?);
-        if key.secret {
-            return Some(secret::MASK.to_owned());
-        }
-        let text = print::pve(&key.format, value);
-        Some(secret::masked_param(&self.key.to_string(), &text).into_owned())
+        secret::stored_form(self.key, value?)
     }
 
     /// A value of the key, as a person may see it.

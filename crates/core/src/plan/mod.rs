@@ -17,6 +17,7 @@
 mod action;
 mod bounds;
 mod diff;
+mod key_change;
 mod new_guest;
 mod problem;
 mod removal;
@@ -30,6 +31,7 @@ use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use bounds::taken_for_hub;
+pub use key_change::KeyChange;
 pub use problem::PlanProblem;
 pub use removal::candidate as removal_candidate;
 pub use saved::{PlanSeal, SavedAction, SavedPlan, SealKey, Stale};

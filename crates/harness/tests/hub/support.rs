@@ -361,7 +361,7 @@ impl Fleet {
                 match (request, event) {
                     (Some(request), _) => {
                         if let DeskNews::Desired(new) = desk.take(engine, request).await? {
-                            (desired, due) = (Some(new), Instant::now());
+                            (desired, due) = (Some(*new), Instant::now());
                         }
                     }
                     (None, Some(EngineEvent::Op(report))) => desk.ended(&report),
@@ -369,7 +369,7 @@ impl Fleet {
                     (None, None) => {
                         due = Instant::now() + Duration::from_mins(1);
                         if let Some(desired) = &desired {
-                            engine.pass(desired).await.unwrap();
+                            engine.pass(&desired.desired).await.unwrap();
                         }
                     }
                 }
@@ -400,7 +400,7 @@ impl Fleet {
             picture: Arc::new(HostPicture::default),
             view: self.view.clone(),
             anchor: bench.anchor,
-            progress: None,
+            history: None,
         }
     }
 

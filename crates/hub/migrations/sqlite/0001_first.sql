@@ -80,15 +80,18 @@ CREATE TABLE ops (
 CREATE UNIQUE INDEX ops_serial ON ops (host, serial);
 CREATE INDEX ops_received ON ops (received_at);
 
+-- `id` is the sum of the record in the host's journal: the same decision told again is the same row.
 CREATE TABLE decisions (
   host TEXT NOT NULL,
   serial BIGINT NOT NULL,
+  id TEXT NOT NULL,
   guest TEXT NOT NULL,
   code TEXT NOT NULL,
   body TEXT NOT NULL,
   received_at BIGINT NOT NULL,
   PRIMARY KEY (host, serial)
 );
+CREATE UNIQUE INDEX decisions_id ON decisions (host, id);
 CREATE INDEX decisions_received ON decisions (received_at);
 
 CREATE TABLE pending_items (

@@ -13,26 +13,23 @@ use crate::store::StoredDocument;
 /// How many mistakes of a document are told; who has more corrects these first.
 const MISTAKES_TOLD_MAX: usize = 100;
 
-/// How much of the line with a mistake is told.
-const LINE_TOLD_MAX: usize = 200;
-
 /// A document without mistakes, and what it changes.
-pub(super) struct CheckedDocument {
-    pub(super) files: DocumentFiles,
-    pub(super) guests: usize,
-    pub(super) difference: Vec<DifferenceBody>,
+pub(crate) struct CheckedDocument {
+    pub(crate) files: DocumentFiles,
+    pub(crate) guests: usize,
+    pub(crate) difference: Vec<DifferenceBody>,
 }
 
 impl CheckedDocument {
     /// The files as they are kept.
-    pub(super) fn texts(&self) -> Vec<WireFile> {
+    pub(crate) fn texts(&self) -> Vec<WireFile> {
         let text = |(name, text): (&str, &str)| WireFile { name: name.into(), text: text.into() };
         self.files.iter().map(text).collect()
     }
 }
 
 /// Reads files and compares them with a document.
-pub(super) async fn check(
+pub(crate) async fn check(
     files: Vec<FileBody>,
     newest: Option<StoredDocument>,
 ) -> Result<CheckedDocument, Problem> {
@@ -49,7 +46,7 @@ pub(super) async fn check(
 }
 
 /// What differs between two documents that were kept.
-pub(super) async fn between(
+pub(crate) async fn between(
     before: Option<StoredDocument>,
     after: StoredDocument,
 ) -> Result<Vec<DifferenceBody>, Problem> {
@@ -102,30 +99,8 @@ fn refused(mistakes: &[Diagnostic], sources: &Sources) -> Problem {
     // A mistake shows the line it is in, which may hold a secret.
     let sources = without_secrets(sources);
     problem.diagnostics =
-        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| told(mistake, &sources)).collect();
+        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| mistake.told(&sources)).collect();
     problem
-}
-
-/// `web.toml:4:1: E0201: …`, the line itself, and hints.
-fn told(mistake: &Diagnostic, sources: &Sources) -> String {
-    let place = mistake.at.and_then(|span| {
-        let (line, column) = sources.line_column(span)?;
-        let file = sources.get(span.file)?;
-        Some((file, line, column))
-    });
-    let mut lines = vec![match place {
-        Some((file, line, column)) => {
-            format!("{}:{line}:{column}: {}: {}", file.path, mistake.code, mistake.message)
-        }
-        None => format!("{}: {}", mistake.code, mistake.message),
-    }];
-    if let Some((file, line, _)) = place
-        && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
-    {
-        lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
-    }
-    lines.extend(mistake.hints.iter().map(|hint| format!("  hint: {hint}")));
-    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -142,7 +117,8 @@ mod tests {
         let problem = check(file(text), None).await.err().unwrap();
         let told = &problem.diagnostics[0];
         assert!(told.starts_with("web.toml:3:1: E0201: "), "{told}");
-        assert!(told.contains("\n  | coress = 2\n  hint: "), "{told}");
+        assert!(told.contains("\n  | coress = 2\n  | ^^^^^^"), "{told}");
+        assert!(told.contains("\n  hint: "), "{told}");
     }
 
     #[tokio::test]

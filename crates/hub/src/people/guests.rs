@@ -2,10 +2,13 @@
 
 use axum::http::Method;
 use schemars::SchemaGenerator;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::hosts::find;
 use super::page::{PAGE_QUERY, after, before, limit, one_more, page};
+use super::report_wire::{DecisionReportBody, OpReportBody, told};
 use super::wire::{GuestBody, HistoryBody, PageBody};
 use crate::access::{Access, Scope};
 use crate::call::Call;
@@ -41,7 +44,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             ops,
         )
         .asks(PAGE_QUERY)
-        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody>>),
+        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<OpReportBody>>>),
         RouteRow::new(
             (Method::GET, "/v1/hosts/{host}/decisions"),
             see,
@@ -50,7 +53,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             decisions,
         )
         .asks(PAGE_QUERY)
-        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody>>),
+        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<DecisionReportBody>>>),
     ]
 }
 
@@ -58,7 +61,11 @@ async fn list(hub: Hub, call: Call) -> Answer {
     let host = find(&hub, call.part("host")?).await?;
     let limit = limit(&call)?;
     let rows = hub.store().guests_after(&host.id, after(&call), one_more(limit)).await?;
-    json(&page(rows, limit, |row| row.guest.clone(), guest_body))
+    let listed = |row| {
+        let body = guest_body(row);
+        GuestBody { report: body.report.listed(), ..body }
+    };
+    json(&page(rows, limit, |row| row.guest.clone(), listed))
 }
 
 async fn one(hub: Hub, call: Call) -> Answer {
@@ -71,30 +78,33 @@ async fn one(hub: Hub, call: Call) -> Answer {
 
 fn guest_body(row: GuestRow) -> GuestBody {
     let GuestRow { guest, name, state, body, updated_at } = row;
-    GuestBody { guest, name, state, updated_at: updated_at.to_text(), report: parsed(&body) }
+    GuestBody { guest, name, state, updated_at: updated_at.to_text(), report: told(&body) }
 }
 
 async fn ops(hub: Hub, call: Call) -> Answer {
-    history(hub, call, HistoryKind::Ops).await
+    history::<OpReportBody>(hub, call, HistoryKind::Ops).await
 }
 
 async fn decisions(hub: Hub, call: Call) -> Answer {
-    history(hub, call, HistoryKind::Decisions).await
+    history::<DecisionReportBody>(hub, call, HistoryKind::Decisions).await
 }
 
-async fn history(hub: Hub, call: Call, kind: HistoryKind) -> Answer {
+async fn history<T>(hub: Hub, call: Call, kind: HistoryKind) -> Answer
+where
+    T: DeserializeOwned + Serialize + Default,
+{
     let host = find(&hub, call.part("host")?).await?;
     let limit = limit(&call)?;
     let rows = hub.store().history_before(kind, &host.id, before(&call)?, one_more(limit)).await?;
-    let body = |HistoryRow { serial, body, received_at }: HistoryRow| HistoryBody {
+    let body = |HistoryRow { serial, body, received_at }: HistoryRow| HistoryBody::<T> {
         serial: serial.unsigned_abs(),
         received_at: received_at.to_text(),
-        report: parsed(&body),
+        report: told(&body),
     };
     json(&page(rows, limit, |row| row.serial.to_string(), body))
 }
 
 /// What a host said, as it said it.
-pub(super) fn parsed(text: &str) -> Value {
+pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }

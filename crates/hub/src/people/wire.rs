@@ -11,6 +11,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::report_wire::{AgentBody, GuestReportBody, PassBody, RefusedBody};
+
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PageBody<T> {
@@ -230,6 +232,18 @@ impl HostStanding {
         }
     }
 
+    /// What it means, in a sentence.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Silent => "It was not heard of for minutes; what is shown may be old.",
+            Self::Refused => "It refused the newest document and keeps to the one before.",
+            Self::Behind => "It has not taken the newest document yet.",
+            Self::Failing => "A guest failed or cannot be read.",
+            Self::Drifted => "A guest is not as declared.",
+            Self::InSync => "Everything is as declared.",
+        }
+    }
+
     /// Whether somebody who asks for what is stale means it.
     pub fn is_stale(self) -> bool {
         match self {
@@ -275,11 +289,11 @@ pub struct HostDetailBody {
     /// Which hub this is.
     pub hub_id: String,
     /// The generation it refused, with the reason.
-    pub refused: Value,
+    pub refused: RefusedBody,
     /// What its agent says of itself.
-    pub agent: Value,
+    pub agent: AgentBody,
     /// Its last pass.
-    pub pass: Value,
+    pub pass: PassBody,
     /// When it reported last, by the hub's clock.
     pub reported_at: String,
     /// The same by the host's own.
@@ -297,19 +311,19 @@ pub struct GuestBody {
     pub state: String,
     /// When that was reported, by the hub's clock.
     pub updated_at: String,
-    /// The rest of the report.
-    pub report: Value,
+    /// As it was reported.
+    pub report: GuestReportBody,
 }
 
-/// An op or a decision as its host reported it.
+/// An op or a decision, as its host reported it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct HistoryBody {
+pub struct HistoryBody<T> {
     /// Its number within the host.
     pub serial: u64,
     /// When it was reported, by the hub's clock.
     pub received_at: String,
     /// As it was reported.
-    pub report: Value,
+    pub report: T,
 }
 
 /// An item that waits for a signature.

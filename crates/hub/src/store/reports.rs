@@ -245,7 +245,7 @@ impl NewReport {
         .bind(plain(&op.guest, NAME_BYTES_MAX))
         .bind(plain(&op.kind, NAME_BYTES_MAX))
         .bind(plain(&op.state, NAME_BYTES_MAX))
-        .bind(entry_text(op, || ToldOperation { changes: Vec::new(), reason: String::new(), ..op.clone() }))
+        .bind(entry_text(op, || ToldOperation { changes: Vec::new(), reason: String::new(), outcome: String::new(), ..op.clone() }))
         .bind(tx.now.0)
         .execute(&mut *tx.connection)
         .await?;
@@ -259,13 +259,18 @@ impl NewReport {
         serial: i64,
     ) -> Result<(), StoreError> {
         sqlx::query(
-            "INSERT INTO decisions (host, serial, guest, code, body, received_at) VALUES ($1, $2, $3, $4, $5, $6)",
+            "INSERT INTO decisions (host, serial, id, guest, code, body, received_at) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (host, id) DO NOTHING",
         )
         .bind(self.host.as_str())
         .bind(serial)
+        .bind(plain(&decision.id, NAME_BYTES_MAX))
         .bind(plain(&decision.guest, NAME_BYTES_MAX))
         .bind(plain(&decision.code, NAME_BYTES_MAX))
-        .bind(entry_text(decision, || ReportedDecision { detail: String::new(), ..decision.clone() }))
+        .bind(entry_text(decision, || ReportedDecision {
+            detail: String::new(),
+            ..decision.clone()
+        }))
         .bind(tx.now.0)
         .execute(&mut *tx.connection)
         .await?;

@@ -61,7 +61,8 @@ const CASES: &[SuiteCase] = cases! {
         a_whole_report_in_pages_replaces_everything,
         a_report_by_another_key_or_over_another_body_is_refused,
         an_anchor_only_rises_and_outlives_its_host,
-        a_report_is_kept_whole_or_not_at_all;
+        a_report_is_kept_whole_or_not_at_all,
+        history_told_again_is_the_same_history;
     envelopes:
         an_envelope_leaves_by_its_hosts_verdict_alone,
         an_approval_must_name_an_open_item,

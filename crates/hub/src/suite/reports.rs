@@ -1,11 +1,12 @@
 //! Reports: signed, each building on the last, kept whole.
 
-use evenkeel_core::fleet::{GuestReport, HostReport, PassReport, ToldOperation};
+use evenkeel_core::fleet::{GuestReport, HostReport, PassReport, ReportedDecision, ToldOperation};
 
 use sqlx::Row as _;
 
 use super::TestBed;
 use super::host::TestHost;
+use crate::store::{HistoryKind, HistoryRow};
 
 /// A report of one guest.
 pub(super) fn with_guest(guest: &str, state: &str) -> HostReport {
@@ -171,4 +172,42 @@ pub(super) async fn a_report_is_kept_whole_or_not_at_all(bed: TestBed) {
     assert_eq!(host.report(2, 1, &report).await.status, 200);
     assert_eq!(guests(&bed).await, ["lxc/1 held", "lxc/2 held"]);
     assert_eq!(bed.number("SELECT COUNT(*) FROM ops").await, 1);
+}
+
+pub(super) async fn history_told_again_is_the_same_history(bed: TestBed) {
+    let host = TestHost::enrolled(&bed, "pve1").await;
+    let decision = |id: &str| ReportedDecision {
+        id: id.to_owned(),
+        code: "pending_signature".to_owned(),
+        ..ReportedDecision::default()
+    };
+    let op = |op: &str, state: &str| ToldOperation {
+        op: op.to_owned(),
+        state: state.to_owned(),
+        ..ToldOperation::default()
+    };
+    let first = HostReport {
+        ops: vec![op("op_1", "started"), op("op_2", "started")],
+        decisions: vec![decision("a"), decision("b")],
+        ..HostReport::default()
+    };
+    assert_eq!(host.report(1, 0, &first).await.status, 200);
+    // The agent was killed before it knew that this is kept; its next life tells it from the journal.
+    let again = HostReport {
+        ops: vec![op("op_1", "succeeded"), op("op_2", "failed"), op("op_3", "started")],
+        decisions: vec![decision("a"), decision("b"), decision("c")],
+        ..HostReport::default()
+    };
+    assert_eq!(host.report(2, 1, &again).await.status, 200);
+    let told = async |kind: HistoryKind, name: &str| {
+        let rows = bed.store().history_before(kind, "pve1", i64::MAX, 99).await.unwrap();
+        let text = |row: &HistoryRow| {
+            let body: serde_json::Value = serde_json::from_str(&row.body).unwrap();
+            body[name].as_str().unwrap().to_owned()
+        };
+        rows.iter().rev().map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(told(HistoryKind::Ops, "op").await, ["op_1", "op_2", "op_3"]);
+    assert_eq!(told(HistoryKind::Ops, "state").await, ["succeeded", "failed", "started"]);
+    assert_eq!(told(HistoryKind::Decisions, "id").await, ["a", "b", "c"]);
 }

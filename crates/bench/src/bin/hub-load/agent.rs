@@ -272,7 +272,7 @@ fn whole() -> HostReport {
         guest: format!("lxc/{}", 100 + number),
         name: format!("web-{number}"),
         state: "as_declared".to_owned(),
-        config: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
+        actual: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
             .map(|(key, value)| (key.to_owned(), value.to_owned()))
             .into(),
         ..GuestReport::default()

@@ -2,8 +2,11 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_hub::people::wire::{GuestBody, HostBody, HostStanding};
-use serde_json::Value;
+use evenkeel_hub::people::report_wire::{
+    AgentBody, DecisionReportBody, GuestDifferenceBody, GuestReportBody, HeldBody, OpReportBody,
+    RefusedBody,
+};
+use evenkeel_hub::people::wire::{GuestBody, HistoryBody, HostBody, HostStanding, PageBody};
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetHostArgs, FleetHostsArgs, OutputFormat};
@@ -20,6 +23,12 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 
 /// How many guests that are not as declared are shown one by one.
 const GUESTS_TOLD_MAX: usize = 50;
+
+/// How many ops and decisions are shown.
+const HISTORY_TOLD: usize = 10;
+
+/// How many mistakes of a refused document are shown.
+const MISTAKES_TOLD_MAX: usize = 10;
 
 pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
@@ -78,11 +87,22 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
+    let newest = format!("?limit={HISTORY_TOLD}");
+    let ops: PageBody<HistoryBody<OpReportBody>> =
+        client.get(&(at_hub.below("ops") + &newest)).await?;
+    let decisions: PageBody<HistoryBody<DecisionReportBody>> =
+        client.get(&(at_hub.below("decisions") + &newest)).await?;
+    let (ops, decisions) = (ops.items, decisions.items);
     match arguments.output.output {
         OutputFormat::Json => {
-            format::print(&FleetStatusFormat { format_version: 1, host: at_hub.detail, guests })?;
+            let host = at_hub.detail;
+            format::print(&FleetStatusFormat { format_version: 1, host, guests, ops, decisions })?;
         }
-        OutputFormat::Table => terminal::print(&drawn_status(&at_hub, &guests))?,
+        OutputFormat::Table => {
+            let mut text = drawn_status(&at_hub, &guests);
+            text.push_str(&drawn_history(&ops, &decisions));
+            terminal::print(&text)?;
+        }
     }
     Ok(Exit::Ok)
 }
@@ -90,7 +110,7 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
 fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     let detail = &at_hub.detail;
     let host = &detail.host;
-    let said = |value: &Value, name: &str| tamed(value[name].as_str().unwrap_or_default(), 200);
+    let said = |text: &str| tamed(text, 200);
     let mut text = format!(
         "{} {}\n  generation  {} in effect, {} is the newest\n  last seen   {} by the hub's clock\n",
         styled(GUEST, tamed(&host.host, 253)),
@@ -99,34 +119,34 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         host.wanted,
         tamed(&host.last_seen, 40),
     );
-    let version = said(&detail.agent, "version");
+    let AgentBody { version, node, mode, frozen, policy, troubles, since: _ } = &detail.agent;
     if !version.is_empty() {
-        let (node, mode) = (said(&detail.agent, "node"), said(&detail.agent, "mode"));
-        let mode = if mode.is_empty() { mode } else { format!(", {mode}") };
-        writeln!(text, "  agent       {version} on {node}{mode}").expect(INFALLIBLE);
-    }
-    let frozen = said(&detail.agent, "frozen");
-    if !frozen.is_empty() {
-        writeln!(text, "  {}", styled(ALARM, format!("frozen since {frozen}"))).expect(INFALLIBLE);
-    }
-    for trouble in detail.agent["troubles"].as_array().into_iter().flatten() {
-        let trouble = tamed(trouble.as_str().unwrap_or_default(), 500);
-        writeln!(text, "  {} {trouble}", styled(ALARM, "trouble:")).expect(INFALLIBLE);
-    }
-    if detail.refused["generation"].as_u64().is_some_and(|number| number > 0) {
-        let (number, code) = (&detail.refused["generation"], said(&detail.refused, "code"));
-        let why = said(&detail.refused, "why");
-        writeln!(text, "  {} generation {number} as {code}: {why}", styled(ALARM, "refused"))
+        let mode = if mode.is_empty() { String::new() } else { format!(", {}", said(mode)) };
+        writeln!(text, "  agent       {} on {}{mode}", said(version), said(node))
             .expect(INFALLIBLE);
+    }
+    if let Some(frozen) = frozen {
+        writeln!(text, "  {}", styled(ALARM, format!("frozen since {}", said(frozen))))
+            .expect(INFALLIBLE);
+    }
+    if !policy.is_empty() {
+        let limits = policy.iter().filter(|(name, value)| *name != "mode" && !value.is_empty());
+        let limits = limits.map(|(name, value)| format!("{}={}", said(name), said(value)));
+        writeln!(text, "  policy      {}", limits.collect::<Vec<_>>().join(" ")).expect(INFALLIBLE);
+    }
+    for trouble in troubles {
+        writeln!(text, "  {} {}", styled(ALARM, "trouble:"), tamed(trouble, 500))
+            .expect(INFALLIBLE);
+    }
+    if detail.refused.generation > 0 {
+        text.push_str(&drawn_refusal(&detail.refused));
     }
     let others: Vec<&GuestBody> =
         guests.iter().filter(|guest| guest.state != "as_declared").collect();
     let quiet = guests.len() - others.len();
     writeln!(text, "  guests      {quiet} of {} as declared", guests.len()).expect(INFALLIBLE);
     for guest in others.iter().take(GUESTS_TOLD_MAX) {
-        let (id, name) = (tamed(&guest.guest, 40), tamed(&guest.name, 64));
-        writeln!(text, "    {id} {name} {}", styled(CHANGE, tamed(&guest.state, 20)))
-            .expect(INFALLIBLE);
+        text.push_str(&drawn_guest(guest));
     }
     if others.len() > GUESTS_TOLD_MAX {
         let more = format!("    and {} more", others.len() - GUESTS_TOLD_MAX);
@@ -135,6 +155,93 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     if host.pending > 0 {
         let count = counted(usize::try_from(host.pending).unwrap_or(usize::MAX), "item");
         writeln!(text, "  pending     {}", styled(WAITS, count)).expect(INFALLIBLE);
+    }
+    text
+}
+
+fn drawn_refusal(refused: &RefusedBody) -> String {
+    let RefusedBody { generation, code, why, next, diagnostics, manifest: _ } = refused;
+    let (code, why) = (tamed(code, 40), tamed(why, 500));
+    let mut text =
+        format!("  {} generation {generation} as {code}: {why}\n", styled(ALARM, "refused"));
+    for line in diagnostics.iter().take(MISTAKES_TOLD_MAX).flat_map(|told| told.lines()) {
+        writeln!(text, "    {}", tamed(line, 500)).expect(INFALLIBLE);
+    }
+    if !next.is_empty() {
+        writeln!(text, "    next: {}", tamed(next, 200)).expect(INFALLIBLE);
+    }
+    text
+}
+
+/// A guest that is not as declared: what differs and where that is declared, what holds it, and what to do.
+fn drawn_guest(guest: &GuestBody) -> String {
+    let GuestReportBody { differences, held, problems, after_restart, .. } = &guest.report;
+    let (id, name) = (tamed(&guest.guest, 40), tamed(&guest.name, 64));
+    let mut text = format!("    {id} {name} {}\n", styled(CHANGE, tamed(&guest.state, 20)));
+    for GuestDifferenceBody { key, declared, actual, origin } in differences {
+        let shown = |value: &Option<String>| {
+            value.as_deref().map_or("unset".to_owned(), |value| tamed(value, 120))
+        };
+        let place = origin.as_ref().map(|origin| {
+            let layer = if origin.layer == "guest" { "" } else { &origin.layer };
+            let comma = if layer.is_empty() { "" } else { ", " };
+            let place = format!("  # {}:{}{comma}{layer}", origin.file, origin.line);
+            styled(FAINT, tamed(&place, 200))
+        });
+        let (key, actual, declared) = (tamed(key, 60), shown(actual), shown(declared));
+        writeln!(text, "      {key}: {actual} -> {declared}{}", place.unwrap_or_default())
+            .expect(INFALLIBLE);
+    }
+    for HeldBody { code, why, next } in held {
+        let (code, why) = (styled(WAITS, tamed(code, 40)), tamed(why, 500));
+        writeln!(text, "      {code}: {why}").expect(INFALLIBLE);
+        if !next.is_empty() {
+            writeln!(text, "        next: {}", tamed(next, 200)).expect(INFALLIBLE);
+        }
+    }
+    for problem in problems {
+        writeln!(text, "      {} {}", styled(ALARM, "problem:"), tamed(problem, 500))
+            .expect(INFALLIBLE);
+    }
+    for waiting in after_restart {
+        writeln!(text, "      after restart: {}", tamed(waiting, 200)).expect(INFALLIBLE);
+    }
+    text
+}
+
+/// What was done and decided last, newest first.
+fn drawn_history(
+    ops: &[HistoryBody<OpReportBody>],
+    decisions: &[HistoryBody<DecisionReportBody>],
+) -> String {
+    let mut text = String::new();
+    if !ops.is_empty() {
+        text.push_str("  last ops\n");
+    }
+    for HistoryBody { report: op, .. } in ops {
+        let signer = op.signer.as_ref().map(|name| format!(", signed by {}", tamed(name, 64)));
+        let outcome = if op.outcome.is_empty() { &op.reason } else { &op.outcome };
+        writeln!(
+            text,
+            "    {}  {} {} {}: {}{}",
+            tamed(&op.at, 40),
+            tamed(&op.guest, 40),
+            tamed(&op.kind, 40),
+            tamed(&op.state, 40),
+            tamed(outcome, 200),
+            signer.unwrap_or_default()
+        )
+        .expect(INFALLIBLE);
+    }
+    if !decisions.is_empty() {
+        text.push_str("  last decisions\n");
+    }
+    for HistoryBody { report: decision, .. } in decisions {
+        let words = [&decision.guest, &decision.op, &decision.event, &decision.code];
+        let words = words.into_iter().filter(|word| !word.is_empty());
+        let words: Vec<String> = words.map(|word| tamed(word, 60)).collect();
+        let (at, detail) = (tamed(&decision.at, 40), tamed(&decision.detail, 200));
+        writeln!(text, "    {at}  {}: {detail}", words.join(" ")).expect(INFALLIBLE);
     }
     text
 }

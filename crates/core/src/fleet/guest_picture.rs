@@ -1,0 +1,189 @@
+//! One declared guest as people shall see it: what is declared, what is, what differs and where that is written.
+//!
+//! Made by the agent once a pass, from the same values the pass plans with, for the reports that a hub is told. Everything
+//! in it is in normal form, so that both sides can be laid side by side, and masked: of `first` there is nothing.
+
+use std::collections::BTreeMap;
+
+use super::report::{GuestDifference, GuestReport, ReportedOrigin};
+use crate::actual::{Guest, GuestConfig};
+use crate::desired::{DeclaredGuest, GuestBlock, GuestOrigins, LineSubject, Spec, WantedState};
+use crate::diagnostic::Sources;
+use crate::plan::{GuestPlan, KeyChange};
+use crate::secret;
+use crate::selection::Candidate;
+
+/// The word of a declaration that is shown nowhere.
+const FIRST: &str = "first";
+
+impl GuestReport {
+    /// The guest as a pass found it. How it stands, what holds it and what is wrong is for whoever runs the pass to say.
+    pub fn pictured(
+        declared: &DeclaredGuest,
+        places: Option<(&GuestOrigins, &Sources)>,
+        actual: Option<&Guest>,
+        planned: Option<&GuestPlan>,
+    ) -> Self {
+        let changes = planned.iter().flat_map(|planned| &planned.actions);
+        let changes = changes.flat_map(crate::plan::Action::key_changes);
+        let config = actual.and_then(|guest| guest.config.as_ref().ok());
+        Self {
+            guest: declared.id.to_string(),
+            kind: declared.id.kind.to_string(),
+            name: Candidate::declared(declared).name.unwrap_or_default(),
+            power: actual.map(|guest| guest.power.to_string()).unwrap_or_default(),
+            differences: changes.map(|change| difference(change, places)).collect(),
+            declared: declared_values(declared),
+            actual: config.map(actual_values).unwrap_or_default(),
+            ..Self::default()
+        }
+    }
+
+    /// The same once everything that differed was done and seen to be done.
+    #[must_use]
+    pub fn as_declared(mut self) -> Self {
+        for GuestDifference { key, declared, .. } in std::mem::take(&mut self.differences) {
+            match (key.as_str(), declared) {
+                ("run", Some(run)) => self.power = run,
+                // What is made, gone or a template now is read by the next pass.
+                ("state" | "template", _) => {}
+                (key, _) if key.contains('.') => {}
+                (key, Some(value)) => {
+                    self.actual.insert(key.to_owned(), value);
+                }
+                (key, None) => {
+                    self.actual.remove(key);
+                }
+            }
+        }
+        self
+    }
+}
+
+fn difference(change: KeyChange, places: Option<(&GuestOrigins, &Sources)>) -> GuestDifference {
+    let KeyChange { key, subject, before, after } = change;
+    let origin = places.and_then(|(origins, sources)| placed(origins, sources, subject));
+    GuestDifference { key, declared: after, actual: before, origin }
+}
+
+fn placed(
+    origins: &GuestOrigins,
+    sources: &Sources,
+    subject: LineSubject,
+) -> Option<ReportedOrigin> {
+    let origin = origins.of(subject)?;
+    let (line, _) = sources.line_column(origin.span)?;
+    let file = sources.get(origin.span.file)?.path.clone();
+    Some(ReportedOrigin { file, line: line as u64, layer: origin.layer.to_string() })
+}
+
+fn declared_values(declared: &DeclaredGuest) -> BTreeMap<String, Option<String>> {
+    let mut values = BTreeMap::new();
+    for line in GuestBlock::of(declared).lines {
+        if let [LineSubject::Word(word)] = line.subjects.as_slice()
+            && *word != FIRST
+        {
+            let text = line.text.split_once(" = ").map_or("", |(_, value)| value);
+            let plain = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            values.insert((*word).to_owned(), Some(plain.unwrap_or(text).to_owned()));
+        }
+    }
+    let spec: Option<&Spec> = match &declared.state {
+        WantedState::Present(spec) | WantedState::Bin(spec) => Some(spec),
+        WantedState::Absent { .. } => None,
+    };
+    for field in spec.iter().flat_map(|spec| &spec.fields) {
+        let value = field.want.as_ref().and_then(|value| secret::stored_form(field.key, value));
+        values.insert(field.key.to_string(), value);
+    }
+    values
+}
+
+fn actual_values(config: &GuestConfig) -> BTreeMap<String, String> {
+    let shown = |field: &crate::actual::ConfigField| {
+        let reading = field.current.as_ref()?;
+        Some((field.key.to_string(), secret::stored_form(field.key, &reading.value)?))
+    };
+    config.fields.iter().filter_map(shown).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actual::{ConfigEntry, Power};
+    use crate::desired::load_with_origins;
+    use crate::id::GuestKind;
+
+    fn actual(entries: &[(&str, &str)]) -> Guest {
+        let entry = |(key, value): &(&str, &str)| ConfigEntry {
+            key: (*key).to_owned(),
+            value: Some((*value).to_owned()),
+            pending: None,
+            delete: 0,
+        };
+        Guest {
+            id: "lxc/101".parse().unwrap(),
+            power: Power::Running,
+            template: false,
+            ha: None,
+            lock: None,
+            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries.iter().map(entry))),
+        }
+    }
+
+    #[test]
+    fn x08_both_sides_are_told_in_one_form_and_no_secret_is_in_it() {
+        let mut sources = Sources::default();
+        sources.add(
+            "web.toml",
+            "[profile.small]\nkind = \"lxc\"\nmemory = \"2GiB\"\n[guest.101]\nuse = [\"small\"]\nhostname = \"web\"\n\
+             run = \"running\"\ncores = 4\nenv = [\"A=marked-1\"]\nunset = [\"nameserver\"]\n\
+             first = { ssh_keys = [\"ssh-ed25519 AAAA marked-2\"] }\n",
+        );
+        let (desired, origins) = load_with_origins(&sources).unwrap_or_else(|e| panic!("{e:?}"));
+        let guest = desired.guests.values().next().unwrap();
+        let here =
+            actual(&[("digest", "d"), ("cores", "2"), ("memory", "512"), ("env", "A=marked-3")]);
+        let places = Some((&origins.guests[&guest.id.vmid], &sources));
+        let picture = GuestReport::pictured(guest, places, Some(&here), None);
+        assert!(!format!("{picture:?}").contains("marked"), "{picture:?}");
+        let declared = |key: &str| picture.declared[key].as_deref();
+        assert_eq!((declared("memory"), declared("run")), (Some("2048"), Some("running")));
+        assert_eq!((declared("env"), declared("nameserver")), (Some(secret::MASK), None));
+        assert!(!picture.declared.contains_key("first"));
+        assert_eq!(picture.actual["memory"], "512");
+        assert_eq!(picture.actual["env"], secret::MASK);
+        assert_eq!((picture.kind.as_str(), picture.name.as_str()), ("lxc", "web"));
+        assert_eq!(picture.power, "running");
+        let subject = LineSubject::Key(crate::registry::find(GuestKind::Lxc, "memory").unwrap());
+        let origin = placed(places.unwrap().0, &sources, subject).unwrap();
+        assert_eq!((origin.file.as_str(), origin.line), ("web.toml", 3));
+        assert_eq!(origin.layer, "profile small");
+    }
+
+    #[test]
+    fn what_was_done_is_told_as_it_is_now() {
+        let text = |text: &str| Some(text.to_owned());
+        let difference = |key: &str, declared, actual| GuestDifference {
+            key: key.to_owned(),
+            declared,
+            actual,
+            origin: None,
+        };
+        let picture = GuestReport {
+            power: "stopped".to_owned(),
+            differences: vec![
+                difference("cores", text("4"), text("2")),
+                difference("tags", None, text("old")),
+                difference("run", text("running"), text("stopped")),
+                difference("mp0.size", text("8G"), text("4G")),
+            ],
+            actual: [("cores".into(), "2".into()), ("tags".into(), "old".into())].into(),
+            ..GuestReport::default()
+        };
+        let done = picture.as_declared();
+        assert!(done.differences.is_empty());
+        assert_eq!(done.power, "running");
+        assert_eq!(done.actual, [("cores".to_owned(), "4".to_owned())].into());
+    }
+}
