@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::journal::{ExactBytes, JournalState, Kept, Note, Record, Subject, moment};
+pub(crate) use chain::trust_version_of;
 use chain::{Base, Chain, Link};
 pub use error::AuthorityError;
 

@@ -3,7 +3,7 @@
 //! A wake is a hint. Whoever is woken reads the store, so a wake too many costs a read and one too few costs the rest
 //! of a long poll.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -78,6 +78,7 @@ pub(crate) async fn keep_waking(hub: Hub) {
     let mut looks = tokio::time::interval(LOOK_EVERY);
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut known: HashMap<String, i64> = HashMap::new();
+    let mut audited = BTreeSet::new();
     loop {
         tokio::select! {
             change = changes.recv() => match change {
@@ -86,7 +87,10 @@ pub(crate) async fn keep_waking(hub: Hub) {
                 Err(broadcast::error::RecvError::Lagged(_)) => hub.wakes().wake_all(),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
-            _ = looks.tick() => look(&hub, &mut known).await,
+            _ = looks.tick() => {
+                look(&hub, &mut known).await;
+                look_at_audit(&hub, &mut audited).await;
+            }
         }
     }
 }
@@ -109,5 +113,21 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
             }
         }
         known.insert(host.id, host.version);
+    }
+}
+
+/// Tells streams of people of lines that another replica wrote. A file has one process that writes, and has told.
+async fn look_at_audit(hub: &Hub, known: &mut BTreeSet<i64>) {
+    if hub.store().database().kind() == DatabaseKind::Sqlite {
+        return;
+    }
+    match hub.store().audited_within(LOOK_BACK_MS).await {
+        Ok(written) => {
+            if !written.is_subset(known) {
+                hub.store().changes().tell(StoreChange::Audit);
+            }
+            *known = written;
+        }
+        Err(error) => tracing::warn!(%error, "cannot look for changes"),
     }
 }

@@ -93,6 +93,15 @@ pub(super) struct Chain {
     links: BTreeMap<TrustVersion, Link>,
 }
 
+/// The version of the signers by a journal alone; 0 if it knows of none.
+pub(crate) fn trust_version_of(state: &JournalState) -> TrustVersion {
+    let Ok(Chain { kept: Some(base), links }) = Chain::read(state) else {
+        return TrustVersion(0);
+    };
+    let of_base = links.iter().filter(|(_, link)| link.base == base.head);
+    of_base.map(|(version, _)| *version).max().unwrap_or(base.version)
+}
+
 impl Chain {
     pub(super) fn read(state: &JournalState) -> Result<Self, AuthorityError> {
         let mut chain = Self::default();

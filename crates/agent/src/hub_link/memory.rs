@@ -11,6 +11,7 @@ use evenkeel_core::sign::SignerName;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::authority::trust_version_of;
 use crate::journal::{Head, JournalState, Kept, Subject};
 
 const FLOOR: &str = "floor";
@@ -118,7 +119,8 @@ pub fn disruptive_record(begun: &[UnixSeconds]) -> Kept {
 /// A journal's newest record, as the hub is told it.
 pub fn head_of(state: &JournalState, head: Head) -> Option<JournalHead> {
     let sum: PayloadHash = head.sum.as_str().parse().ok()?;
-    Some(JournalHead { epoch: epoch(state).number, seq: head.seq.0, sum })
+    let trust_version = trust_version_of(state);
+    Some(JournalHead { epoch: epoch(state).number, seq: head.seq.0, sum, trust_version })
 }
 
 fn kept<T: DeserializeOwned>(state: &JournalState, name: &str) -> Option<T> {
@@ -134,6 +136,8 @@ fn put(name: &str, value: &impl Serialize) -> Kept {
 
 #[cfg(test)]
 mod tests {
+    use evenkeel_core::sign::TrustVersion;
+
     use super::*;
     use crate::journal::Record;
 
@@ -142,7 +146,8 @@ mod tests {
         let mut state = JournalState::default();
         assert_eq!((floor(&state), told(&state)), (None, ToldHeads::default()));
         assert_eq!(epoch(&state), JournalEpoch::default());
-        let head = JournalHead { epoch: 2, seq: 9, sum: PayloadHash([7; 32]) };
+        let trust_version = TrustVersion(3);
+        let head = JournalHead { epoch: 2, seq: 9, sum: PayloadHash([7; 32]), trust_version };
         let taken = DocumentFloor {
             hub_id: "0123456789abcdef0123456789abcdef".parse().unwrap(),
             generation: Generation(7),

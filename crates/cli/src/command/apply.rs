@@ -69,12 +69,12 @@ impl WantedPass {
 
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config)? else {
+    let state = state_dir(arguments.state.as_deref(), &connection.config);
+    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config, &state)? else {
         return Ok(Exit::Invalid);
     };
     let subject = apply_subject::read(&arguments.subjects, &desired)?;
     let wanted = WantedPass::of(subject, arguments, &desired)?;
-    let state = state_dir(arguments.state.as_deref(), &connection.config);
     tell_tightened(&state);
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = match state.open_journal(&ambient) {

@@ -80,6 +80,16 @@ async fn reads_the_same(
     let Some(agent) = status.agent else {
         return Ok(());
     };
+    if agent.desired.hub.is_some() {
+        return match &arguments.desired {
+            None => Ok(()),
+            Some(_) => {
+                let message = "the running agent keeps what its hub says, and no files";
+                Err(Failure::new(Exit::Usage, message)
+                    .hint("leave --desired out; files go through the hub: `evenkeel fleet push`"))
+            }
+        };
+    }
     let Some(theirs) = agent.desired.directory else {
         let message =
             "the running agent keeps nothing: its agent.toml has no `dir` under [desired]";

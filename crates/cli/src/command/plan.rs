@@ -15,11 +15,11 @@ use crate::{format, render, terminal};
 
 pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
     let connection = connect(&arguments.connect).await?;
-    let believed = believed_with_origins(arguments.desired.as_deref(), &connection.config)?;
+    let state = state_dir(arguments.state.as_deref(), &connection.config);
+    let believed = believed_with_origins(arguments.desired.as_deref(), &connection.config, &state)?;
     let Some((desired, origins, sources)) = believed else {
         return Ok(Exit::Invalid);
     };
-    let state = state_dir(arguments.state.as_deref(), &connection.config);
     let (scope, policy) =
         (PassScope::of(&arguments.select.selection(), &desired)?, &connection.config.policy);
     let Preview { actual, plan, scope } =

@@ -3,10 +3,15 @@
 use std::io::Write as _;
 
 use evenkeel_agent::config::AgentConfig;
+use evenkeel_agent::hub_link::memory;
+use evenkeel_agent::hub_link::store::DocumentStore;
+use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
 use evenkeel_agent::source::dir::Loaded;
 use evenkeel_agent::source::tree::PassedOver;
+use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::{Desired, Origins, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
+use evenkeel_core::fleet::LoadedDocument;
 use serde_json::json;
 
 use crate::cli::{OutputFormat, ValidateArgs};
@@ -38,15 +43,20 @@ pub(crate) fn run(arguments: &ValidateArgs) -> Result<Exit, Failure> {
 pub(super) fn believed(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
+    state: &StateDir,
 ) -> Result<Option<Desired>, Failure> {
-    Ok(believed_with_origins(flag, config)?.map(|(desired, _, _)| desired))
+    Ok(believed_with_origins(flag, config, state)?.map(|(desired, _, _)| desired))
 }
 
 /// The same, with where each declared value comes from.
 pub(super) fn believed_with_origins(
     flag: Option<&camino::Utf8Path>,
     config: &AgentConfig,
+    state: &StateDir,
 ) -> Result<Option<(Desired, Origins, Sources)>, Failure> {
+    if flag.is_none() && config.desired.dir.is_none() && config.desired.hub.is_some() {
+        return taken_from_hub(config, state).map(Some);
+    }
     let loaded = evenkeel_agent::source::dir::load_believed(&desired_path(flag, config)?)?;
     tell_passed_over(&loaded)?;
     match loaded.desired {
@@ -56,6 +66,33 @@ pub(super) fn believed_with_origins(
             Ok(None)
         }
     }
+}
+
+/// The last document of the hub that this host took, from its disk: no hub and no agent is needed.
+fn taken_from_hub(
+    config: &AgentConfig,
+    state: &StateDir,
+) -> Result<(Desired, Origins, Sources), Failure> {
+    let enrol = "this host is enrolled with `evenkeel enrol URL`";
+    let none =
+        |message: String, hint: &'static str| Failure::new(Exit::Invalid, message).hint(hint);
+    let files = ReadOnlyDirectory::open(state.journal())
+        .map_err(|error| none("the journal cannot be read".to_owned(), enrol).because(error))?;
+    let floor = verify::newest(&files)?.and_then(|(_, journal)| memory::floor(&journal));
+    let floor =
+        floor.ok_or_else(|| none("this host is not enrolled with a hub".to_owned(), enrol))?;
+    if floor.manifest.is_some() && floor.signer.is_none() && config.policy.desired_signed {
+        let message =
+            format!("nobody signed generation {}, so it holds no longer", floor.generation);
+        return Err(none(message, "an author signs the next one: `evenkeel fleet push --key`"));
+    }
+    let loaded = DocumentStore::new(state.path()).load(&floor);
+    let loaded = loaded.map_err(|error| Failure::wrapping(Exit::Invalid, error))?;
+    let LoadedDocument { desired, origins, sources } = loaded.ok_or_else(|| {
+        let message = "no document of the hub was taken yet".to_owned();
+        none(message, "`evenkeel fleet push` sends one; the agent takes it")
+    })?;
+    Ok((desired, origins, sources))
 }
 
 /// Tells every mistake on stderr, with the lines it is in.

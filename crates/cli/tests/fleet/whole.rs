@@ -122,6 +122,12 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
         std::thread::sleep(Duration::from_millis(200));
     };
     drop(agent);
+    // No hub, no agent: what was taken is on disk, and a person can look and apply.
+    let planned = desk.run("plan -c agent.toml").ends_with(0);
+    assert!(planned.out.contains("2 guests as declared"), "{planned:?}");
+    meddle(&sim);
+    let applied = desk.run("apply -c agent.toml --yes").ends_with(0);
+    assert!(applied.out.contains("description"), "{applied:?}");
     let _hub = HubProcess::start(&desk, "hub", &address);
     let _agent = Running(desk.command("run -c agent.toml --log error").spawn().unwrap());
     let began = Instant::now();

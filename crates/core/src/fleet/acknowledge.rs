@@ -146,6 +146,16 @@ impl AcknowledgeStatement {
             );
             return Err(Refusal::new(ReasonCode::TrustVersion, detail));
         }
+        // A rotation in the lost part is lost too: a key that was revoked in it must not speak here.
+        if about.anchored.trust_version > trust.version() {
+            let detail = format!(
+                "the part of the journal that was lost knew the signers of version {}, and this host is back at {}: \
+                 hand in the rotations since then again first",
+                about.anchored.trust_version,
+                trust.version()
+            );
+            return Err(Refusal::new(ReasonCode::TrustVersion, detail));
+        }
         statement.window.judge(now, life_max_s)?;
         if statement.hub_id != about.hub_id {
             return refuse(ReasonCode::BindingMismatch, "it is about the anchor of another hub");

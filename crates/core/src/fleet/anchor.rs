@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sign::PayloadHash;
 use crate::sign::json::{JsonFields, Malformed};
+use crate::sign::{PayloadHash, TrustVersion};
 
 /// How far a journal has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,12 +18,21 @@ pub struct JournalHead {
     pub seq: u64,
     /// The sum of that record.
     pub sum: PayloadHash,
+    /// The version of the signers by then: whoever was revoked in a part of the journal that was lost may not say that the
+    /// loss is known.
+    #[serde(default = "no_version")]
+    pub trust_version: TrustVersion,
+}
+
+fn no_version() -> TrustVersion {
+    TrustVersion(0)
 }
 
 impl JournalHead {
     pub(super) fn read(fields: &mut JsonFields) -> Result<Self, Malformed> {
         let (epoch, seq) = (fields.integer("epoch")?, fields.integer("seq")?);
-        Ok(Self { epoch, seq, sum: fields.parsed("sum")? })
+        let (sum, trust) = (fields.parsed("sum")?, fields.integer("trust_version")?);
+        Ok(Self { epoch, seq, sum, trust_version: TrustVersion(trust) })
     }
 }
 
@@ -71,7 +80,8 @@ mod tests {
     use super::*;
 
     fn head(epoch: u64, seq: u64, sum: u8) -> JournalHead {
-        JournalHead { epoch, seq, sum: PayloadHash([sum; 32]) }
+        let trust_version = TrustVersion(1);
+        JournalHead { epoch, seq, sum: PayloadHash([sum; 32]), trust_version }
     }
 
     #[test]

@@ -156,10 +156,12 @@ impl HeadStatement {
             epoch: u64,
             seq: u64,
             sum: PayloadHash,
+            trust_version: u64,
         }
-        let Self { hub_id, host, head: JournalHead { epoch, seq, sum } } = self;
-        let (host, epoch, seq, sum) = (WrittenHost::of(host), *epoch, *seq, *sum);
-        let bytes = to_json(&Written { format: HEAD_FORMAT, hub_id, host, epoch, seq, sum });
+        let Self { hub_id, host, head: JournalHead { epoch, seq, sum, trust_version } } = self;
+        let (format, host) = (HEAD_FORMAT, WrittenHost::of(host));
+        let (epoch, seq, sum, trust_version) = (*epoch, *seq, *sum, trust_version.0);
+        let bytes = to_json(&Written { format, hub_id, host, epoch, seq, sum, trust_version });
         read_back(self, &Self::parse(&bytes)?)?;
         Ok(bytes)
     }

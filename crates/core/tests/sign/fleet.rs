@@ -237,7 +237,20 @@ fn a_document_travels_whole() {
 }
 
 fn head(epoch: u64, seq: u64) -> JournalHead {
-    JournalHead { epoch, seq, sum: PayloadHash([7; 32]) }
+    JournalHead { epoch, seq, sum: PayloadHash([7; 32]), trust_version: TrustVersion(1) }
+}
+
+#[test]
+fn a_key_that_the_lost_part_of_the_journal_revoked_acknowledges_nothing() {
+    // The journal had come to version 2, which may have thrown alice out; put back, the host believes version 1 again.
+    let anchored = JournalHead { trust_version: TrustVersion(2), ..head(1, 99) };
+    let about = Acknowledged { host: host(), hub_id: hub('a'), anchored, found: head(1, 40) };
+    let statement = AcknowledgeStatement { anchored, ..acknowledgement() };
+    let envelope = sealed(&statement.to_bytes().unwrap(), Namespace::Acknowledge, &[&alice()]);
+    let judged = AcknowledgeStatement::judge(&envelope, &about, &trust(), NOW, 86_400);
+    let refusal = judged.unwrap_err();
+    assert_eq!(refusal.reason, R::TrustVersion);
+    assert!(refusal.detail.contains("version 2") && refusal.detail.contains("again"), "{refusal}");
 }
 
 fn acknowledgement() -> AcknowledgeStatement {

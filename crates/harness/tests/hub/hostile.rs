@@ -264,7 +264,12 @@ async fn a_document_that_claims_what_only_the_journal_knows_destroys_nothing() {
 async fn a_forged_acknowledgement_changes_nothing() {
     let fleet = Fleet::new().await;
     survives(&fleet, |fleet| {
-        let head = JournalHead { epoch: 0, seq: 9, sum: PayloadHash([7; 32]) };
+        let head = JournalHead {
+            epoch: 0,
+            seq: 9,
+            sum: PayloadHash([7; 32]),
+            trust_version: TrustVersion(1),
+        };
         let statement = AcknowledgeStatement {
             host: Rig::host(),
             hub_id: hub_id(),
@@ -291,7 +296,12 @@ async fn lies_about_the_anchor_take_nothing_away_and_give_nothing() {
     for lie in 0..3 {
         let fleet = Fleet::new().await;
         survives(&fleet, |fleet| {
-            let head = JournalHead { epoch: 0, seq: 999_999, sum: PayloadHash([7; 32]) };
+            let head = JournalHead {
+                epoch: 0,
+                seq: 999_999,
+                sum: PayloadHash([7; 32]),
+                trust_version: TrustVersion(1),
+            };
             let statement = HeadStatement { hub_id: hub_id(), host: Rig::host(), head };
             let bytes = statement.to_bytes().unwrap();
             let forged = Operator::new("mallory", 66).seal(Namespace::Head, &bytes);

@@ -225,3 +225,4 @@ CREATE TABLE audit (
   detail TEXT NOT NULL
 );
 CREATE INDEX audit_subject ON audit (subject, serial);
+CREATE INDEX audit_at ON audit (at);

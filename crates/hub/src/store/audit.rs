@@ -1,5 +1,7 @@
 //! What people did, and what was refused to strangers. It is never shortened.
 
+use std::collections::BTreeSet;
+
 use sqlx::Row as _;
 
 use super::change::StoreChange;
@@ -62,6 +64,19 @@ impl HubStore {
     ) -> Result<(), StoreError> {
         let [who, act, subject, detail] = [who, act, subject, detail].map(str::to_owned);
         self.write(KeepAudit { who, act, subject, detail }).await
+    }
+
+    /// The numbers of the lines that any replica wrote within so many milliseconds, by the database's clock. Numbers become
+    /// visible out of order, so that the newest alone would not tell of all.
+    pub(crate) async fn audited_within(&self, ms: i64) -> Result<BTreeSet<i64>, StoreError> {
+        let rows = sqlx::query(
+            "SELECT serial FROM audit WHERE at > \
+             CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 ORDER BY serial DESC LIMIT 1000",
+        )
+        .bind(ms)
+        .fetch_all(&mut *self.reader().await?)
+        .await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// The lines before a number (all: `i64::MAX`), newest first, of one subject or of all.

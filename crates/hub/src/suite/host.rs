@@ -9,12 +9,16 @@ use evenkeel_core::fleet::{
 };
 use evenkeel_core::sign::wire::put_string;
 use evenkeel_core::sign::{
-    Envelope, HostBinding, KeyType, Namespace, PublicKey, armour, assemble, signed_bytes,
+    Envelope, HostBinding, KeyType, Namespace, PublicKey, TrustVersion, armour, assemble,
+    signed_bytes,
 };
 use serde_json::Value;
 
 use super::TestBed;
 use crate::secret_text::{SecretKind, SecretText, random_hex};
+
+/// How long an answer may take.
+const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A host.
 #[derive(Clone)]
@@ -40,6 +44,12 @@ impl HubReply {
         self.body["code"].as_str().unwrap_or("")
     }
 
+    async fn try_of(response: reqwest::Response) -> Option<Self> {
+        let status = response.status().as_u16();
+        let bytes = response.bytes().await.ok()?;
+        Some(Self { status, body: serde_json::from_slice(&bytes).unwrap_or(Value::Null) })
+    }
+
     async fn of(response: reqwest::Response) -> Self {
         let status = response.status().as_u16();
         let bytes = response.bytes().await.unwrap();
@@ -50,16 +60,23 @@ impl HubReply {
 impl TestHost {
     /// A host that has not enrolled.
     pub(crate) fn new(bed: &TestBed, id: &str) -> Self {
+        let client = reqwest::Client::new();
+        Self { client, ..Self::alone(id, bed.url(), bed.store().hub_id()) }
+    }
+
+    /// A host of a hub that runs elsewhere.
+    pub(crate) fn alone(id: &str, url: &str, hub_id: &str) -> Self {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).unwrap();
         Self {
             id: id.to_owned(),
-            url: bed.url().to_owned(),
-            hub_id: bed.store().hub_id().to_owned(),
+            url: url.to_owned(),
+            hub_id: hub_id.to_owned(),
             credential: String::new(),
             instance: random_hex(8),
             secret: SigningKey::from_bytes(&seed),
-            client: reqwest::Client::new(),
+            // A hub that was killed must be noticed.
+            client: reqwest::Client::builder().timeout(ANSWER_MAX).build().unwrap(),
         }
     }
 
@@ -130,13 +147,52 @@ impl TestHost {
         HubReply::of(request.send().await.unwrap()).await
     }
 
+    /// The same of a hub that may be dying: none if it did not answer whole.
+    pub(crate) async fn try_post(
+        &self,
+        path: &str,
+        token: &str,
+        body: Vec<u8>,
+    ) -> Option<HubReply> {
+        let request = self.client.post(format!("{}{path}", self.url)).body(body);
+        let request = match token {
+            "" => request,
+            token => request.header("authorization", format!("Bearer {token}")),
+        };
+        HubReply::try_of(request.send().await.ok()?).await
+    }
+
+    pub(crate) async fn try_poll(
+        &self,
+        generation: i64,
+        cursor: i64,
+        wait_s: u32,
+    ) -> Option<HubReply> {
+        let query = format!("generation={generation}&cursor={cursor}&wait={wait_s}");
+        let request = self.client.get(format!("{}/v1/agent/poll?{query}", self.url));
+        let request = request.header("authorization", format!("Bearer {}", self.credential));
+        HubReply::try_of(request.send().await.ok()?).await
+    }
+
+    pub(crate) async fn try_report(
+        &self,
+        seq: u64,
+        base: u64,
+        report: &HostReport,
+    ) -> Option<HubReply> {
+        let body = report.to_bytes();
+        let request = self.report_request(&self.statement(seq, base, &body), body);
+        HubReply::try_of(request.send().await.ok()?).await
+    }
+
     pub(crate) async fn poll(&self, generation: i64, cursor: i64, wait_s: u32) -> HubReply {
         self.get(&format!("/v1/agent/poll?generation={generation}&cursor={cursor}&wait={wait_s}"))
             .await
     }
 
     pub(crate) fn head(&self, epoch: u64, seq: u64, sum: u8) -> SealedText {
-        let head = JournalHead { epoch, seq, sum: PayloadHash([sum; 32]) };
+        let head =
+            JournalHead { epoch, seq, sum: PayloadHash([sum; 32]), trust_version: TrustVersion(1) };
         let statement =
             HeadStatement { hub_id: self.hub_id.parse().unwrap(), host: self.binding(), head };
         self.sealed(Namespace::Head, &statement.to_bytes().unwrap())
@@ -160,14 +216,21 @@ impl TestHost {
 
     /// Sends a statement with a body that need not fit it.
     pub(crate) async fn send_report(&self, statement: &ReportStatement, body: Vec<u8>) -> HubReply {
+        HubReply::of(self.report_request(statement, body).send().await.unwrap()).await
+    }
+
+    fn report_request(
+        &self,
+        statement: &ReportStatement,
+        body: Vec<u8>,
+    ) -> reqwest::RequestBuilder {
         let bytes = statement.to_bytes().unwrap();
         let blob = armour::decode(&self.armoured(Namespace::Report, &bytes)).unwrap();
         let request = self.client.post(format!("{}/v1/agent/reports", self.url)).body(body);
-        let request = request
+        request
             .header("authorization", format!("Bearer {}", self.credential))
             .header("evenkeel-statement", STANDARD.encode(&bytes))
-            .header("evenkeel-signature", STANDARD.encode(&blob));
-        HubReply::of(request.send().await.unwrap()).await
+            .header("evenkeel-signature", STANDARD.encode(&blob))
     }
 }
 

@@ -188,5 +188,13 @@ pub(super) async fn a_stream_hears_of_a_write_at_another_replica(bed: TestBed) {
         }
     });
     assert_eq!(heard.await.unwrap(), "pve1");
+    // A line of the audit that touches no host.
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let mut changes = other.hub.store().changes().subscribe();
+    bed.store().audit("alice", "login", "alice", "").await.unwrap();
+    let heard = tokio::time::timeout(Duration::from_secs(5), async {
+        while changes.recv().await.unwrap() != StoreChange::Audit {}
+    });
+    heard.await.expect("the other replica tells of the line");
     other.stop().await;
 }

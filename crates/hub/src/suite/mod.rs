@@ -5,6 +5,7 @@
 mod crash;
 mod envelopes;
 mod host;
+mod killed_replicas;
 mod limits;
 mod links;
 mod logins;

@@ -314,7 +314,6 @@ async fn furnished() -> (World, String) {
     (world, draft.text("id").to_owned())
 }
 
-#[tokio::test]
 async fn nobody_comes_in_with_a_wrong_credential() {
     let (world, draft) = furnished().await;
     let expired = world.person("late", PersonRole::Admin, "*", 60).await;
@@ -357,7 +356,6 @@ async fn nobody_comes_in_with_a_wrong_credential() {
     }
 }
 
-#[tokio::test]
 async fn another_hosts_credential_fetches_nothing_of_this_host() {
     let (world, _) = furnished().await;
     let other = With::Bearer(world.host("us-1", 202).await);
@@ -367,7 +365,6 @@ async fn another_hosts_credential_fetches_nothing_of_this_host() {
     assert_eq!(world.ask(Method::GET, path, &own, None).await.status, StatusCode::OK);
 }
 
-#[tokio::test]
 async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
     let (world, draft) = furnished().await;
     for (seed, role) in
@@ -419,7 +416,6 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
     }
 }
 
-#[tokio::test]
 async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
     let (world, draft) = furnished().await;
     let person = world.person("us-admin", PersonRole::Admin, "us-*", 75).await;
@@ -438,7 +434,6 @@ async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
     }
 }
 
-#[tokio::test]
 async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit() {
     for row in table() {
         let (meaning, leaves) = meant(&row.method, row.path).unwrap();
@@ -457,7 +452,6 @@ async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit()
     }
 }
 
-#[tokio::test]
 async fn a_session_changes_nothing_without_its_token() {
     for row in table() {
         let (meaning, _) = meant(&row.method, row.path).unwrap();
@@ -483,7 +477,6 @@ async fn a_session_changes_nothing_without_its_token() {
     }
 }
 
-#[tokio::test]
 async fn a_form_may_show_its_token_in_itself_and_no_other_row_may() {
     for row in table().into_iter().filter(|row| row.method != Method::GET) {
         let (meaning, _) = meant(&row.method, row.path).unwrap();
@@ -514,7 +507,6 @@ async fn a_form_may_show_its_token_in_itself_and_no_other_row_may() {
     }
 }
 
-#[tokio::test]
 async fn a_form_from_another_site_is_refused_whatever_it_holds() {
     let (world, draft) = furnished().await;
     let token = world.person("somebody", PersonRole::Admin, "*", 80).await;
@@ -548,4 +540,36 @@ fn a_page_is_under_the_consoles_path_and_a_program_is_not() {
 /// Done, or done and sent on to a page.
 fn is_done(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SEE_OTHER
+}
+
+/// Every case on a database of its own kind.
+macro_rules! on_both_databases {
+    ($($case:ident,)+) => {
+        mod on_sqlite {
+            $(#[tokio::test]
+            async fn $case() {
+                super::$case().await;
+            })+
+        }
+
+        /// One server for all of them; each world has a database of its own in it.
+        #[tokio::test]
+        async fn the_whole_table_on_postgresql() {
+            crate::world::on_postgresql(async {
+                $($case().await;)+
+            })
+            .await;
+        }
+    };
+}
+
+on_both_databases! {
+    nobody_comes_in_with_a_wrong_credential,
+    another_hosts_credential_fetches_nothing_of_this_host,
+    a_role_below_is_refused_and_a_scope_beside_sees_nothing,
+    a_host_beside_the_scope_answers_as_one_that_does_not_exist,
+    whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit,
+    a_session_changes_nothing_without_its_token,
+    a_form_may_show_its_token_in_itself_and_no_other_row_may,
+    a_form_from_another_site_is_refused_whatever_it_holds,
 }

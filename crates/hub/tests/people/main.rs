@@ -7,5 +7,7 @@ mod documents;
 mod hosts;
 mod login;
 mod openapi;
+#[path = "../../src/suite/postgres.rs"]
+mod postgres;
 mod sessions;
 mod world;

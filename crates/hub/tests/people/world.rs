@@ -1,7 +1,5 @@
 //! A hub in memory with people and hosts of its own: requests go through the real router, without sockets.
 
-use std::path::Path;
-
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -23,6 +21,8 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tower::ServiceExt as _;
+
+use crate::postgres::TestPostgres;
 
 pub(crate) const HUB_URL: &str = "https://hub.example:8443";
 
@@ -84,10 +84,27 @@ pub(crate) enum With {
     Session(String, Option<String>),
 }
 
+tokio::task_local! {
+    /// The server that the worlds of a test are made on; none for a file each.
+    static POSTGRES: TestPostgres;
+}
+
+/// Runs a case with its worlds on PostgreSQL.
+pub(crate) async fn on_postgresql(case: impl Future<Output = ()>) {
+    POSTGRES.scope(TestPostgres::start(), case).await;
+}
+
+/// A name that nobody else has.
+fn drawn() -> String {
+    SecretText::draw(SecretKind::Session).reveal()[5..21].to_owned()
+}
+
 pub(crate) struct World {
     pub(crate) hub: Hub,
     pub(crate) router: axum::Router,
     directory: tempfile::TempDir,
+    /// Its database.
+    url: String,
 }
 
 impl World {
@@ -101,11 +118,13 @@ impl World {
 
     pub(crate) async fn empty() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let store =
-            HubStore::open(Database::sqlite(&directory.path().join("hub.sqlite"))).await.unwrap();
+        let postgres = POSTGRES.try_with(|server| server.database(&format!("world_{}", drawn())));
+        let file = || format!("sqlite:{}", directory.path().join("hub.sqlite").display());
+        let url = postgres.unwrap_or_else(|_| file());
+        let store = HubStore::open(Database::from_url(&url).unwrap()).await.unwrap();
         let hub = Hub::new(store, HUB_URL);
         let router = router(&hub);
-        Self { hub, router, directory }
+        Self { hub, router, directory, url }
     }
 
     pub(crate) fn file(&self) -> std::path::PathBuf {
@@ -216,7 +235,7 @@ impl World {
 
     /// Changes the database behind the hub's back: time that passed, what a host would have reported.
     pub(crate) async fn sql(&self, query: &'static str) {
-        behind(&self.file(), query).await;
+        behind(&self.url, query).await;
     }
 
     pub(crate) async fn audited(&self) -> Vec<String> {
@@ -271,7 +290,12 @@ impl World {
 
     /// An acknowledgement, which names no item.
     pub(crate) fn acknowledgement(&self, host: &str, seed: u8, expires_in_s: u64) -> Value {
-        let head = |seq| JournalHead { epoch: 1, seq, sum: PayloadHash::of(b"sum") };
+        let head = |seq| JournalHead {
+            epoch: 1,
+            seq,
+            sum: PayloadHash::of(b"sum"),
+            trust_version: TrustVersion(1),
+        };
         let now = now();
         let statement = AcknowledgeStatement {
             host: binding(host, seed),
@@ -309,10 +333,11 @@ pub(crate) fn files(text: &str) -> Value {
     json!([{"name": "web.toml", "text": text}])
 }
 
-async fn behind(file: &Path, query: &'static str) {
+async fn behind(url: &str, query: &'static str) {
     sqlx::any::install_default_drivers();
-    let url = format!("sqlite:{}", file.display());
-    let mut connection = sqlx::AnyConnection::connect(&url).await.unwrap();
-    sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut connection).await.unwrap();
+    let mut connection = sqlx::AnyConnection::connect(url).await.unwrap();
+    if url.starts_with("sqlite") {
+        sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut connection).await.unwrap();
+    }
     sqlx::query(query).execute(&mut connection).await.unwrap();
 }
