@@ -103,7 +103,8 @@ impl Asked {
 
     fn actions(&self) -> Vec<Action> {
         let planned = self.planned();
-        assert!(planned.guests.iter().all(|guest| guest.problems.is_empty()), "{}", self.declared);
+        let is_sound = planned.guests.iter().all(|guest| guest.problems.is_empty());
+        assert!(is_sound, "{}", support::shown(&planned));
         planned.actions().cloned().collect()
     }
 
@@ -122,17 +123,9 @@ impl Asked {
         let actions = self.actions();
         let held = actions.iter().find_map(|action| Some((action, action.held.clone()?)));
         let (action, held) = held.unwrap_or_else(|| panic!("nothing is held: {actions:?}"));
-        self.says(&held, field, words);
+        says(&held, field, words);
         self.held_in_lane(action, field, words);
         self.by(DeclaredBy::LocalFiles).goes();
-    }
-
-    #[track_caller]
-    fn says(&self, held: &Held, field: &str, words: &str) {
-        assert_eq!(held.reason(), ReasonCode::Policy, "{held}");
-        let field = format!("`{field}` under [policy.create]");
-        assert!(held.to_string().contains(&field), "{field}: {held}");
-        assert!(held.to_string().contains(words), "{words}: {held}");
     }
 
     /// The gate says the same of an act that was planned when nothing held it.
@@ -148,11 +141,18 @@ impl Asked {
         let facts = LaneFacts { create, source, making, ..LaneFacts::default() };
         let planned = Action { held: None, ..action.clone() };
         let site = NodeSite::of(&actual);
-        match judge(&planned, &desired.guests[&vmid], fresh, &site, facts) {
-            GateVerdict::Held(held) => self.says(&held, field, words),
-            other => panic!("{other:?}"),
-        }
+        let verdict = judge(&planned, &desired.guests[&vmid], fresh, &site, facts);
+        let GateVerdict::Held(held) = verdict else { panic!("{verdict:?}") };
+        says(&held, field, words);
     }
+}
+
+#[track_caller]
+fn says(held: &Held, field: &str, words: &str) {
+    assert_eq!(held.reason(), ReasonCode::Policy, "{held}");
+    let field = format!("`{field}` under [policy.create]");
+    assert!(held.to_string().contains(&field), "{field}: {held}");
+    assert!(held.to_string().contains(words), "{words}: {held}");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn sources_bound_what_is_read_in() {
     let there = "qemu/1000 stopped\nscsi0: local-lvm:vm-1000-disk-0,size=8G\n";
     let refused = asked(machine).on(there);
     let held = refused.actions()[0].held.clone().unwrap();
-    refused.says(&held, "sources", "scsi1");
+    says(&held, "sources", "scsi1");
 }
 
 #[test]

@@ -37,7 +37,9 @@ impl CreateUsage {
     /// twice that is promised and allocated already.
     pub fn of(volumes: &GuestVolumes, promised: &GuestVolumes, made_in_last_day: u64) -> Self {
         let mut usage = Self { bytes: BTreeMap::new(), made_in_last_day };
-        usage.count(&larger(volumes, promised));
+        for sizes in larger(volumes, promised).values() {
+            usage.take(sizes);
+        }
         usage
     }
 
@@ -47,10 +49,6 @@ impl CreateUsage {
             let sum = self.bytes.entry(storage.clone()).or_insert(Bytes(0));
             sum.0 = sum.0.saturating_add(size.0);
         }
-    }
-
-    fn count(&mut self, volumes: &GuestVolumes) {
-        volumes.values().for_each(|sizes| self.take(sizes));
     }
 }
 

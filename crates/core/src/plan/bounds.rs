@@ -17,7 +17,7 @@ use crate::operation::StorageName;
 use crate::quantity::Bytes;
 use crate::reason::Refusal;
 use crate::registry::KeyRef;
-use crate::value::{Value, read};
+use crate::value::{Property, Value, read};
 
 /// What is taken of each storage.
 type TakenSizes = BTreeMap<StorageName, Bytes>;
@@ -45,7 +45,9 @@ pub fn taken_for_hub(
     let asked = HubAct { declared, here, source }.asked(action, &BTreeMap::new());
     declared.by.is_hub().then_some(asked).filter(|asked| !asked.is_empty()).map(|asked| {
         let mut usage = CreateUsage::default();
-        asked.iter().for_each(|asked| usage.take(&asked.takes()));
+        for asked in &asked {
+            usage.take(&asked.takes());
+        }
         usage.bytes
     })
 }
@@ -237,7 +239,7 @@ impl HubAct<'_> {
         let reading = config.and_then(|config| config.field(disk)?.current.as_ref());
         let property = reading.and_then(|reading| reading.value.as_property());
         let storage = property.and_then(|property| property.volume()?.storage());
-        (storage.map(str::to_owned), property.and_then(|property| property.size()))
+        (storage.map(str::to_owned), property.and_then(Property::size))
     }
 }
 
