@@ -22,6 +22,9 @@ const PASSES_MAX: u32 = 10;
 /// The pause between them: ten are longer than the longest pause after a failure.
 const BETWEEN_PASSES: Duration = Duration::from_mins(7);
 
+/// Signed acts are counted for a day.
+const BUDGET_DAY: Duration = Duration::from_hours(25);
+
 /// What is done by the agent within the passes it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Due {
@@ -44,6 +47,11 @@ impl SeedRun {
         let [half_made, scratch] = self.leftovers.guests[..] else {
             return DriveEnd::Elapsed;
         };
+        // What was signed on the day before is no longer counted.
+        match wait(agent.as_mut(), BUDGET_DAY, &mut None).await {
+            DriveEnd::Elapsed => {}
+            ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+        }
         let asked = async {
             let agent = &mut agent;
             self.signed_removal(commands, agent, half_made).await?;
