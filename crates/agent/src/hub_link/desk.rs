@@ -106,7 +106,14 @@ impl HubDesk {
         state: &Path,
         engine: &mut Engine,
     ) -> Result<(Self, Option<Arc<Desired>>, Option<String>), Fatal> {
-        let store = DocumentStore::new(state);
+        Self::open_on(DocumentStore::new(state), engine).await
+    }
+
+    /// The same with the documents wherever they are.
+    pub async fn open_on(
+        store: DocumentStore,
+        engine: &mut Engine,
+    ) -> Result<(Self, Option<Arc<Desired>>, Option<String>), Fatal> {
         engine.void_old_items().await?;
         let desk = Self { store: store.clone(), waiting: BTreeMap::new() };
         let Some(floor) = engine.floor().await? else {
@@ -120,7 +127,7 @@ impl HubDesk {
             );
             return Ok((desk, None, Some(why)));
         }
-        let loaded = off_the_loop(move || store.load(&floor)).await;
+        let loaded = store.off_the_loop(move |store| store.load(&floor)).await;
         Ok(match loaded {
             Some(Ok(Some(LoadedDocument { desired, .. }))) => (desk, Some(Arc::new(desired)), None),
             Some(Ok(None)) => (desk, None, None),
@@ -179,8 +186,7 @@ impl HubDesk {
                 return refuse(&refusal, told(&offered, &diagnostics));
             }
         };
-        let store = self.store.clone();
-        let kept = off_the_loop(move || store.keep(&offered)).await;
+        let kept = self.store.off_the_loop(move |store| store.keep(&offered)).await;
         let trouble = match kept {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error.to_string()),
@@ -291,9 +297,4 @@ fn told(offered: &OfferedDocument, diagnostics: &[Diagnostic]) -> Vec<String> {
     }
     let lines = places(diagnostics, &offered.files.sources());
     lines.lines().take(DIAGNOSTICS_MAX).map(str::to_owned).collect()
-}
-
-/// Files are read and written beside the loop.
-async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(work).await.ok()
 }
