@@ -1,7 +1,8 @@
 //! The desk: what the link brings, judged and written down by whoever owns the engine.
 //!
 //! The daemon's loop owns one, and so does a test. Order matters: a document is on disk, then its floor is in the journal,
-//! then it holds; a verdict is told once its end is in the journal. Whatever is dropped in the middle is brought again.
+//! then it holds; a verdict is told once its end is in the journal, or nobody can know it. Whatever is dropped in the middle
+//! is brought again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
