@@ -195,7 +195,7 @@ impl AgentDriver {
                     if let Some(side) = side
                         && let DeskNews::Desired(new) = side.desk.take(engine, request).await?
                     {
-                        self.took(engine, Some(new)).await?;
+                        self.took(engine, Some(new.desired)).await?;
                         self.pass(engine, rig, PassCause::Schedule).await?;
                     }
                 }
@@ -261,7 +261,7 @@ impl AgentDriver {
         }
         let store = DocumentStore::on(shelf);
         let (desk, desired, _) = HubDesk::open_on(store, engine).await?;
-        self.took(engine, desired).await?;
+        self.took(engine, desired.map(|taken| taken.desired)).await?;
         engine.set_anchor(AnchorState::Asking);
         let (requests, requested) = mpsc::channel(4);
         let side = Some(LinkedSide { desk, requested });
@@ -282,7 +282,7 @@ impl AgentDriver {
             picture: Arc::new(HostPicture::default),
             view: LinkView::default(),
             anchor: bench.anchor,
-            progress: None,
+            history: None,
         };
         Ok((side, Some(link)))
     }

@@ -16,7 +16,7 @@ use evenkeel_core::fleet::{
     JournalHead, PayloadHash, PollAnswer, ReportAnswer, ReportStatement, SealedText,
     WaitingEnvelope,
 };
-use evenkeel_core::sign::{Namespace, PublicKey, SshSig};
+use evenkeel_core::sign::{Namespace, PublicKey, SshSig, TrustVersion};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -480,7 +480,8 @@ impl HubState {
 /// A head that the host's journal never had: by another key, for another hub, or under another namespace.
 fn forged_head(dice: &mut Dice, known: Option<&(JournalHead, SealedText)>) -> SealedText {
     let sum = PayloadHash([7; 32]);
-    let head = known.map_or(JournalHead { epoch: 0, seq: 1, sum }, |(head, _)| *head);
+    let first = JournalHead { epoch: 0, seq: 1, sum, trust_version: TrustVersion(0) };
+    let head = known.map_or(first, |(head, _)| *head);
     let head = JournalHead { seq: head.seq + dice.below(1_000), sum, ..head };
     let statement = HeadStatement { hub_id: hub_id(), host: Rig::host(), head };
     let bytes = statement.to_bytes().expect("a head reads back");
