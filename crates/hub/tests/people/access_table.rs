@@ -217,7 +217,7 @@ fn no_secret_stands_in_an_address() {
 }
 
 /// The row's path about the host `eu-1`.
-pub(crate) fn filled(path: &str, draft: &str) -> String {
+fn filled(path: &str, draft: &str) -> String {
     path.replace("{host}", "eu-1")
         .replace("{name}", "other")
         .replace("{generation}", "1")
@@ -244,7 +244,7 @@ fn form(fields: &[(&str, &str)]) -> Value {
 }
 
 /// A body with which the row does what it is there for.
-pub(crate) fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
+fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
     Some(match (method.as_str(), path) {
         ("POST", "/v1/accounts") => {
             let key = TestKey::new(77).public().to_string();
@@ -288,7 +288,7 @@ async fn ask(world: &World, method: &Method, path: &str, with: &With, draft: &st
 }
 
 /// A world with a document, a draft, a guest, and an account that may be removed.
-pub(crate) async fn furnished() -> (World, String) {
+async fn furnished() -> (World, String) {
     let world = World::new().await;
     world.account("other", PersonRole::Viewer, "*", 50).await;
     let admin = world.person("root", PersonRole::Admin, "*", 51).await;
