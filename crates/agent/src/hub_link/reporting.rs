@@ -161,10 +161,7 @@ impl HubLink {
         kept_head: Option<JournalHead>,
         history_fits: bool,
     ) -> Result<(ReportedNow, Option<JournalHead>), Ended> {
-        let head = match history_fits {
-            true => self.head_to_tell(&journal, kept_head).await?,
-            false => None,
-        };
+        let head = if history_fits { self.head_to_tell(&journal, kept_head).await? } else { None };
         let mut picture = (self.picture)();
         picture.generation = journal.floor.map(|floor| GenerationState {
             number: floor.generation,

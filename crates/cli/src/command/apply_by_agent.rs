@@ -81,14 +81,12 @@ async fn reads_the_same(
         return Ok(());
     };
     if agent.desired.hub.is_some() {
-        return match &arguments.desired {
-            None => Ok(()),
-            Some(_) => {
-                let message = "the running agent keeps what its hub says, and no files";
-                Err(Failure::new(Exit::Usage, message)
-                    .hint("leave --desired out; files go through the hub: `evenkeel fleet push`"))
-            }
-        };
+        if arguments.desired.is_none() {
+            return Ok(());
+        }
+        let message = "the running agent keeps what its hub says, and no files";
+        return Err(Failure::new(Exit::Usage, message)
+            .hint("leave --desired out; files go through the hub: `evenkeel fleet push`"));
     }
     let Some(theirs) = agent.desired.directory else {
         let message =

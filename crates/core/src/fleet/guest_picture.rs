@@ -144,8 +144,8 @@ mod tests {
         let guest = desired.guests.values().next().unwrap();
         let here =
             actual(&[("digest", "d"), ("cores", "2"), ("memory", "512"), ("env", "A=marked-3")]);
-        let places = Some((&origins.guests[&guest.id.vmid], &sources));
-        let picture = GuestReport::pictured(guest, places, Some(&here), None);
+        let known = &origins.guests[&guest.id.vmid];
+        let picture = GuestReport::pictured(guest, Some((known, &sources)), Some(&here), None);
         assert!(!format!("{picture:?}").contains("marked"), "{picture:?}");
         let declared = |key: &str| picture.declared[key].as_deref();
         assert_eq!((declared("memory"), declared("run")), (Some("2048"), Some("running")));
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!((picture.kind.as_str(), picture.name.as_str()), ("lxc", "web"));
         assert_eq!(picture.power, "running");
         let subject = LineSubject::Key(crate::registry::find(GuestKind::Lxc, "memory").unwrap());
-        let origin = placed(places.unwrap().0, &sources, subject).unwrap();
+        let origin = placed(known, &sources, subject).unwrap();
         assert_eq!((origin.file.as_str(), origin.line), ("web.toml", 3));
         assert_eq!(origin.layer, "profile small");
     }

@@ -151,7 +151,7 @@ async fn live(
         }
 
         let seq = ledger.seq + 1;
-        let (op, decision) = (format!("op_{seq}"), format!("{:064x}", seq));
+        let (op, decision) = (format!("op_{seq}"), format!("{seq:064x}"));
         let report = HostReport {
             guests: vec![GuestReport {
                 guest: format!("lxc/{}", 100 + seq % 20),
