@@ -82,7 +82,7 @@ async fn planned(
         return Ok(Vec::new());
     };
     let desired = Desired { guests: [(id.vmid, (*made.desired).clone())].into() };
-    let create = create_bounds::following(context, &made.desired, &guest).await?;
+    let create = create_bounds::following(context, &made.desired, guest).await?;
     let known = PlanContext {
         create,
         frozen: context.is_frozen(),

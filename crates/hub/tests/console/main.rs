@@ -10,4 +10,6 @@ mod browser;
 mod keys;
 mod life;
 mod pages;
+#[path = "../../src/suite/postgres.rs"]
+mod postgres;
 mod stage;
