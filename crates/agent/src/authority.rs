@@ -219,8 +219,8 @@ impl Authority {
         };
         let record = match by {
             // Whoever filled the disk must not keep a stolen key in force by it.
-            sign::Authority::Recovery => link.to_record(version).from_the_reserve(),
-            sign::Authority::Planned => link.to_record(version),
+            sign::RotationAuthority::Recovery => link.to_record(version).from_the_reserve(),
+            sign::RotationAuthority::Planned => link.to_record(version),
         };
         let record = match mark {
             None => record,
@@ -240,9 +240,12 @@ fn still_overstated(
     rotation: &Rotation,
 ) -> Option<Overstated> {
     match (rotation.clock, rotation.authority) {
-        (ClockChange::Keep, sign::Authority::Recovery | sign::Authority::Planned) => before,
-        (ClockChange::Set { .. }, sign::Authority::Recovery) => None,
-        (ClockChange::Set { from, to }, sign::Authority::Planned) => {
+        (
+            ClockChange::Keep,
+            sign::RotationAuthority::Recovery | sign::RotationAuthority::Planned,
+        ) => before,
+        (ClockChange::Set { .. }, sign::RotationAuthority::Recovery) => None,
+        (ClockChange::Set { from, to }, sign::RotationAuthority::Planned) => {
             let from = before.map_or(from, |before| before.from.min(from));
             (to > from).then_some(Overstated { version, from, to })
         }
@@ -250,10 +253,10 @@ fn still_overstated(
 }
 
 /// By whose word an envelope claims to change the signers.
-fn authority_of(envelope: &Envelope) -> Result<sign::Authority, Refusal> {
+fn authority_of(envelope: &Envelope) -> Result<sign::RotationAuthority, Refusal> {
     match envelope.claimed_namespace() {
-        Some(Namespace::Recover) => Ok(sign::Authority::Recovery),
-        Some(Namespace::Rotate) => Ok(sign::Authority::Planned),
+        Some(Namespace::Recover) => Ok(sign::RotationAuthority::Recovery),
+        Some(Namespace::Rotate) => Ok(sign::RotationAuthority::Planned),
         Some(
             Namespace::Op
             | Namespace::Pending

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use evenkeel_core::create_policy::{CreatePolicy, SourcePattern};
+use evenkeel_core::create_policy::{CreatePolicy, PER_DAY_MAX, SourcePattern};
 use evenkeel_core::desired::ReconcileMode;
 use evenkeel_core::operation::StorageName;
 use evenkeel_core::quantity::Bytes;
@@ -31,9 +31,6 @@ const DESTRUCTIVE_BOUND: u64 = 1_000;
 
 /// A hub that may restart more guests an hour than this is not bounded at all.
 const DISRUPTIVE_BOUND: u64 = 10_000;
-
-/// A hub that may have more guests made a day than this fills a host in an hour.
-const CREATE_BOUND: u64 = 1_000;
 
 /// The host's limits.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -107,7 +104,7 @@ struct CreateWire {
     sources: Vec<SourcePattern>,
     storages: BTreeMap<StorageName, StorageQuota>,
     bridges: BTreeSet<String>,
-    #[serde(deserialize_with = "within::<0, CREATE_BOUND, _>")]
+    #[serde(deserialize_with = "within::<0, PER_DAY_MAX, _>")]
     per_day: u64,
     privileged: bool,
 }

@@ -14,7 +14,9 @@ use evenkeel_core::operation::{Operation, UnixSeconds};
 use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
 use evenkeel_core::selection::PassScope;
 
-use crate::engine::{RemovalReader, bins_in, memories_in};
+use crate::engine::{
+    HubKnown, RemovalReader, bins_in, early_bounds, memories_in, node_time, source_contents,
+};
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
@@ -49,6 +51,10 @@ pub async fn preview(
     let reader = RemovalReader { client, scratch_vmids: &policy.scratch_vmids };
     let provenance = |guest| journal.ledger().provenance(guest);
     known.removals = reader.early(&desired, &actual, &known, provenance).await;
+    let create = policy.create.as_ref();
+    let made = HubKnown::of(journal.ledger());
+    known.create = early_bounds(create, &made, &desired, &actual, node_time(client));
+    known.sources = source_contents(client, create, &desired, &actual).await;
     let mut plan = plan(&desired, &actual, &known);
     name_lock_owners(client, &mut plan, &actual).await;
     Ok(Preview { actual, plan, scope })

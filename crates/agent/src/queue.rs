@@ -109,7 +109,9 @@ pub struct Queue<R> {
     running: FuturesUnordered<RunningJob<R>>,
     asked: mpsc::UnboundedReceiver<Ask>,
     asking: mpsc::UnboundedSender<Ask>,
-    granting: BTreeMap<OperationId, oneshot::Sender<()>>,
+    granting: BTreeMap<OperationId, oneshot::Sender<Grant>>,
+    /// Who is being answered: a turn that is given now was free.
+    answering: Option<OperationId>,
     stopping: watch::Sender<bool>,
     told: VecDeque<JobEvent<R>>,
 }
@@ -127,6 +129,7 @@ impl<R: Send + 'static> Queue<R> {
             asked,
             asking,
             granting: BTreeMap::new(),
+            answering: None,
             stopping: watch::Sender::new(false),
             told: VecDeque::new(),
         }
@@ -212,7 +215,10 @@ impl<R: Send + 'static> Queue<R> {
         match ask {
             Ask::Want(op, granted) => {
                 self.granting.insert(op, granted);
-                self.step(LaneEvent::WantWrite(op))
+                self.answering = Some(op);
+                let stepped = self.step(LaneEvent::WantWrite(op));
+                self.answering = None;
+                stepped
             }
             Ask::Wrote(op) => self.step(LaneEvent::Wrote(op)),
         }
@@ -231,7 +237,7 @@ impl<R: Send + 'static> Queue<R> {
                 LaneEffect::Write(op) => {
                     if let Some(granted) = self.granting.remove(&op) {
                         // Whoever asked may have ended meanwhile; its turn comes back with it.
-                        let _ = granted.send(());
+                        let _ = granted.send(Grant { at_once: self.answering == Some(op) });
                     }
                 }
                 // Whoever waits for the turn sees that nobody can give it any more.
@@ -260,8 +266,15 @@ fn said(panic: &(dyn Any + Send)) -> String {
 }
 
 enum Ask {
-    Want(OperationId, oneshot::Sender<()>),
+    Want(OperationId, oneshot::Sender<Grant>),
     Wrote(OperationId),
+}
+
+/// A turn that is given.
+#[derive(Debug)]
+struct Grant {
+    /// Nobody had to be waited for.
+    at_once: bool,
 }
 
 /// An operation's way to its turn to send a request: a node has three processes for those, and all three stuck
@@ -279,8 +292,8 @@ impl Turn {
     pub async fn take(&mut self) -> Option<Permit<'_>> {
         let (grant, granted) = oneshot::channel();
         self.asking.send(Ask::Want(self.op, grant)).ok()?;
-        granted.await.ok()?;
-        Some(Permit { turn: self })
+        let Grant { at_once } = granted.await.ok()?;
+        Some(Permit { turn: self, at_once })
     }
 
     /// Lets time pass, but not beyond a shutdown.
@@ -298,9 +311,15 @@ impl Turn {
 #[derive(Debug)]
 pub struct Permit<'a> {
     turn: &'a Turn,
+    at_once: bool,
 }
 
 impl Permit<'_> {
+    /// Whether the turn was free when it was asked for. Otherwise time has passed, and what was read before is old.
+    pub(crate) fn was_free(&self) -> bool {
+        self.at_once
+    }
+
     /// Whether a shutdown came since the turn was given: what has not been sent by then must not be.
     pub(crate) fn is_stopping(&self) -> bool {
         *self.turn.stopping.borrow()

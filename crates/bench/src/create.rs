@@ -47,7 +47,7 @@ const SCENARIO: &str = r#"{
 }"#;
 
 /// What making so many guests took.
-struct Made {
+struct MadeGuests {
     guests: u32,
     apply_ms: f64,
     bare_ms: f64,
@@ -60,7 +60,7 @@ struct Made {
 pub(crate) fn run() -> Vec<BenchRow> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.expect("a runtime starts");
-    let made: Vec<Made> =
+    let made: Vec<MadeGuests> =
         SIZES.iter().map(|(guests, times)| measure(&runtime, *guests, *times)).collect();
     let mut rows = Vec::new();
     for of in &made {
@@ -105,7 +105,7 @@ fn number(count: usize) -> f64 {
 }
 
 /// Makes so many guests, by turns with `apply`, bare, and with its own requests bare.
-fn measure(runtime: &Runtime, guests: u32, times: usize) -> Made {
+fn measure(runtime: &Runtime, guests: u32, times: usize) -> MadeGuests {
     let (mut apply_ms, mut bare_ms, mut same_ms) = (Vec::new(), Vec::new(), Vec::new());
     let (mut requests, mut bare_requests, mut peak_kib) = (0, 0, 0);
     for _ in 0..times {
@@ -126,7 +126,7 @@ fn measure(runtime: &Runtime, guests: u32, times: usize) -> Made {
         runtime.block_on(read_bare(&bare, &sent));
         same_ms.push(milliseconds(begun) + bare_ms.last().copied().unwrap_or(0.0));
     }
-    Made {
+    MadeGuests {
         guests,
         apply_ms: median(apply_ms),
         bare_ms: median(bare_ms),

@@ -18,11 +18,11 @@ use evenkeel_agent::policy::Policy;
 use evenkeel_agent::pve::{Client, TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::lane::LaneLimits;
-use evenkeel_core::operation::{MakingMemory, UnixSeconds};
-use evenkeel_core::plan::{PlanContext, VolumeMemory, plan};
+use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::plan::{PlanContext, plan};
 use evenkeel_core::sign::{HostBinding, Namespace, Role, TrustVersion, TrustedSigners};
 use evenkeel_core::value::Value;
 use evenkeel_harness::{Operator, SimExchange};
@@ -63,9 +63,8 @@ fn judgement() -> BenchRow {
     };
     let judged = || {
         for _ in 0..CALLS {
-            let (none, fresh) = (VolumeMemory::none(), FreshGuest::Here(fresh));
-            let making = MakingMemory::default();
-            let verdict = judge(black_box(&action), &declared, fresh, &site, none, making, None);
+            let (facts, fresh) = (LaneFacts::default(), FreshGuest::Here(fresh));
+            let verdict = judge(black_box(&action), &declared, fresh, &site, facts);
             assert!(matches!(verdict, GateVerdict::Clear(_)), "{verdict:?}");
         }
     };

@@ -39,7 +39,7 @@ pub(crate) fn run() -> Vec<BenchRow> {
     runtime.block_on(async { vec![ingest().await, polls().await] })
 }
 
-async fn hub(state: &Path) -> RunningHub {
+pub(crate) async fn hub(state: &Path) -> RunningHub {
     let options = ServerOptions {
         listen: "127.0.0.1:0".parse().unwrap(),
         state: state.to_owned(),

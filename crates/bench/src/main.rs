@@ -4,6 +4,7 @@
 //! machine moves both. It prints a table for people and writes rows for machines; it judges nothing.
 #![expect(clippy::print_stdout, reason = "the table is the output")]
 
+mod console;
 mod create;
 mod fleet;
 mod gate;
@@ -62,6 +63,7 @@ const BENCHES: &[(&str, Bench)] = &[
     ("verify", verify::run),
     ("gate", gate::run),
     ("hub", hub::run),
+    ("console", console::run),
     ("create", create::run),
 ];
 

@@ -197,16 +197,7 @@ fn names_in(text: &str) -> impl Iterator<Item = &str> {
 
 fn resize(intent: &ActIntent<'_>) -> Judgement {
     let disk = intent.params.get("disk").and_then(|disk| registry::find(intent.kind, disk));
-    let is_volume = disk.is_some_and(|disk| match disk.key().hazard {
-        Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
-        Hazard::Safe
-        | Hazard::Disrupts
-        | Hazard::Guard
-        | Hazard::GuestName
-        | Hazard::UnusedVolume
-        | Hazard::Forbidden => false,
-    });
-    if !is_volume {
+    if !disk.is_some_and(|disk| disk.key().hazard.is_volume_slot()) {
         return Judgement::new(ActionClass::Destructive, "it names no volume evenkeel knows");
     }
     let size = intent.params.get("size").map(|size| Bytes::from_pve(size));

@@ -1,27 +1,33 @@
 //! What the host lets a hub have made: `[policy.create]` of agent.toml, and the judgement by it.
 //!
-//! The planner asks before it plans an act for a guest, the gate asks again in the lane. Whoever can write the local files
+//! The planner asks before it plans an act for a guest (`plan/bounds.rs`), the gate asks again in the lane. Whoever can write the local files
 //! is root and unlimited; a hub is bounded by what root wrote, whether its document is signed or not. Without the section
 //! a hub has nothing made and nothing grown. Each field bounds by itself, and a refusal names it. It decides nothing about
 //! signatures, and never widens what classes and locks say.
 
 mod source_pattern;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use source_pattern::SourcePattern;
+pub use usage::{CreateContext, CreateUsage, GuestVolumes, hub_volumes, larger, sizes_in};
 
+use crate::actual::GuestConfig;
 use crate::desired::{DeclaredBy, DeclaredGuest, GuestSource, Spec, WantedState};
 use crate::id::{GuestId, GuestKind};
 use crate::operation::StorageName;
 use crate::quantity::Bytes;
 use crate::reason::{ReasonCode, Refusal};
 use crate::registry::KeyRef;
-use crate::value::{Property, Value, VolumeRef};
+use crate::value::{Value, VolumeRef};
 use crate::vmid_ranges::VmidRanges;
 
 /// The size PVE gives cloud-init's drive.
-const CLOUD_INIT_DRIVE: Bytes = Bytes(4 * Bytes::MIB);
+pub(crate) const CLOUD_INIT_DRIVE: Bytes = Bytes(4 * Bytes::MIB);
+
+/// A hub that may have more guests made a day than this fills a host in an hour.
+pub const PER_DAY_MAX: u64 = 1_000;
 
 /// The host's limits on what a hub has made. What is left out allows nothing.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -38,15 +44,6 @@ pub struct CreatePolicy {
     pub per_day: u64,
     /// Whether containers may be privileged.
     pub privileged: bool,
-}
-
-/// What of the limits is used already.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct CreateUsage {
-    /// What the volumes of guests that the hub declares take on each storage, those in flight included.
-    pub bytes: BTreeMap<StorageName, Bytes>,
-    /// How many guests were made for the hub in the last 24 hours, by the journal.
-    pub made_in_last_day: u64,
 }
 
 /// Where a volume of a clone's or backup's source will be, and how large.
@@ -105,9 +102,40 @@ impl CreateJudge<'_> {
         for field in &spec.fields {
             if let Some(value) = &field.want {
                 self.network(id, field.key, value)?;
+                image_allowed(id, field.key, value)?;
             }
         }
         self.room(policy, id, &volumes(id, spec, brought)?)
+    }
+
+    /// Whether a guest may run for the first time with what its source brought along: cards on other bridges, and a
+    /// privileged container, are nothing that a hub may have by copying them.
+    pub fn first_start(&self, guest: GuestId, config: &GuestConfig) -> Result<(), Refusal> {
+        let Some(policy) = self.bounds()? else { return Ok(()) };
+        for field in &config.fields {
+            let stored = field.after_restart().or(field.current.as_ref());
+            if let Some(reading) = stored {
+                self.network(guest, field.key, &reading.value)?;
+            }
+        }
+        let is_privileged = guest.kind == GuestKind::Lxc
+            && config.current(GuestKind::Lxc, "unprivileged") != Some(&Value::Bool(true));
+        if is_privileged && !policy.privileged {
+            return Err(refuse("privileged", &format!("{guest} is a privileged container")));
+        }
+        Ok(())
+    }
+
+    /// Whether a guest that is there may get a new volume as a key says: `more` is what is added.
+    pub fn volume(&self, guest: GuestId, key: KeyRef, value: &Value) -> Result<(), Refusal> {
+        if self.bounds()?.is_none() {
+            return Ok(());
+        }
+        image_allowed(guest, key, value)?;
+        match new_volume(value) {
+            None => Ok(()),
+            Some((storage, size)) => self.allocate(guest, &storage_named(guest, storage)?, size),
+        }
     }
 
     /// Whether a guest may get a new volume, a larger one, or one on another storage: `more` is what is added there.
@@ -146,7 +174,8 @@ impl CreateJudge<'_> {
             (DeclaredBy::LocalFiles, _) => Ok(None),
             (DeclaredBy::Hub | DeclaredBy::UnsignedHub, Some(policy)) => Ok(Some(policy)),
             (DeclaredBy::Hub | DeclaredBy::UnsignedHub, None) => {
-                let detail = "this host makes nothing that a hub declares: agent.toml has no [policy.create]";
+                let detail = "nothing that a hub declares is made, grown or moved on this host: agent.toml has no \
+                              [policy.create]; root may write the section, or declare the guest in a local file";
                 Err(Refusal::new(ReasonCode::Policy, detail))
             }
         }
@@ -211,33 +240,44 @@ fn privilege_allowed(policy: &CreatePolicy, guest: GuestId, spec: &Spec) -> Resu
     }
 }
 
+/// A volume that is allocated if the value is written: where, and how large.
+pub fn new_volume(value: &Value) -> Option<(&str, Bytes)> {
+    let property = value.as_property()?;
+    match property.volume()? {
+        VolumeRef::Fresh { storage } => Some((storage, property.size().unwrap_or(Bytes(0)))),
+        VolumeRef::CloudInit { storage } => Some((storage, CLOUD_INIT_DRIVE)),
+        VolumeRef::Existing { .. }
+        | VolumeRef::Path(_)
+        | VolumeRef::Empty
+        | VolumeRef::HostCdrom => None,
+    }
+}
+
+fn storage_named(guest: GuestId, storage: &str) -> Result<StorageName, Refusal> {
+    let what = || format!("{guest} would have a volume on {storage}, which a hub may not use");
+    storage.parse().map_err(|_| refuse("storages", &what()))
+}
+
+/// An image is read in as the source of a new guest, where its size is known and `sources` was asked, and not otherwise.
+fn image_allowed(guest: GuestId, key: KeyRef, value: &Value) -> Result<(), Refusal> {
+    if value.as_property().is_none_or(|property| property.get("import-from").is_none()) {
+        return Ok(());
+    }
+    let what = format!("{key} of {guest} would be filled from an image that is not its `source`");
+    Err(refuse("sources", &what))
+}
+
 /// What a new guest takes on each storage: its declared volumes, and those its source brings in other slots.
-fn volumes(
+pub(crate) fn volumes(
     guest: GuestId,
     spec: &Spec,
     brought: Brought<'_>,
 ) -> Result<BTreeMap<StorageName, Bytes>, Refusal> {
     let mut slots: BTreeMap<KeyRef, (StorageName, Bytes)> = BTreeMap::new();
     for field in &spec.fields {
-        let property = field.want.as_ref().and_then(Value::as_property);
-        let (storage, size) = match property.and_then(Property::volume) {
-            Some(VolumeRef::Fresh { storage }) => {
-                (storage, property.and_then(Property::size).unwrap_or(Bytes(0)))
-            }
-            Some(VolumeRef::CloudInit { storage }) => (storage, CLOUD_INIT_DRIVE),
-            Some(
-                VolumeRef::Existing { .. }
-                | VolumeRef::Path(_)
-                | VolumeRef::Empty
-                | VolumeRef::HostCdrom,
-            )
-            | None => continue,
-        };
-        let Ok(storage) = storage.parse() else {
-            let what = format!("{guest} would have a volume on {storage}, which a hub may not use");
-            return Err(refuse("storages", &what));
-        };
-        slots.insert(field.key, (storage, size));
+        if let Some((storage, size)) = field.want.as_ref().and_then(new_volume) {
+            slots.insert(field.key, (storage_named(guest, storage)?, size));
+        }
     }
     match (&spec.source, brought) {
         (
@@ -271,8 +311,11 @@ fn volumes(
     Ok(wanted)
 }
 
-fn refuse(field: &str, what: &str) -> Refusal {
-    let detail = format!("{what} (`{field}` under [policy.create] in agent.toml)");
+/// That a field of the limits does not allow something, and what to do.
+pub(crate) fn refuse(field: &str, what: &str) -> Refusal {
+    let detail = format!(
+        "{what}: declare it otherwise, or root may widen `{field}` under [policy.create] in agent.toml"
+    );
     Refusal::new(ReasonCode::Policy, detail)
 }
 

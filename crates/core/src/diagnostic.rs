@@ -26,7 +26,7 @@ pub struct Diagnostic {
 const LINE_TOLD_MAX: usize = 200;
 
 impl Diagnostic {
-    /// `web.toml:4:1: E0201: …`, the line itself, and hints. The sources must hold no secret.
+    /// `web.toml:4:1: E0201: …`, the line itself with carets under what is meant, and hints. The sources must hold no secret.
     pub fn told(&self, sources: &Sources) -> String {
         let place = self.at.and_then(|span| {
             let (line, column) = sources.line_column(span)?;
@@ -38,10 +38,13 @@ impl Diagnostic {
             }
             None => format!("{}: {}", self.code, self.message),
         }];
-        if let Some((file, line, _)) = place
+        if let Some((file, line, column)) = place
             && let Some(shown) = file.text.lines().nth(line.saturating_sub(1))
         {
-            lines.push(format!("  | {}", shown.chars().take(LINE_TOLD_MAX).collect::<String>()));
+            let shown: String = shown.chars().take(LINE_TOLD_MAX).collect();
+            let length = self.at.map_or(1, |span| span.end.saturating_sub(span.start));
+            let carets = carets(&shown, column, length, &self.label);
+            lines.extend([format!("  | {shown}"), format!("  | {carets}")]);
         }
         lines.extend(self.hints.iter().map(|hint| format!("  hint: {hint}")));
         lines.join("\n")
@@ -87,6 +90,16 @@ impl Diagnostic {
         self.hints.extend(texts.into_iter().map(Into::into));
         self
     }
+}
+
+/// `    ^^^^ label`, under a line. Tabs stay tabs, so that what follows them stands where the line has it.
+fn carets(line: &str, column: usize, length: usize, label: &str) -> String {
+    let before = column.saturating_sub(1);
+    let indent = line.chars().take(before).map(|letter| if letter == '\t' { '\t' } else { ' ' });
+    let left = line.chars().count().saturating_sub(before).max(1);
+    let marks = "^".repeat(length.clamp(1, left));
+    let drawn: String = indent.chain(marks.chars()).collect();
+    if label.is_empty() { drawn } else { format!("{drawn} {label}") }
 }
 
 /// Puts diagnostics in the order of the files and of the text; those without a place come first.

@@ -149,16 +149,10 @@ pub fn holds_all(
     extracted: &str,
     must_hold: &BTreeMap<String, String>,
 ) -> Result<(), String> {
-    let own = extracted.lines().take_while(|line| !line.starts_with('['));
-    let entry = |line: &str| {
-        let (key, value) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
-        let (key, value) = (key.trim().to_owned(), Some(value.trim().to_owned()));
-        Some(ConfigEntry { key, value, pending: None, delete: 0 })
-    };
-    let config = GuestConfig::from_pending(kind, own.clone().filter_map(entry));
-    let held = self::must_hold(&config);
-    let mapped: BTreeSet<&str> =
-        own.filter_map(|line| line.strip_prefix("#qmdump#map:")?.split(':').next()).collect();
+    let held = self::must_hold(&saved_config(kind, extracted));
+    let mapped: BTreeSet<&str> = own_lines(extracted)
+        .filter_map(|line| line.strip_prefix("#qmdump#map:")?.split(':').next())
+        .collect();
     for (slot, volume) in must_hold {
         let written = match kind {
             GuestKind::Lxc => true,
@@ -169,6 +163,21 @@ pub fn holds_all(
         }
     }
     Ok(())
+}
+
+/// The configuration inside an archive, from the text that `extractconfig` gives.
+pub fn saved_config(kind: GuestKind, extracted: &str) -> GuestConfig {
+    let entry = |line: &str| {
+        let (key, value) = line.split_once(':').filter(|_| !line.starts_with('#'))?;
+        let (key, value) = (key.trim().to_owned(), Some(value.trim().to_owned()));
+        Some(ConfigEntry { key, value, pending: None, delete: 0 })
+    };
+    GuestConfig::from_pending(kind, own_lines(extracted).filter_map(entry))
+}
+
+/// The lines of the guest itself: what follows is of its snapshots.
+fn own_lines(extracted: &str) -> impl Iterator<Item = &str> {
+    extracted.lines().take_while(|line| !line.starts_with('['))
 }
 
 /// What bounds the backups of one guest on a storage.

@@ -8,8 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{Coverage, Guest, Snapshot};
 use crate::compensation::RemovalVerdict;
+use crate::create_policy::CreateContext;
 use crate::desired::{self, Desired};
 use crate::id::{NodeName, VmId};
+use crate::new_guest::SourceContent;
 use crate::operation::MakingMemory;
 use crate::plan::{Action, Held, PlanContext, PlanProblem, Step, VolumeMemory, plan};
 use crate::reason::{ReasonCode, Refusal};
@@ -84,17 +86,30 @@ pub enum GateVerdict {
     Refused(Box<PlanProblem>),
 }
 
-/// Judges a planned action again, on a fresh read of its guest and on what the journal remembers of its volumes.
-/// `removal` is what was found beside a guest of ours that may go unsigned.
+/// What is known in the lane besides the guest itself.
+#[derive(Debug, Clone, Default)]
+pub struct LaneFacts {
+    /// What the journal remembers of its volumes.
+    pub memory: VolumeMemory,
+    /// What the journal knows of its making.
+    pub making: MakingMemory,
+    /// What was found beside a guest of ours that may go unsigned.
+    pub removal: Option<RemovalVerdict>,
+    /// What root lets a hub have made, and what of it is used now.
+    pub create: CreateContext,
+    /// What was found in the source of a guest that is to be made.
+    pub source: Option<SourceContent>,
+}
+
+/// Judges a planned action again, on a fresh read of its guest and on what else is known by now.
 pub fn judge(
     planned: &Action,
     desired: &desired::DeclaredGuest,
     fresh: FreshGuest<'_>,
     site: &NodeSite,
-    memory: VolumeMemory,
-    making: MakingMemory,
-    removal: Option<RemovalVerdict>,
+    facts: LaneFacts,
 ) -> GateVerdict {
+    let LaneFacts { memory, making, removal, create, source } = facts;
     let (vmid, desired_id) = (desired.id.vmid, desired.id);
     if fresh.guest().is_none() && !planned.step.kind().creates_guest() {
         return GateVerdict::Stale("the guest is no longer on this node".to_owned());
@@ -110,7 +125,9 @@ pub fn judge(
         return GateVerdict::Held(Held::Until(refusal.clone()));
     }
     let removals = removal.map(|verdict| (vmid, verdict)).into_iter().collect();
-    let context = PlanContext { memories, making, removals, ..PlanContext::default() };
+    let sources = source.map(|source| (vmid, source)).into_iter().collect();
+    let context =
+        PlanContext { memories, making, removals, create, sources, ..PlanContext::default() };
     let Some(now) = plan(&desired, &actual, &context).guests.into_iter().next() else {
         return GateVerdict::Unneeded;
     };

@@ -99,8 +99,7 @@ fn unread(config: &GuestConfig, side: Side) -> impl Iterator<Item = Mark> {
             return None;
         };
         let key = field.key.key();
-        let counts = key.name == "net"
-            || matches!(key.hazard, Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState);
+        let counts = key.name == "net" || key.hazard.is_volume_slot();
         counts.then(|| ("unread", format!("{}={text}", field.key)))
     })
 }

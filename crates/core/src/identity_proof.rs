@@ -81,6 +81,10 @@ impl TaskListMark {
         if let Some(why) = &reading.filtered {
             return Err(unproven(why));
         }
+        Self::as_shown(reading, vmid)
+    }
+
+    fn as_shown(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
         let mut replaced = BTreeSet::new();
         for task in
             reading.tasks.iter().filter(|task| replaces(Replacement::OtherData, &task.upid, vmid))
@@ -96,9 +100,11 @@ impl TaskListMark {
     }
 
     /// The list as it stands when a guest is about to be made. It must be read before the number is proved free: what
-    /// somebody does there from here on is in the list, and not among these.
+    /// somebody does there from here on is in the list, and not among these. A list that leaves tasks out, or is a little
+    /// older, is good enough here: what it does not tell counts as somebody else's later, and whether the list is whole
+    /// since is asked when a guest shall be removed by it.
     pub fn of_number(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
-        let mark = Self::of(reading, vmid)?;
+        let mark = Self::as_shown(reading, vmid)?;
         let tasks = reading.tasks.iter();
         let counts = tasks.filter(|task| is_of_number(&task.upid, vmid) || is_copy(&task.upid));
         let replaced: BTreeSet<_> = counts.map(|task| task.upid.clone()).collect();

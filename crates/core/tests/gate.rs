@@ -3,9 +3,8 @@
 mod support;
 
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
-use evenkeel_core::operation::MakingMemory;
-use evenkeel_core::plan::{VolumeMemory, plan};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
+use evenkeel_core::plan::plan;
 
 const DECLARED: &str = "[guest.101]\nkind = \"lxc\"\nrun = \"running\"\n\
     source = { template = \"local:vztmpl/debian-12.tar.zst\" }\n";
@@ -20,8 +19,7 @@ fn judged(planned_on: &str, found: &str) -> GateVerdict {
     let (now, _) = support::actual(found);
     let fresh = now.guests.values().next().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let declared = desired.guests.values().next().expect("a guest is declared");
-    let making = MakingMemory::default();
-    judge(action, declared, fresh, &NodeSite::of(&now), VolumeMemory::none(), making, None)
+    judge(action, declared, fresh, &NodeSite::of(&now), LaneFacts::default())
 }
 
 const NOBODY: &str = "";

@@ -5,20 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::engine::{
-    Engine, EngineEvent, Fatal, OpReport, PassCause, PassError, Submitted,
+    AnchorState, Engine, EngineEvent, Fatal, OpReport, PassCause, PassError, Submitted,
 };
+use evenkeel_agent::hub_link::picture::HostPicture;
+use evenkeel_agent::hub_link::store::DocumentStore;
+use evenkeel_agent::hub_link::{DeskNews, DeskRequest, HubDesk, HubLink, LinkIdentity, LinkView};
 use evenkeel_agent::journal::Record;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
+use evenkeel_core::fleet::{DocumentFloor, ManifestHash};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
 use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::TrustedSigners;
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use crate::linked::DocumentShelf;
+use crate::model_hub::{ModelHub, hub_id};
 use crate::oracle::Oracle;
 use crate::rig::Rig;
 use crate::scene::GuestModes;
@@ -66,6 +73,10 @@ struct DriverState {
     answers: Vec<(usize, Submitted)>,
     /// Why the signers could not be read from the journal.
     trouble: Option<String>,
+    /// The hub, and where its documents are kept.
+    linked: Option<(ModelHub, Arc<DocumentShelf>)>,
+    /// The manifest of the document that passes are about.
+    in_effect: Option<ManifestHash>,
 }
 
 impl AgentDriver {
@@ -80,6 +91,11 @@ impl AgentDriver {
     pub(crate) fn want(&self, desired: Desired, modes: GuestModes) {
         let mut papers = self.papers();
         (papers.desired, papers.modes) = (Arc::new(desired), modes);
+    }
+
+    /// From now on documents come from a hub.
+    pub(crate) fn link(&self, hub: ModelHub, shelf: Arc<DocumentShelf>) {
+        self.papers().linked = Some((hub, shelf));
     }
 
     pub(crate) fn born(&self) {
@@ -137,41 +153,53 @@ impl AgentDriver {
         let first = std::mem::take(&mut self.papers().sleep_first);
         tokio::time::sleep(first).await;
         self.read_signers(engine, rig).await?;
+        let linked = self.papers().linked.clone();
+        let Some((hub, shelf)) = linked else {
+            return self.serve(engine, rig, commands, &mut None).await;
+        };
+        let (mut side, link) = self.open_link(engine, rig, hub, shelf).await?;
+        let link = async {
+            if let Some(link) = link {
+                link.run().await;
+            }
+            std::future::pending::<()>().await;
+        };
+        // Beside the loop, as in the daemon: neither waits for the other.
+        tokio::select! {
+            biased;
+            ended = self.serve(engine, rig, commands, &mut side) => ended,
+            () = link => Ok(()),
+        }
+    }
+
+    async fn serve(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        commands: &mut UnboundedReceiver<DriverCommand>,
+        side: &mut Option<LinkedSide>,
+    ) -> Result<(), Fatal> {
         loop {
             tokio::select! {
                 biased;
                 command = commands.recv() => match command {
-                    Some(DriverCommand::Pass) => self.pass(engine, rig, PassCause::Schedule).await?,
-                    Some(DriverCommand::AskedPass) => {
-                        self.pass(engine, rig, PassCause::Person).await?;
-                        // Its actions are in their lanes now; what failed while it looked does not hold them.
-                        self.oracle().asked_to_try(None);
-                    }
-                    Some(DriverCommand::Retry(guest)) => {
-                        self.oracle().asked_to_try(Some(guest));
-                        if let Err(error) = engine.retry(guest.vmid, "somebody".to_owned()).await {
-                            error.refusal()?;
-                        }
-                    }
-                    Some(DriverCommand::Resolve(op)) => resolve(engine, rig, op).await?,
-                    Some(DriverCommand::Deliver(number, bytes)) => {
-                        let said = engine.submit_approval(bytes.as_bytes()).await?;
-                        self.papers().answers.push((number, said));
-                    }
-                    Some(DriverCommand::Ask(op, guest, params)) => {
-                        // What is refused is not asked for again: whoever wants it looks at what waits.
-                        if let Err(error) = engine.request(op, guest, params).await {
-                            error.refusal()?;
-                        }
-                    }
                     Some(DriverCommand::ShutDown(within)) => {
                         self.oracle().stopped(rig.node.with(|sim| sim.now_ms()));
                         engine.shut_down(within).await?;
                         return Ok(());
                     }
+                    Some(command) => self.carry_out(engine, rig, command).await?,
                     None => return Ok(()),
                 },
-                event = engine.work() => self.hear(event?),
+                request = next_request(side) => {
+                    if let Some(side) = side
+                        && let DeskNews::Desired(new) = side.desk.take(engine, request).await?
+                    {
+                        self.took(engine, Some(new.desired)).await?;
+                        self.pass(engine, rig, PassCause::Schedule).await?;
+                    }
+                }
+                event = engine.work() => self.hear(event?, side),
             }
             let unknown = engine.unknown().map(|(op, _)| op).collect();
             if engine.is_idle() {
@@ -180,6 +208,118 @@ impl AgentDriver {
             let mut papers = self.papers();
             (papers.idle, papers.unknown) = (engine.is_idle(), unknown);
         }
+    }
+
+    async fn carry_out(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        command: DriverCommand,
+    ) -> Result<(), Fatal> {
+        match command {
+            DriverCommand::Pass => self.pass(engine, rig, PassCause::Schedule).await?,
+            DriverCommand::AskedPass => {
+                self.pass(engine, rig, PassCause::Person).await?;
+                // Its actions are in their lanes now; what failed while it looked does not hold them.
+                self.oracle().asked_to_try(None);
+            }
+            DriverCommand::Retry(guest) => {
+                self.oracle().asked_to_try(Some(guest));
+                if let Err(error) = engine.retry(guest.vmid, "somebody".to_owned()).await {
+                    error.refusal()?;
+                }
+            }
+            DriverCommand::Resolve(op) => resolve(engine, rig, op).await?,
+            DriverCommand::Deliver(number, bytes) => {
+                let said = engine.submit_approval(bytes.as_bytes()).await?;
+                self.papers().answers.push((number, said));
+            }
+            DriverCommand::Ask(op, guest, params) => {
+                // What is refused is not asked for again: whoever wants it looks at what waits.
+                if let Err(error) = engine.request(op, guest, params).await {
+                    error.refusal()?;
+                }
+            }
+            // Ends the loop, which is where it is taken.
+            DriverCommand::ShutDown(_) => {}
+        }
+        Ok(())
+    }
+
+    /// The desk and the link of a host with a hub, as the daemon opens them.
+    async fn open_link(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        hub: ModelHub,
+        shelf: Arc<DocumentShelf>,
+    ) -> Result<(Option<LinkedSide>, Option<HubLink>), Fatal> {
+        if engine.floor().await?.is_none()
+            && let Err(error) = engine.keep_floor(&DocumentFloor::enrolled(hub_id())).await
+        {
+            error.refusal()?;
+        }
+        let store = DocumentStore::on(shelf);
+        let (desk, desired, _) = HubDesk::open_on(store, engine).await?;
+        self.took(engine, desired.map(|taken| taken.desired)).await?;
+        engine.set_anchor(AnchorState::Asking);
+        let (requests, requested) = mpsc::channel(4);
+        let side = Some(LinkedSide { desk, requested });
+        let Some(bench) = rig.approvals.clone() else { return Ok((side, None)) };
+        let instance = format!("{:016x}", rig.ambient.next());
+        let link = HubLink {
+            exchange: Arc::new(hub),
+            identity: LinkIdentity {
+                hub_id: hub_id(),
+                host: Rig::host(),
+                key: bench.host_key,
+                instance: instance.parse().expect("sixteen digits name an instance"),
+                vouch: bench.vouch,
+            },
+            journal: engine.journal().clone(),
+            ambient: Arc::clone(&rig.ambient) as Arc<dyn Ambient>,
+            desk: requests,
+            picture: Arc::new(HostPicture::default),
+            view: LinkView::default(),
+            anchor: bench.anchor,
+            history: None,
+        };
+        Ok((side, Some(link)))
+    }
+
+    /// A document holds from now on: exactly the one whose floor the journal keeps, or none if none was ever taken.
+    async fn took(&self, engine: &Engine, desired: Option<Arc<Desired>>) -> Result<(), Fatal> {
+        let floor = engine.floor().await?;
+        let manifest = floor.as_ref().and_then(|floor| floor.manifest);
+        let hub = self.papers().linked.as_ref().map(|(hub, _)| hub.clone());
+        let known = hub.zip(manifest).and_then(|(hub, hash)| hub.forger(|all| all.known(hash)));
+        let by = floor.map(|floor| floor.declared_by());
+        let meant = known.as_ref().zip(by).and_then(|(known, by)| known.files.load(by).ok());
+        let is_it = match (&meant, &desired) {
+            (Some(meant), Some(desired)) => meant.desired == **desired,
+            (None, None) => manifest.is_none(),
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_it {
+            self.oracle().broke(format!("what holds is not the document {manifest:?}"));
+        }
+        let mut papers = self.papers();
+        papers.desired = desired.unwrap_or_default();
+        papers.modes = known.map(|known| known.modes).unwrap_or_default();
+        papers.in_effect = manifest;
+        Ok(())
+    }
+
+    /// Before a pass: what it is about is what the journal says was taken last.
+    async fn is_last_good(&self, engine: &Engine) -> Result<(), Fatal> {
+        if self.papers().linked.is_none() {
+            return Ok(());
+        }
+        let manifest = engine.floor().await?.and_then(|floor| floor.manifest);
+        if manifest != self.papers().in_effect {
+            self.oracle().broke("a pass is not about the last good document".to_owned());
+        }
+        Ok(())
     }
 
     /// Who may sign, by root's file and the rotations in the journal, as every start reads it.
@@ -207,6 +347,7 @@ impl AgentDriver {
     }
 
     async fn pass(&self, engine: &mut Engine, rig: &Rig, cause: PassCause) -> Result<(), Fatal> {
+        self.is_last_good(engine).await?;
         let (desired, was_idle) = (Arc::clone(&self.papers().desired), engine.is_idle());
         let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
         // From here on the agent knows them.
@@ -231,9 +372,14 @@ impl AgentDriver {
         Ok(())
     }
 
-    fn hear(&self, event: EngineEvent) {
+    fn hear(&self, event: EngineEvent, side: &mut Option<LinkedSide>) {
         match event {
-            EngineEvent::Op(report) => self.papers().reports.push(*report),
+            EngineEvent::Op(report) => {
+                if let Some(side) = side {
+                    side.desk.ended(&report);
+                }
+                self.papers().reports.push(*report);
+            }
             EngineEvent::Settled(_) | EngineEvent::Pass { .. } => {}
         }
     }
@@ -241,6 +387,22 @@ impl AgentDriver {
     fn papers(&self) -> MutexGuard<'_, DriverState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the loop has of a hub.
+struct LinkedSide {
+    desk: HubDesk,
+    requested: mpsc::Receiver<DeskRequest>,
+}
+
+/// The next thing that the link brings; never anything without one.
+async fn next_request(side: &mut Option<LinkedSide>) -> DeskRequest {
+    if let Some(side) = side
+        && let Some(request) = side.requested.recv().await
+    {
+        return request;
+    }
+    std::future::pending().await
 }
 
 /// What `evenkeel journal resolve OP --as failed` does in a running agent.

@@ -69,6 +69,19 @@ pub(crate) fn needs_signature(write: &WriteRequest) -> bool {
         || (write.kind == ActionKind::SetConfig && (lifts || deletes))
 }
 
+/// Invariant 9: calls that take a digest carry one.
+pub(crate) fn has_a_digest(write: &WriteRequest) -> Option<String> {
+    let takes_one = matches!(
+        write.kind,
+        ActionKind::SetConfig
+            | ActionKind::Resize
+            | ActionKind::DeleteVolume
+            | ActionKind::MoveVolume
+    );
+    let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
+    (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
+}
+
 /// The number of the guest that a request saves: a backup's path names none.
 pub(crate) fn saved_number(request: &HttpRequest) -> Option<u32> {
     let is_backup = request.method().as_str() == "POST" && request.target().ends_with("/vzdump");

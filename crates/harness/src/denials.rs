@@ -164,6 +164,7 @@ impl SeedRun {
         self.note(|| format!("the node's clock is set off by {off_s} s"));
         self.rig.node.with(|sim| sim.happen(Event::Clock { step_s }));
         self.oracle.asked_to_try(None);
+        self.oracle.node_clock_is_set();
     }
 
     /// Somebody puts another guest, or other data, behind a number, or moves the guest.

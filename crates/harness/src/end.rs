@@ -32,6 +32,9 @@ const TRIES_IN_LONGEST_PAUSE: u32 = 12;
 /// After so many passes somebody looks after guests whose making did not end well.
 const LOOKED_AFTER: u32 = 6;
 
+/// After so many passes it is a hub's budget that is waited for.
+const HUB_WAITS: u32 = 10;
+
 /// Every so many passes somebody closes by hand what evidence could not close.
 const OPERATOR_COMES: u32 = 25;
 
@@ -47,10 +50,17 @@ impl SeedRun {
         mut agent: Pin<&mut F>,
     ) -> DriveEnd {
         self.heal();
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.hub_repents(commands, agent.as_mut()).await
+        {
+            return ended;
+        }
         let mut found: Option<Plan> = None;
         for pass in 0..PASSES_MAX {
-            let pause =
-                if found.as_ref().is_some_and(has_failed) { BETWEEN_TRIES } else { BETWEEN_PASSES };
+            // A hub's disruptive acts may have to wait for the next hour.
+            let waits = found.as_ref().is_some_and(has_failed)
+                || (self.linked.is_some() && pass > HUB_WAITS);
+            let pause = if waits { BETWEEN_TRIES } else { BETWEEN_PASSES };
             // A command that cannot be heard shows as the end of the agent below.
             let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
             let _ = commands.send(DriverCommand::Pass);
@@ -90,7 +100,20 @@ impl SeedRun {
         if !self.is_fine() {
             return DriveEnd::Elapsed;
         }
-        self.rest(commands, agent).await
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.hub_rests(agent.as_mut()).await
+        {
+            return ended;
+        }
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.rest(commands, agent.as_mut()).await
+        {
+            return ended;
+        }
+        if !self.is_fine() {
+            return DriveEnd::Elapsed;
+        }
+        self.last_removals(commands, agent).await
     }
 
     /// An administrator removes what a killed worker left, and says of a guest that may be anybody's that it is meant.
@@ -132,7 +155,7 @@ impl SeedRun {
             // A lane that is at work takes nothing, and whoever hands in comes again.
             for paper in papers.iter().copied() {
                 if !self.accepted.contains(&paper) {
-                    self.hand_in(commands, paper);
+                    self.hand_in_here(commands, paper);
                 }
             }
             let _ = commands.send(DriverCommand::Pass);

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_agent::journal::{ExactBytes, SimulatedDisk};
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::fleet::JournalHead;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::sign::{Envelope, PendingItem};
 use jiff::Timestamp;
@@ -24,6 +25,10 @@ pub(crate) struct JournalHistory {
     pub(crate) rotations: Vec<AcceptedRotation>,
     /// Refusals that were written down, by what was refused.
     pub(crate) refusals: BTreeSet<String>,
+    /// The floors of documents, in the order of their lines.
+    pub(crate) floors: Vec<TakenFloor>,
+    /// The epochs of the journal, in the order of their lines.
+    pub(crate) epochs: Vec<KeptEpoch>,
     /// Destroys that lines called succeeded, in their order: name and number.
     pub(crate) destroyed: Vec<(String, u32)>,
     /// The latest moment any line has, in seconds: what a start takes for its mark of time.
@@ -78,6 +83,25 @@ pub(crate) struct HistoryOp {
     pub(crate) rotations: usize,
     /// Of signed operations: whether the item it names still waited when it began.
     pub(crate) item_waited: bool,
+}
+
+/// A document that was taken, as its line tells it.
+#[derive(Debug, Clone)]
+pub(crate) struct TakenFloor {
+    pub(crate) generation: u64,
+    /// Empty directly after enrolment.
+    pub(crate) manifest: String,
+    pub(crate) is_signed: bool,
+    pub(crate) at_s: u64,
+}
+
+/// An epoch of the journal, as its line tells it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct KeptEpoch {
+    pub(crate) number: u64,
+    pub(crate) since_s: u64,
+    /// A rollback that waits to be known: the head that was anchored and the one that was found.
+    pub(crate) rollback: Option<(JournalHead, JournalHead)>,
 }
 
 /// A rotation as its line tells it.
@@ -188,6 +212,7 @@ impl JournalHistory {
                 let mark_s = self.high_s;
                 self.rotations.push(AcceptedRotation { version: key, payload, judged_s, mark_s });
             }
+            Some("hub") => self.take_hub(&key, at_s, &line["value"]),
             Some("decision") => {
                 self.refusals.extend(key.strip_prefix("approval ").map(str::to_owned));
             }
@@ -195,6 +220,24 @@ impl JournalHistory {
         }
         self.high_s = self.high_s.max(at_s);
         Some(())
+    }
+
+    fn take_hub(&mut self, key: &str, at_s: u64, value: &Value) {
+        let head = |name: &str| serde_json::from_value(value["rollback"][name].clone()).ok();
+        match key {
+            "floor" => self.floors.push(TakenFloor {
+                generation: value["generation"].as_u64().unwrap_or(0),
+                manifest: value["manifest"].as_str().unwrap_or_default().to_owned(),
+                is_signed: value["signer"].is_string(),
+                at_s,
+            }),
+            "epoch" => self.epochs.push(KeptEpoch {
+                number: value["number"].as_u64().unwrap_or(0),
+                since_s: value["since"].as_u64().unwrap_or(0),
+                rollback: head("anchored").zip(head("found")),
+            }),
+            _ => {}
+        }
     }
 
     fn take_item(&mut self, seq: u64, id: String, value: &Value) {

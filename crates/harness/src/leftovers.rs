@@ -67,16 +67,18 @@ impl Leftovers {
         let wish = wishes.guests.entry(guest).or_default();
         let is_scratch = is_scratch_number(guest.vmid.get());
         if wish.source.is_none() {
-            *wish = Wish::default();
-            wish.source = Some(format!("{{ backup = \"{}\" }}", self.archive));
-            wish.first_disk = Some(("local-lvm".to_owned(), 1));
+            *wish = first_wish(&self.archive, is_scratch);
             wish.run = Some(self.dice.percent(50));
-            wish.scratch = is_scratch;
         } else if is_scratch {
             wish.absent = !wish.absent;
         } else {
             wish.cores = Some(self.dice.between(2, 4));
         }
+    }
+
+    /// What is wanted of one of them at first.
+    pub(crate) fn first_wish(&self, is_scratch: bool) -> Wish {
+        first_wish(&self.archive, is_scratch)
     }
 
     /// Its making fails, or somebody else does something to one of them.
@@ -106,8 +108,28 @@ impl Leftovers {
     }
 }
 
+fn first_wish(archive: &str, is_scratch: bool) -> Wish {
+    let mut wish = Wish::default();
+    wish.source = Some(format!("{{ backup = \"{archive}\" }}"));
+    wish.first_disk = Some(("local-lvm".to_owned(), 1));
+    wish.scratch = is_scratch;
+    wish
+}
+
+/// An administrator removes a guest with everything that bears its number, but for backups.
+pub(crate) fn wipe(node: &InProcess, guest: GuestId) {
+    node.with(|sim| {
+        sim.world.guests.remove(&guest.vmid.get());
+        for storage in sim.world.storages.values_mut() {
+            storage
+                .volumes
+                .retain(|_, volume| volume.vmid != Some(guest.vmid) || volume.content == "backup");
+        }
+    });
+}
+
 /// The next restore fails, or its worker is killed.
-fn fail(node: &InProcess, by_itself: bool) -> String {
+pub(crate) fn fail(node: &InProcess, by_itself: bool) -> String {
     let message = "command 'vma extract' failed: exit code 255".to_owned();
     let effect = if by_itself { Effect::TaskFails { message } } else { Effect::TaskKilled };
     let told = format!("the next restore meets {effect:?}");

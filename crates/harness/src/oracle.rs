@@ -7,6 +7,7 @@
 
 mod archive;
 mod claims;
+mod link;
 mod making;
 mod moves;
 mod pauses;
@@ -28,12 +29,15 @@ use serde_json::Value;
 
 use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
+use link::LinkWatch;
+pub(crate) use link::PutBackJournal;
 use moves::SentMoves;
 use pauses::TriedRequests;
 use readings::{GuestReadings, birth_of};
 
 use crate::call::{
-    RequestKind, WriteRequest, guest_of, needs_signature, read_call, saved_number, write_of,
+    RequestKind, WriteRequest, guest_of, has_a_digest, needs_signature, read_call, saved_number,
+    write_of,
 };
 use crate::history::{CLOSED_UNREAD, HistoryOp, JournalHistory, fold};
 use crate::scene::GuestModes;
@@ -72,6 +76,8 @@ struct OracleState {
     tried: TriedRequests,
     /// Which volumes it moved.
     moves: SentMoves,
+    /// What it owes a hub, and what a hub may not.
+    link: LinkWatch,
     /// How often somebody sent what we sent, by guest number.
     twins: BTreeMap<u32, usize>,
     /// What an older declaration asked for may still be in its lane, beside what the newest asks for.
@@ -341,6 +347,8 @@ impl OracleState {
         self.history.read(&self.disk);
         let odd = self.claims.follow(&self.history, &self.readings.free);
         self.broken.extend(odd);
+        let odd = self.link.follow(&self.history);
+        self.broken.extend(odd);
     }
 
     /// An agent that asks without end in one moment does nothing else any more.
@@ -397,6 +405,7 @@ impl OracleState {
             self.is_patient(node, now_ms, ticket, &write),
             self.is_ready_to_run(node, now_ms, &write),
             self.is_let_be(now_ms, &write),
+            self.is_within_the_hubs_hour(now_ms, &write),
         ];
         let place = format!("{} at {now_ms} ms", request.call());
         self.broken.extend(found.into_iter().flatten().map(|what| format!("{what}: {place}")));
@@ -582,17 +591,4 @@ impl OracleState {
 fn saved_guest(node: &InProcess, request: &HttpRequest) -> Option<GuestId> {
     let number = saved_number(request)?;
     node.with(|sim| sim.world.guests.get(&number).map(|found| found.id))
-}
-
-/// Invariant 9: calls that take a digest carry one.
-fn has_a_digest(write: &WriteRequest) -> Option<String> {
-    let takes_one = matches!(
-        write.kind,
-        ActionKind::SetConfig
-            | ActionKind::Resize
-            | ActionKind::DeleteVolume
-            | ActionKind::MoveVolume
-    );
-    let digest = write.params.get("digest").map(String::as_str).unwrap_or_default();
-    (takes_one && digest.is_empty()).then(|| "(9) no digest".to_owned())
 }

@@ -34,7 +34,7 @@ impl SeedRun {
         let host = Rig::host();
         let life_s = *self.dice.pick(&[3_600, 86_400]);
         let acts_per_day = *self.dice.pick(&[2, 10, 1_000]);
-        let signers = SignerGroup::new(host, life_s);
+        let signers = SignerGroup::new(host, life_s, self.authors());
         let founders = signers.founders();
         let trust = TrustedSigners::genesis(TrustVersion(1), founders.clone());
         self.driver.trust(trust.expect("the founders are good signers"));
@@ -195,6 +195,18 @@ impl SeedRun {
     }
 
     pub(crate) fn hand_in(&mut self, commands: &UnboundedSender<DriverCommand>, paper: usize) {
+        let Some(bytes) = self.signers.as_ref().map(|signers| signers.papers[paper].bytes.clone())
+        else {
+            return;
+        };
+        if self.hand_to_hub(paper, &bytes) {
+            return self.note(|| format!("paper {paper} is handed in at the hub"));
+        }
+        self.hand_in_here(commands, paper);
+    }
+
+    /// By somebody's hand, and not by a hub.
+    pub(crate) fn hand_in_here(&mut self, commands: &UnboundedSender<DriverCommand>, paper: usize) {
         let Some(bytes) = self.signers.as_ref().map(|signers| signers.papers[paper].bytes.clone())
         else {
             return;

@@ -24,6 +24,7 @@ use crate::denials::DeniedFacts;
 use crate::dice::Dice;
 use crate::faults::FaultMaker;
 use crate::leftovers::Leftovers;
+use crate::linked::{LinkedRun, is_linked};
 use crate::newcomers::Newcomers;
 use crate::oracle::Oracle;
 use crate::rig::Rig;
@@ -51,12 +52,17 @@ pub struct RunOutcome {
     pub resolved: u64,
     /// Signed acts that were carried out or tried.
     pub acts: u64,
+    /// Documents of a hub that were taken; none in a run without one.
+    pub documents: u64,
+    /// How often the host's disk was put back to an old copy.
+    pub put_back: u64,
     /// What happened, line by line, if it was to be told.
     pub story: Vec<String>,
 }
 
 /// A run under way.
 pub(crate) struct SeedRun {
+    pub(crate) seed: u64,
     pub(crate) dice: Dice,
     pub(crate) rig: Rig,
     pub(crate) oracle: Oracle,
@@ -77,6 +83,8 @@ pub(crate) struct SeedRun {
     pub(crate) leftovers: Leftovers,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
+    /// The hub it takes its documents from, if it has one.
+    pub(crate) linked: Option<LinkedRun>,
     /// Whom somebody signed for last.
     pub(crate) signed_guest: Option<GuestId>,
     /// Papers of it that the agent took, or refused for good.
@@ -116,7 +124,7 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> RunOutcome {
         if told {
             run.oracle.write_story();
         }
-        run.go().await;
+        Box::pin(run.go()).await;
         RunOutcome {
             seed,
             broken: run.oracle.broken(),
@@ -125,6 +133,8 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> RunOutcome {
             lives: run.lives,
             resolved: run.resolved,
             acts: run.oracle.acts(),
+            documents: run.oracle.linked().0,
+            put_back: run.oracle.linked().1,
             story: run.oracle.story(),
         }
     })
@@ -155,6 +165,8 @@ impl SeedRun {
         });
         let leftovers = Leftovers::of(seed, &mut rig);
         let mut run = Self {
+            seed,
+            linked: None,
             first_births,
             dice,
             rig,
@@ -178,6 +190,9 @@ impl SeedRun {
         };
         if has_signers {
             run.appoint();
+            if is_linked(seed) {
+                run.link(seed);
+            }
         }
         run
     }
@@ -189,7 +204,7 @@ impl SeedRun {
         }
         while self.is_fine() {
             let (commands, taken) = mpsc::unbounded_channel();
-            let last = self.live(&commands, taken).await;
+            let last = Box::pin(self.live(&commands, taken)).await;
             if last {
                 return;
             }
@@ -210,6 +225,7 @@ impl SeedRun {
         self.lives += 1;
         self.note(|| "a life begins".to_owned());
         self.oracle.born(&self.rig.disk);
+        self.copy_disk();
         self.driver.born();
         let (rig, driver) = (self.rig.clone(), self.driver.clone());
         let agent = rig.live(async |engine| driver.work(engine, &rig, &mut taken).await);
@@ -251,6 +267,7 @@ impl SeedRun {
         }
         self.tell_progress();
         self.hear_answers();
+        self.hub_step(commands);
         if self.signers.is_some() && self.dice.percent(PEOPLE_PERCENT) {
             return match self.dice.below(100) {
                 0..=5 => self.swap(commands, agent).await,
@@ -382,11 +399,18 @@ impl SeedRun {
         self.rig.node.with(|sim| wishes.change(dice, guests, &sim.world));
         self.newcomers.change(&mut self.wishes);
         self.leftovers.change(&mut self.wishes);
+        self.tell_wishes();
+    }
+
+    /// The agent hears what is wanted now.
+    pub(crate) fn tell_wishes(&mut self) {
         self.note(|| format!("wishes {:?}", self.wishes.guests));
         for (guest, keys) in self.wishes.keys() {
             self.oracle.declare(guest, keys);
         }
-        self.driver.want(self.wishes.desired(), self.wishes.modes());
+        if !self.push_wishes() {
+            self.driver.want(self.wishes.desired(), self.wishes.modes());
+        }
     }
 
     pub(crate) fn freeze(&mut self, frozen: bool) {
@@ -424,6 +448,13 @@ impl SeedRun {
     pub(crate) fn make_room(&mut self) {
         self.is_full = false;
         self.rig.disk.limit_space(None);
+    }
+
+    /// The disk is another one.
+    pub(crate) fn forget_disk_faults(&mut self) {
+        self.armed = None;
+        self.oracle.armed(None);
+        self.make_room();
     }
 
     fn has_struck(&self) -> bool {
@@ -470,6 +501,7 @@ impl SeedRun {
         self.oracle.armed(self.armed);
         self.rig.disk = disk;
         self.check_reopening();
+        self.put_disk_back();
         let pause = *self.dice.pick(&[0, 0, 0, 5, 70]);
         if pause > 0 {
             self.driver.sleep_first(Duration::from_secs(pause));

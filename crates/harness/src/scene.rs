@@ -122,6 +122,22 @@ impl Wishes {
 
     /// As a desired file would say it.
     pub(crate) fn desired(&self) -> Desired {
+        let text = self.text();
+        let mut sources = Sources::default();
+        sources.add("wishes.toml", text.clone());
+        desired::load(&sources).unwrap_or_else(|errors| panic!("{errors:?} in\n{text}"))
+    }
+
+    /// Leaves out what a hub cannot have done: nothing is allocated for it, and without an author's word no power is cut.
+    pub(crate) fn as_a_hub_may(&mut self, is_signed: bool) {
+        for wish in self.guests.values_mut() {
+            (wish.first_disk, wish.second_disk) = (None, None);
+            wish.force &= is_signed;
+        }
+    }
+
+    /// The text of that file.
+    pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         for (guest, wish) in &self.guests {
             wish.print(*guest, self.layered, &mut text);
@@ -129,9 +145,7 @@ impl Wishes {
         if self.layered {
             text.push_str("[profile.nobody]\nkind = \"lxc\"\ncores = 8\nrun = \"stopped\"\n");
         }
-        let mut sources = Sources::default();
-        sources.add("wishes.toml", text.clone());
-        desired::load(&sources).unwrap_or_else(|errors| panic!("{errors:?} in\n{text}"))
+        text
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use evenkeel_core::fleet::{AcknowledgeStatement, JournalHead};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{
     self, ClockChange, Envelope, Expected, HostBinding, Namespace, Nonce, PendingItem,
@@ -13,6 +14,7 @@ use evenkeel_core::sign::{
 };
 
 use crate::dice::Dice;
+use crate::model_hub::hub_id;
 use crate::operator::Operator;
 use crate::oracle::{NewSigners, Oracle, SignedClaim};
 
@@ -41,6 +43,8 @@ pub(crate) struct SignerGroup {
     operational: Vec<Operator>,
     recovery: Vec<Operator>,
     stranger: Operator,
+    /// Who signs documents of a hub.
+    authors: Vec<Signer>,
     host: HostBinding,
     /// The longest life this host's policy gives a statement.
     life_max_s: u64,
@@ -106,7 +110,7 @@ impl SigningMistake {
 
 impl SignerGroup {
     /// The signers of a host that begins with two operators and one recovery key.
-    pub(crate) fn new(host: HostBinding, life_max_s: u64) -> Self {
+    pub(crate) fn new(host: HostBinding, life_max_s: u64, authors: Vec<Signer>) -> Self {
         let operational = NAMES.into_iter().zip(10..).map(|(name, seed)| Operator::new(name, seed));
         let operational: Vec<Operator> = operational.collect();
         let founders = operational.iter().take(FOUNDERS);
@@ -116,6 +120,7 @@ impl SignerGroup {
             operational,
             recovery: recovery.into(),
             stranger: Operator::new("mallory", 66),
+            authors,
             host,
             life_max_s,
             papers: Vec::new(),
@@ -138,6 +143,7 @@ impl SignerGroup {
         let mut signers: Vec<Signer> =
             self.operational[..FOUNDERS].iter().map(|by| by.signer(Role::Operational)).collect();
         signers.push(self.recovery[0].signer(Role::Recovery));
+        signers.extend(self.authors.iter().cloned());
         signers
     }
 
@@ -321,7 +327,11 @@ impl SignerGroup {
         now_s: u64,
     ) -> usize {
         let recovers = dice.percent(30);
-        let authority = if recovers { sign::Authority::Recovery } else { sign::Authority::Planned };
+        let authority = if recovers {
+            sign::RotationAuthority::Recovery
+        } else {
+            sign::RotationAuthority::Planned
+        };
         let mut operational = self.enrolled(trust);
         operational.retain(|_| dice.percent(70));
         // Somebody new, or once in a while whoever comes to mind.
@@ -336,7 +346,7 @@ impl SignerGroup {
         operational.dedup_by(|one, other| one.key == other.key);
         let mut signers: Vec<Signer> =
             operational.iter().map(|by| by.signer(Role::Operational)).collect();
-        let keeps = |signer: &&Signer| signer.role == Role::Recovery;
+        let keeps = |signer: &&Signer| signer.role != Role::Operational;
         signers.extend(trust.signers().filter(keeps).cloned());
         let mut rotation = self.rotation(trust, authority, signers, now_s);
         if recovers {
@@ -372,8 +382,9 @@ impl SignerGroup {
     /// A rotation that may not be.
     pub(crate) fn usurp(&mut self, dice: &mut Dice, trust: &TrustedSigners, now_s: u64) -> usize {
         let mut signers = vec![self.stranger.signer(Role::Operational)];
-        signers.extend(trust.signers().filter(|signer| signer.role == Role::Recovery).cloned());
-        let (planned, recovery) = (sign::Authority::Planned, sign::Authority::Recovery);
+        signers.extend(trust.signers().filter(|signer| signer.role != Role::Operational).cloned());
+        let (planned, recovery) =
+            (sign::RotationAuthority::Planned, sign::RotationAuthority::Recovery);
         let is_enrolled = |by: &&Operator| trust.signers().any(|signer| signer.key == by.key);
         let operator = self.operational.iter().find(is_enrolled).unwrap_or(&self.stranger);
         let vault = self.recovery.iter().find(is_enrolled).unwrap_or(&self.stranger);
@@ -411,7 +422,7 @@ impl SignerGroup {
     fn rotation(
         &self,
         trust: &TrustedSigners,
-        authority: sign::Authority,
+        authority: sign::RotationAuthority,
         signers: Vec<Signer>,
         now_s: u64,
     ) -> Rotation {
@@ -425,6 +436,51 @@ impl SignerGroup {
             window: window(now_s, 3_600),
             reason: "other people now".to_owned(),
         }
+    }
+
+    /// Somebody enrolled says that a journal was put back; the answer is the paper's number.
+    pub(crate) fn acknowledge(
+        &mut self,
+        dice: &mut Dice,
+        (anchored, found): (JournalHead, JournalHead),
+        now_s: u64,
+        trust: &TrustedSigners,
+    ) -> Option<usize> {
+        let nonce = u128::from(dice.any()) << 64 | u128::from(dice.any());
+        let statement = AcknowledgeStatement {
+            host: self.host.clone(),
+            hub_id: hub_id(),
+            anchored,
+            found,
+            nonce: Nonce::from_random(nonce.to_be_bytes()).expect("chance is not all zero"),
+            window: window(now_s, 3_600),
+            trust_version: trust.version(),
+            reason: "an old disk".to_owned(),
+        };
+        let payload = statement.to_bytes().expect("an acknowledgement reads back");
+        let by = self.enrolled(trust).first().copied()?.clone();
+        let bytes = by.seal(Namespace::Acknowledge, &payload);
+        Some(self.keep(bytes, false, payload))
+    }
+
+    /// The same by whoever has no right to: a stranger, a recovery key, the wrong purpose.
+    pub(crate) fn acknowledge_wrongly(
+        &mut self,
+        dice: &mut Dice,
+        (anchored, found): (JournalHead, JournalHead),
+        now_s: u64,
+        trust: &TrustedSigners,
+    ) -> Option<usize> {
+        let true_one = self.acknowledge(dice, (anchored, found), now_s, trust)?;
+        let payload = self.papers[true_one].payload.clone();
+        // Nobody ever sees the right one.
+        self.papers.truncate(true_one);
+        let bytes = match dice.below(3) {
+            0 => self.stranger.seal(Namespace::Acknowledge, &payload),
+            1 => self.recovery[0].seal(Namespace::Acknowledge, &payload),
+            _ => self.enrolled(trust).first()?.seal(Namespace::Op, &payload),
+        };
+        Some(self.keep(bytes, true, payload))
     }
 
     fn keep(&mut self, bytes: String, hopeless: bool, payload: Vec<u8>) -> usize {

@@ -44,7 +44,8 @@ async fn node() -> Rig {
         .map(|(key, text)| (key.to_owned(), text.to_owned()))
         .into();
         let guest_birth = record.birth;
-        let archive = evenkeel_sim::Archive { guest: id, guest_birth, config, truncated: false };
+        let archive =
+            evenkeel_sim::StoredArchive { guest: id, guest_birth, config, truncated: false };
         let store = sim.world.storages.get_mut("store").unwrap();
         store.put_file(ARCHIVE, "backup", "vma.zst", 1 << 20);
         let volume = store.volumes.get_mut(ARCHIVE).unwrap();

@@ -38,6 +38,90 @@ fn makings(rig: &Rig) -> usize {
     writes(rig).iter().filter(of_number).filter(|record| record.executed_ms.is_some()).count()
 }
 
+/// What was asked of the node, in its order; the names of tasks left out.
+fn asked(rig: &Rig) -> Vec<String> {
+    let told = |record: &evenkeel_sim::RequestRecord| {
+        let path = record.path.trim_start_matches("/api2/json");
+        let path = if path.contains("UPID") { "task status" } else { path };
+        format!("{} {path}", record.method)
+    };
+    rig.node.with(|sim| sim.records().iter().map(told).collect())
+}
+
+/// The table in docs/design/0013: what proves one act is what the next is judged by.
+#[tokio::test(start_paused = true)]
+async fn a_making_asks_for_what_it_must_know_and_for_nothing_twice() {
+    let rig = rig(4);
+    rig.node.with(|sim| (sim.timings.create_ms, sim.timings.start_ms) = (0, 0));
+    let wanted = desired(&container("cores = 2\nrun = \"running\"\n"));
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    assert_eq!(lived.await.unwrap().unwrap().failed, 0);
+    let asked = asked(&rig);
+    let looked = asked.iter().rposition(|line| line == "GET /cluster/nextid").unwrap();
+    let lane: Vec<&str> = asked[looked - 1..].iter().map(String::as_str).collect();
+    assert_eq!(
+        lane,
+        [
+            "GET /nodes/pve1/tasks",
+            "GET /cluster/nextid",
+            "GET /nodes/pve1/storage/store/content",
+            "GET /cluster/status",
+            "GET /nodes/pve1/tasks",
+            "GET /nodes/pve1/storage/local-lvm/content",
+            "GET /nodes/pve1/storage",
+            "POST /nodes/pve1/lxc",
+            "GET task status",
+            "GET /nodes/pve1/lxc/120/status/current",
+            "GET /nodes/pve1/lxc/120/pending",
+            "POST /nodes/pve1/lxc/120/status/start",
+            "GET task status",
+            "GET /nodes/pve1/lxc/120/status/current",
+            "GET /nodes/pve1/lxc/120/pending",
+        ]
+    );
+}
+
+/// The makings of a moment share what is the same for all; each number is proved for itself.
+#[tokio::test(start_paused = true)]
+async fn guests_that_are_made_at_once_share_what_is_the_same_for_all() {
+    let rig = rig(4);
+    rig.node.with(|sim| (sim.timings.create_ms, sim.timings.start_ms) = (0, 0));
+    let text: String = (120..130)
+        .map(|vmid| container("run = \"running\"\n").replace("120", &vmid.to_string()))
+        .collect();
+    let wanted = desired(&text);
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    assert_eq!((report.failed, report.held, makings(&rig)), (0, 0, 10), "{report:?}");
+    let asked = asked(&rig);
+    let count = |line: &str| asked.iter().filter(|asked| *asked == line).count();
+    assert_eq!(count("GET /nodes/pve1/storage"), 1);
+    assert_eq!(count("GET /nodes/pve1/storage/store/content"), 1);
+    // The shared list, and who works under each number.
+    assert_eq!(count("GET /nodes/pve1/tasks"), 1 + 10);
+    assert_eq!(count("GET /nodes/pve1/storage/local-lvm/content"), 10);
+    // The pass itself asks too.
+    assert_eq!(count("GET /cluster/nextid"), 10 + 10);
+}
+
+/// What the makings of a moment take counts, although all of them saw the storage before.
+#[tokio::test(start_paused = true)]
+async fn a_shared_list_of_storages_counts_what_was_promised_since() {
+    let rig = rig(4);
+    rig.node.with(|sim| {
+        sim.timings.create_ms = 0;
+        let storage = sim.world.storages.get_mut("local-lvm").unwrap();
+        let used: u64 = storage.volumes.values().map(|volume| volume.size_bytes).sum();
+        storage.total_bytes = used + (20 << 30);
+    });
+    let text: String =
+        (120..125).map(|vmid| container("").replace("120", &vmid.to_string())).collect();
+    let wanted = desired(&text);
+    let lived = rig.live(async |engine| pass(engine, &wanted).await);
+    let report = lived.await.unwrap().unwrap();
+    assert_eq!((makings(&rig), report.held), (2, 3), "{report:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_container_is_made_and_started_in_one_pass() {
     let rig = rig(4);

@@ -4,9 +4,10 @@
 
 use axum::http::{HeaderMap, Method, header};
 
+use crate::console::FormFields;
 use crate::people::session;
 use crate::problem::Problem;
-use crate::routes::Hub;
+use crate::routes::{Hub, RowFace};
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::{Account, LinkRow, PersonRole};
 
@@ -88,7 +89,7 @@ pub fn glob_matches(glob: &str, name: &str) -> bool {
 /// Finds out who asks and refuses who may not.
 pub(crate) async fn caller(
     hub: &Hub,
-    access: Access,
+    (access, face): (Access, RowFace),
     (method, headers): (&Method, &HeaderMap),
     host_in_path: Option<&str>,
 ) -> Result<Caller, Problem> {
@@ -101,7 +102,7 @@ pub(crate) async fn caller(
             host.map(Caller::Host).ok_or_else(Problem::unauthorised)
         }
         Access::Person(role, scope) => {
-            let person = person(hub, method, headers).await?;
+            let person = person(hub, face, method, headers).await?;
             if person.account.role < role {
                 return Err(Problem::forbidden());
             }
@@ -122,8 +123,14 @@ pub(crate) async fn caller(
 }
 
 /// A person comes with a token, or with a session and then, to change anything, from the hub's own page. A token that is
-/// shown counts alone: no other site can make a browser send one.
-async fn person(hub: &Hub, method: &Method, headers: &HeaderMap) -> Result<Person, Problem> {
+/// shown counts alone: no other site can make a browser send one. Whoever sends a form may show the session's token in it,
+/// where [`demand_form_token`] looks as soon as it is read.
+async fn person(
+    hub: &Hub,
+    face: RowFace,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Person, Problem> {
     if headers.contains_key(header::AUTHORIZATION) {
         let token = bearer(headers, SecretKind::ApiToken).ok_or_else(Problem::unauthorised)?;
         let account = hub.store().account_by_token(&token.hash()).await?;
@@ -134,8 +141,34 @@ async fn person(hub: &Hub, method: &Method, headers: &HeaderMap) -> Result<Perso
     let cookie = session::from_cookie(public_url, headers).ok_or_else(Problem::unauthorised)?;
     let account = hub.store().account_by_session(&cookie.hash()).await?;
     let account = account.ok_or_else(Problem::unauthorised)?;
-    session::demand_own_page(method, headers, &cookie, public_url)?;
+    match face {
+        RowFace::Form if !headers.contains_key(session::CSRF_HEADER) => {
+            session::demand_same_origin(headers, public_url)?;
+        }
+        RowFace::Program | RowFace::Page | RowFace::Form => {
+            session::demand_own_page(method, headers, &cookie, public_url)?;
+        }
+    }
     Ok(Person { account, came_with: CameWith::Session(cookie.hash()) })
+}
+
+/// Refuses a form of a session that shows its token neither in a header, which was looked at before, nor in itself.
+pub(crate) fn demand_form_token(
+    hub: &Hub,
+    face: RowFace,
+    caller: &Caller,
+    (headers, body): (&HeaderMap, &[u8]),
+) -> Result<(), Problem> {
+    let Caller::Person(Person { came_with: CameWith::Session(_), .. }) = caller else {
+        return Ok(());
+    };
+    if face != RowFace::Form || headers.contains_key(session::CSRF_HEADER) {
+        return Ok(());
+    }
+    let cookie =
+        session::from_cookie(hub.public_url(), headers).ok_or_else(Problem::unauthorised)?;
+    let shown = FormFields::read(body).ok().and_then(|form| form.one(session::CSRF_FIELD));
+    session::demand_token(&cookie, &shown.unwrap_or_default())
 }
 
 /// The same person a while later, with the role and scope of today; none if they may not come in any more.

@@ -84,7 +84,8 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
         path.map(|Path(path)| path).map_err(|_| Problem::invalid("the path cannot be read"))?;
     let host_in_path = path.get("host").map(String::as_str);
     let caller =
-        access::caller(hub, row.access, (&parts.method, &parts.headers), host_in_path).await?;
+        access::caller(hub, (row.access, row.face), (&parts.method, &parts.headers), host_in_path)
+            .await?;
     if let (Some(mark), Caller::Host(_) | Caller::Person(_)) =
         (parts.extensions.get::<ConnectionMark>(), &caller)
     {
@@ -112,6 +113,7 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
             return Err(Problem::new(ProblemCode::Unavailable, "the body took too long to arrive"));
         }
     };
+    access::demand_form_token(hub, row.face, &caller, (&parts.headers, &body))?;
     let address = parts.extensions.get::<ConnectionMark>().map(ConnectionMark::address);
     let (method, headers) = (parts.method, parts.headers);
     Ok(Call { caller, method, path, query, headers, body, address })

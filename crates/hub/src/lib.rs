@@ -7,12 +7,13 @@
 //! ```
 //!
 //! [`routes`] is the one table of what can be asked, of whom, and how much. [`store`] is everything that is kept.
-//! [`server`] is sockets, TLS and limits. Nobody has to trust the hub: it holds no key that signs anything for a host,
+//! `console` are the pages. [`server`] is sockets, TLS and limits. Nobody has to trust the hub: it holds no key that signs anything for a host,
 //! and every host judges what it hands out.
 
 pub mod access;
 mod agent_api;
 pub mod call;
+mod console;
 mod death_point;
 mod health;
 mod host_gate;

@@ -8,7 +8,7 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::{Map, Value, json as value};
 
 use crate::access::Access;
-use crate::routes::{NO_BODY, RouteRow, json};
+use crate::routes::{NO_BODY, RouteRow, RowFace, json};
 
 /// The schema of a body, such as `SchemaGenerator::subschema_for::<PushBody>`.
 pub type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
@@ -140,6 +140,8 @@ pub fn described() -> Value {
         body: row.body,
         answer: row.answer,
     };
-    let routes: Vec<DescribedRoute> = crate::routes::table().into_iter().map(route).collect();
+    // Pages are for people; their forms do what these rows do.
+    let rows = crate::routes::table().into_iter().filter(|row| row.face == RowFace::Program);
+    let routes: Vec<DescribedRoute> = rows.map(route).collect();
     document(env!("CARGO_PKG_VERSION"), &routes)
 }

@@ -25,7 +25,7 @@ use crate::people::{self, PeopleState};
 use crate::problem::{Problem, ProblemCode};
 use crate::store::HubStore;
 use crate::wake::WakeTable;
-use crate::{agent_api, health};
+use crate::{agent_api, console, health};
 
 /// The largest body of a request that has none.
 pub const NO_BODY: usize = 0;
@@ -113,6 +113,17 @@ impl Hub {
 pub type Answer = Result<Response, Problem>;
 type Handler = Arc<dyn Fn(Hub, Call) -> BoxFuture<'static, Answer> + Send + Sync>;
 
+/// To whom a row speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RowFace {
+    /// Programs: JSON, and refusals as RFC 9457 says them.
+    Program,
+    /// A browser that looks: HTML, and refusals as pages.
+    Page,
+    /// A browser that sends a form: its token against forged requests may stand in the form itself.
+    Form,
+}
+
 /// One row of the table.
 #[derive(Clone)]
 pub struct RouteRow {
@@ -122,6 +133,8 @@ pub struct RouteRow {
     pub path: &'static str,
     /// Who may ask.
     pub access: Access,
+    /// To whom it speaks.
+    pub face: RowFace,
     /// The largest body.
     pub body_max: usize,
     /// How long the handler may take.
@@ -153,7 +166,34 @@ impl RouteRow {
         let handler: Handler = Arc::new(move |hub, call| Box::pin(handler(hub, call)));
         let time_max = REQUEST_TIME_MAX;
         let (query, body, answer) = (&[][..], None, None);
-        Self { method, path, access, body_max, time_max, summary, query, body, answer, handler }
+        let face = RowFace::Program;
+        Self {
+            method,
+            path,
+            access,
+            face,
+            body_max,
+            time_max,
+            summary,
+            query,
+            body,
+            answer,
+            handler,
+        }
+    }
+
+    /// The same row for a browser that looks.
+    #[must_use]
+    pub fn page(mut self) -> Self {
+        self.face = RowFace::Page;
+        self
+    }
+
+    /// The same row for a browser that sends a form.
+    #[must_use]
+    pub fn form(mut self) -> Self {
+        self.face = RowFace::Form;
+        self
     }
 
     /// The same row with the names it reads behind the question mark.
@@ -187,7 +227,7 @@ impl RouteRow {
 
 /// Every row there is.
 pub fn table() -> Vec<RouteRow> {
-    [health::rows(), agent_api::rows(), people::rows(), openapi::rows()].concat()
+    [health::rows(), agent_api::rows(), people::rows(), console::rows(), openapi::rows()].concat()
 }
 
 /// The router of the table.
@@ -227,14 +267,22 @@ async fn answered(hub: Hub, row: Arc<RouteRow>, request: Request) -> Response {
     });
     let response = match answer.await {
         Ok(Ok(response)) => response,
-        Ok(Err(problem)) => problem.into_response(),
+        Ok(Err(problem)) => refusal(&row, problem),
         Err(_) => {
-            let problem = Problem::new(ProblemCode::Unavailable, "the hub took too long to answer");
-            problem.into_response()
+            let detail = "the hub took too long to answer";
+            refusal(&row, Problem::new(ProblemCode::Unavailable, detail))
         }
     };
     began.ended(row.path, response.status());
     with_headers(response)
+}
+
+/// A refusal as whoever asked can read it.
+fn refusal(row: &RouteRow, problem: Problem) -> Response {
+    match row.face {
+        RowFace::Program => problem.into_response(),
+        RowFace::Page | RowFace::Form => console::problem_page(&problem),
+    }
 }
 
 /// What every answer carries: nothing is kept by caches or shown in frames.
@@ -245,6 +293,8 @@ fn with_headers(mut response: Response) -> Response {
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         (header::REFERRER_POLICY, "no-referrer"),
         (header::X_FRAME_OPTIONS, "DENY"),
+        // Pages say more; whatever else a browser is tricked into showing does nothing.
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     ] {
         headers.entry(name).or_insert(HeaderValue::from_static(value));
     }

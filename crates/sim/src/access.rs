@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// Users, tokens and rights of one cluster.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Access {
+pub struct TokenAccess {
     /// Users by `name@realm`.
     pub users: BTreeMap<String, User>,
     /// Tokens by `name@realm!id`.
@@ -85,7 +85,7 @@ impl Identity {
 /// Privileges, each with whether it propagates below the path.
 pub(crate) type Privileges = BTreeMap<String, bool>;
 
-impl Access {
+impl TokenAccess {
     /// Adds or replaces a user.
     pub fn add_user(&mut self, user: &str, password: &str) {
         let record = User { enabled: true, password: password.to_owned(), expires: 0 };
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_separated_token_has_only_what_it_and_its_user_share() {
-        let mut access = Access::default();
+        let mut access = TokenAccess::default();
         access.add_user("ops@pve", "x");
         access.grant("/", "ops@pve", "PVEAuditor");
         access.add_token("ops@pve!own", "s", true);
@@ -373,11 +373,11 @@ mod tests {
 
     #[test]
     fn what_is_withheld_on_a_path_is_missing_there_alone_and_can_be_given_back() {
-        let mut access = Access::default();
+        let mut access = TokenAccess::default();
         access.add_user("ops@pve", "x");
         access.grant("/", "ops@pve", "PVEAuditor");
         access.add_token("ops@pve!all", "s", false);
-        let may = |access: &Access, path: &str, privilege: &str| {
+        let may = |access: &TokenAccess, path: &str, privilege: &str| {
             let who = access.by_token("ops@pve!all=s", 0).unwrap();
             access.may(&who, path, &[privilege], Release::V8_4)
         };
@@ -390,7 +390,7 @@ mod tests {
     }
 
     fn access_of_root(who: &Identity) -> bool {
-        let mut access = Access::default();
+        let mut access = TokenAccess::default();
         access.add_token("root@pam!full", "s", false);
         access.may(who, "/", &["Sys.Modify"], Release::V8_4)
     }

@@ -25,7 +25,7 @@ use crate::engine::{SimOutcome, Simulator};
 use crate::in_process::InProcess;
 use crate::reply::{Reply, ReplyBody};
 use crate::request::SimRequest;
-use crate::tls::{Certificate, CertificateError};
+use crate::tls::{Certificate, SimCertificateError};
 
 /// PVE closes a connection after so many requests.
 const REQUESTS_PER_CONNECTION: u32 = 100;
@@ -70,7 +70,7 @@ pub enum HttpError {
     },
     /// The certificate.
     #[error("cannot prepare TLS")]
-    Certificate(#[from] CertificateError),
+    Certificate(#[from] SimCertificateError),
 }
 
 /// A running front; dropping it closes every connection.

@@ -23,7 +23,7 @@ use crate::world::World;
 use crate::write::{WriteChange, locked_text, no_config};
 
 pub(crate) use aftermath::{StopOutcome, failed, killed, killed_exit, stopped};
-pub(crate) use backup::{BackupOrder, LOCK_TIMEOUT as BACKUP_LOCK_TIMEOUT};
+pub(crate) use backup::{BackupRun, LOCK_TIMEOUT as BACKUP_LOCK_TIMEOUT};
 pub(crate) use clone::CloneOrder;
 pub(crate) use create::{AfterMaking, CreateOrder, ha_sid, word};
 pub(crate) use destroy::DestroyOrder;
@@ -135,7 +135,7 @@ pub(crate) enum TaskJob {
         skip_lock: bool,
     },
     Backup {
-        order: Box<BackupOrder>,
+        order: Box<BackupRun>,
     },
     DeleteVolume {
         volume: String,

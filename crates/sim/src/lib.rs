@@ -37,7 +37,7 @@ mod tls;
 mod world;
 mod write;
 
-pub use access::{Access, Grant, SimToken, User};
+pub use access::{Grant, SimToken, TokenAccess, User};
 pub use config::{Config, Section, SnapshotSection};
 pub use engine::{SimOutcome, SimTicket, Simulator};
 pub use fault::{Effect, Event, Fault};
@@ -50,11 +50,11 @@ pub use reply::{Reply, ReplyBody};
 pub use request::SimRequest;
 pub use scenario::{Scenario, TOKENS};
 pub use scenario_file::{
-    DeclaredBackup, DeclaredFile, DeclaredGuest, DeclaredStorage, ScenarioError, ScenarioFile,
+    DeclaredBackup, DeclaredFile, DeclaredStorage, ScenarioError, ScenarioFile, ScenarioGuest,
 };
 pub use state::StateFileError;
 
-pub use storage::{Archive, DataOrigin, Storage, StorageKind, Volume};
+pub use storage::{DataOrigin, Storage, StorageKind, StoredArchive, Volume};
 
-pub use tls::{Certificate, CertificateError};
+pub use tls::{Certificate, SimCertificateError};
 pub use world::{Away, BackupFile, SimGuest, SimPower, World};

@@ -24,7 +24,7 @@ pub struct ScenarioFile {
     /// Templates, ISO images and images to import.
     pub files: Vec<DeclaredFile>,
     /// Guests.
-    pub guests: Vec<DeclaredGuest>,
+    pub guests: Vec<ScenarioGuest>,
     /// Backups.
     pub backups: Vec<DeclaredBackup>,
     /// Further bridges.
@@ -76,7 +76,7 @@ pub struct DeclaredFile {
 /// One guest.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct DeclaredGuest {
+pub struct ScenarioGuest {
     /// `lxc/101` or `qemu/200`.
     pub guest: GuestId,
     /// Its file, key by key.

@@ -105,7 +105,7 @@ pub struct Volume {
     pub origin: Option<DataOrigin>,
     /// What a backup holds.
     #[serde(default)]
-    pub archive: Option<Box<Archive>>,
+    pub archive: Option<Box<StoredArchive>>,
 }
 
 /// Where the data of a volume was read from.
@@ -121,7 +121,7 @@ pub struct DataOrigin {
 
 /// What a backup holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Archive {
+pub struct StoredArchive {
     /// The guest that was saved.
     pub guest: GuestId,
     /// Its birth mark.

@@ -18,7 +18,7 @@ pub struct Certificate {
 
 /// Why no certificate could be made.
 #[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
+pub enum SimCertificateError {
     /// The certificate itself.
     #[error("cannot make a self-signed certificate")]
     Made(#[from] rcgen::Error),
@@ -29,7 +29,7 @@ pub enum CertificateError {
 
 impl Certificate {
     /// Makes a new certificate for the node's name and the loopback addresses.
-    pub fn make(node: &str) -> Result<Self, CertificateError> {
+    pub fn make(node: &str) -> Result<Self, SimCertificateError> {
         let names = vec![node.to_owned(), "localhost".into(), "127.0.0.1".into(), "::1".into()];
         let made = rcgen::generate_simple_self_signed(names)?;
         let der = made.cert.der().clone();

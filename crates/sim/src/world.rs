@@ -8,10 +8,10 @@ use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::release::Release;
 use serde::{Deserialize, Serialize};
 
-use crate::access::Access;
+use crate::access::TokenAccess;
 use crate::config::Config;
 use crate::random::Random;
-use crate::storage::{Archive, DataOrigin, Storage, Volume, split_volid, stored_name};
+use crate::storage::{DataOrigin, Storage, StoredArchive, Volume, split_volid, stored_name};
 
 /// Everything one node would keep on its disks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,7 +27,7 @@ pub struct World {
     /// Storages by name.
     pub storages: BTreeMap<String, Storage>,
     /// Users, tokens, rights.
-    pub access: Access,
+    pub access: TokenAccess,
     /// Datacenter options.
     pub options: BTreeMap<String, String>,
     /// Bridges that exist.
@@ -139,7 +139,7 @@ impl SimPower {
 impl World {
     /// An empty node: storage `local`, bridge `vmbr0`, user root@pam with password `secret`.
     pub fn new(release: Release, node: &str, seed: u64) -> Self {
-        let mut access = Access::default();
+        let mut access = TokenAccess::default();
         access.add_user("root@pam", PASSWORD);
         let local =
             Storage::new(crate::storage::StorageKind::Dir, "backup,iso,vztmpl", "/var/lib/vz");
@@ -300,7 +300,7 @@ impl World {
         };
         let mut saved = Config { active: config.active.clone(), ..Config::default() };
         saved.active.retain(|key, _| !matches!(key.as_str(), "lock" | "parent"));
-        let archive = Archive { guest, guest_birth, config: saved, truncated: false };
+        let archive = StoredArchive { guest, guest_birth, config: saved, truncated: false };
         let target = self.storages.get_mut(storage)?;
         let mut ctime = file.ctime;
         let name = loop {

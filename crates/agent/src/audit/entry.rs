@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{Authority, Envelope, PendingItem, PublicKey, Rotation};
+use evenkeel_core::sign::{Envelope, PendingItem, PublicKey, Rotation, RotationAuthority};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -370,11 +370,11 @@ fn trust(fields: &Map<String, Value>, mut entry: AuditEntry) -> AuditEntry {
             entry.signed_by.push(Signature { name, key, touch });
         }
     }
-    for by in Authority::ALL {
+    for by in RotationAuthority::ALL {
         if let Ok(rotation) = Rotation::parse(envelope.payload(), by) {
             entry.kind = match by {
-                Authority::Recovery => "recover".to_owned(),
-                Authority::Planned => "rotate".to_owned(),
+                RotationAuthority::Recovery => "recover".to_owned(),
+                RotationAuthority::Planned => "rotate".to_owned(),
             };
             entry.statement_reason = shown(&rotation.reason);
             let names: Vec<String> =

@@ -76,7 +76,7 @@ fn installed(version: u64, signers: &[Signer]) -> tempfile::NamedTempFile {
     file
 }
 
-fn rotation(trust: &TrustedSigners, by: sign::Authority, signers: Vec<Signer>) -> Rotation {
+fn rotation(trust: &TrustedSigners, by: sign::RotationAuthority, signers: Vec<Signer>) -> Rotation {
     Rotation {
         authority: by,
         host: host(),
@@ -98,7 +98,7 @@ fn sealed(rotation: &Rotation, keys: &[Key]) -> Vec<u8> {
 
 /// Alice hands over to bob.
 fn to_bob(trust: &TrustedSigners) -> Vec<u8> {
-    let change = rotation(trust, sign::Authority::Planned, vec![bob(), vault()]);
+    let change = rotation(trust, sign::RotationAuthority::Planned, vec![bob(), vault()]);
     sealed(&change, &[key(10), key(30)])
 }
 
@@ -241,11 +241,11 @@ fn t18_recovery_wins_over_a_stolen_key_and_after_a_restart_still() {
     let stolen = load(&file, &state).unwrap();
     let back = rotation(
         stolen.trust().unwrap(),
-        sign::Authority::Recovery,
+        sign::RotationAuthority::Recovery,
         vec![key(40).signer("carol", Role::Operational), vault()],
     );
     let accepted = accept(&stolen, &sealed(&back, &[key(20), key(40)])).unwrap();
-    assert_eq!(accepted.rotation.authority, sign::Authority::Recovery);
+    assert_eq!(accepted.rotation.authority, sign::RotationAuthority::Recovery);
     apply(&mut state, &accepted.record);
     let recovered = load(&file, &state).unwrap();
     assert_eq!(recovered.version(), Some(TrustVersion(3)));
@@ -267,7 +267,7 @@ fn t22_the_chain_of_another_host_does_not_start_here() {
 fn a_link_that_is_bent_missing_or_not_understood_stops_the_start() {
     let (file, state, accepted) = rotated();
     let next = accepted.authority.trust().unwrap();
-    let third = rotation(next, sign::Authority::Planned, vec![alice(), vault()]);
+    let third = rotation(next, sign::RotationAuthority::Planned, vec![alice(), vault()]);
     let third = accept(&accepted.authority, &sealed(&third, &[key(30), key(10)])).unwrap().record;
     let value = |record: &Kept| record.value.clone().unwrap().value;
     let with = |records: &[Kept]| {
@@ -367,7 +367,11 @@ fn t10_a_signed_clock_change_is_durable_with_its_rotation_and_holds_once() {
     let change = Rotation {
         clock: ClockChange::Set { from: poisoned, to: NOW },
         window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
-        ..rotation(authority.trust().unwrap(), sign::Authority::Recovery, vec![alice(), vault()])
+        ..rotation(
+            authority.trust().unwrap(),
+            sign::RotationAuthority::Recovery,
+            vec![alice(), vault()],
+        )
     };
     let envelope = sealed(&change, &[key(20)]);
     let accepted = authority.accept(&envelope, &reading, StatementLimits::default()).unwrap();
@@ -390,7 +394,7 @@ fn t06_a_shorter_life_set_by_root_binds_new_rotations_and_voids_no_old_one() {
     let (file, state, accepted) = rotated();
     let short = StatementLimits { statement_life_max_s: 60 };
     let trust = accepted.authority.trust().unwrap();
-    let change = rotation(trust, sign::Authority::Planned, vec![alice(), vault()]);
+    let change = rotation(trust, sign::RotationAuthority::Planned, vec![alice(), vault()]);
     let envelope = sealed(&change, &[key(30), key(10)]);
     let refusal = accepted.authority.accept(&envelope, &reading(), short).unwrap_err();
     assert_eq!(refusal.reason, ReasonCode::LifetimeExceeded);

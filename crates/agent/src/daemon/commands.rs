@@ -37,7 +37,7 @@ impl AgentLoop {
     ) -> Result<LoopTurn, Fatal> {
         let SocketCommand { request, answer } = command;
         let told = match request {
-            SocketRequest::Apply { plan } => {
+            SocketRequest::Apply { plan, logs: _ } => {
                 return self.apply(plan.as_ref(), answer, inputs).await;
             }
             SocketRequest::Resolve { op, outcome, note } => {

@@ -69,7 +69,8 @@ use systemd::Systemd;
 use crate::ambient::Ambient;
 use crate::config::AgentConfig;
 use crate::engine::{
-    ApprovalContext, ApprovalContextError, Engine, EngineContext, Fatal, PassId, Progress,
+    ApprovalContext, ApprovalContextError, Engine, EngineContext, Fatal, LogViewers, PassId,
+    Progress,
 };
 use crate::hub_link::config::HubConfigError;
 use crate::journal::JournalHandle;
@@ -157,10 +158,12 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
 
     // Dropped before the engine: whoever still asks then is told that the agent goes down.
     let mut tasks = JoinSet::new();
+    let log_viewers = LogViewers::default();
     let desk = SocketService {
         shared_status: shared_status.clone(),
         commands,
         progress: progress.clone(),
+        log_viewers: log_viewers.clone(),
     };
     tasks.spawn(Listener::bind(&setup.state.socket())?.serve(desk));
     if let Some(address) = setup.config.metrics.listen {
@@ -173,7 +176,8 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
     let hub = hub::prepare(&setup.config)?;
-    let mut agent = AgentLoop::start(setup, journal, shared_status, metrics, progress).await?;
+    let mut agent =
+        AgentLoop::start(setup, journal, shared_status, metrics, progress, log_viewers).await?;
     if let Some(hub) = hub {
         let link = agent.open_hub(hub, &mut inputs).await?;
         // Beside the loop: a hub that hangs delays no pass.
@@ -247,6 +251,7 @@ impl AgentLoop {
         shared_status: SharedStatus,
         metrics: Arc<Metrics>,
         progress: broadcast::Sender<Progress>,
+        log_viewers: LogViewers,
     ) -> Result<Self, DaemonError> {
         let Setup { config, config_path, state, exchange, node, owner, seal_key, ambient, version } =
             setup;
@@ -263,6 +268,7 @@ impl AgentLoop {
             .approved_by(Some(approvals))
             .reading_secrets(config.secrets.store())
             .with_scratch(config.policy.scratch_vmids.clone())
+            .showing_logs_to(log_viewers)
             .telling(move |step| {
                 log::progress(&step);
                 // Nobody may be following, which is no error.

@@ -54,6 +54,10 @@ pub enum SocketRequest {
         /// What a person agreed to.
         #[serde(default)]
         plan: Option<SavedPlan>,
+        /// Whether who asks shows what tasks log meanwhile. An agent that does not know this word refuses it, and is then
+        /// asked without.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        logs: bool,
     },
     /// An operator says how an operation of unknown outcome ended.
     Resolve {
@@ -257,8 +261,8 @@ mod tests {
             SocketRequest::Status {
                 selection: Selection { tags: vec!["web".to_owned()], ..Selection::default() },
             },
-            SocketRequest::Apply { plan: None },
-            SocketRequest::Apply { plan: Some(plan) },
+            SocketRequest::Apply { plan: None, logs: false },
+            SocketRequest::Apply { plan: Some(plan), logs: true },
             SocketRequest::Resolve { op, outcome: Resolution::Failed, note: "I looked".to_owned() },
             SocketRequest::Retry { guest: "101".parse().unwrap(), by: "uid 0".to_owned() },
             SocketRequest::Reload {},

@@ -18,7 +18,7 @@ use super::protocol::{
     REQUEST_BYTES_MAX, Refused, RefusedCode, SocketAnswer, SocketRequest, read_request, to_line,
 };
 use super::shared_status::SharedStatus;
-use crate::engine::Progress;
+use crate::engine::{LogViewers, Progress};
 
 /// How many may ask at a time: a few terminals and a dashboard.
 const CLIENTS_MAX: usize = 16;
@@ -38,6 +38,7 @@ pub(super) struct SocketService {
     pub(super) shared_status: SharedStatus,
     pub(super) commands: mpsc::Sender<SocketCommand>,
     pub(super) progress: broadcast::Sender<Progress>,
+    pub(super) log_viewers: LogViewers,
 }
 
 /// The socket could not be made.
@@ -194,6 +195,9 @@ async fn carry(
         | SocketRequest::Pending {}
         | SocketRequest::Withdraw { .. } => false,
     };
+    // Logs are read only while somebody shows them, and told to nobody else.
+    let shows_logs = matches!(&request, SocketRequest::Apply { logs: true, .. });
+    let _view = shows_logs.then(|| desk.log_viewers.view());
     let mut progress = desk.progress.subscribe();
     let (answer, mut answered) = oneshot::channel();
     if desk.commands.send(SocketCommand { request, answer }).await.is_err() {
@@ -204,6 +208,7 @@ async fn carry(
             // What happened before the answer is told before it.
             biased;
             heard = progress.recv(), if streams => match heard {
+                Ok(Progress::Log { .. }) if !shows_logs => {}
                 Ok(progress) => say(write, &SocketAnswer::Progress { progress }).await?,
                 // A slow reader misses some lines, never the report.
                 Err(broadcast::error::RecvError::Lagged(_)) => {}

@@ -13,15 +13,16 @@ use std::time::Duration;
 
 use evenkeel_core::action_registry::NullAnswer;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpState};
 use evenkeel_core::recover::{AnswerKind, AnswerVerdict, Question, judge_answer, left_volume};
+use futures_util::future;
 use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
+use super::guest_look::GuestLook;
 use super::report::OpEnd;
-use super::settle::{Settled, Settler, load, settle, why};
+use super::settle::{Settled, Settler, load, settle, settle_seen, why};
 use super::{EngineContext, Progress};
 use crate::pve::error::{Error, ErrorClass, PveRefusal};
 use crate::pve::writes::Taken;
@@ -36,12 +37,14 @@ const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
 pub(super) struct Answered {
     pub(super) end: OpEnd,
     pub(super) may_pass: bool,
+    /// The guest that proved a success.
+    pub(super) look: Option<GuestLook>,
 }
 
 impl Answered {
     /// An end that trying again would not change.
     pub(super) fn ended(end: OpEnd) -> Self {
-        Self { end, may_pass: false }
+        Self { end, may_pass: false, look: None }
     }
 }
 
@@ -53,11 +56,16 @@ pub(super) async fn follow(
 ) -> Result<Answered, Fatal> {
     match answer {
         Ok(Taken::Task(upid)) => {
-            context.record(op, OpEvent::TaskRunning { upid: upid.clone(), found: false }).await?;
+            // The first look at the task does not wait for the disk: it only reads.
+            let sent = Instant::now();
+            let running = OpEvent::TaskRunning { upid: upid.clone(), found: false };
+            let (recorded, first) =
+                future::join(context.record(op, running), context.client.task_status(&upid)).await;
+            recorded?;
             if let Some((operation, _)) = load(context, op).await? {
                 context.tell(Progress::Task { op, guest: operation.intent.guest, upid });
             }
-            Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
+            Ok(settled(settle_seen(context, op, sent, Settler::Lane, Some(first)).await?))
         }
         Ok(Taken::Done) if hides_task(context, op).await? => {
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
@@ -88,14 +96,16 @@ async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fa
 }
 
 fn settled(settled: Option<Settled>) -> Answered {
-    let Some(Settled { operation, may_pass, warning }) = settled else {
+    let Some(Settled { operation, may_pass, warning, look }) = settled else {
         // Closed and already forgotten: somebody resolved it by hand meanwhile.
         return Answered::ended(OpEnd::Failed { why: "an operator closed it".to_owned() });
     };
     let why = why(&operation.state).to_owned();
     match &operation.state {
-        OpState::Succeeded { .. } => Answered::ended(OpEnd::Succeeded { warning }),
-        OpState::Failed { .. } => Answered { end: OpEnd::Failed { why }, may_pass },
+        OpState::Succeeded { .. } => {
+            Answered { end: OpEnd::Succeeded { warning }, may_pass: false, look }
+        }
+        OpState::Failed { .. } => Answered { end: OpEnd::Failed { why }, may_pass, look: None },
         OpState::Unknown { .. } | OpState::Started { .. } | OpState::TaskRunning { .. } => {
             Answered::ended(OpEnd::Unknown { why })
         }
@@ -116,7 +126,7 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
         let found = reader.postcondition(context, &operation, &details).await;
         let answer = AnswerKind::Taken { late: Instant::now() >= deadline };
         match judge_answer(operation.intent.kind, answer, found) {
-            AnswerVerdict::Done => return succeed(context, op, &reader, None).await,
+            AnswerVerdict::Done => return succeed(context, op, reader, None).await,
             AnswerVerdict::LookAgain => tokio::time::sleep(READ_BACK_PAUSE).await,
             AnswerVerdict::Failed => {
                 let why = "Proxmox took the write, but the guest does not show it";
@@ -149,7 +159,7 @@ async fn close_refused(
         AnswerVerdict::Done => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));
-            succeed(context, op, &reader, warning).await
+            succeed(context, op, reader, warning).await
         }
         AnswerVerdict::Failed => {
             close_failed(context, op, &mut reader, &why, Prospect::after(&refusal.class)).await
@@ -220,12 +230,12 @@ fn is_worth_a_word(class: &ErrorClass) -> bool {
 async fn succeed(
     context: &EngineContext,
     op: OperationId,
-    reader: &EvidenceReader,
+    reader: EvidenceReader,
     warning: Option<String>,
 ) -> Result<Answered, Fatal> {
-    let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
+    let identity = reader.identity();
     context.record(op, OpEvent::Succeeded { identity, warning: warning.clone() }).await?;
-    Ok(Answered::ended(OpEnd::Succeeded { warning }))
+    Ok(Answered { end: OpEnd::Succeeded { warning }, may_pass: false, look: reader.look })
 }
 
 /// Closes as failed; an allocating write may have left its volume behind.
@@ -249,7 +259,7 @@ async fn close_failed(
     let tried = context.failed_now(&operation, prospect == Prospect::Never);
     let failed = OpEvent::Failed { reason: why.to_owned(), left_volume, tried, identity: None };
     context.record(op, failed).await?;
-    Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass })
+    Ok(Answered { end: OpEnd::Failed { why: why.to_owned() }, may_pass, look: None })
 }
 
 async fn close_unknown(

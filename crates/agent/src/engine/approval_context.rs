@@ -28,7 +28,7 @@ pub struct ApprovalContext {
     /// Who may sign, on which host.
     pub authority: Arc<RwLock<Authority>>,
     /// The host key's signature around an item that waits.
-    pub seal: Seal,
+    pub seal: ItemSeal,
     /// Root's limits.
     pub policy: Policy,
     /// Who holds it judges: lanes that did so side by side would each find room in the budget for one more act. Who holds
@@ -46,7 +46,7 @@ pub struct ApprovalContext {
 pub type Vouch = Arc<dyn Fn(Namespace, &[u8]) -> Result<String, Refusal> + Send + Sync>;
 
 /// Puts the host key's signature around an item; the answer is the envelope.
-pub type Seal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;
+pub type ItemSeal = Arc<dyn Fn(&PendingItem) -> Result<String, Refusal> + Send + Sync>;
 
 /// Why nothing can be judged, and the agent does not start.
 #[derive(Debug, thiserror::Error)]

@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use evenkeel_core::back_off::{FailureMemory, TryFailure};
+use evenkeel_core::create_policy::{CreatePolicy, GuestVolumes};
 use evenkeel_core::desired::{DeclaredGuest, Desired, ReconcileMode};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::new_guest::NewGuest;
@@ -24,6 +25,8 @@ use tokio::time::Instant;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::report::OpReport;
+use super::shared_readings::SharedReadings;
+use super::task_progress::LogViewers;
 use crate::ambient::{Ambient, new_operation};
 use crate::effective_clock;
 use crate::first_secrets::FirstSecrets;
@@ -48,9 +51,15 @@ pub struct EngineContext {
     /// Guests that the newest desired state only observes. What was planned from an older one asks here too.
     pub(super) observed: Arc<Mutex<BTreeSet<VmId>>>,
     /// What guests that are being made will take of each storage.
-    pub(super) promises: Arc<Mutex<BTreeMap<VmId, BTreeMap<String, Bytes>>>>,
+    pub(super) promises: Arc<Mutex<BTreeMap<VmId, StoragePromise>>>,
+    /// Answers about the node that makings share.
+    pub(super) shared: Arc<SharedReadings>,
     /// Who holds it spends of the budget of a hub's disruptive acts.
     pub(super) disruptive: Arc<tokio::sync::Mutex<()>>,
+    /// What guests that count for a hub take of each storage, as the last pass saw it.
+    pub(super) hub_volumes: Arc<Mutex<GuestVolumes>>,
+    /// Who holds it counts what a hub's guests take, and begins an act that takes more.
+    pub(super) counting: Arc<tokio::sync::Mutex<()>>,
     /// Where passwords of new guests are; without it no guest that wants one is made.
     pub(super) secrets: Option<FirstSecrets>,
     /// What judges destructive acts; without it they all wait.
@@ -59,8 +68,16 @@ pub struct EngineContext {
     pub(super) scratch_vmids: VmidRanges,
     /// Who hears of progress while it happens.
     pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
-    /// Whether the logs of tasks are read for whoever listens.
-    pub(super) shows_logs: bool,
+    /// Who sees what tasks log while they are waited for; none if nobody ever does.
+    pub(super) log_viewers: Option<LogViewers>,
+}
+
+/// What a guest that is being made will take of each storage.
+#[derive(Debug)]
+pub(super) struct StoragePromise {
+    sizes: BTreeMap<String, Bytes>,
+    /// When its making had ended.
+    kept: Option<Instant>,
 }
 
 /// What is told while it happens; what is durable is in the journal.
@@ -153,12 +170,15 @@ impl EngineContext {
             observes,
             observed: Arc::default(),
             promises: Arc::default(),
+            shared: Arc::default(),
             disruptive: Arc::default(),
+            hub_volumes: Arc::default(),
+            counting: Arc::default(),
             secrets: None,
             approvals: None,
             scratch_vmids: VmidRanges::default(),
             listener,
-            shows_logs: false,
+            log_viewers: None,
         }
     }
 
@@ -214,7 +234,13 @@ impl EngineContext {
     /// Whether whoever listens sees what tasks log while they are waited for. That takes a request a second for each.
     #[must_use]
     pub fn showing_logs(self, shows_logs: bool) -> Self {
-        Self { shows_logs, ..self }
+        Self { log_viewers: shows_logs.then(LogViewers::always), ..self }
+    }
+
+    /// The same for viewers that come and go.
+    #[must_use]
+    pub fn showing_logs_to(self, viewers: LogViewers) -> Self {
+        Self { log_viewers: Some(viewers), ..self }
     }
 
     /// The node's time now; ours until the node has answered once.
@@ -240,6 +266,21 @@ impl EngineContext {
         read.await.map_err(Fatal::Journal)
     }
 
+    /// What root lets a hub have made; none if nothing.
+    pub(super) fn create_policy(&self) -> Option<&CreatePolicy> {
+        self.approvals.as_ref().and_then(|bench| bench.policy.create.as_ref())
+    }
+
+    /// Keeps what guests that count for a hub take, as a pass saw it.
+    pub(super) fn keep_hub_volumes(&self, volumes: GuestVolumes) {
+        *self.hub_volumes.lock().expect("nobody panics while they hold the volumes") = volumes;
+    }
+
+    /// What guests that count for a hub take of each storage, as the last pass saw it.
+    pub(super) fn hub_volumes(&self) -> GuestVolumes {
+        self.hub_volumes.lock().expect("nobody panics while they hold the volumes").clone()
+    }
+
     /// Guests we made, or tried to make.
     pub(super) async fn making(&self) -> Result<MakingMemory, Fatal> {
         let read = self.journal.read(|state, _| state.ledger().making().clone());
@@ -248,26 +289,30 @@ impl EngineContext {
 
     /// A guest that is about to be made will take this much; what it was promised before is forgotten.
     pub(super) fn promise(&self, vmid: VmId, sizes: BTreeMap<String, Bytes>) {
-        self.lock_promises().insert(vmid, sizes);
+        self.lock_promises().insert(vmid, StoragePromise { sizes, kept: None });
     }
 
-    /// Its making has ended: what it took is taken.
+    /// Its making has ended: whoever asks from now on what is free is told without what it took.
     pub(super) fn keep_promise(&self, vmid: VmId) {
-        self.lock_promises().remove(&vmid);
+        if let Some(promise) = self.lock_promises().get_mut(&vmid) {
+            promise.kept = Some(Instant::now());
+        }
     }
 
-    /// What is promised to other guests, by storage.
-    pub(super) fn promised_but(&self, vmid: VmId) -> BTreeMap<String, Bytes> {
+    /// What is promised to other guests, by storage, and cannot be in what was asked for then.
+    pub(super) fn promised_but(&self, vmid: VmId, asked: Instant) -> BTreeMap<String, Bytes> {
         let mut sums: BTreeMap<String, Bytes> = BTreeMap::new();
-        let promises = self.lock_promises();
-        for (storage, size) in promises.iter().filter(|(of, _)| **of != vmid).flat_map(|(_, s)| s) {
+        let mut promises = self.lock_promises();
+        promises.retain(|_, promise| promise.kept.is_none_or(|kept| kept >= asked));
+        let others = promises.iter().filter(|(of, _)| **of != vmid);
+        for (storage, size) in others.flat_map(|(_, promise)| &promise.sizes) {
             let sum = sums.entry(storage.clone()).or_insert(Bytes(0));
             sum.0 = sum.0.saturating_add(size.0);
         }
         sums
     }
 
-    fn lock_promises(&self) -> MutexGuard<'_, BTreeMap<VmId, BTreeMap<String, Bytes>>> {
+    fn lock_promises(&self) -> MutexGuard<'_, BTreeMap<VmId, StoragePromise>> {
         self.promises.lock().expect("nobody panics while they hold the promises")
     }
 

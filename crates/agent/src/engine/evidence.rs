@@ -7,11 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_core::action_registry::Proof;
-use evenkeel_core::actual::{Guest, SnapshotPoint};
+use evenkeel_core::actual::SnapshotPoint;
 use evenkeel_core::allocation::allocates_on;
 use evenkeel_core::final_backup::find_archive;
 use evenkeel_core::id::VmId;
-use evenkeel_core::operation::{OpState, Operation, StartedIntent, UnixSeconds, Upid};
+use evenkeel_core::identity::identity;
+use evenkeel_core::operation::{
+    IdentityHash, OpState, Operation, StartedIntent, UnixSeconds, Upid,
+};
 use evenkeel_core::recover::{
     Evidence, Lock, NewVolumes, NumberUse, Postcondition, ProofLists, Question, Search, Seen,
     TaskFact, TaskList, could_be_ours, leaves_task, postcondition, search_tasks,
@@ -21,6 +24,7 @@ use tokio::time::Instant;
 use super::EngineContext;
 use super::error::Fatal;
 use super::final_backup::archives;
+use super::guest_look::GuestLook;
 use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
 use super::volumes::volumes_of;
 use crate::journal::Details;
@@ -34,7 +38,7 @@ use crate::pve::{TaskFilter, TaskSource, wire};
 pub(super) struct EvidenceReader {
     pub(super) evidence: Evidence,
     /// The guest as last read.
-    pub(super) guest: Option<Guest>,
+    pub(super) look: Option<GuestLook>,
     /// How the task ended, in PVE's words.
     pub(super) exit: Option<ExitStatus>,
     /// The time everything is reckoned by.
@@ -71,7 +75,7 @@ impl SettleClock {
 impl EvidenceReader {
     /// Nothing seen yet.
     pub(super) fn new(clock: SettleClock) -> Self {
-        Self { evidence: Evidence::default(), guest: None, exit: None, clock }
+        Self { evidence: Evidence::default(), look: None, exit: None, clock }
     }
 
     /// Answers one question.
@@ -111,6 +115,11 @@ impl EvidenceReader {
         Ok(())
     }
 
+    /// Who the guest is as last read.
+    pub(super) fn identity(&self) -> Option<IdentityHash> {
+        self.look.as_ref().and_then(|look| identity(&look.guest).ok())
+    }
+
     fn seen<T>(&self, found: T) -> Seen<T> {
         Seen { at: self.clock.now(), found }
     }
@@ -119,7 +128,18 @@ impl EvidenceReader {
         let OpState::TaskRunning { upid, .. } = &operation.state else {
             return TaskFact::Unreadable;
         };
-        match context.client.task_status(upid).await {
+        let told = context.client.task_status(upid).await;
+        self.task_fact(told)
+    }
+
+    /// How the operation's task was said to be.
+    pub(super) fn see_task(&mut self, told: Result<wire::TaskStatus, Error>) {
+        let found = self.task_fact(told);
+        self.evidence.task = Some(self.seen(found));
+    }
+
+    fn task_fact(&mut self, told: Result<wire::TaskStatus, Error>) -> TaskFact {
+        match told {
             Ok(wire::TaskStatus::Running) => TaskFact::Running,
             Ok(wire::TaskStatus::Ended(exit)) => self.ended(exit),
             Err(error) if error.class() == Some(&ErrorClass::NoSuchTask) => TaskFact::Forgotten,
@@ -149,12 +169,13 @@ impl EvidenceReader {
         let read = observe_guest(&context.client, operation.intent.guest).await;
         match read {
             Ok(guest) => {
+                let look = GuestLook::new(guest);
                 let intent = &operation.intent;
                 let snapshots = snapshots(context, intent).await;
                 let archive = archive(context, operation, &params).await;
                 let lists = ProofLists { snapshots: snapshots.as_deref(), archive };
-                let found = postcondition(intent, &params, Some(&guest), lists);
-                self.guest = Some(guest);
+                let found = postcondition(intent, &params, Some(&look.guest), lists);
+                self.look = Some(look);
                 found
             }
             Err(error) if is_gone(&error) => {
@@ -274,11 +295,16 @@ async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
 pub(super) async fn number_use(context: &EngineContext, vmid: VmId) -> NumberUse {
     match context.client.vmid_is_free(vmid).await {
         Ok(false) => NumberUse::Taken,
-        Ok(true) => match context.client.cluster_status().await {
-            Ok(entries) if has_quorum(&entries) => NumberUse::Free,
-            Ok(_) | Err(_) => NumberUse::Unreadable,
-        },
+        Ok(true) => free_by_quorum(context).await,
         Err(_) => NumberUse::Unreadable,
+    }
+}
+
+/// What it is worth that a node has just called a number free.
+pub(super) async fn free_by_quorum(context: &EngineContext) -> NumberUse {
+    match context.client.cluster_status().await {
+        Ok(entries) if has_quorum(&entries) => NumberUse::Free,
+        Ok(_) | Err(_) => NumberUse::Unreadable,
     }
 }
 

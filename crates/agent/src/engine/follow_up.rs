@@ -1,11 +1,12 @@
 //! What follows the making of a guest, in the same lane: what the request did not take, sizes, and then the first start.
 //!
 //! ```text
-//!   made ─> read the guest ─> plan it ─> carry out ─┐      at most ROUNDS_MAX times
-//!              ▲                                    │
-//!              └──────── something is left ─────────┘
+//!   made ─> the guest as it was read back ─> plan it ─> carry out ─┐      at most ROUNDS_MAX times
+//!              ▲                                                   │
+//!              └────────────── something is left ──────────────────┘
 //! ```
 //!
+//! What proved one act is what the next is planned and judged by, as long as it is fresh; otherwise the guest is read anew.
 //! Nothing here decides: each action is planned by core and goes through the gate like any other. If the agent dies in
 //! between, the next pass plans the rest.
 
@@ -16,11 +17,12 @@ use evenkeel_core::lane::LaneOutcome;
 use evenkeel_core::plan::{Action, PlanContext, plan};
 
 use super::EngineContext;
-use super::backups;
 use super::error::Fatal;
 use super::gate::{Order, PlannedOrder};
+use super::guest_look::GuestLook;
 use super::lane::carry_out;
 use super::report::{OpEnd, OpReport};
+use super::{backups, create_bounds};
 use crate::observe::observe_guest;
 use crate::queue::Turn;
 
@@ -28,15 +30,16 @@ use crate::queue::Turn;
 /// and start, and one look that finds nothing; one more is for what somebody else changed meanwhile.
 const ROUNDS_MAX: usize = 4;
 
-/// Brings a guest that was just made to what is declared. Tells the outcome for its lane.
+/// Brings a guest that was just made to what is declared. `look` is what proved its making. Tells the outcome for its lane.
 pub(super) async fn follow_up(
     context: &EngineContext,
     made: &PlannedOrder,
     turn: &mut Turn,
+    mut look: Option<GuestLook>,
     reports: &mut Vec<OpReport>,
 ) -> Result<LaneOutcome, Fatal> {
     for _ in 0..ROUNDS_MAX {
-        let actions = planned(context, made).await?;
+        let actions = planned(context, made, &mut look).await?;
         let mut sent = false;
         for action in actions {
             let op = context.new_operation();
@@ -47,7 +50,8 @@ pub(super) async fn follow_up(
             }
             let desired = Arc::clone(&made.desired);
             let order = PlannedOrder { action, desired, site: made.site.clone() };
-            let report = carry_out(context, op, &Order::Planned(Box::new(order)), turn).await?;
+            let order = Order::Planned(Box::new(order));
+            let report = carry_out(context, op, &order, turn, &mut look).await?;
             let outcome = report.end.outcome();
             sent |= report.started > 0;
             reports.push(report);
@@ -65,13 +69,22 @@ pub(super) async fn follow_up(
 }
 
 /// What is left to do to it. A guest that cannot be read is left to the next pass.
-async fn planned(context: &EngineContext, made: &PlannedOrder) -> Result<Vec<Action>, Fatal> {
+async fn planned(
+    context: &EngineContext,
+    made: &PlannedOrder,
+    look: &mut Option<GuestLook>,
+) -> Result<Vec<Action>, Fatal> {
     let id = made.action.guest;
-    let Ok(guest) = observe_guest(&context.client, id).await else {
+    if look.as_ref().is_none_or(|look| !look.serves()) {
+        *look = observe_guest(&context.client, id).await.ok().map(GuestLook::new);
+    }
+    let Some(GuestLook { guest, .. }) = look else {
         return Ok(Vec::new());
     };
     let desired = Desired { guests: [(id.vmid, (*made.desired).clone())].into() };
+    let create = create_bounds::following(context, &made.desired, guest).await?;
     let known = PlanContext {
+        create,
         frozen: context.is_frozen(),
         host_mode: context.host_mode(),
         memories: backups::memories(context).await?,
@@ -79,7 +92,7 @@ async fn planned(context: &EngineContext, made: &PlannedOrder) -> Result<Vec<Act
         now: context.node_now(),
         ..PlanContext::default()
     };
-    let plan = plan(&desired, &made.site.snapshot(id.vmid, Some(&guest)), &known);
+    let plan = plan(&desired, &made.site.snapshot(id.vmid, Some(guest)), &known);
     Ok(plan.guests.into_iter().flat_map(|guest| guest.actions).collect())
 }
 

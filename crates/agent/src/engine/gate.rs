@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!   planned    read the guest ─> plan it again: the same act, not held ─> loose volumes? ─> Cleared
+//!              (of a guest that a hub declares: what of root's limits is used by now, create_bounds.rs)
 //!              (of a guest that shall be removed unsigned: what proves that, removals.rs)
 //!   approved   read the guest ─> identity, signature, item, budget (approved.rs) ───────────────────> Cleared
 //!   asked      read the guest ─> not locked, destroys nothing, there is room (asked.rs) ─> Cleared
@@ -24,17 +25,20 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::desired::{self, WantedState};
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::identity::identity;
 use evenkeel_core::lane::{Job, Sharing, SourceLane};
+use evenkeel_core::new_guest::SourceContent;
 use evenkeel_core::operation::Repeat;
 use evenkeel_core::plan::{Action, Step};
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::Refusal;
 
+use super::create_bounds::{self, LaneBounds};
 use super::error::Fatal;
-use super::identity_proof::{end_is_provable, mark_number};
+use super::guest_look::GuestLook;
+use super::identity_proof::end_is_provable;
 use super::removals::RemovalProof;
 use super::volumes::{check_attached, volumes_before};
 use super::{EngineContext, backups, hub, moves};
@@ -43,7 +47,9 @@ use crate::pve::error::ErrorClass;
 use approved::{ApprovedOrder, JudgingLocks};
 use asked::AskedOrder;
 use cleared::{Cleared, ClearedPurpose, allowed};
+use make::CalledFree;
 use owed::OwedOrder;
+use tokio::sync::OwnedMutexGuard;
 
 /// What a lane is asked to do.
 #[derive(Debug)]
@@ -120,6 +126,8 @@ pub(super) struct Clearance<'o> {
     pub(super) cleared: Cleared,
     /// Of an approved order: the signers it was judged by, and nobody else is judged meanwhile.
     pub(super) locks: Option<JudgingLocks<'o>>,
+    /// Of an act that takes room for a hub: nobody else counts meanwhile.
+    pub(super) counting: Option<OwnedMutexGuard<()>>,
 }
 
 /// Why an order does not run.
@@ -143,31 +151,31 @@ impl From<Fatal> for NotCleared {
     }
 }
 
-/// Judges an order now.
+/// Judges an order now. `look` is what this lane has read of the guest directly before, if it has: see `guest_look`.
 pub(super) async fn clear<'o>(
     context: &EngineContext,
     order: &'o Order,
+    look: Option<GuestLook>,
 ) -> Result<Clearance<'o>, NotCleared> {
-    let without_locks = |cleared| Clearance { cleared, locks: None };
+    let without_locks = |cleared| Clearance { cleared, locks: None, counting: None };
     match order {
-        Order::Planned(order) => clear_planned(context, order).await.map(without_locks),
+        Order::Planned(order) => clear_planned(context, order, look).await,
         Order::Approved(order) => approved::clear(context, order).await,
         Order::Asked(order) => asked::clear(context, order).await.map(without_locks),
         Order::Owed(owing) => owed::clear(context, owing).await.map(without_locks),
     }
 }
 
-async fn clear_planned(
+async fn clear_planned<'o>(
     context: &EngineContext,
     order: &PlannedOrder,
-) -> Result<Cleared, NotCleared> {
+    look: Option<GuestLook>,
+) -> Result<Clearance<'o>, NotCleared> {
     let guest = order.action.guest;
-    let found = match observe_guest(&context.client, guest).await {
-        Ok(found) => Some(found),
-        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => None,
-        Err(error) => {
-            return Err(NotCleared::Failed(format!("the guest could not be read: {error}")));
-        }
+    let found = fresh_guest(context, order, look).await?;
+    let (found, free) = match found {
+        FoundUnder::Guest(found) => (Some(*found), None),
+        FoundUnder::Nobody(free) => (None, free),
     };
     let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
     let memories = backups::memories(context).await?;
@@ -178,8 +186,11 @@ async fn clear_planned(
         (Some(proof), Some(found)) => Some(proof.judge(context, found).await),
         (None, _) | (_, None) => None,
     };
+    let LaneBounds { create, source, share, counting } =
+        create_bounds::in_lane(context, order, found.as_ref()).await?;
     let (action, desired, site) = (&order.action, &order.desired, &order.site);
-    let action = match judge(action, desired, fresh, site, memory, making, verdict) {
+    let facts = LaneFacts { memory, making, removal: verdict, create, source: source.clone() };
+    let action = match judge(action, desired, fresh, site, facts) {
         GateVerdict::Clear(action) => *action,
         GateVerdict::Unneeded => return Err(NotCleared::Unneeded),
         GateVerdict::Stale(why) => return Err(NotCleared::Stale(why)),
@@ -190,7 +201,11 @@ async fn clear_planned(
     };
     let call = PveCall::planned(&action.step).map_err(NotCleared::Held)?;
     let Some(fresh) = found else {
-        return clear_making(context, order, action, call).await;
+        // Whoever waited for his turn to count asks for the number again.
+        let free = free.map(|free| CalledFree { is_recent: counting.is_none(), ..free });
+        let cleared = clear_making(context, order, action, call, free, source.as_ref()).await?;
+        let cleared = Cleared { for_hub: share, ..cleared };
+        return Ok(Clearance { cleared, locks: None, counting });
     };
     let volumes_before = match &action.step {
         Step::SetConfig(write) => {
@@ -220,7 +235,7 @@ async fn clear_planned(
     let mark = proof.as_ref().map(|proof| proof.mark().clone());
     // Last of all: what is spent stays spent.
     spend(context, order, &action).await?;
-    Ok(Cleared {
+    let cleared = Cleared {
         guest,
         kind: action.step.kind(),
         params: action.step.params(),
@@ -236,7 +251,51 @@ async fn clear_planned(
         identity: identity(&fresh).ok(),
         before: before(&action, &fresh),
         volumes_before,
-    })
+        for_hub: share,
+    };
+    Ok(Clearance { cleared, locks: None, counting })
+}
+
+/// What a number was found to belong to.
+enum FoundUnder {
+    Guest(Box<actual::Guest>),
+    /// No guest of this node; with what was read if the number was called free.
+    Nobody(Option<CalledFree>),
+}
+
+/// The guest as it is now. Of one that shall be made its number is asked for; a guest that has it is read.
+async fn fresh_guest(
+    context: &EngineContext,
+    order: &PlannedOrder,
+    look: Option<GuestLook>,
+) -> Result<FoundUnder, NotCleared> {
+    let guest = order.action.guest;
+    match &order.action.step {
+        Step::Make(_) => {
+            if let Some(free) = make::called_free(context, guest.vmid).await {
+                return Ok(FoundUnder::Nobody(Some(free)));
+            }
+        }
+        Step::SetConfig(_)
+        | Step::Resize { .. }
+        | Step::MoveVolume { .. }
+        | Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop => {
+            if let Some(look) = look.filter(|look| look.guest.id == guest) {
+                return Ok(FoundUnder::Guest(Box::new(look.guest)));
+            }
+        }
+        // What ends a guest, or makes it another thing, is never judged by what an act before was proved by.
+        Step::Destroy(_) | Step::Remove(_) | Step::Template => {}
+    }
+    match observe_guest(&context.client, guest).await {
+        Ok(found) => Ok(FoundUnder::Guest(Box::new(found))),
+        Err(error) if error.class() == Some(&ErrorClass::GuestNotFound) => {
+            Ok(FoundUnder::Nobody(None))
+        }
+        Err(error) => Err(NotCleared::Failed(format!("the guest could not be read: {error}"))),
+    }
 }
 
 /// A guest that is not there may be made if its number is proved free, and nothing of the node speaks against it.
@@ -245,17 +304,21 @@ async fn clear_making(
     order: &PlannedOrder,
     action: Action,
     call: PveCall,
+    free: Option<CalledFree>,
+    content: Option<&SourceContent>,
 ) -> Result<Cleared, NotCleared> {
     let Step::Make(new) = &action.step else {
         return Err(NotCleared::Stale("the guest is no longer on this node".to_owned()));
     };
     let password = context.first_password(new).map_err(NotCleared::Held)?;
-    // First the list, then the number: whoever takes it in between is in the list later, and not by then.
-    let task_mark = mark_number(context, new.guest.vmid).await;
-    let source = make::may_make(context, new).await.map_err(NotCleared::Held)?;
+    let brought = make::brought(&order.desired, content);
+    let called_free = free.as_ref().is_some_and(|free| free.is_recent);
+    let source = make::may_make(context, new, called_free, &brought).await;
+    let source = source.map_err(NotCleared::Held)?;
+    let task_mark = free.and_then(|free| free.task_mark);
     let scratch = is_scratch(&order.desired) && context.scratch_vmids.has(new.guest.vmid);
     spend(context, order, &action).await?;
-    context.promise(new.guest.vmid, new.allocates());
+    context.promise(new.guest.vmid, new.takes(&brought));
     Ok(Cleared {
         guest: action.guest,
         kind: action.step.kind(),
@@ -271,6 +334,7 @@ async fn clear_making(
         identity: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }
 

@@ -31,10 +31,10 @@ pub(super) async fn mark(context: &EngineContext, vmid: VmId) -> Result<TaskList
     TaskListMark::of(&read_tasks(context).await?, vmid)
 }
 
-/// Where the task list stands before a guest is made. The number must be proved free after it. Without the right to see
-/// everything there is no mark, and then nothing is ever removed by it.
+/// Where the task list stands before a guest is made. The number must be proved free after it. Without a list there is no
+/// mark, and then nothing is ever removed by it; whether a later list is whole since the mark is asked then.
 pub(super) async fn mark_number(context: &EngineContext, vmid: VmId) -> Option<TaskListMark> {
-    let reading = read_tasks(context).await.ok()?;
+    let reading = context.shared.tasks(context).await.ok()?;
     TaskListMark::of_number(&reading, vmid).ok()
 }
 
@@ -86,11 +86,24 @@ pub(super) async fn list_tasks(
         let why = format!("the task list cannot be read: {error}");
         Refusal::new(ReasonCode::IdentityUnproven, why)
     };
+    let saw_all = sees_all_tasks(client).await.map_err(unread)?;
+    let shown = tasks_as_shown(client, &node_now).await.map_err(unread)?;
+    let sees_all = saw_all && sees_all_tasks(client).await.map_err(unread)?;
+    Ok(TaskReading {
+        filtered: (!sees_all).then(|| lacks_tasks(client.node())),
+        node_now: node_now(),
+        ..shown
+    })
+}
+
+/// The task list as Proxmox shows it to this token, which may leave out tasks of others.
+pub(super) async fn tasks_as_shown(
+    client: &Client,
+    node_now: impl Fn() -> UnixSeconds,
+) -> Result<TaskReading, Error> {
     let (source, limit) = (Some(TaskSource::All), Some(TASKS_LISTED_MAX));
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
-    let saw_all = sees_all_tasks(client).await.map_err(unread)?;
-    let listed = client.tasks(&filter).await.map_err(unread)?;
-    let sees_all = saw_all && sees_all_tasks(client).await.map_err(unread)?;
+    let listed = client.tasks(&filter).await?;
     let task = |entry: TaskEntry| {
         let state = match entry.exit_status() {
             None => TaskState::Running,
@@ -101,9 +114,10 @@ pub(super) async fn list_tasks(
         };
         ListedTask { state, upid: entry.upid }
     };
+    let filtered = "nobody asked whether the list shows all tasks";
     Ok(TaskReading {
         tasks: listed.into_iter().map(task).collect(),
-        filtered: (!sees_all).then(|| lacks_tasks(client.node())),
+        filtered: Some(filtered.to_owned()),
         node_now: node_now(),
     })
 }

@@ -27,6 +27,7 @@ use super::gate::approved::JudgingLocks;
 use super::gate::cleared::Cleared;
 use super::gate::owed::{OwedOrder, note_given_back, owed};
 use super::gate::{self, Clearance, NotCleared, Order};
+use super::guest_look::GuestLook;
 use super::report::{OpEnd, OpReport};
 use super::settle::load;
 use super::{EngineContext, Progress, pending};
@@ -65,14 +66,15 @@ async fn run_order(
     order: &Order,
     turn: &mut Turn,
 ) -> Result<(LaneOutcome, Vec<OpReport>), Fatal> {
-    let report = carry_out(context, first, order, turn).await?;
+    let mut look = None;
+    let report = carry_out(context, first, order, turn, &mut look).await?;
     let mut outcome = report.end.outcome();
     let mut reports = vec![report];
     match order {
         Order::Planned(order) => {
             let is_made = matches!(reports[0].end, OpEnd::Succeeded { .. });
             if is_made && order.action.step.kind().creates_guest() {
-                outcome = follow_up(context, order, turn, &mut reports).await?;
+                outcome = follow_up(context, order, turn, look, &mut reports).await?;
             } else if let Step::Remove(_) = order.action.step {
                 outcome = give_back(context, turn, &mut reports, outcome).await?;
             }
@@ -100,7 +102,8 @@ async fn give_back(
 ) -> Result<LaneOutcome, Fatal> {
     for debt in debts_of(context, &reports[0]).await? {
         let op = context.new_operation();
-        let given = carry_out(context, op, &Order::Owed(Box::new(debt)), turn).await?;
+        let order = Order::Owed(Box::new(debt));
+        let given = carry_out(context, op, &order, turn, &mut None).await?;
         // An outcome nobody knows keeps the lane shut, whichever of the two it is of.
         let is_unknown = given.end.outcome() == LaneOutcome::Unknown;
         reports.push(given);
@@ -120,14 +123,16 @@ async fn debts_of(context: &EngineContext, report: &OpReport) -> Result<Vec<Owed
     Ok(all.into_iter().filter(|owed| owed.operation.id == report.op).collect())
 }
 
-/// Tries an order as often as it may be tried, and tells how it ended.
+/// Tries an order as often as it may be tried, and tells how it ended. `look` is what the lane has just read of the guest,
+/// and becomes what proved this order.
 pub(super) async fn carry_out(
     context: &EngineContext,
     first: OperationId,
     order: &Order,
     turn: &mut Turn,
+    look: &mut Option<GuestLook>,
 ) -> Result<OpReport, Fatal> {
-    let report = try_often(context, first, order, turn).await?;
+    let report = try_often(context, first, order, turn, look).await?;
     // What was not even begun is in the report of the pass; a line for each would bury the others.
     if report.end != OpEnd::Skipped {
         context.tell(Progress::Ended(Box::new(report.clone())));
@@ -140,6 +145,7 @@ async fn try_often(
     first: OperationId,
     order: &Order,
     turn: &mut Turn,
+    look: &mut Option<GuestLook>,
 ) -> Result<OpReport, Fatal> {
     let mut tries_left = match order {
         Order::Planned(_) => TRIES_MAX,
@@ -147,7 +153,7 @@ async fn try_often(
     };
     let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
     loop {
-        let tried = try_once(context, op, order, turn).await?;
+        let tried = try_once(context, op, order, turn, look.take()).await?;
         tries_left -= 1;
         started += usize::from(tried.started);
         // What fails for the second time in its pauses is not tried four times in each.
@@ -155,6 +161,7 @@ async fn try_often(
         if over || context.failures().await?.stands(order.guest().vmid) {
             let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
             let Tried { end, upid, .. } = tried;
+            *look = tried.look;
             return Ok(OpReport { op, guest, kind, reasons, end, upid, started });
         }
         let why = "a lock file is taken; trying again".to_owned();
@@ -190,6 +197,8 @@ struct Tried {
     started: bool,
     /// The same may succeed a little later without anyone doing anything.
     may_pass: bool,
+    /// The guest that proved it.
+    look: Option<GuestLook>,
 }
 
 async fn try_once(
@@ -197,12 +206,14 @@ async fn try_once(
     op: OperationId,
     order: &Order,
     turn: &mut Turn,
+    look: Option<GuestLook>,
 ) -> Result<Tried, Fatal> {
-    let not_started = |end| Tried { end, upid: None, started: false, may_pass: false };
+    let not_started = |end| Tried { end, upid: None, started: false, may_pass: false, look: None };
     let Some(permit) = turn.take().await else {
         return Ok(not_started(OpEnd::Skipped));
     };
-    let Clearance { cleared, locks } = match gate::clear(context, order).await {
+    let look = look.filter(|look| permit.was_free() && look.serves());
+    let Clearance { cleared, locks, counting } = match gate::clear(context, order, look).await {
         Ok(clearance) => clearance,
         Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
     };
@@ -218,6 +229,8 @@ async fn try_once(
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));
     }
+    // From here on the journal tells what this act takes for a hub.
+    drop(counting);
     // The decision is on disk, and the item has ended: from here on others are judged. Nothing is waited for in between,
     // because what was read must not grow old. The signers may change once the request has left, or, where there are
     // several requests, between them.
@@ -256,8 +269,8 @@ async fn try_once(
     }
     // A closed operation may be forgotten at once.
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
-    let Answered { end, may_pass } = answered;
-    Ok(Tried { end, upid: found.or(named), started: true, may_pass })
+    let Answered { end, may_pass, look } = answered;
+    Ok(Tried { end, upid: found.or(named), started: true, may_pass, look })
 }
 
 fn end_of(not_cleared: NotCleared) -> Result<OpEnd, Fatal> {

@@ -17,6 +17,7 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::back_off::{AttemptHash, FailureMemory};
 use evenkeel_core::bin::effective;
 use evenkeel_core::compensation::RemovalVerdict;
+use evenkeel_core::create_policy::{CreateContext, hub_volumes};
 use evenkeel_core::desired::{self, Desired};
 use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
@@ -27,6 +28,7 @@ use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
 
+use super::create_bounds::{HubKnown, early, source_contents};
 use super::error::{Fatal, PassError};
 use super::gate::owed::owed;
 use super::gate::{Order, PlannedOrder};
@@ -90,6 +92,7 @@ impl Engine {
     ) -> Result<Preview, PassError> {
         self.context.keep_modes(desired);
         // Of chosen guests nothing else is read or planned.
+        let whole = desired;
         let desired = &scope.part_of(desired);
         // Operations of unknown outcome are looked at once more; their lanes stay shut meanwhile.
         self.recheck_unknown();
@@ -100,7 +103,7 @@ impl Engine {
         let actual = self.drive_lanes_until(reading).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
         // In a box, because everybody who makes a pass would carry it.
-        let known = Box::pin(self.known(desired, &actual, cause));
+        let known = Box::pin(self.known(whole, desired, &actual, cause));
         let mut plan = plan(desired, &actual, &known.await?);
         // Name the task behind each lock, for people.
         let naming = async {
@@ -113,13 +116,31 @@ impl Engine {
 
     async fn known(
         &mut self,
+        whole: &Desired,
         desired: &Desired,
         actual: &Snapshot,
         cause: PassCause,
     ) -> Result<PlanContext, Fatal> {
         let mut known = self.plan_context(desired, cause).await?;
         known.removals = self.removals(desired, actual, &known).await?;
+        known.create = self.bounds(whole, actual).await?;
+        let context = self.context.clone();
+        let (client, policy) = (&context.client, context.create_policy());
+        let reading =
+            async { Ok::<_, Fatal>(source_contents(client, policy, desired, actual).await) };
+        known.sources = self.drive_lanes_until(reading).await?;
         Ok(known)
+    }
+
+    /// What a hub may have made, by what this pass read. Lanes look again.
+    async fn bounds(&self, desired: &Desired, actual: &Snapshot) -> Result<CreateContext, Fatal> {
+        if !desired.guests.values().any(|guest| guest.by.is_hub()) {
+            return Ok(CreateContext::default());
+        }
+        let known = HubKnown::read(&self.context).await?;
+        self.context.keep_hub_volumes(hub_volumes(desired, actual, &known.makings));
+        let (policy, now) = (self.context.create_policy(), self.context.node_now());
+        Ok(early(policy, &known, desired, actual, now))
     }
 
     /// The early answers for guests of ours that may go unsigned. Their lanes ask again.
@@ -178,7 +199,7 @@ impl Engine {
             making,
             bins,
             bin_life_s,
-            removals: BTreeMap::new(),
+            ..PlanContext::default()
         })
     }
 

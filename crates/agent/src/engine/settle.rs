@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use evenkeel_core::back_off::TryFailure;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::identity::identity;
 use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
 use evenkeel_core::recover::{Evidence, RecoveryDecision, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
+use super::guest_look::GuestLook;
 use super::{EngineContext, Progress};
 use crate::journal::{AppendError, Details};
-use crate::pve::error::ErrorClass;
+use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
+use crate::pve::wire::TaskStatus;
 
 /// How long one wait for a task lasts before its status is journalled knowledge again: a hung task costs one
 /// cheap question in this time and nothing else.
@@ -39,6 +40,8 @@ pub(super) struct Settled {
     pub(super) may_pass: bool,
     /// What is odd about its success.
     pub(super) warning: Option<String>,
+    /// The guest as it was last read for it.
+    pub(super) look: Option<GuestLook>,
 }
 
 /// Who settles: it tells whether a failure without a task counts as one.
@@ -58,11 +61,25 @@ pub(super) async fn settle(
     since: Instant,
     settler: Settler,
 ) -> Result<Option<Settled>, Fatal> {
+    settle_seen(context, op, since, settler, None).await
+}
+
+/// The same by who has asked for the operation's task already.
+pub(super) async fn settle_seen(
+    context: &EngineContext,
+    op: OperationId,
+    since: Instant,
+    settler: Settler,
+    first: Option<Result<TaskStatus, Error>>,
+) -> Result<Option<Settled>, Fatal> {
     let Some((operation, _)) = load(context, op).await? else {
         return Ok(None);
     };
     let clock = SettleClock::new(&operation, since);
     let mut reader = EvidenceReader::new(clock);
+    if let Some(first) = first {
+        reader.see_task(first);
+    }
     loop {
         let Some((operation, details)) = load(context, op).await? else {
             return Ok(None);
@@ -88,8 +105,7 @@ pub(super) async fn settle(
             | RecoveryDecision::Fail { .. }
             | RecoveryDecision::Doubt(_)
             | RecoveryDecision::Closed => {
-                let identity = reader.guest.as_ref().and_then(|guest| identity(guest).ok());
-                let event = decision.event(&operation.state, identity);
+                let event = decision.event(&operation.state, reader.identity());
                 let was_sent = matches!(operation.state, OpState::Unknown { .. });
                 let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
                 let tried = counts.then(|| context.failed_now(&operation, false)).flatten();
@@ -101,7 +117,8 @@ pub(super) async fn settle(
                 let RecoveryDecision::Adopt(upid) = &decision else {
                     let may_pass = reader.exit.as_ref().is_some_and(may_pass);
                     let warning = warning(&decision);
-                    return Ok(Some(Settled { operation: after, may_pass, warning }));
+                    let look = reader.look.take();
+                    return Ok(Some(Settled { operation: after, may_pass, warning, look }));
                 };
                 adopted(context, &after, upid);
                 reader.evidence = Evidence::default();

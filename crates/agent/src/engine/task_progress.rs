@@ -1,9 +1,11 @@
-//! Waits for a task; where somebody sits before a terminal, its newest log line is told meanwhile.
+//! Waits for a task; while somebody sits before a terminal, its newest log line is told.
 //!
 //! Called by `settle` and by the steps of a destroy. The log is read beside the wait and dropped with it: reading must
 //! never delay, fail or decide anything, and costs no request where nobody wants to see it.
 
 use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use evenkeel_core::id::{GuestId, OperationId};
@@ -27,6 +29,41 @@ const LINES_MAX: u32 = 500;
 /// What PVE answers for a log without lines.
 const EMPTY_LOG: &str = "no content";
 
+/// Those who see what tasks log. Without any of them no log is read.
+#[derive(Debug, Clone, Default)]
+pub struct LogViewers {
+    count: Arc<AtomicUsize>,
+}
+
+impl LogViewers {
+    /// Somebody who stays.
+    pub(super) fn always() -> Self {
+        Self { count: Arc::new(AtomicUsize::new(1)) }
+    }
+
+    /// Somebody who looks on until the view is dropped.
+    pub fn view(&self) -> LogView {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        LogView { viewers: self.clone() }
+    }
+
+    fn has_some(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// One who looks on.
+#[derive(Debug)]
+pub struct LogView {
+    viewers: LogViewers,
+}
+
+impl Drop for LogView {
+    fn drop(&mut self) {
+        self.viewers.count.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl EngineContext {
     /// Waits until the task of an operation ends or the deadline passes, as the client does.
     pub(super) async fn wait_for_task(
@@ -37,21 +74,30 @@ impl EngineContext {
         deadline: Instant,
     ) -> Result<Waited, Error> {
         let waiting = self.client.wait(upid, deadline);
-        if !self.shows_logs {
+        let Some(viewers) = &self.log_viewers else {
             return waiting.await;
-        }
+        };
         tokio::select! {
             biased;
             waited = waiting => waited,
-            never = self.tell_log(op, guest, upid) => match never {},
+            never = self.tell_log(viewers, op, guest, upid) => match never {},
         }
     }
 
     /// Tells what a log says, for as long as it is polled.
-    async fn tell_log(&self, op: OperationId, guest: GuestId, upid: &Upid) -> Infallible {
+    async fn tell_log(
+        &self,
+        viewers: &LogViewers,
+        op: OperationId,
+        guest: GuestId,
+        upid: &Upid,
+    ) -> Infallible {
         let mut read = 0;
         loop {
             tokio::time::sleep(LOG_PAUSE).await;
+            if !viewers.has_some() {
+                continue;
+            }
             // A log that cannot be read now is looked at again.
             let lines = self.client.task_log(upid, read, LINES_MAX).await.unwrap_or_default();
             let told: Vec<LogLine> = lines.into_iter().filter(is_told).collect();

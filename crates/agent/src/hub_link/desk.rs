@@ -1,7 +1,8 @@
 //! The desk: what the link brings, judged and written down by whoever owns the engine.
 //!
 //! The daemon's loop owns one, and so does a test. Order matters: a document is on disk, then its floor is in the journal,
-//! then it holds; a verdict is told once its end is in the journal. Whatever is dropped in the middle is brought again.
+//! then it holds; a verdict is told once its end is in the journal, or nobody can know it. Whatever is dropped in the middle
+//! is brought again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -122,7 +123,14 @@ impl HubDesk {
         state: &Path,
         engine: &mut Engine,
     ) -> Result<(Self, Option<HubDesired>, Option<String>), Fatal> {
-        let store = DocumentStore::new(state);
+        Self::open_on(DocumentStore::new(state), engine).await
+    }
+
+    /// The same with the documents wherever they are.
+    pub async fn open_on(
+        store: DocumentStore,
+        engine: &mut Engine,
+    ) -> Result<(Self, Option<HubDesired>, Option<String>), Fatal> {
         engine.void_old_items().await?;
         let desk = Self { store: store.clone(), waiting: BTreeMap::new() };
         let Some(floor) = engine.floor().await? else {
@@ -136,7 +144,7 @@ impl HubDesk {
             );
             return Ok((desk, None, Some(why)));
         }
-        let loaded = off_the_loop(move || store.load(&floor)).await;
+        let loaded = store.off_the_loop(move |store| store.load(&floor)).await;
         Ok(match loaded {
             Some(Ok(Some(loaded))) => (desk, Some(loaded.into()), None),
             Some(Ok(None)) => (desk, None, None),
@@ -195,8 +203,7 @@ impl HubDesk {
                 return refuse(&refusal, told(&offered, &diagnostics));
             }
         };
-        let store = self.store.clone();
-        let kept = off_the_loop(move || store.keep(&offered)).await;
+        let kept = self.store.off_the_loop(move |store| store.keep(&offered)).await;
         let trouble = match kept {
             Some(Ok(())) => None,
             Some(Err(error)) => Some(error.to_string()),
@@ -305,9 +312,4 @@ async fn anchor(
 fn told(offered: &OfferedDocument, diagnostics: &[Diagnostic]) -> Vec<String> {
     let sources = without_secrets(&offered.files.sources());
     diagnostics.iter().take(DIAGNOSTICS_MAX).map(|mistake| mistake.told(&sources)).collect()
-}
-
-/// Files are read and written beside the loop.
-async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::task::spawn_blocking(work).await.ok()
 }

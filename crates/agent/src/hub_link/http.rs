@@ -33,18 +33,8 @@ impl HubHttp {
         trust: &TlsTrust,
         credential: Option<SecretString>,
     ) -> Result<Self, TrustError> {
-        // There is nobody to trust on loopback, and a machine without root certificates must still run a demo.
-        let nobody = TlsTrust::Pinned(Vec::new());
-        let trust = if url.is_encrypted() { trust } else { &nobody };
-        let client = reqwest::Client::builder()
-            .tls_backend_preconfigured(trust.client_config()?)
-            .https_only(url.is_encrypted())
-            .http1_only()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .retry(reqwest::retry::never())
-            .referer(false)
-            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+        let client = trust
+            .direct_client(url.is_encrypted())?
             .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(POOL_IDLE)
             .pool_max_idle_per_host(2)

@@ -103,8 +103,9 @@ impl HubLink {
     pub async fn run(self) {
         let (verdicts, verdict) = mpsc::unbounded_channel();
         let link = &self;
-        // Either ends when the agent does.
+        // Either ends when the agent does; which is asked first matters to nobody but a run that must be replayed.
         tokio::select! {
+            biased;
             _ = link.ask_for_ever(verdicts) => {}
             _ = link.report_for_ever(verdict) => {}
         }

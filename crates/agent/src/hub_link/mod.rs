@@ -9,6 +9,11 @@
 //! The link waits for the hub, so that nobody else does: a hub that hangs, floods or lies delays no pass. What it brings is
 //! judged by the engine like everything else that comes from outside; a document counts once its floor is in the journal.
 
+#[cfg(test)]
+mod bent_answers;
+#[cfg(test)]
+#[path = "../../../core/tests/support/bent_json.rs"]
+mod bent_json;
 pub mod config;
 pub mod desk;
 pub mod enrol;

@@ -4,8 +4,10 @@
 //! into the journal. The journal says which file counts, by its hash; a file that does not fit is not read, and older ones
 //! go away afterwards. Nothing in it is a secret: a document holds none.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use evenkeel_core::fleet::{
     DocumentFloor, Generation, LoadedDocument, ManifestHash, OfferedDocument, WireDocument,
@@ -21,10 +23,28 @@ const FILE_BYTES_MAX: usize = 16 << 20;
 const PREFIX: &str = "document-";
 const SUFFIX: &str = ".json";
 
+/// Where the bytes are: a directory, or the memory of a simulated host.
+pub trait DocumentFiles: fmt::Debug + Send + Sync {
+    /// Puts a whole file there; once this returns, it survives a crash.
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
+
+    /// The whole of a file, or why there is none.
+    fn get(&self, name: &str) -> Result<Vec<u8>, String>;
+
+    /// The names of all files.
+    fn names(&self) -> Vec<String>;
+
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Whether a call may take long and is made beside the loop.
+    fn takes_long(&self) -> bool;
+}
+
 /// Where documents are kept.
 #[derive(Debug, Clone)]
 pub struct DocumentStore {
-    directory: PathBuf,
+    files: Arc<dyn DocumentFiles>,
 }
 
 /// Why the document that was taken cannot be used.
@@ -34,8 +54,8 @@ pub enum StoredDocumentError {
     #[error("the document that was taken cannot be read: {0}")]
     Unreadable(String),
     /// It is not the one that was taken.
-    #[error("{} is not the document that was taken: its hash is another", .0.display())]
-    Other(PathBuf),
+    #[error("{0} is not the document that was taken: its hash is another")]
+    Other(String),
     /// This version of evenkeel finds mistakes in it.
     #[error("the document that was taken has mistakes by now: {0}")]
     Mistakes(String),
@@ -44,7 +64,12 @@ pub enum StoredDocumentError {
 impl DocumentStore {
     /// Documents under a state directory; nothing is touched yet.
     pub fn new(state: &Path) -> Self {
-        Self { directory: state.join("hub") }
+        Self::on(Arc::new(DocumentDirectory(state.join("hub"))))
+    }
+
+    /// Documents elsewhere.
+    pub fn on(files: Arc<dyn DocumentFiles>) -> Self {
+        Self { files }
     }
 
     /// Puts a document on disk. It counts once the journal says so.
@@ -52,29 +77,16 @@ impl DocumentStore {
         let OfferedDocument { hub_id, host, generation, manifest, files, author: _ } = document;
         let wire = WireDocument::of(hub_id.clone(), host.clone(), *generation, files, None);
         let bytes = serde_json::to_vec(&wire).map_err(io::Error::other)?;
-        fs::create_dir_all(&self.directory)?;
-        let path = self.path(*generation, manifest.hash());
-        let beside = path.with_extension("new");
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        fs::rename(&beside, &path)?;
-        fs::File::open(&self.directory)?.sync_all()
+        self.files.put(&file_name(*generation, manifest.hash()), &bytes)
     }
 
     /// Forgets every document but one, as far as that can be done.
     pub fn forget_all_but(&self, generation: Generation, manifest: ManifestHash) {
-        let stays = self.path(generation, manifest);
-        let Ok(entries) = fs::read_dir(&self.directory) else { return };
-        for path in entries.flatten().map(|entry| entry.path()).filter(|path| *path != stays) {
-            let ours =
-                path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
-            if ours && let Err(error) = fs::remove_file(&path) {
+        let stays = file_name(generation, manifest);
+        for name in self.files.names().into_iter().filter(|name| *name != stays) {
+            if name.starts_with(PREFIX)
+                && let Err(error) = self.files.remove(&name)
+            {
                 tracing::warn!(%error, "an old document of the hub stays on disk");
             }
         }
@@ -86,16 +98,15 @@ impl DocumentStore {
         floor: &DocumentFloor,
     ) -> Result<Option<LoadedDocument>, StoredDocumentError> {
         let Some(manifest) = floor.manifest else { return Ok(None) };
-        let path = self.path(floor.generation, manifest);
+        let name = file_name(floor.generation, manifest);
         let unreadable = |why: String| StoredDocumentError::Unreadable(why);
-        let file =
-            plain_file::read(&path, FILE_BYTES_MAX).map_err(|e| unreadable(e.to_string()))?;
+        let bytes = self.files.get(&name).map_err(unreadable)?;
         let wire: WireDocument =
-            serde_json::from_slice(&file.bytes).map_err(|error| unreadable(error.to_string()))?;
+            serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         let offered = wire.offered().map_err(|refusal| unreadable(refusal.to_string()))?;
         let is_it = floor.is_of(&offered.hub_id, offered.generation, offered.manifest.hash());
         if !is_it || offered.files.fit(&offered.manifest).is_err() {
-            return Err(StoredDocumentError::Other(path));
+            return Err(StoredDocumentError::Other(name));
         }
         offered.files.load(floor.declared_by()).map(Some).map_err(|mistakes| {
             let first = mistakes.first().map(|mistake| mistake.message.clone());
@@ -103,10 +114,63 @@ impl DocumentStore {
         })
     }
 
-    /// The number alone would not do: after a new enrolment it begins again.
-    fn path(&self, generation: Generation, manifest: ManifestHash) -> PathBuf {
-        let short: String = manifest.to_string().chars().take(16).collect();
-        self.directory.join(format!("{PREFIX}{generation}-{short}{SUFFIX}"))
+    /// Does something with the store, beside the loop if that may take long; none if it did not end.
+    pub(super) async fn off_the_loop<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> Option<T> {
+        if !self.files.takes_long() {
+            return Some(work(self));
+        }
+        let store = self.clone();
+        tokio::task::spawn_blocking(move || work(&store)).await.ok()
+    }
+}
+
+/// The number alone would not do: after a new enrolment it begins again.
+fn file_name(generation: Generation, manifest: ManifestHash) -> String {
+    let short: String = manifest.to_string().chars().take(16).collect();
+    format!("{PREFIX}{generation}-{short}{SUFFIX}")
+}
+
+/// Files of a real host.
+#[derive(Debug)]
+struct DocumentDirectory(PathBuf);
+
+impl DocumentFiles for DocumentDirectory {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        fs::create_dir_all(&self.0)?;
+        let path = self.0.join(name);
+        let beside = path.with_extension("new");
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)?;
+        fs::File::open(&self.0)?.sync_all()
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, String> {
+        let file = plain_file::read(&self.0.join(name), FILE_BYTES_MAX);
+        file.map(|file| file.bytes).map_err(|error| error.to_string())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let Ok(entries) = fs::read_dir(&self.0) else { return Vec::new() };
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names.map(|name| name.to_string_lossy().into_owned()).collect()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.0.join(name))
+    }
+
+    fn takes_long(&self) -> bool {
+        true
     }
 }
 
@@ -151,8 +215,12 @@ mod tests {
             1,
             "until the journal says so, the first holds"
         );
-        let path = store.path(Generation(7), first.manifest.hash());
-        fs::copy(store.path(Generation(7), second.manifest.hash()), &path).unwrap();
+        let path_of = |document: &OfferedDocument| {
+            let name = file_name(Generation(7), document.manifest.hash());
+            directory.path().join("hub").join(name)
+        };
+        let path = path_of(&first);
+        fs::copy(path_of(&second), &path).unwrap();
         assert!(matches!(store.load(&floor), Err(StoredDocumentError::Other(_))));
         fs::write(&path, "{}").unwrap();
         assert!(matches!(store.load(&floor), Err(StoredDocumentError::Unreadable(_))));

@@ -30,11 +30,11 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone)]
 pub struct JournalHandle {
     requests: mpsc::Sender<WriterRequest>,
-    failure: Failure,
+    failure: GroupFailure,
 }
 
 /// What ended the writer, for those whose request it never answered.
-type Failure = Arc<OnceLock<DiskFailure>>;
+type GroupFailure = Arc<OnceLock<DiskFailure>>;
 
 impl JournalHandle {
     /// Resolves when the record is on disk, or was refused. Dropping the future before it resolves
@@ -74,16 +74,16 @@ impl JournalHandle {
     }
 }
 
-type Question = Box<dyn FnOnce(&JournalState, Head) + Send>;
-type Answer = oneshot::Sender<Result<Head, AppendError>>;
+type GroupQuestion = Box<dyn FnOnce(&JournalState, Head) + Send>;
+type GroupAnswer = oneshot::Sender<Result<Head, AppendError>>;
 
 #[expect(
     clippy::large_enum_variant,
     reason = "most are this one, and a box would be made and dropped for each"
 )]
 enum WriterRequest {
-    Append { record: Record, line: RecordLine, answer: Answer },
-    Read(Question),
+    Append { record: Record, line: RecordLine, answer: GroupAnswer },
+    Read(GroupQuestion),
     Mark(oneshot::Sender<Timestamp>),
 }
 
@@ -91,13 +91,13 @@ enum WriterRequest {
 #[derive(Debug)]
 pub struct Requests {
     received: mpsc::Receiver<WriterRequest>,
-    failure: Failure,
+    failure: GroupFailure,
 }
 
 /// A handle, and the requests made through it and its clones.
 pub fn channel() -> (JournalHandle, Requests) {
     let (requests, received) = mpsc::channel(QUEUE_MAX);
-    let failure = Failure::default();
+    let failure = GroupFailure::default();
     (JournalHandle { requests, failure: Arc::clone(&failure) }, Requests { received, failure })
 }
 
@@ -149,7 +149,7 @@ impl Requests {
         journal.notice(now);
         // Lines are dropped after the answers: nobody shall wait while memory is given back.
         let mut spent = Vec::new();
-        let mut waiting: Vec<(Answer, Head)> = Vec::new();
+        let mut waiting: Vec<(GroupAnswer, Head)> = Vec::new();
         let mut questions = Vec::new();
         let mut marks = Vec::new();
         let mut next = Some(first);

@@ -11,7 +11,7 @@ use evenkeel_core::back_off::{AttemptHash, TryFailure};
 use evenkeel_core::id::{GuestId, OperationId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
-    Closer, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, SourceMark,
+    Closer, HubShare, IdentityHash, OpEvent, OpPhase, OpRecord, Repeat, Resolution, SourceMark,
     StartedIntent, UnixSeconds, Upid, VolumeId,
 };
 use evenkeel_core::sign::PayloadHash;
@@ -88,6 +88,8 @@ optional_fields! {
     source: SourceMark,
     /// Of makings of scratch guests.
     scratch: bool,
+    /// Of acts that a hub declares and that take room: what the guest takes of each storage then.
+    for_hub: HubShare,
     /// Of the removal of what a making of ours left: that making.
     making: OperationId,
     /// Of what is tried again if it fails.
@@ -179,6 +181,7 @@ fn put_intent<M: SerializeMap>(
         task_mark,
         source,
         scratch,
+        for_hub,
         attempt,
     } = intent;
     line.put("guest", guest)?;
@@ -210,6 +213,7 @@ fn put_intent<M: SerializeMap>(
     line.put_some("task_mark", task_mark.as_ref())?;
     line.put_some("source", source.as_ref())?;
     line.put_some("scratch", scratch.then_some(scratch).as_ref())?;
+    line.put_some("for_hub", for_hub.as_ref())?;
     line.put_some("attempt", attempt.as_ref())
 }
 
@@ -321,6 +325,7 @@ impl OpLine {
             task_mark: self.task_mark.take(),
             source: self.source.take(),
             scratch: self.scratch.take().unwrap_or_default(),
+            for_hub: self.for_hub.take(),
             attempt: self.attempt.take(),
         })
     }

@@ -76,21 +76,10 @@ impl HttpExchange {
         token: Token,
         timeouts: Timeouts,
     ) -> Result<Self, TrustError> {
-        // Plain HTTP is loopback only; there is nobody to trust, and a machine without any root
-        // certificate must still be able to run against a simulator.
-        let nobody = TlsTrust::Pinned(Vec::new());
-        let trust = if endpoint.is_encrypted() { trust } else { &nobody };
         let refused = |error: reqwest::Error| TrustError::Refused(error.to_string());
         let builder = || -> Result<reqwest::ClientBuilder, TrustError> {
-            Ok(reqwest::Client::builder()
-                .tls_backend_preconfigured(trust.client_config()?)
-                .https_only(endpoint.is_encrypted())
-                .http1_only()
-                .no_proxy()
-                .redirect(reqwest::redirect::Policy::none())
-                .retry(reqwest::retry::never())
-                .referer(false)
-                .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+            Ok(trust
+                .direct_client(endpoint.is_encrypted())?
                 .connect_timeout(timeouts.connect)
                 .read_timeout(timeouts.answer)
                 .timeout(timeouts.exchange))

@@ -84,6 +84,8 @@ pub enum ContentFilter {
     Guest(VmId),
     /// Backups of one guest.
     BackupsOf(VmId),
+    /// Whatever it holds.
+    All,
 }
 
 impl Client {
@@ -244,6 +246,7 @@ impl Client {
             ContentFilter::BackupsOf(vmid) => {
                 Query::new().with("content", "backup").with("vmid", vmid.to_string())
             }
+            ContentFilter::All => Query::new(),
         };
         let path = self.node_path(["storage", storage.as_str(), "content"]);
         self.call(HttpRequest::list(path, query)).await

@@ -100,6 +100,23 @@ impl TlsTrust {
         Ok(Self::Pinned(fingerprints))
     }
 
+    /// The beginnings of an HTTP client that speaks to the server meant and to nobody else: no proxy of the environment, no
+    /// redirect, no retry by itself. Plain HTTP is for loopback alone: there is nobody to trust then, and a machine without
+    /// root certificates must still run against a simulator.
+    pub fn direct_client(&self, is_encrypted: bool) -> Result<reqwest::ClientBuilder, TrustError> {
+        let nobody = Self::Pinned(Vec::new());
+        let trust = if is_encrypted { self } else { &nobody };
+        Ok(reqwest::Client::builder()
+            .tls_backend_preconfigured(trust.client_config()?)
+            .https_only(is_encrypted)
+            .http1_only()
+            .no_proxy()
+            .redirect(reqwest::redirect::Policy::none())
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION"))))
+    }
+
     /// The TLS settings that enforce it.
     pub fn client_config(&self) -> Result<ClientConfig, TrustError> {
         let refused = |error: &dyn fmt::Display| TrustError::Refused(error.to_string());

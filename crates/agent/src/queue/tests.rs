@@ -186,3 +186,26 @@ async fn waiting_for_the_queue_can_be_given_up_without_loss() {
     }
     assert_eq!(drain(&mut queue).await, ["1 Succeeded"]);
 }
+
+/// What was read before a turn may serve only if nobody had to be waited for.
+#[tokio::test(start_paused = true)]
+async fn who_had_to_wait_for_a_turn_is_told_so() {
+    let (mut queue, log) = (queue(), Log::default());
+    for number in 1..=3_u32 {
+        let log = Arc::clone(&log);
+        let work: Work<u64> = Box::new(move |mut turn| {
+            async move {
+                let permit = turn.take().await.expect("nothing shuts down");
+                log.lock().unwrap().push(format!("{number} {}", permit.was_free()));
+                sleep(Duration::from_millis(10)).await;
+                drop(permit);
+                Done { outcome: LaneOutcome::Succeeded, result: u64::from(number) }
+            }
+            .boxed()
+        });
+        let guest = 100 + number;
+        queue.submit(vmid(guest), vec![(job(u64::from(number), guest), work)]).unwrap();
+    }
+    drain(&mut queue).await;
+    assert_eq!(*log.lock().unwrap(), ["1 true", "2 true", "3 false"]);
+}

@@ -33,6 +33,7 @@ fn every_event() -> Vec<Record> {
             task: Some(upid(101)),
             replaced: BTreeSet::from([upid(102)]),
         }),
+        for_hub: Some(serde_json::from_value(json!({ "local-lvm": 8_589_934_592_u64 })).unwrap()),
         ..intent(102, ActionKind::Destroy, Some("nonce"))
     };
     let bare = StartedIntent { identity: None, ..intent(103, ActionKind::Start, None) };

@@ -20,6 +20,7 @@ use crate::cli;
 use crate::connect::{Connection, desired_path};
 use crate::error::{Exit, Failure};
 use crate::interrupt::{Interrupts, before_anything};
+use crate::terminal;
 
 /// Asks the running agent; none if whoever has the journal does not listen.
 pub(super) async fn run(
@@ -153,10 +154,20 @@ async fn follow(
             Asked::Failed(error.into())
         }
     };
-    let request = SocketRequest::Apply { plan: Some(plan) };
-    let mut answers = Conversation::ask(&state.socket(), &request).await.map_err(failed)?;
+    let mut logs = terminal::shows_transient();
+    let request = |logs| SocketRequest::Apply { plan: Some(plan.clone()), logs };
+    let mut answers = Conversation::ask(&state.socket(), &request(logs)).await.map_err(failed)?;
     loop {
         match answers.next().await.map_err(failed)? {
+            // An older agent has begun nothing if it does not know what it was asked.
+            SocketAnswer::Refused(Refused {
+                code: RefusedCode::Malformed | RefusedCode::Unknown,
+                ..
+            }) if logs => {
+                logs = false;
+                let again = Conversation::ask(&state.socket(), &request(logs)).await;
+                answers = again.map_err(failed)?;
+            }
             SocketAnswer::Progress { progress } => tell(progress),
             SocketAnswer::Report { report } => {
                 return tell_report(&report, arguments).map_err(Asked::Failed);

@@ -58,17 +58,29 @@ pub(crate) fn named<'a>(
     items: &'a [PendingView],
     wanted: &str,
 ) -> Result<&'a PendingView, Failure> {
-    let found: Vec<&PendingView> =
-        items.iter().filter(|item| item.id.to_string().starts_with(wanted)).collect();
-    let [item] = found.as_slice() else {
-        let (exit, message) = if found.is_empty() {
-            (Exit::NotFound, format!("nothing that waits begins with `{}`", tamed(wanted, 64)))
-        } else {
-            (Exit::Usage, format!("{} items begin with `{wanted}`", found.len()))
-        };
-        return Err(Failure::new(exit, message).hint("`evenkeel pending` lists what waits"));
-    };
-    Ok(item)
+    let begins = |item: &PendingView| item.id.to_string().starts_with(wanted);
+    the_one(items, begins, wanted)
+        .map_err(|failure| failure.hint("`evenkeel pending` lists what waits"))
+}
+
+/// The one item of which this is true, because its name begins as wanted.
+pub(crate) fn the_one<'a, T>(
+    items: &'a [T],
+    begins: impl Fn(&T) -> bool,
+    wanted: &str,
+) -> Result<&'a T, Failure> {
+    let found: Vec<&T> = items.iter().filter(|item| begins(item)).collect();
+    match found.as_slice() {
+        [item] => Ok(item),
+        [] => {
+            let message = format!("nothing that waits begins with `{}`", tamed(wanted, 64));
+            Err(Failure::new(Exit::NotFound, message))
+        }
+        several => {
+            let message = format!("{} items begin with `{wanted}`", several.len());
+            Err(Failure::new(Exit::Usage, message))
+        }
+    }
 }
 
 async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {

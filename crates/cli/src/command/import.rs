@@ -47,10 +47,10 @@ pub(crate) async fn run(arguments: &ImportArgs) -> Result<Exit, Failure> {
     let (mut files, mut skipped) = (Vec::new(), Vec::new());
     for guest in snapshot.guests.values() {
         match places.of(guest.id, arguments.force) {
-            Place::Write { path, format } => {
+            ImportPlace::Write { path, format } => {
                 files.push((guest.id, path, desired_file(guest, snapshot.conventions, format)));
             }
-            Place::Declared(path) => skipped.push((guest.id, path)),
+            ImportPlace::Declared(path) => skipped.push((guest.id, path)),
         }
     }
     if !arguments.force {
@@ -103,7 +103,7 @@ struct Places {
 }
 
 /// Where a guest's file goes.
-enum Place {
+enum ImportPlace {
     Write {
         path: Utf8PathBuf,
         format: FileFormat,
@@ -132,16 +132,16 @@ impl Places {
         Ok(Self { out: out.to_owned(), format, declared })
     }
 
-    fn of(&self, guest: GuestId, force: bool) -> Place {
+    fn of(&self, guest: GuestId, force: bool) -> ImportPlace {
         match self.declared.get(&guest.vmid) {
             Some((path, true)) if force => {
                 let format = path.extension().and_then(FileFormat::of_ending);
-                Place::Write { path: path.clone(), format: format.unwrap_or(self.format) }
+                ImportPlace::Write { path: path.clone(), format: format.unwrap_or(self.format) }
             }
-            Some((path, _)) => Place::Declared(path.clone()),
+            Some((path, _)) => ImportPlace::Declared(path.clone()),
             None => {
                 let path = self.out.join(file_name(guest, self.format));
-                Place::Write { path, format: self.format }
+                ImportPlace::Write { path, format: self.format }
             }
         }
     }

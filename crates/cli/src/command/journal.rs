@@ -13,7 +13,9 @@ use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::resolve::{self, ResolveError};
 use evenkeel_agent::journal::verify::{self, VerifiedJournal};
-use evenkeel_agent::journal::{AppendError, Files as _, JournalError, ReadOnlyDirectory, history};
+use evenkeel_agent::journal::{
+    AppendError, Files as _, Journal, JournalError, ReadOnlyDirectory, RealDisk, history,
+};
 use evenkeel_agent::state_dir::{StateDir, StateError};
 use evenkeel_core::operation::Resolution;
 
@@ -24,7 +26,7 @@ use crate::command::apply_by_agent::unexpected;
 use crate::command::named_guest::by_number;
 use crate::command::{journal_acknowledge, journal_show};
 use crate::error::{Exit, Failure};
-use crate::format::journal::{JournalFormat, VerifyFormat};
+use crate::format::journal::{ChainFormat, JournalFormat};
 use crate::render::{self, counted, tamed};
 use crate::{format, terminal};
 
@@ -97,12 +99,12 @@ fn check(path: &Path, output: OutputFormat) -> Result<Exit, Failure> {
             Ok(Exit::Ok)
         }
         (Ok(verified), OutputFormat::Json) => {
-            format::print(&VerifyFormat::whole(&verified))?;
+            format::print(&ChainFormat::whole(&verified))?;
             Ok(Exit::Ok)
         }
         (Err(error), OutputFormat::Table) => Err(error.into()),
         (Err(error), OutputFormat::Json) => {
-            format::print(&VerifyFormat::damaged(&error))?;
+            format::print(&ChainFormat::damaged(&error))?;
             Err(error.into())
         }
     }
@@ -125,19 +127,10 @@ async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
     };
     let op = arguments.op;
     let note = format!("{op} resolved as {word} by {}: {}", who(), why(&arguments.reason));
-    let mut journal = match state.lock_journal(&Machine) {
-        Ok(journal) => journal,
-        // Whoever has the journal writes it.
-        Err(StateError::Busy(_)) => {
-            ask_agent(&arguments.place, SocketRequest::Resolve { op, outcome, note }).await?;
-            writeln!(std::io::stdout(), "{op} is closed as {word}")?;
-            return Ok(Exit::Ok);
-        }
-        Err(
-            error @ (StateError::Directory { .. }
-            | StateError::NoMachine(_)
-            | StateError::Journal(_)),
-        ) => return Err(error.into()),
+    let Some(mut journal) = journal_unless_busy(&state)? else {
+        ask_agent(&arguments.place, SocketRequest::Resolve { op, outcome, note }).await?;
+        writeln!(std::io::stdout(), "{op} is closed as {word}")?;
+        return Ok(Exit::Ok);
     };
     for record in resolve::records(journal.state(), op, outcome, note)? {
         journal.stage(record, wall(&Machine))?;
@@ -151,6 +144,19 @@ async fn close(arguments: &ResolveArgs) -> Result<Exit, Failure> {
 pub(super) fn has_journal(state: &StateDir) -> Result<bool, Failure> {
     let names = reading(&state.journal())?.list().map_err(unreadable)?;
     Ok(names.iter().any(|name| name.starts_with("journal-")))
+}
+
+/// The journal to write to; none when somebody else has it, who must be asked: whoever has the journal writes it.
+pub(super) fn journal_unless_busy(state: &StateDir) -> Result<Option<Journal<RealDisk>>, Failure> {
+    match state.lock_journal(&Machine) {
+        Ok(journal) => Ok(Some(journal)),
+        Err(StateError::Busy(_)) => Ok(None),
+        Err(
+            error @ (StateError::Directory { .. }
+            | StateError::NoMachine(_)
+            | StateError::Journal(_)),
+        ) => Err(error.into()),
+    }
 }
 
 /// Asks whoever has the journal, and tells what it says.

@@ -8,10 +8,9 @@ use evenkeel_agent::ambient::Machine;
 use evenkeel_agent::daemon::protocol::SocketRequest;
 use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::journal::{AppendError, Record, Retry};
-use evenkeel_agent::state_dir::StateError;
 use evenkeel_core::selection::GuestName;
 
-use super::journal::{ask_agent, has_journal, who};
+use super::journal::{ask_agent, has_journal, journal_unless_busy, who};
 use super::named_guest::by_number;
 use crate::cli::RetryArgs;
 use crate::error::{Exit, Failure};
@@ -32,20 +31,10 @@ pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
     if !has_journal(&state)? {
         return Err(Failure::new(Exit::NotFound, nothing));
     }
-    let mut journal = match state.lock_journal(&Machine) {
-        Ok(journal) => journal,
-        // Whoever has the journal writes it.
-        Err(StateError::Busy(_)) => {
-            let told =
-                ask_agent(&arguments.place, SocketRequest::Retry { guest, by: who() }).await?;
-            writeln!(std::io::stdout(), "{told}")?;
-            return Ok(Exit::Ok);
-        }
-        Err(
-            error @ (StateError::Directory { .. }
-            | StateError::NoMachine(_)
-            | StateError::Journal(_)),
-        ) => return Err(error.into()),
+    let Some(mut journal) = journal_unless_busy(&state)? else {
+        let told = ask_agent(&arguments.place, SocketRequest::Retry { guest, by: who() }).await?;
+        writeln!(std::io::stdout(), "{told}")?;
+        return Ok(Exit::Ok);
     };
     if !journal.state().ledger().failures().knows(guest) {
         return Err(Failure::new(Exit::NotFound, nothing)

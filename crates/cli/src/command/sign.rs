@@ -13,7 +13,7 @@ use crate::cli::SignArgs;
 use crate::command::{approvals, fleet};
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
-use crate::signing::offer::{Offer, Origin};
+use crate::signing::offer::{Offer, OfferOrigin};
 use crate::signing::{agreed, file, now};
 
 /// What the statement's file is called where there is none yet.
@@ -88,8 +88,8 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
     writeln!(std::io::stdout(), "wrote {path}, not signed yet")?;
     let sign = keygen::by_hand("KEY", offer.statement.namespace(), path.as_str());
     let subject = match &offer.origin {
-        Origin::Envelope { .. } => &arguments.subject,
-        Origin::Pending { .. } | Origin::Statement => path,
+        OfferOrigin::Envelope { .. } => &arguments.subject,
+        OfferOrigin::Pending { .. } | OfferOrigin::Statement => path,
     };
     let finish = finish(subject.as_str(), path.as_str(), "approval.json");
     writeln!(std::io::stderr(), "Sign it where the key is, then seal it:\n  {sign}\n  {finish}")?;
@@ -100,9 +100,9 @@ fn prepared(offer: &Offer, path: &Utf8Path, arguments: &SignArgs) -> Result<Exit
 fn by_hand(offer: &Offer, key: &str, out: &str, arguments: &SignArgs) -> String {
     let subject = arguments.subject.as_str();
     let (prepare, statement, sealed) = match &offer.origin {
-        Origin::Statement => (None, subject, subject),
-        Origin::Pending { .. } => (Some(subject), STATEMENT, STATEMENT),
-        Origin::Envelope { .. } => (Some(subject), STATEMENT, subject),
+        OfferOrigin::Statement => (None, subject, subject),
+        OfferOrigin::Pending { .. } => (Some(subject), STATEMENT, STATEMENT),
+        OfferOrigin::Envelope { .. } => (Some(subject), STATEMENT, subject),
     };
     let mut lines = String::new();
     if let Some(subject) = prepare {

@@ -39,7 +39,7 @@ pub(crate) struct HubClient {
 
 /// A refusal, as the hub wrote it.
 #[derive(Debug, Default, serde::Deserialize)]
-pub(crate) struct HubProblem {
+pub(crate) struct ApiProblem {
     #[serde(default)]
     pub(crate) detail: String,
     #[serde(default)]
@@ -73,18 +73,9 @@ impl HubClient {
         let cannot = |error: &dyn std::fmt::Display| {
             Failure::new(Exit::Invalid, format!("these TLS settings cannot be used: {error}"))
         };
-        // Plain HTTP is for loopback only, where nobody has to be proved.
-        let nobody = TlsTrust::Pinned(Vec::new());
-        let trust = if endpoint.is_encrypted() { trust } else { &nobody };
-        let settings = trust.client_config().map_err(|error| cannot(&error))?;
-        let http = reqwest::Client::builder()
-            .tls_backend_preconfigured(settings)
-            .https_only(endpoint.is_encrypted())
-            .http1_only()
-            .no_proxy()
-            .redirect(reqwest::redirect::Policy::none())
-            .referer(false)
-            .user_agent(concat!("evenkeel/", env!("CARGO_PKG_VERSION")))
+        let http = trust
+            .direct_client(endpoint.is_encrypted())
+            .map_err(|error| cannot(&error))?
             .connect_timeout(CONNECT_TIMEOUT)
             .timeout(ANSWER_TIMEOUT)
             .build()
@@ -217,7 +208,7 @@ pub(crate) fn endpoint(text: &str) -> Result<Endpoint, Failure> {
 
 /// A refusal of the hub, with the exit code it ends with.
 fn refused(status: StatusCode, bytes: &[u8]) -> Failure {
-    let problem: HubProblem = serde_json::from_slice(bytes).unwrap_or_default();
+    let problem: ApiProblem = serde_json::from_slice(bytes).unwrap_or_default();
     let exit = match (problem.code.as_str(), status.as_u16()) {
         ("invalid" | "too_large", _) => Exit::Invalid,
         (_, 401 | 403) => Exit::Denied,

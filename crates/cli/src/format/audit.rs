@@ -99,7 +99,7 @@ struct MistakeFormat {
     /// What is wrong.
     message: String,
     /// Where; null if it is about no place.
-    at: Option<PlaceFormat>,
+    at: Option<LineFormat>,
     /// What to do about it.
     hints: Vec<String>,
 }
@@ -107,7 +107,7 @@ struct MistakeFormat {
 /// A place in a file.
 #[derive(JsonSchema)]
 #[expect(dead_code, reason = "only the schema is made from it")]
-struct PlaceFormat {
+struct LineFormat {
     /// The file.
     file: String,
     /// The line, from 1.

@@ -159,7 +159,7 @@ impl StepFormat {
 
 /// Whether the journal is whole.
 #[derive(Debug, Serialize, JsonSchema)]
-pub(crate) struct VerifyFormat {
+pub(crate) struct ChainFormat {
     /// 2.
     format_version: u32,
     /// Whether every line was found good.
@@ -200,7 +200,7 @@ pub(crate) struct DamageFormat {
     seq: Option<u64>,
 }
 
-impl VerifyFormat {
+impl ChainFormat {
     pub(crate) fn whole(verified: &VerifiedJournal) -> Self {
         let VerifiedJournal { head, records, segments, tail_bytes } = verified;
         Self {

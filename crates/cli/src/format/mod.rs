@@ -53,7 +53,7 @@ mod tests {
             ("submit", schema_for!(approvals::SubmitFormat)),
             ("journal", schema_for!(journal::JournalFormat)),
             ("journal-show", schema_for!(journal::ShownFormat)),
-            ("journal-verify", schema_for!(journal::VerifyFormat)),
+            ("journal-verify", schema_for!(journal::ChainFormat)),
             ("signers-list", schema_for!(signers::SignersFormat)),
             ("audit", schema_for!(audit::AuditFormat)),
             ("fleet-login", schema_for!(fleet::FleetLoginFormat)),

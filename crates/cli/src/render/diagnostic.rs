@@ -98,10 +98,10 @@ const EXCERPT_BYTES_MAX: usize = 16 * 1024;
 struct Excerpt<'a> {
     file: &'a SourceFile,
     lines: Range<usize>,
-    marks: Vec<Mark<'a>>,
+    marks: Vec<CaretMark<'a>>,
 }
 
-struct Mark<'a> {
+struct CaretMark<'a> {
     kind: AnnotationKind,
     range: Range<usize>,
     label: &'a str,
@@ -117,7 +117,7 @@ fn excerpts<'a>(diagnostic: &'a Diagnostic, sources: &'a Sources) -> Vec<Excerpt
         let Some(file) = sources.get(span.file) else { continue };
         let range = first_line_of(span, file);
         let lines = whole_lines(&range, file);
-        let mark = Mark { kind, range, label };
+        let mark = CaretMark { kind, range, label };
         match excerpts.iter_mut().find(|excerpt| excerpt.is_near(file, &lines)) {
             Some(excerpt) => {
                 excerpt.lines = joined(&excerpt.lines, &lines);

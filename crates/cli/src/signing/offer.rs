@@ -22,11 +22,11 @@ pub(crate) struct Offer {
     /// What they say.
     pub(crate) statement: AnyStatement,
     /// Where they come from.
-    pub(crate) origin: Origin,
+    pub(crate) origin: OfferOrigin,
 }
 
 /// Where bytes to be signed come from.
-pub(crate) enum Origin {
+pub(crate) enum OfferOrigin {
     /// A host's pending item: the statement was made from it just now.
     Pending {
         /// What the host says, in words.
@@ -48,7 +48,7 @@ impl Offer {
         let known = KnownHosts::read(&arguments.hosts)?;
         if !looks_like_an_envelope(&bytes) {
             only_for_pending(arguments)?;
-            let offer = Self::of(bytes, Origin::Statement).map_err(in_file)?;
+            let offer = Self::of(bytes, OfferOrigin::Statement).map_err(in_file)?;
             known.compare(offer.statement.host()).map_err(in_file)?;
             return Ok(offer);
         }
@@ -63,17 +63,17 @@ impl Offer {
             let reason = arguments.reason.as_deref().unwrap_or_default();
             let id = PendingItem::id(envelope.payload());
             let statement = item.statement(id, nonce()?, window(now(), life_s)?, reason);
-            return Self::of(statement.to_bytes()?, Origin::Pending { told });
+            return Self::of(statement.to_bytes()?, OfferOrigin::Pending { told });
         }
         only_for_pending(arguments)?;
-        let offer = Self::of(envelope.payload().to_vec(), Origin::Envelope { sealed: bytes });
+        let offer = Self::of(envelope.payload().to_vec(), OfferOrigin::Envelope { sealed: bytes });
         let offer = offer.map_err(in_file)?;
         offer.signatures_hold(&envelope).map_err(in_file)?;
         known.compare(offer.statement.host()).map_err(in_file)?;
         Ok(offer)
     }
 
-    fn of(payload: Vec<u8>, origin: Origin) -> Result<Self, Failure> {
+    fn of(payload: Vec<u8>, origin: OfferOrigin) -> Result<Self, Failure> {
         let statement = AnyStatement::parse(&payload)?;
         Ok(Self { payload, statement, origin })
     }
@@ -90,10 +90,10 @@ impl Offer {
     /// The envelope with these signatures, after those it has.
     pub(crate) fn seal(&self, armours: &[&str]) -> Result<String, Failure> {
         match &self.origin {
-            Origin::Pending { .. } | Origin::Statement => {
+            OfferOrigin::Pending { .. } | OfferOrigin::Statement => {
                 Ok(Envelope::seal(&self.payload, armours)?)
             }
-            Origin::Envelope { sealed } => {
+            OfferOrigin::Envelope { sealed } => {
                 let mut text = String::from_utf8_lossy(sealed).into_owned();
                 for armour in armours {
                     text = Envelope::seal_again(text.as_bytes(), armour)?;
@@ -107,13 +107,15 @@ impl Offer {
     pub(crate) fn words(&self) -> Result<String, Failure> {
         let statement = render::any_statement(&self.payload)?;
         Ok(match &self.origin {
-            Origin::Pending { told } => {
+            OfferOrigin::Pending { told } => {
                 format!(
                     "The host {} says:\n\n{told}\nYou sign:\n\n{statement}",
                     self.statement.host().id
                 )
             }
-            Origin::Statement | Origin::Envelope { .. } => format!("You sign:\n\n{statement}"),
+            OfferOrigin::Statement | OfferOrigin::Envelope { .. } => {
+                format!("You sign:\n\n{statement}")
+            }
         })
     }
 }

@@ -15,7 +15,7 @@ use crate::host::{Agent, Host};
 use crate::killed::{Side, Unsynced, lose};
 use crate::made_verdict;
 use crate::signed::Place;
-use crate::toll::{Strike, is_alive, kill};
+use crate::toll::{is_alive, kill};
 use crate::trace;
 
 /// A run may make a few more requests than the one that was counted: it asks again while a task runs.
@@ -206,14 +206,7 @@ impl MakingScene {
         let mut agent = self.agent.take().expect("a scene is struck once");
         let hook = place.hook();
         self.host.trace(&mut agent, &hook);
-        let strike = match place {
-            Place::Request { nth, side } => Some(Strike { nth, side, process: agent.pid }),
-            Place::BeforeCall { .. }
-            | Place::AfterCall { .. }
-            | Place::Refused { .. }
-            | Place::Nowhere => None,
-        };
-        self.host.toll.set(strike);
+        self.host.toll.set(place.strike(agent.pid));
         self.host.declare(&self.desired);
         let mut log = GrowingLog::new(&agent.trace);
         let begun = Instant::now();

@@ -111,6 +111,17 @@ impl Place {
         }
     }
 
+    /// What the toll does to this process at that place, if it is a request.
+    pub(crate) fn strike(self, process: u32) -> Option<Strike> {
+        match self {
+            Self::Request { nth, side } => Some(Strike { nth, side, process }),
+            Self::BeforeCall { .. }
+            | Self::AfterCall { .. }
+            | Self::Refused { .. }
+            | Self::Nowhere => None,
+        }
+    }
+
     /// The kind of place, for the table.
     pub(crate) fn kind(self) -> &'static str {
         match self {
@@ -244,14 +255,7 @@ impl Stage {
         let mut agent = self.agent.take().expect("a stage is struck once");
         let hook = place.hook();
         self.host.trace(&mut agent, &hook);
-        let strike = match place {
-            Place::Request { nth, side } => Some(Strike { nth, side, process: agent.pid }),
-            Place::BeforeCall { .. }
-            | Place::AfterCall { .. }
-            | Place::Refused { .. }
-            | Place::Nowhere => None,
-        };
-        self.host.toll.set(strike);
+        self.host.toll.set(place.strike(agent.pid));
         let told = self.host.deliver(&agent, ENVELOPE, &hook);
         let answered = matches!(told.code, Some(0));
         if answered {

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use evenkeel_sim::Event;
 
-use crate::agent::{Agent, status_when, writes};
+use crate::agent::{Agent, configure, status_when, usual, writes};
 use crate::daemon::{drift, kept};
+use crate::formats::on_terminal;
 use crate::support::Node;
 
 /// A node with an agent at rest.
@@ -86,4 +87,43 @@ fn a_plan_whose_guest_was_locked_meanwhile_waits_for_the_lock() {
     let run = node.run("apply", &["-c", "agent.toml", "plan.json"]).ends_with(7);
     assert!(run.stderr.contains("is held now") && !run.stderr.contains("stale"), "{}", run.stderr);
     assert_eq!(writes(&node), Vec::<String>::new());
+}
+
+/// Declares a copy that takes a while, without the agent making it by itself.
+fn declare_copy(node: &Node, vmid: u32) {
+    node.desk.run("freeze", &["--state", "state", "--reason", "wait"]).ends_with(0);
+    let copy =
+        format!("guest.{vmid} = {{ kind = \"qemu\", source = {{ clone = 103, full = true }} }}\n");
+    node.desk.write(&format!("desired/copy-{vmid}.toml"), &copy);
+    let guests = |status: &serde_json::Value| status["agent"]["guests"].to_string();
+    status_when(node, |status| {
+        guests(status).contains(&vmid.to_string()) && guests(status).contains("frozen")
+    });
+    node.desk.run("thaw", &["--state", "state"]).ends_with(0);
+}
+
+fn logs_read(node: &Node) -> usize {
+    node.requests().iter().filter(|request| request.path.ends_with("/log")).count()
+}
+
+#[test]
+fn what_a_task_logs_is_shown_on_a_terminal_also_when_the_agent_waits_for_it() {
+    let node = kept(4);
+    // Far longer than the test: the agent makes no pass of its own.
+    configure(&node, &usual(&node).replace("interval = 5", "interval = 86400"));
+    let agent = Agent::start(&node);
+    status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
+    node.http.node.with(|simulator| simulator.timings.copy_ms = 2_500);
+
+    declare_copy(&node, 220);
+    let told = node.run("apply", &["-c", "agent.toml", "-y"]).ends_with(0);
+    assert!(!told.stderr.contains("transferred"), "{}", told.stderr);
+    assert_eq!(logs_read(&node), 0, "nobody sees them");
+
+    declare_copy(&node, 221);
+    let told = on_terminal(&node, "apply -c agent.toml -y");
+    assert!(told.contains("qemu/221") && told.contains("transferred"), "{told}");
+    assert!(told.contains("0%"), "{told}");
+    assert!(logs_read(&node) > 0);
+    agent.terminate();
 }

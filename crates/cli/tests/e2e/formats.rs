@@ -132,7 +132,7 @@ fn journal_show_tells_steps_values_task_and_its_log() {
 }
 
 /// Runs a verb on a terminal of 80 columns and returns what it drew, without colours.
-fn on_terminal(node: &Node, line: &str) -> String {
+pub(crate) fn on_terminal(node: &Node, line: &str) -> String {
     let binary = env!("CARGO_BIN_EXE_evenkeel");
     let command = format!("stty cols 80 rows 50; exec {binary} {line}");
     let mut script = Command::new("script");

@@ -1,7 +1,7 @@
 //! Statements: what reads can be written and reads back the same, and can be shown.
 #![no_main]
 
-use evenkeel_core::sign::{Authority, PendingItem, Rotation, Statement, render};
+use evenkeel_core::sign::{RotationAuthority, PendingItem, Rotation, Statement, render};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
@@ -19,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         render::pending(bytes).expect("what reads can be shown");
     }
-    for authority in Authority::ALL {
+    for authority in RotationAuthority::ALL {
         if let Ok(rotation) = Rotation::parse(bytes, authority) {
             if let Ok(written) = rotation.to_bytes() {
                 assert_eq!(Rotation::parse(&written, authority), Ok(rotation));

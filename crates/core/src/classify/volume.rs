@@ -333,15 +333,7 @@ fn slots(config: &GuestConfig) -> impl Iterator<Item = (KeyRef, &Property, &Volu
 
 /// Whether a key is a place for volumes, in use.
 fn is_slot(field: &ConfigField) -> bool {
-    match field.key.key().hazard {
-        Hazard::RootVolume | Hazard::VolumeSlot | Hazard::TpmState => true,
-        Hazard::Safe
-        | Hazard::Disrupts
-        | Hazard::Guard
-        | Hazard::GuestName
-        | Hazard::UnusedVolume
-        | Hazard::Forbidden => false,
-    }
+    field.key.key().hazard.is_volume_slot()
 }
 
 /// The volume in effect, and the one that waits with the value it waits in.

@@ -50,7 +50,7 @@ fn hub(policy: &CreatePolicy, usage: &CreateUsage, text: &str) -> Result<(), Ref
 fn refused_by(field: &str, policy: &CreatePolicy, usage: &CreateUsage, text: &str) {
     let refusal = hub(policy, usage, text).expect_err(text);
     assert_eq!(refusal.reason, ReasonCode::Policy);
-    let named = format!("(`{field}` under [policy.create] in agent.toml)");
+    let named = format!("root may widen `{field}` under [policy.create] in agent.toml");
     assert!(refusal.detail.ends_with(&named), "{field}: {}", refusal.detail);
     let local = judged(DeclaredBy::LocalFiles, Some(policy), usage, text, Brought::Unknown);
     assert_eq!(local, Ok(()), "{field}");

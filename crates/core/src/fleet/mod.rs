@@ -42,7 +42,7 @@ pub use link::{
 };
 pub use login::LoginStatement;
 pub use name::{EnvelopeId, Generation, HubId, InstanceId, NotAHubName};
-pub use opening::{made_by, opened_by, opened_by_step};
+pub use opening::{opened_by, opened_by_step};
 pub use report::{
     AgentState, EnvelopeVerdict, GenerationState, GuestDifference, GuestReport, HeldReport,
     HostReport, OpChange, PassReport, PendingReport, REPORT_BYTES_MAX, RefusedGeneration,

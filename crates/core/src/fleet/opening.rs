@@ -6,52 +6,20 @@
 
 use crate::compensation::RemovalGround;
 use crate::desired::DeclaredBy;
-use crate::plan::{Change, How, Step};
+use crate::plan::{Change, Step};
 use crate::reason::{ReasonCode, Refusal};
-use crate::value::{Property, Value, VolumeRef, read};
+use crate::value::{Property, Value};
 
 /// Parts of a network card that say where it leads.
 const CARD_PARTS: [&str; 4] = ["bridge", "firewall", "tag", "trunks"];
 
 /// Why a change may not be made as somebody declared it; none if it may.
 pub fn opened_by(by: DeclaredBy, change: &Change) -> Option<Refusal> {
-    if by.is_hub() && allocates(change) {
-        return Some(nothing_made());
-    }
     let opens = match by {
         DeclaredBy::LocalFiles | DeclaredBy::Hub => false,
         DeclaredBy::UnsignedHub => opens(change),
     };
     opens.then(|| refuse(&change.key.to_string()))
-}
-
-/// Why a hub has nothing made or grown: none of a host's storage is given away before root's `[policy.create]` is carried
-/// out, signed or not. Configuration writes are asked about key by key.
-pub fn made_by(by: DeclaredBy, step: &Step) -> Option<Refusal> {
-    let allocates = match step {
-        Step::Make(_) | Step::Resize { .. } | Step::MoveVolume { .. } => true,
-        Step::SetConfig(_)
-        | Step::Start
-        | Step::Shutdown { .. }
-        | Step::Stop
-        | Step::Destroy(_)
-        | Step::Remove(_)
-        | Step::Template => false,
-    };
-    (by.is_hub() && allocates).then(nothing_made)
-}
-
-fn nothing_made() -> Refusal {
-    let detail = "this host has nothing made or grown that a hub declares: declare it in a local file, or make it by hand";
-    Refusal::new(ReasonCode::Policy, detail)
-}
-
-/// Whether the write makes a volume.
-fn allocates(change: &Change) -> bool {
-    let How::Set(text) = &change.how else { return false };
-    let value = read::written(&change.key.key().format, text);
-    let volume = value.as_property().and_then(Property::volume);
-    matches!(volume, Some(VolumeRef::Fresh { .. } | VolumeRef::CloudInit { .. }))
 }
 
 /// Why a step may not be taken as somebody declared it; none if it may. Configuration writes are asked about key by key.

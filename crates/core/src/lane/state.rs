@@ -22,6 +22,8 @@ pub struct LaneTable {
     lane_of: BTreeMap<OperationId, VmId>,
     /// Heads of lanes that could not start, oldest first.
     blocked: Vec<(LaneTicket, VmId)>,
+    /// What runs and allocates, and where: a thousand guests that wait for a place ask at every end of another.
+    allocating: BTreeMap<OperationId, StorageName>,
     writing: BTreeSet<OperationId>,
     write_queue: VecDeque<OperationId>,
     next_ticket: LaneTicket,
@@ -233,6 +235,7 @@ impl LaneTable {
                 {
                     owner.phase = Phase::Held;
                 }
+                self.allocating.remove(&op);
                 // What it allocated on has room again: a doubt about one guest delays no other.
                 self.start_what_can([], now, effects);
             }
@@ -256,6 +259,7 @@ impl LaneTable {
         effects: &mut Vec<LaneEffect>,
     ) {
         self.lane_of.remove(&op);
+        self.allocating.remove(&op);
         let owner = self.lanes.get_mut(&vmid).and_then(|lane| lane.owner.take());
         let source = owner.and_then(|owner| owner.job.source).map(|source| source.vmid);
         if let Some(lane) = source.and_then(|source| self.lanes.get_mut(&source)) {
@@ -321,6 +325,7 @@ impl LaneTable {
         let lane = self.lanes.get_mut(&vmid)?;
         let job = lane.queue.pop_front()?;
         let (op, source) = (job.op, job.source);
+        self.allocating.extend(job.storage.clone().map(|storage| (op, storage)));
         lane.owner = Some(Owner { job, phase: Phase::Running, since: now });
         self.read_from(source, op);
         Some(op)
@@ -351,10 +356,7 @@ impl LaneTable {
     }
 
     fn has_room(&self, storage: &StorageName) -> bool {
-        let owners = self.lanes.values().filter_map(|lane| lane.owner.as_ref());
-        let running = owners.filter(|owner| {
-            owner.phase == Phase::Running && owner.job.storage.as_ref() == Some(storage)
-        });
-        running.count() < self.limits.allocating_per_storage
+        let there = self.allocating.values().filter(|other| *other == storage);
+        there.count() < self.limits.allocating_per_storage
     }
 }

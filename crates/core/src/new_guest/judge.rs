@@ -26,6 +26,8 @@ pub struct MakeReading {
     pub volumes: BTreeSet<VolumeId>,
     /// The storages that are used; one that the node does not list is missing.
     pub storages: BTreeMap<String, StorageReading>,
+    /// What its source takes of each storage beside what is declared, where that is known.
+    pub brought: BTreeMap<String, Bytes>,
     /// What it is made from.
     pub source: SourceReading,
 }
@@ -108,7 +110,7 @@ pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal
 
 fn judge_room(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal> {
     let refused = |why: String| Err(Refusal::new(ReasonCode::Storage, why));
-    let certain = new.allocates();
+    let certain = new.takes(&reading.brought);
     for name in storages_used(new, &reading.source) {
         let wanted = certain.get(&name).copied().unwrap_or(Bytes(0));
         let Some(storage) = reading.storages.get(&name) else {
@@ -226,6 +228,7 @@ mod tests {
             tasks: Vec::new(),
             volumes: BTreeSet::new(),
             storages: [("tank".to_owned(), room)].into(),
+            brought: BTreeMap::new(),
             source: SourceReading::Volume { listed: true, owner: None, mark: None },
         }
     }

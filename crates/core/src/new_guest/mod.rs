@@ -8,10 +8,13 @@
 //!
 //! It never asks for a start, never for `force`, and always says whether a container is unprivileged.
 
+mod brought;
 mod judge;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use brought::as_brought;
+pub use brought::{SourceContent, brought_volumes, wants_source};
 pub use judge::{MakeReading, SourceReading, StorageReading, judge_making, storages_used};
 
 use crate::action_registry::ActionKind;
@@ -20,6 +23,7 @@ use crate::id::{GuestId, GuestKind, VmId};
 use crate::operation::StorageName;
 use crate::plan::PlanProblem;
 use crate::quantity::Bytes;
+use crate::reason::{ReasonCode, Refusal};
 use crate::registry::{self, Declarable, Hazard, KeyRef};
 use crate::release::Release;
 use crate::value::read::written;
@@ -51,8 +55,13 @@ fn name_key(kind: GuestKind) -> &'static str {
 }
 
 impl NewGuest {
-    /// The request that makes a declared guest, or why there is none.
-    pub fn declared(guest: GuestId, spec: &Spec, release: Release) -> Result<Self, PlanProblem> {
+    /// The request that makes a declared guest, or why there is none. `content` is what was found in its source.
+    pub fn declared(
+        guest: GuestId,
+        spec: &Spec,
+        release: Release,
+        content: Option<&SourceContent>,
+    ) -> Result<Self, PlanProblem> {
         let Some(source) = spec.source.clone() else {
             return Err(PlanProblem::NoSource);
         };
@@ -78,13 +87,43 @@ impl NewGuest {
             GuestSource::Empty | GuestSource::Image { .. } | GuestSource::Clone(_) => {}
         }
         let storage = match &source {
-            GuestSource::Backup { .. } => Some(first_storage(spec).ok_or(PlanProblem::NoStorage)?),
+            GuestSource::Backup { .. } => {
+                match brought::backup_storage(guest.kind, spec, content) {
+                    Some(storage) => Some(storage),
+                    // It is held until somebody has read the archive.
+                    None if guest.kind == GuestKind::Lxc => None,
+                    None => return Err(PlanProblem::NoStorage),
+                }
+            }
             GuestSource::Empty
             | GuestSource::Template(_)
             | GuestSource::Image { .. }
             | GuestSource::Clone(_) => None,
         };
         Ok(Self { guest, source, settings, storage, first: spec.first.clone(), run: spec.run })
+    }
+
+    /// Why it cannot be made yet although nothing is wrong with it: Proxmox VE would put the volumes of a backup on a storage
+    /// of its own choice.
+    pub fn unready(&self) -> Option<Refusal> {
+        match (&self.source, &self.storage) {
+            (GuestSource::Backup { volume, .. }, None) => {
+                let why = format!(
+                    "what {volume} holds could not be read, so nothing says on which storage {} shall be; declare rootfs \
+                     with its storage",
+                    self.guest
+                );
+                Some(Refusal::new(ReasonCode::Storage, why))
+            }
+            (GuestSource::Backup { .. }, Some(_))
+            | (
+                GuestSource::Empty
+                | GuestSource::Template(_)
+                | GuestSource::Image { .. }
+                | GuestSource::Clone(_),
+                _,
+            ) => None,
+        }
     }
 
     /// The kind of act.
@@ -171,6 +210,16 @@ impl NewGuest {
         };
         for storage in self.storage.iter().chain(clone_to) {
             sizes.entry(storage.as_str().to_owned()).or_insert(Bytes(0));
+        }
+        sizes
+    }
+
+    /// The same with what its source is known to take of storages.
+    pub fn takes(&self, brought: &BTreeMap<String, Bytes>) -> BTreeMap<String, Bytes> {
+        let mut sizes = self.allocates();
+        for (storage, more) in brought {
+            let sum = sizes.entry(storage.clone()).or_insert(Bytes(0));
+            sum.0 = sum.0.saturating_add(more.0);
         }
         sizes
     }

@@ -10,12 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    GuestOrigin, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory, OpEvent, Operation,
-    Provenance, Repeat, StartedIntent, Upid,
+    GuestOrigin, HubMakings, IdempotencyKey, IdentityHash, IllegalTransition, MakingMemory,
+    OpEvent, Operation, Provenance, Repeat, StartedIntent, StorageName, Upid,
 };
 use crate::action_registry::OriginEffect;
 use crate::back_off::FailureMemory;
 use crate::id::{GuestId, OperationId, VmId};
+use crate::quantity::Bytes;
 use crate::sign::{Nonce, OpResult, Spent, SpentNonces};
 
 /// One line of the journal about an operation.
@@ -35,19 +36,22 @@ pub struct Ledger {
     operations: BTreeMap<OperationId, Box<Operation>>,
     /// The one operation of a guest that is not closed: replay asks for it with every record.
     open: Open,
-    keys: Keys,
-    origins: Origins,
+    keys: KeyMemory,
+    origins: OriginMemory,
     /// What failed and waits for its next try.
     #[serde(default)]
     failures: FailureMemory,
     /// Guests we made, or tried to make.
     #[serde(default)]
     making: MakingMemory,
+    /// What a hub had done.
+    #[serde(default)]
+    hub: HubMakings,
 }
 
 type Open = BTreeMap<VmId, OperationId>;
-type Keys = BTreeMap<IdempotencyKey, OperationId>;
-type Origins = BTreeMap<VmId, GuestOrigin>;
+type KeyMemory = BTreeMap<IdempotencyKey, OperationId>;
+type OriginMemory = BTreeMap<VmId, GuestOrigin>;
 
 /// A record that does not fit the ones before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +133,7 @@ impl Ledger {
         trace_origin(&mut self.origins, operation, &record.event);
         trace_failures(&mut self.failures, operation, &record.event);
         self.making.trace(operation, &record.event);
+        self.hub.trace(operation, &record.event);
         if !operation.is_in_flight() {
             self.open.remove(&operation.intent.guest.vmid);
         }
@@ -143,6 +148,18 @@ impl Ledger {
     /// Guests we made, or tried to make.
     pub fn making(&self) -> &MakingMemory {
         &self.making
+    }
+
+    /// What a hub had done.
+    pub fn hub(&self) -> &HubMakings {
+        &self.hub
+    }
+
+    /// What guests will take of each storage by acts for a hub that are not closed.
+    pub fn promised_to_hub(&self) -> BTreeMap<VmId, BTreeMap<StorageName, Bytes>> {
+        let share =
+            |op: &Operation| Some((op.intent.guest.vmid, op.intent.for_hub.as_ref()?.sizes()));
+        self.in_flight().filter_map(share).collect()
     }
 
     /// A person wants a guest to be tried at once, whoever made it.
@@ -229,7 +246,7 @@ impl Ledger {
 /// Refuses a start whose key is spent, or on a guest where an operation is not closed.
 fn check_room(
     open: &Open,
-    keys: &Keys,
+    keys: &KeyMemory,
     op: OperationId,
     intent: &StartedIntent,
 ) -> Result<(), ReplayError> {
@@ -265,7 +282,7 @@ fn trace_failures(failures: &mut FailureMemory, operation: &Operation, event: &O
 }
 
 /// Keeps the origins true after an event. Every doubt ends an origin; none can begin one.
-fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
+fn trace_origin(origins: &mut OriginMemory, operation: &Operation, event: &OpEvent) {
     let guest = operation.intent.guest;
     match event {
         // A new guest under this number means the former one is gone, whatever comes of it.
@@ -295,7 +312,7 @@ fn trace_origin(origins: &mut Origins, operation: &Operation, event: &OpEvent) {
     }
 }
 
-fn trace_success(origins: &mut Origins, operation: &Operation, after: Option<IdentityHash>) {
+fn trace_success(origins: &mut OriginMemory, operation: &Operation, after: Option<IdentityHash>) {
     let StartedIntent { guest, kind, id_was_free, identity: before, .. } = operation.intent;
     match kind.row().origin {
         OriginEffect::Begins => {

@@ -14,6 +14,7 @@
 //! through the same function. It must never let a request be started a second time: a request can
 //! only follow an earlier one of the same operation (invariant 4).
 
+mod hub_makings;
 mod ledger;
 mod making;
 mod names;
@@ -24,6 +25,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
+pub use hub_makings::{HubMakings, HubShare};
 pub use ledger::{Ledger, OpRecord, ReplayError, fold};
 pub use making::{MadeGuest, MadeStage, MakingMemory, SourceMark};
 pub use names::{IdempotencyKey, StorageName, VolumeId};
@@ -170,6 +172,9 @@ pub struct StartedIntent {
     /// For a making: whether the guest is declared scratch, under a number at which that counts.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scratch: bool,
+    /// For an act that a hub declares and that makes a guest, or takes room of a storage: what the guest takes there then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_hub: Option<HubShare>,
     /// What it tries, to be known again if it fails; none of what is never tried again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<AttemptHash>,
@@ -194,6 +199,7 @@ impl StartedIntent {
             task_mark: None,
             source: None,
             scratch: false,
+            for_hub: None,
             attempt: None,
         }
     }

@@ -67,7 +67,7 @@ pub(super) fn plan_config(
     let held = opening.first().and_then(|change| fleet::opened_by(by, change)).map(Held::Until);
     for (changes, held) in [(unsigned, None), (opening, held), (signed, None)] {
         if !changes.is_empty() {
-            push(planned, Step::SetConfig(set_config(&changes, config)), changes);
+            push(planned, Step::SetConfig(set_config(&changes, &config.digest)), changes);
             hold_last(planned, held);
         }
     }
@@ -420,8 +420,9 @@ fn compare_sizes(
     None
 }
 
-fn set_config(changes: &[Change], config: &GuestConfig) -> SetConfig {
-    let mut write = SetConfig { digest: config.digest.clone(), ..SetConfig::default() };
+/// The write of these changes.
+pub(super) fn set_config(changes: &[Change], digest: &str) -> SetConfig {
+    let mut write = SetConfig { digest: digest.to_owned(), ..SetConfig::default() };
     for change in changes {
         match &change.how {
             How::Set(text) => {

@@ -11,9 +11,11 @@
 //!     write.rs  what each write must carry along (MACs, volumes)
 //!     power     declared run state against the real one
 //!     judge     class of every action, and what holds it
+//!   bounds.rs   what a hub may not have made, over all guests
 //! ```
 
 mod action;
+mod bounds;
 mod diff;
 mod key_change;
 mod new_guest;
@@ -28,23 +30,25 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
+pub use bounds::taken_for_hub;
 pub use key_change::KeyChange;
 pub use problem::PlanProblem;
 pub use removal::candidate as removal_candidate;
-pub use saved::{SavedAction, SavedPlan, Seal, SealKey, Stale};
+pub use saved::{PlanSeal, SavedAction, SavedPlan, SealKey, Stale};
 pub use template::TemplateHold;
 pub use volumes::{MovedVolumes, UnusedVolume, VolumeHold, VolumeMemory};
 
 use crate::actual::{self, Coverage, Power, Snapshot};
 use crate::back_off::{AttemptHash, FailureMemory};
 use crate::bin::{self, BinMemory};
-use crate::classify::{ActIntent, ActionClass, Target, classify_remembering};
+use crate::classify::{ActIntent, ActionClass, Judgement, Target, classify_remembering};
 use crate::compensation::RemovalVerdict;
+use crate::create_policy::CreateContext;
 use crate::desired::{self, DeclaredBy, Desired, ReconcileMode, Run, Spec, StopMode, WantedState};
 use crate::destroy::Destroy;
 use crate::fleet;
 use crate::id::{GuestId, OperationId, VmId};
-use crate::new_guest::NewGuest;
+use crate::new_guest::{NewGuest, SourceContent};
 use crate::operation::{MakingMemory, Provenance, UnixSeconds};
 use crate::reason::{ReasonCode, Refusal};
 
@@ -75,6 +79,10 @@ pub struct PlanContext {
     /// Of guests of ours that may go unsigned: whether they may, by what was read beside them. One that nobody looked
     /// at may not.
     pub removals: BTreeMap<VmId, RemovalVerdict>,
+    /// What root lets a hub have made, and what of it is used. By default nothing is allowed.
+    pub create: CreateContext,
+    /// Of guests that are not there: what was found in the source each would be made from.
+    pub sources: BTreeMap<VmId, SourceContent>,
 }
 
 impl PlanContext {
@@ -205,6 +213,8 @@ pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan
         }
     }
     new_guest::await_sources(&mut plan, desired);
+    bounds::hold(&mut plan, desired, actual, context);
+    new_guest::hold_first_starts(&mut plan, desired, actual, context);
     plan
 }
 
@@ -244,10 +254,10 @@ fn plan_guest(
         }
         // A guest in the bin that is not there is not made.
         (WantedState::Bin(_), Some(_) | None) => {
-            plan_unlisted(guest, actual, &mut planned);
+            plan_unlisted(guest, actual, context, &mut planned);
         }
         (WantedState::Present(_) | WantedState::Absent { .. }, None) => {
-            plan_unlisted(guest, actual, &mut planned);
+            plan_unlisted(guest, actual, context, &mut planned);
         }
     }
     let is_in_bin = matches!(declared.state, WantedState::Bin(_));
@@ -272,8 +282,8 @@ fn plan_guest(
             tell_refusal(&mut planned, refusal);
         }
         hold_failed(&mut planned, guest, here, context);
-        if let (WantedState::Present(spec), Some(here)) = (&declared.state, here) {
-            new_guest::hold(&mut planned, spec, here, &context.making, refused);
+        if let (WantedState::Present(_), Some(here)) = (&declared.state, here) {
+            new_guest::hold_contested(&mut planned, here, &context.making, refused);
         }
         if is_in_bin && here.is_some_and(|here| here.ha.is_some()) {
             let held = planned.actions.iter_mut().filter(|action| action.held.is_none());
@@ -318,7 +328,12 @@ fn plan_template(here: &actual::Guest, planned: &mut GuestPlan) {
 }
 
 /// Declared, and not listed on this node: made if it shall be, and if it is certain that it is not there.
-fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mut GuestPlan) {
+fn plan_unlisted(
+    guest: &desired::DeclaredGuest,
+    actual: &Snapshot,
+    context: &PlanContext,
+    planned: &mut GuestPlan,
+) {
     let vmid = guest.id.vmid;
     if let Some(there) = actual.elsewhere.get(&vmid) {
         planned.problems.push(if there.kind == guest.id.kind {
@@ -342,8 +357,14 @@ fn plan_unlisted(guest: &desired::DeclaredGuest, actual: &Snapshot, planned: &mu
         (WantedState::Present(spec), Coverage::Whole) => {
             let smaller =
                 new_guest::smaller_than_source(guest.id, spec, actual).map_or(Ok(()), Err);
-            match smaller.and_then(|()| NewGuest::declared(guest.id, spec, actual.release)) {
-                Ok(new) => push(planned, Step::Make(Box::new(new)), Vec::new()),
+            let content = context.sources.get(&vmid);
+            let declared = || NewGuest::declared(guest.id, spec, actual.release, content);
+            match smaller.and_then(|()| declared()) {
+                Ok(new) => {
+                    let unready = new.unready();
+                    push(planned, Step::Make(Box::new(new)), Vec::new());
+                    hold_last(planned, unready.map(Held::Until));
+                }
                 Err(problem) => planned.problems.push(problem),
             }
         }
@@ -399,26 +420,9 @@ fn judge(
     observed: Option<ObservedBy>,
     context: &PlanContext,
 ) {
-    let target = here.map_or(Target::Free, Target::Seen);
     for action in &mut planned.actions {
-        let params = action.step.params();
         let kind = action.step.kind();
-        let intent =
-            ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
-        // The classifier is told of no origin here: whether a guest of ours may go unsigned was judged by `compensation`.
-        let memory = context.memory(action.guest.vmid);
-        let judgement = match &action.step {
-            Step::Remove(removal) => removal::cost(removal),
-            Step::SetConfig(_)
-            | Step::Resize { .. }
-            | Step::MoveVolume { .. }
-            | Step::Start
-            | Step::Shutdown { .. }
-            | Step::Stop
-            | Step::Make(_)
-            | Step::Destroy(_)
-            | Step::Template => classify_remembering(&intent, &Provenance::none(), &memory.backups),
-        };
+        let judgement = cost(action, here, context);
         action.class = judgement.class;
         action.why = judgement.why;
         let lock = here.and_then(|guest| guest.lock.as_ref());
@@ -441,11 +445,31 @@ fn judge(
     }
 }
 
+/// What an action can cost.
+fn cost(action: &Action, here: Option<&actual::Guest>, context: &PlanContext) -> Judgement {
+    let target = here.map_or(Target::Free, Target::Seen);
+    let (params, kind) = (action.step.params(), action.step.kind());
+    let intent = ActIntent { op: kind.as_str(), kind: action.guest.kind, params: &params, target };
+    // The classifier is told of no origin here: whether a guest of ours may go unsigned was judged by `compensation`.
+    let memory = context.memory(action.guest.vmid);
+    match &action.step {
+        Step::Remove(removal) => removal::cost(removal),
+        Step::SetConfig(_)
+        | Step::Resize { .. }
+        | Step::MoveVolume { .. }
+        | Step::Start
+        | Step::Shutdown { .. }
+        | Step::Stop
+        | Step::Make(_)
+        | Step::Destroy(_)
+        | Step::Template => classify_remembering(&intent, &Provenance::none(), &memory.backups),
+    }
+}
+
 /// Holds steps by which somebody could get into a guest, where nobody vouches for them.
 fn hold_opening(planned: &mut GuestPlan, by: DeclaredBy) {
     for action in &mut planned.actions {
-        let refusal = fleet::opened_by_step(by, &action.step);
-        if let Some(refusal) = refusal.or_else(|| fleet::made_by(by, &action.step)) {
+        if let Some(refusal) = fleet::opened_by_step(by, &action.step) {
             action.held = Some(Held::Until(refusal));
         }
     }

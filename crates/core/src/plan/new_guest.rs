@@ -6,10 +6,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use super::{GuestPlan, Held, Plan, PlanProblem, Step};
+use super::{GuestPlan, Held, Plan, PlanContext, PlanProblem, Step};
 use crate::actual::{Guest, Snapshot};
 use crate::classify::opens_the_host;
-use crate::desired::{DeclaredField, Desired, GuestSource, Spec};
+use crate::create_policy::{CreateContext, CreateJudge};
+use crate::desired::{DeclaredField, Desired, GuestSource, Spec, WantedState};
 use crate::id::{GuestId, GuestKind};
 use crate::operation::MakingMemory;
 use crate::reason::{ReasonCode, Refusal};
@@ -59,10 +60,9 @@ pub(super) fn smaller_than_source(
     })
 }
 
-/// Holds what must not happen to a guest yet.
-pub(super) fn hold(
+/// Holds what must not happen to a guest of which nobody can say who made it.
+pub(super) fn hold_contested(
     planned: &mut GuestPlan,
-    spec: &Spec,
     here: &Guest,
     making: &MakingMemory,
     refused: Option<&Refusal>,
@@ -78,20 +78,44 @@ pub(super) fn hold(
         for action in held.filter(|action| !matches!(action.step, Step::Remove(_))) {
             action.held = Some(until(ReasonCode::IdentityUnproven, why.clone()));
         }
-        return;
     }
-    if !making.never_ran(here.id) {
-        return;
-    }
-    let waits = first_start_waits(planned, spec, here);
-    let start = planned.actions.iter_mut().find(|action| action.step == Step::Start);
-    if let (Some(start), Some(waits)) = (start.filter(|start| start.held.is_none()), waits) {
-        start.held = Some(Held::Until(waits));
+}
+
+/// Holds the first start of every new guest that is not as declared, or came with more than that. Asked last, when it is
+/// known what else is held.
+pub(super) fn hold_first_starts(
+    plan: &mut Plan,
+    desired: &Desired,
+    actual: &Snapshot,
+    context: &PlanContext,
+) {
+    for planned in &mut plan.guests {
+        let vmid = planned.guest.vmid;
+        let (Some(declared), Some(here)) = (desired.guests.get(&vmid), actual.guests.get(&vmid))
+        else {
+            continue;
+        };
+        let WantedState::Present(spec) = &declared.state else { continue };
+        if !context.making.never_ran(here.id) {
+            continue;
+        }
+        let CreateContext { policy, usage } = &context.create;
+        let judge = CreateJudge { by: declared.by, policy: policy.as_ref(), usage };
+        let waits = first_start_waits(planned, spec, here, judge);
+        let start = planned.actions.iter_mut().find(|action| action.step == Step::Start);
+        if let (Some(start), Some(waits)) = (start.filter(|start| start.held.is_none()), waits) {
+            start.held = Some(Held::Until(waits));
+        }
     }
 }
 
 /// Why a guest must not start for the first time.
-fn first_start_waits(planned: &GuestPlan, spec: &Spec, here: &Guest) -> Option<Refusal> {
+fn first_start_waits(
+    planned: &GuestPlan,
+    spec: &Spec,
+    here: &Guest,
+    judge: CreateJudge<'_>,
+) -> Option<Refusal> {
     let first =
         |reason, why: String| Some(Refusal::new(reason, format!("its first start waits: {why}")));
     let mut others = planned.actions.iter().filter(|action| action.step != Step::Start);
@@ -111,7 +135,12 @@ fn first_start_waits(planned: &GuestPlan, spec: &Spec, here: &Guest) -> Option<R
         }
     };
     let opened = here.config.as_ref().ok().filter(|_| from_elsewhere);
-    let declared: BTreeSet<_> = spec.fields.iter().map(|field| field.key).collect();
+    // What a hub declares it may not have for that: it could declare whatever its source holds.
+    let own = spec.fields.iter().filter(|_| !judge.by.is_hub());
+    let declared: BTreeSet<_> = own.map(|field| field.key).collect();
+    if let Some(Err(refusal)) = opened.map(|config| judge.first_start(here.id, config)) {
+        return first(refusal.reason, refusal.detail);
+    }
     if let Some(why) = opened.and_then(|config| opens_the_host(config, &declared)) {
         return first(ReasonCode::Policy, why);
     }

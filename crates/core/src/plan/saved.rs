@@ -22,7 +22,7 @@ use crate::selection::PassScope;
 #[serde(deny_unknown_fields)]
 pub struct SavedPlan {
     /// What the file is.
-    pub format: PlanFormat,
+    pub format: SavedFormat,
     /// The node it was made for.
     pub node: NodeName,
     /// Every action that would run, in order.
@@ -32,12 +32,12 @@ pub struct SavedPlan {
     pub chosen: Option<BTreeSet<VmId>>,
     /// Which token its seals were made with; none if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sealed_by: Option<Seal>,
+    pub sealed_by: Option<PlanSeal>,
 }
 
 /// The one format there is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PlanFormat {
+pub enum SavedFormat {
     /// The first.
     #[serde(rename = "evenkeel/plan/v1")]
     V1,
@@ -55,7 +55,7 @@ pub struct SavedAction {
     pub params: BTreeMap<String, String>,
     /// The seals of those that are masked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub seals: BTreeMap<String, Seal>,
+    pub seals: BTreeMap<String, PlanSeal>,
     /// What a person was shown.
     pub reasons: Vec<String>,
 }
@@ -71,17 +71,17 @@ impl SealKey {
         Self(digest(&[b"evenkeel/plan/seal-key/v1", secret.as_bytes()]))
     }
 
-    fn seal(&self, guest: GuestId, name: &str, text: &str) -> Seal {
+    fn seal(&self, guest: GuestId, name: &str, text: &str) -> PlanSeal {
         let guest = guest.to_string();
         let bytes = [b"evenkeel/plan/seal/v1", &self.0[..], guest.as_bytes(), name.as_bytes()];
         let sealed = digest(&[&bytes[..], &[text.as_bytes()]].concat());
-        Seal::of(&sealed)
+        PlanSeal::of(&sealed)
     }
 
     /// What tells keys apart without giving one away.
-    fn mark(&self) -> Seal {
+    fn mark(&self) -> PlanSeal {
         let mark = digest(&[b"evenkeel/plan/seal-mark/v1", &self.0]);
-        Seal::of(&mark[..8])
+        PlanSeal::of(&mark[..8])
     }
 }
 
@@ -105,9 +105,9 @@ fn digest(parts: &[&[u8]]) -> [u8; 32] {
 /// A secret that can be compared and not read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Seal(String);
+pub struct PlanSeal(String);
 
-impl Seal {
+impl PlanSeal {
     fn of(bytes: &[u8]) -> Self {
         let mut hex = String::with_capacity(bytes.len() * 2);
         for byte in bytes {
@@ -190,7 +190,7 @@ impl SavedPlan {
             PassScope::Whole => None,
             PassScope::Chosen(chosen) => Some(chosen.clone()),
         };
-        Self { format: PlanFormat::V1, node: node.clone(), actions, chosen, sealed_by }
+        Self { format: SavedFormat::V1, node: node.clone(), actions, chosen, sealed_by }
     }
 
     /// What it is about: a plan made anew to compare with it looks at the same guests.

@@ -141,6 +141,21 @@ pub enum Hazard {
     Forbidden,
 }
 
+impl Hazard {
+    /// Whether the key is a place for a volume in use.
+    pub fn is_volume_slot(self) -> bool {
+        match self {
+            Self::RootVolume | Self::VolumeSlot | Self::TpmState => true,
+            Self::Safe
+            | Self::Disrupts
+            | Self::Guard
+            | Self::GuestName
+            | Self::UnusedVolume
+            | Self::Forbidden => false,
+        }
+    }
+}
+
 /// The privilege PVE asks for when a key is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Privilege {

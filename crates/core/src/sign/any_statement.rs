@@ -5,7 +5,7 @@
 
 use super::json;
 use super::render;
-use super::rotation::{Authority, Rotation};
+use super::rotation::{Rotation, RotationAuthority};
 use super::sshsig::Namespace;
 use super::statement::{
     HostBinding, STATEMENT_BYTES_MAX, STATEMENT_FORMAT, Statement, Window, payload,
@@ -35,7 +35,8 @@ impl AnyStatement {
         if format == ACKNOWLEDGE_FORMAT {
             return AcknowledgeStatement::parse(bytes).map(Self::Acknowledge);
         }
-        let authority = Authority::ALL.into_iter().find(|authority| authority.format() == format);
+        let authority =
+            RotationAuthority::ALL.into_iter().find(|authority| authority.format() == format);
         let authority = authority.ok_or_else(|| {
             let format = render::visible(&format);
             let detail = format!("`{format}` is no format of a statement operators sign");

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::clock::ClockReading;
 use super::envelope::{Envelope, verify_one};
-use super::rotation::{Authority, Grounds, Occasion, Rotated, Rotation, judge};
+use super::rotation::{Grounds, Occasion, Rotated, Rotation, RotationAuthority, judge};
 use super::statement::HostBinding;
 use super::trust::{Lookup, TrustedSigners};
 use crate::operation::UnixSeconds;
@@ -59,26 +59,26 @@ impl Lineage {
     pub fn follow(
         &self,
         envelope: &Envelope,
-        authority: Authority,
+        authority: RotationAuthority,
         host: &HostBinding,
         clock: &ClockReading,
         (life_max_s, occasion): (u64, Occasion),
     ) -> Result<(Rotated, Self), Refusal> {
         let current = self.current();
         let parent = match authority {
-            Authority::Planned => current,
-            Authority::Recovery => self.parent_of(envelope, clock.now),
+            RotationAuthority::Planned => current,
+            RotationAuthority::Recovery => self.parent_of(envelope, clock.now),
         };
         let grounds = Grounds { parent, current, host, clock, life_max_s, occasion };
         let rotated = judge(envelope, authority, &grounds)?;
         let earlier = match authority {
-            Authority::Planned => {
+            RotationAuthority::Planned => {
                 let mut earlier = self.earlier.clone();
                 earlier.push(Arc::clone(&self.current));
                 earlier
             }
             // What a recovery replaced is no ground for another one.
-            Authority::Recovery => Vec::new(),
+            RotationAuthority::Recovery => Vec::new(),
         };
         let lineage = Self { earlier, current: Arc::new(rotated.trust.clone()) };
         Ok((rotated, lineage))
@@ -89,10 +89,10 @@ impl Lineage {
     fn parent_of(&self, envelope: &Envelope, now: UnixSeconds) -> &TrustedSigners {
         let current = self.current();
         let is_recovery = |blob: &[u8]| match current.lookup(blob) {
-            Lookup::Trusted(by) => by.role == Authority::Recovery.role(),
+            Lookup::Trusted(by) => by.role == RotationAuthority::Recovery.role(),
             Lookup::Retired { .. } | Lookup::Unknown { .. } => false,
         };
-        let (namespace, payload) = (Authority::Recovery.namespace(), envelope.payload());
+        let (namespace, payload) = (RotationAuthority::Recovery.namespace(), envelope.payload());
         let is_vouched_for = envelope.signatures().iter().any(|signature| {
             is_recovery(signature.key_blob())
                 && verify_one(signature, namespace, payload, current, now).is_ok()
@@ -100,7 +100,7 @@ impl Lineage {
         if !is_vouched_for {
             return current;
         }
-        let Ok(rotation) = Rotation::parse(payload, Authority::Recovery) else {
+        let Ok(rotation) = Rotation::parse(payload, RotationAuthority::Recovery) else {
             return current;
         };
         let named = self.earlier.iter().find(|trust| trust.head() == rotation.previous);

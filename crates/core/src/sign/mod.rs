@@ -49,7 +49,7 @@ pub use nonce::{
     AlreadySpent, Nonce, NotANonce, OpResult, REMEMBERED_AFTER_EXPIRY_S, Spent, SpentNonces,
 };
 pub use pending::{LastBackup, Loss, PendingItem};
-pub use rotation::{Authority, ClockChange, Occasion, Rotated, Rotation, rotate};
+pub use rotation::{ClockChange, Occasion, Rotated, Rotation, RotationAuthority, rotate};
 pub use sshsig::{Namespace, SshSig, Touch, VerifiedSignature, assemble, signed_bytes, verify};
 pub use statement::{
     ConfigDigest, Expected, HostBinding, LAST_SECOND, NotADigest, REASON_BYTES_MAX,

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use super::any_statement::AnyStatement;
 use super::hash::{PayloadHash, PendingId};
 use super::pending::{LastBackup, Loss, PendingItem};
-use super::rotation::{Authority, ClockChange, Rotation};
+use super::rotation::{ClockChange, Rotation, RotationAuthority};
 use super::statement::{Expected, HostBinding, Statement, Window};
 use super::time;
 use super::trust::Validity;
@@ -75,12 +75,14 @@ fn acknowledgement(bytes: &[u8], of: &AcknowledgeStatement) -> String {
 }
 
 /// A rotation in words.
-pub fn rotation(bytes: &[u8], authority: Authority) -> Result<String, Refusal> {
+pub fn rotation(bytes: &[u8], authority: RotationAuthority) -> Result<String, Refusal> {
     let Rotation { authority, host, version, previous, signers, clock, window, reason } =
         Rotation::parse(bytes, authority)?;
     let mut text = match authority {
-        Authority::Planned => format!("ROTATE the signers to version {version}\n"),
-        Authority::Recovery => format!("RECOVER: replace the signers by version {version}\n"),
+        RotationAuthority::Planned => format!("ROTATE the signers to version {version}\n"),
+        RotationAuthority::Recovery => {
+            format!("RECOVER: replace the signers by version {version}\n")
+        }
     };
     put_host(&mut text, &host);
     for signer in &signers {

@@ -31,14 +31,14 @@ use crate::reason::{ReasonCode, Refusal};
 
 /// By whose word the signers change. Of two that wait, the first in this order is taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Authority {
+pub enum RotationAuthority {
     /// A recovery key's: anything may change.
     Recovery,
     /// An operational key's: everything but the recovery keys.
     Planned,
 }
 
-impl Authority {
+impl RotationAuthority {
     /// Both, the stronger first.
     pub const ALL: [Self; 2] = [Self::Recovery, Self::Planned];
 
@@ -85,7 +85,7 @@ pub enum ClockChange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rotation {
     /// By whose word.
-    pub authority: Authority,
+    pub authority: RotationAuthority,
     /// Where.
     pub host: HostBinding,
     /// The number of the new list.
@@ -118,7 +118,7 @@ pub struct Rotated {
 /// which also knows the lists before.
 pub fn rotate(
     envelope: &Envelope,
-    authority: Authority,
+    authority: RotationAuthority,
     trust: &TrustedSigners,
     host: &HostBinding,
     clock: &ClockReading,
@@ -154,7 +154,7 @@ pub(super) struct Grounds<'a> {
 
 pub(super) fn judge(
     envelope: &Envelope,
-    authority: Authority,
+    authority: RotationAuthority,
     grounds: &Grounds<'_>,
 ) -> Result<Rotated, Refusal> {
     let Grounds { parent, current, host, clock, life_max_s, occasion } = *grounds;
@@ -178,7 +178,7 @@ pub(super) fn judge(
 /// Gives those new keys. The authority is asked first, so that a stranger's envelope costs nothing.
 fn verify(
     envelope: &Envelope,
-    authority: Authority,
+    authority: RotationAuthority,
     trust: &TrustedSigners,
     now: UnixSeconds,
 ) -> Result<Vec<PublicKey>, Refusal> {
@@ -214,7 +214,7 @@ fn verify(
 
 impl Rotation {
     /// The rotation in exact bytes, which must have been verified before.
-    pub fn parse(bytes: &[u8], authority: Authority) -> Result<Self, Refusal> {
+    pub fn parse(bytes: &[u8], authority: RotationAuthority) -> Result<Self, Refusal> {
         let mut fields = json::parse(bytes, STATEMENT_BYTES_MAX).map_err(|e| payload(&e))?;
         Self::read(&mut fields, authority).map_err(|error| payload(&error)).and_then(
             |(rotation, records)| {
@@ -227,7 +227,7 @@ impl Rotation {
 
     fn read(
         fields: &mut JsonFields,
-        authority: Authority,
+        authority: RotationAuthority,
     ) -> Result<(Self, Vec<SignerRecord>), Malformed> {
         fields.exactly("format", authority.format())?;
         let rotation = Self {
@@ -274,16 +274,18 @@ impl Rotation {
         let refuse = |detail: String| Err(Refusal::new(ReasonCode::TrustVersion, detail));
         let (version, now) = (self.version, current.version());
         let is_next = match self.authority {
-            Authority::Planned => Some(version) == now.next(),
-            Authority::Recovery => version > now,
+            RotationAuthority::Planned => Some(version) == now.next(),
+            RotationAuthority::Recovery => version > now,
         };
         if !is_next {
             return refuse(format!("it makes version {version}; this host is at {now}"));
         }
         if self.previous != parent.head() {
             let detail = match self.authority {
-                Authority::Planned => "it follows another list of signers than this host has",
-                Authority::Recovery => {
+                RotationAuthority::Planned => {
+                    "it follows another list of signers than this host has"
+                }
+                RotationAuthority::Recovery => {
                     "it follows a list of signers that this host has not had since its last recovery"
                 }
             };
@@ -307,12 +309,15 @@ impl Rotation {
         };
         // Before this was a rule operational keys did it too, and hosts that took it must start.
         match (occasion, self.authority) {
-            (Occasion::HandedIn, Authority::Planned) => {
+            (Occasion::HandedIn, RotationAuthority::Planned) => {
                 let detail = "only a recovery key sets the mark of time";
                 return Err(Refusal::new(ReasonCode::RoleDenied, detail));
             }
-            (Occasion::HandedIn, Authority::Recovery) => judge_mark(to, clock.wall())?,
-            (Occasion::AcceptedBefore, Authority::Planned | Authority::Recovery) => {}
+            (Occasion::HandedIn, RotationAuthority::Recovery) => judge_mark(to, clock.wall())?,
+            (
+                Occasion::AcceptedBefore,
+                RotationAuthority::Planned | RotationAuthority::Recovery,
+            ) => {}
         }
         if from != clock.mark {
             let detail = "the mark of time is no longer what this clock change was made for";
@@ -347,8 +352,8 @@ impl Rotation {
             return Err(Refusal::new(ReasonCode::UnknownSigner, detail));
         }
         match self.authority {
-            Authority::Recovery => Ok(()),
-            Authority::Planned => self.leaves_recovery_alone(trust),
+            RotationAuthority::Recovery => Ok(()),
+            RotationAuthority::Planned => self.leaves_recovery_alone(trust),
         }
     }
 

@@ -10,7 +10,7 @@ use evenkeel_core::classify::{
     ActIntent, ActionClass, Target, classify_remembering, leaving_unsaved,
 };
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, WantedState};
-use evenkeel_core::gate::{FreshGuest, GateVerdict, NodeSite, judge};
+use evenkeel_core::gate::{FreshGuest, GateVerdict, LaneFacts, NodeSite, judge};
 use evenkeel_core::id::VmId;
 use evenkeel_core::identity::identity;
 use evenkeel_core::new_guest::{
@@ -97,7 +97,8 @@ impl Eyes {
         let fresh = found.as_ref().map_or(FreshGuest::NotThere, FreshGuest::Here);
         let memory = look.context.memories.get(&number).cloned().unwrap_or_default();
         let site = NodeSite::of(&look.snapshot);
-        let judged = judge(planned, &declared, fresh, &site, memory, making, removal);
+        let facts = LaneFacts { memory, making, removal, ..LaneFacts::default() };
+        let judged = judge(planned, &declared, fresh, &site, facts);
         let GateVerdict::Clear(action) = judged else { return None };
         PveCall::planned(&action.step).ok()?;
         if let Step::Make(new) = &action.step {
@@ -159,6 +160,7 @@ impl Eyes {
         let left = storages.iter().flat_map(|storage| self.listed(node, storage, number));
         let room = StorageReading { active: true, free: None, promised: Bytes(0) };
         MakeReading {
+            brought: std::collections::BTreeMap::new(),
             number: if node.guests.contains_key(&number) && self.sees_taken_numbers() {
                 NumberUse::Taken
             } else {

@@ -16,6 +16,8 @@ mod pve;
 mod removal;
 mod scene;
 mod search;
+#[path = "../support/sequences.rs"]
+mod sequences;
 mod sight;
 mod write;
 

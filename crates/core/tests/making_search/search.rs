@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crate::acts::Act;
 use crate::loss::{Loss, Lost, losses, taken_away};
 use crate::node::Node;
+use crate::sequences::sequences;
 use crate::sight::Eyes;
 
 /// A sequence that loses something.
@@ -89,7 +90,7 @@ pub(crate) fn search(start: &Node, acts: &[Act], depth: usize, eyes: Eyes) -> Se
         layer = next_layer;
     }
     searched.states = reached.len();
-    searched.sequences = sequences(&reached, depth);
+    searched.sequences = sequences(|at| &reached[at].leads_to, reached.len(), depth);
     searched.took = began.elapsed();
     searched
 }
@@ -107,22 +108,4 @@ fn way(
     }
     steps.reverse();
     steps
-}
-
-/// How many sequences of up to `depth` acts the states stand for.
-fn sequences(reached: &[Reached], depth: usize) -> u128 {
-    let mut ways = vec![0_u128; reached.len()];
-    ways[0] = 1;
-    let mut all = 0;
-    for _ in 0..depth {
-        let mut next = vec![0_u128; reached.len()];
-        for (at, count) in ways.iter().enumerate().filter(|(_, count)| **count > 0) {
-            for to in &reached[at].leads_to {
-                next[*to] += count;
-            }
-        }
-        all += next.iter().sum::<u128>();
-        ways = next;
-    }
-    all
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use evenkeel_core::diagnostic::{FileId, SourceFile};
 use evenkeel_core::sign::{
-    Authority, Envelope, Namespace, PendingItem, Role, Rotation, SshSig, Statement, armour,
+    Envelope, Namespace, PendingItem, Role, Rotation, RotationAuthority, SshSig, Statement, armour,
     trust_file,
 };
 
@@ -65,7 +65,7 @@ fn every_file_of_the_corpora_is_read_without_harm() {
             let _ = Envelope::parse(&bytes);
             let _ = Statement::parse(&bytes);
             let _ = PendingItem::parse(&bytes);
-            for authority in Authority::ALL {
+            for authority in RotationAuthority::ALL {
                 let _ = Rotation::parse(&bytes, authority);
             }
             let _ = trust_file::load(&SourceFile::new(FileId(0), "trust.toml", text));

@@ -340,7 +340,7 @@ fn hashes_digests_and_fingerprints_have_one_spelling() {
 #[test]
 fn a_statement_of_one_kind_is_not_read_as_another() {
     assert!(PendingItem::parse(text().as_bytes()).is_err());
-    for authority in evenkeel_core::sign::Authority::ALL {
+    for authority in evenkeel_core::sign::RotationAuthority::ALL {
         let read = evenkeel_core::sign::Rotation::parse(text().as_bytes(), authority);
         assert_eq!(read.unwrap_err().reason, R::Payload);
     }

@@ -5,8 +5,9 @@ use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{ClockDoubt, ClockReading};
 use evenkeel_core::sign::{
-    Authority, ClockChange, Envelope, Lineage, Occasion, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX,
-    Role, Rotation, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners, Window,
+    ClockChange, Envelope, Lineage, Occasion, PLANNED_LINKS_MAX, RECOVERY_AHEAD_MAX, Role,
+    Rotation, RotationAuthority, STATEMENT_LIFE_MAX_S, TrustHash, TrustVersion, TrustedSigners,
+    Window,
 };
 
 use crate::support::{Key, NOW, alice, clock, ed, host, sealed, trust, vault};
@@ -35,14 +36,14 @@ fn to_mallory(trust: &TrustedSigners) -> Rotation {
         mallory().signer("mallory", Role::Operational),
         vault().signer("vault", Role::Recovery),
     ];
-    following(trust, Authority::Planned, signers)
+    following(trust, RotationAuthority::Planned, signers)
 }
 
 /// Alice in her place again, for somebody who knows this list.
 fn back(known: &TrustedSigners) -> Rotation {
     let signers = known.signers().cloned().collect();
     let version = TrustVersion(known.version().0 + PLANNED_LINKS_MAX as u64 + 1);
-    Rotation { version, ..following(known, Authority::Recovery, signers) }
+    Rotation { version, ..following(known, RotationAuthority::Recovery, signers) }
 }
 
 /// Mallory's list, after so many rotations.
@@ -105,14 +106,14 @@ fn t15_t19_a_recovery_is_numbered_above_what_is_in_force_and_not_out_of_reach() 
     assert_eq!(next(&taken, &back(&first), &[&mallory()]).unwrap_err().reason, R::RoleDenied);
     assert_eq!(next(&taken, &back(&first), &[&ed(77)]).unwrap_err().reason, R::UnknownSigner);
     // A planned rotation has no such freedom.
-    let late = following(&first, Authority::Planned, first.signers().cloned().collect());
+    let late = following(&first, RotationAuthority::Planned, first.signers().cloned().collect());
     for version in [2, 5, 9] {
         let late = Rotation { version: TrustVersion(version), ..late.clone() };
         assert!(next(&taken, &late, &[&mallory()]).is_err(), "{version}");
     }
 }
 
-fn setting(authority: Authority, to: UnixSeconds) -> Rotation {
+fn setting(authority: RotationAuthority, to: UnixSeconds) -> Rotation {
     let clock = ClockChange::Set { from: NOW, to };
     Rotation { clock, ..following(&trust(), authority, trust().signers().cloned().collect()) }
 }
@@ -121,21 +122,23 @@ fn setting(authority: Authority, to: UnixSeconds) -> Rotation {
 fn x05_only_a_recovery_key_sets_the_mark_of_time() {
     let lineage = Lineage::new(trust());
     for to in [NOW.plus(20 * 365 * DAY), NOW.plus(1), NOW.minus(1)] {
-        let change = setting(Authority::Planned, to);
+        let change = setting(RotationAuthority::Planned, to);
         assert_eq!(next(&lineage, &change, &[&alice()]).unwrap_err().reason, R::RoleDenied);
         // What was accepted when it was allowed is not judged by it again.
         let envelope = signed(&change, &[&alice()]);
         let life = STATEMENT_LIFE_MAX_S;
         let replayed = lineage.follow(
             &envelope,
-            Authority::Planned,
+            RotationAuthority::Planned,
             &host(),
             &clock(),
             (life, Occasion::AcceptedBefore),
         );
         assert_eq!(replayed.unwrap().0.mark, Some(to));
     }
-    assert!(next(&lineage, &setting(Authority::Recovery, NOW.plus(1)), &[&vault()]).is_ok());
+    assert!(
+        next(&lineage, &setting(RotationAuthority::Recovery, NOW.plus(1)), &[&vault()]).is_ok()
+    );
 }
 
 #[test]
@@ -150,12 +153,12 @@ fn x05_the_mark_is_set_to_about_what_the_host_s_clock_says() {
         assert_eq!(reading.wall(), wall);
         let set = |to: UnixSeconds| {
             let window = Window::new(reading.now.minus(60), reading.now.plus(60)).unwrap();
-            let change = Rotation { window, ..setting(Authority::Recovery, to) };
+            let change = Rotation { window, ..setting(RotationAuthority::Recovery, to) };
             let envelope = signed(&change, &[&vault()]);
             let life = STATEMENT_LIFE_MAX_S;
             let rotated = lineage.follow(
                 &envelope,
-                Authority::Recovery,
+                RotationAuthority::Recovery,
                 &host(),
                 &reading,
                 (life, Occasion::HandedIn),

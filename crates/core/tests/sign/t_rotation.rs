@@ -5,9 +5,9 @@ use evenkeel_core::reason::ReasonCode as R;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::clock::{self, ClockDoubt, ClockReading, WallClock};
 use evenkeel_core::sign::{
-    AnyStatement, Authority, ClockChange, Envelope, HostBinding, Namespace, Role, Rotated,
-    Rotation, STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, StatementLimits, TrustHash,
-    TrustVersion, TrustedSigners, Validity, Window, authorise, render, rotate,
+    AnyStatement, ClockChange, Envelope, HostBinding, Namespace, Role, Rotated, Rotation,
+    RotationAuthority, STATEMENT_LIFE_MAX_S, Signer, SpentNonces, Statement, StatementLimits,
+    TrustHash, TrustVersion, TrustedSigners, Validity, Window, authorise, render, rotate,
 };
 
 use crate::support::{
@@ -34,7 +34,7 @@ fn recovery(key: &Key, name: &str) -> Signer {
 /// A rotation that follows a store, with these signers.
 pub(crate) fn following(
     trust: &TrustedSigners,
-    authority: Authority,
+    authority: RotationAuthority,
     signers: Vec<Signer>,
 ) -> Rotation {
     Rotation {
@@ -51,7 +51,11 @@ pub(crate) fn following(
 
 /// Alice hands over to bob.
 fn planned(trust: &TrustedSigners) -> Rotation {
-    following(trust, Authority::Planned, vec![op(&bob(), "bob"), recovery(&vault(), "vault")])
+    following(
+        trust,
+        RotationAuthority::Planned,
+        vec![op(&bob(), "bob"), recovery(&vault(), "vault")],
+    )
 }
 
 /// The bytes of a rotation, for the fuzz corpus.
@@ -101,7 +105,7 @@ fn a_planned_rotation_makes_the_next_version_and_the_chain_names_it() {
     // And on: bob's next one follows that head.
     let next = following(
         &after,
-        Authority::Planned,
+        RotationAuthority::Planned,
         vec![op(&alice(), "alice"), recovery(&vault(), "vault")],
     );
     assert!(try_rotate(&after, &next, &[&bob(), &alice()]).is_ok());
@@ -113,7 +117,7 @@ fn t12_an_operational_key_cannot_touch_recovery_keys() {
     let with = |recovery: Vec<Signer>| {
         let mut signers = vec![op(&alice(), "alice")];
         signers.extend(recovery);
-        following(&before, Authority::Planned, signers)
+        following(&before, RotationAuthority::Planned, signers)
     };
     let mut shortened = recovery(&vault(), "vault");
     shortened.validity = Validity { from: UnixSeconds(0), until: NOW.plus(1) };
@@ -131,8 +135,10 @@ fn t12_an_operational_key_cannot_touch_recovery_keys() {
         assert_eq!(refusal(&rotation, &keys), R::RoleDenied);
     }
     // Nor sign a recovery.
-    let recover =
-        Rotation { authority: Authority::Recovery, ..with(vec![recovery(&vault(), "vault")]) };
+    let recover = Rotation {
+        authority: RotationAuthority::Recovery,
+        ..with(vec![recovery(&vault(), "vault")])
+    };
     assert_eq!(refusal(&recover, &[&alice()]), R::RoleDenied);
 }
 
@@ -148,14 +154,20 @@ fn t13_a_recovery_key_signs_no_act_whatever_it_is_wrapped_in() {
     // An act carried in a rotation's extra field.
     let rotation = following(
         &trust(),
-        Authority::Recovery,
+        RotationAuthority::Recovery,
         vec![op(&alice(), "alice"), recovery(&vault(), "vault")],
     );
     let text = String::from_utf8(rotation.to_bytes().unwrap()).unwrap();
     let carried = text.replacen('{', "{\"op\": \"destroy\", \"guest\": \"qemu/101\",", 1);
     let envelope = sealed(carried.as_bytes(), Namespace::Recover, &[&vault()]);
-    let answer =
-        rotate(&envelope, Authority::Recovery, &trust(), &host(), &clock(), STATEMENT_LIFE_MAX_S);
+    let answer = rotate(
+        &envelope,
+        RotationAuthority::Recovery,
+        &trust(),
+        &host(),
+        &clock(),
+        STATEMENT_LIFE_MAX_S,
+    );
     assert_eq!(answer.unwrap_err().reason, R::Payload);
     // Nor a planned rotation.
     assert_eq!(refusal(&planned(&trust()), &[&vault(), &bob()]), R::RoleDenied);
@@ -173,17 +185,17 @@ fn t14_one_key_has_one_role_and_one_name() {
         TrustedSigners::genesis(TrustVersion(1), both.clone()).unwrap_err().reason,
         R::Payload
     );
-    let rotation = following(&trust(), Authority::Recovery, both);
+    let rotation = following(&trust(), RotationAuthority::Recovery, both);
     assert_eq!(refusal(&rotation, &[&vault(), &bob()]), R::RoleDenied);
     let twins = vec![op(&alice(), "alice"), op(&alice(), "twin"), recovery(&vault(), "vault")];
-    let rotation = following(&trust(), Authority::Planned, twins);
+    let rotation = following(&trust(), RotationAuthority::Planned, twins);
     assert_eq!(refusal(&rotation, &[&alice()]), R::Payload);
     let named = vec![op(&alice(), "alice"), op(&bob(), "alice"), recovery(&vault(), "vault")];
     assert_eq!(TrustedSigners::genesis(TrustVersion(1), named).unwrap_err().reason, R::Payload);
     // A key does not change its role either: what it signed under one must not count under another.
     let swapped = vec![op(&vault(), "vault"), recovery(&alice(), "alice")];
     assert_eq!(
-        refusal(&following(&trust(), Authority::Recovery, swapped), &[&vault()]),
+        refusal(&following(&trust(), RotationAuthority::Recovery, swapped), &[&vault()]),
         R::RoleDenied
     );
 }
@@ -204,7 +216,7 @@ fn t15_the_chain_goes_on_by_exactly_one_from_exactly_its_head() {
 fn t15_the_last_version_has_no_successor() {
     let signers = vec![op(&alice(), "alice"), recovery(&vault(), "vault")];
     let last = TrustedSigners::genesis(TrustVersion(u64::MAX), signers.clone()).unwrap();
-    let mut rotation = following(&trust(), Authority::Planned, signers);
+    let mut rotation = following(&trust(), RotationAuthority::Planned, signers);
     (rotation.version, rotation.previous) = (TrustVersion(0), last.head());
     assert_eq!(try_rotate(&last, &rotation, &[&alice()]).unwrap_err().reason, R::TrustVersion);
 }
@@ -214,7 +226,7 @@ fn t16_every_new_key_must_sign() {
     assert_eq!(refusal(&planned(&trust()), &[&alice()]), R::Envelope);
     let two = following(
         &trust(),
-        Authority::Planned,
+        RotationAuthority::Planned,
         vec![op(&bob(), "bob"), op(&sk_ed(12), "carol"), recovery(&vault(), "vault")],
     );
     assert_eq!(refusal(&two, &[&alice(), &bob()]), R::Envelope);
@@ -227,8 +239,14 @@ fn t16_every_new_key_must_sign() {
         (alice().sign(Namespace::Rotate, &payload), bob().sign(Namespace::Rotate, b"x"));
     let envelope = Envelope::seal(&payload, &[&good, &bad]).unwrap();
     let envelope = Envelope::parse(envelope.as_bytes()).unwrap();
-    let answer =
-        rotate(&envelope, Authority::Planned, &trust(), &host(), &clock(), STATEMENT_LIFE_MAX_S);
+    let answer = rotate(
+        &envelope,
+        RotationAuthority::Planned,
+        &trust(),
+        &host(),
+        &clock(),
+        STATEMENT_LIFE_MAX_S,
+    );
     assert_eq!(answer.unwrap_err().reason, R::SigInvalid);
     // A stranger who signs along is no signer.
     assert_eq!(refusal(&planned(&trust()), &[&alice(), &bob(), &mallory()]), R::UnknownSigner);
@@ -244,7 +262,7 @@ fn t16_a_new_key_that_is_weak_or_of_another_type_is_refused() {
         let bent = text.replace(&bobs, key);
         assert_ne!(bent, text);
         assert_eq!(
-            Rotation::parse(bent.as_bytes(), Authority::Planned).unwrap_err().reason,
+            Rotation::parse(bent.as_bytes(), RotationAuthority::Planned).unwrap_err().reason,
             answer
         );
     }
@@ -255,10 +273,10 @@ fn t17_no_role_is_ever_left_without_a_key() {
     for signers in [vec![], vec![op(&alice(), "alice")], vec![recovery(&vault(), "vault")]] {
         let answer = TrustedSigners::genesis(TrustVersion(1), signers.clone());
         assert_eq!(answer.unwrap_err().reason, R::Payload);
-        for authority in Authority::ALL {
+        for authority in RotationAuthority::ALL {
             let key = match authority {
-                Authority::Recovery => vault(),
-                Authority::Planned => alice(),
+                RotationAuthority::Recovery => vault(),
+                RotationAuthority::Planned => alice(),
             };
             let rotation = following(&trust(), authority, signers.clone());
             assert!(matches!(refusal(&rotation, &[&key]), R::Payload | R::RoleDenied));
@@ -273,7 +291,7 @@ fn t17_no_role_is_ever_left_without_a_key() {
         dead.validity = validity;
         let signers = vec![dead, recovery(&vault(), "vault")];
         assert_eq!(
-            refusal(&following(&trust(), Authority::Planned, signers), &[&alice()]),
+            refusal(&following(&trust(), RotationAuthority::Planned, signers), &[&alice()]),
             R::Payload
         );
     }
@@ -284,7 +302,7 @@ fn t18_recovery_wins_from_any_state_and_voids_what_is_outstanding() {
     // Mallory has alice's key and makes the host his own.
     let stolen = following(
         &trust(),
-        Authority::Planned,
+        RotationAuthority::Planned,
         vec![op(&mallory(), "mallory"), recovery(&vault(), "vault")],
     );
     let taken = try_rotate(&trust(), &stolen, &[&alice(), &mallory()]).unwrap().trust;
@@ -294,7 +312,7 @@ fn t18_recovery_wins_from_any_state_and_voids_what_is_outstanding() {
     // The vault gives it back.
     let recover = following(
         &taken,
-        Authority::Recovery,
+        RotationAuthority::Recovery,
         vec![op(&bob(), "bob"), recovery(&vault(), "vault")],
     );
     let back = try_rotate(&taken, &recover, &[&vault(), &bob()]).unwrap().trust;
@@ -302,7 +320,7 @@ fn t18_recovery_wins_from_any_state_and_voids_what_is_outstanding() {
     // Even where mallory's key stays, his accepted job is void.
     let keeps = following(
         &taken,
-        Authority::Recovery,
+        RotationAuthority::Recovery,
         vec![op(&mallory(), "mallory"), recovery(&vault(), "vault")],
     );
     let back = try_rotate(&taken, &keeps, &[&vault()]).unwrap().trust;
@@ -315,12 +333,12 @@ fn t19_of_two_rotations_one_becomes_the_next_and_recovery_goes_first() {
     let plan = planned(&before);
     let recover = following(
         &before,
-        Authority::Recovery,
+        RotationAuthority::Recovery,
         vec![op(&ecdsa(13), "carol"), recovery(&vault(), "vault")],
     );
     let mut waiting = [plan.authority, recover.authority];
     waiting.sort();
-    assert_eq!(waiting[0], Authority::Recovery);
+    assert_eq!(waiting[0], RotationAuthority::Recovery);
     let after = try_rotate(&before, &recover, &[&vault(), &ecdsa(13)]).unwrap().trust;
     let late = try_rotate(&after, &plan, &[&alice(), &bob()]).unwrap_err();
     assert_eq!(late.reason, R::KeyRevoked, "alice is no signer any more");
@@ -340,7 +358,7 @@ fn t20_a_job_queued_before_a_rotation_is_refused_after_it() {
     // A key that comes back is a signer again.
     let again = following(
         &after,
-        Authority::Planned,
+        RotationAuthority::Planned,
         vec![op(&alice(), "alice"), recovery(&vault(), "vault")],
     );
     let again = try_rotate(&after, &again, &[&bob(), &alice()]).unwrap().trust;
@@ -374,8 +392,14 @@ fn t22_a_rotation_for_one_host_says_nothing_on_another() {
     let other_key = HostBinding { key: ed(9).public().fingerprint(), ..host() };
     let other_name = HostBinding { id: "pve2".parse().unwrap(), ..host() };
     for other in [other_key, other_name] {
-        let answer =
-            rotate(&envelope, Authority::Planned, &trust(), &other, &clock(), STATEMENT_LIFE_MAX_S);
+        let answer = rotate(
+            &envelope,
+            RotationAuthority::Planned,
+            &trust(),
+            &other,
+            &clock(),
+            STATEMENT_LIFE_MAX_S,
+        );
         assert_eq!(answer.unwrap_err().reason, R::HostMismatch);
     }
 }
@@ -403,7 +427,7 @@ fn a_rotation_is_judged_by_its_window_too() {
     let envelope = signed(&planned(&trust()), &[&alice(), &bob()]);
     let at = |now: UnixSeconds, life| {
         let clock = ClockReading { now, mark: now, doubt: None };
-        let answer = rotate(&envelope, Authority::Planned, &trust(), &host(), &clock, life);
+        let answer = rotate(&envelope, RotationAuthority::Planned, &trust(), &host(), &clock, life);
         answer.map(|_| ()).map_err(|refusal| refusal.reason)
     };
     assert_eq!(at(NOW, STATEMENT_LIFE_MAX_S), Ok(()));
@@ -418,13 +442,20 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     let poisoned = NOW.plus(20 * 365 * 86_400);
     let reading = clock::read(Some(poisoned), WallClock { at: NOW, synchronised: true });
     assert!(matches!(reading.doubt, Some(ClockDoubt::Behind { .. })));
-    let mut change = following(&trust(), Authority::Recovery, trust().signers().cloned().collect());
+    let mut change =
+        following(&trust(), RotationAuthority::Recovery, trust().signers().cloned().collect());
     change.window = Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap();
     change.clock = ClockChange::Set { from: poisoned, to: NOW };
     let envelope = signed(&change, &[&vault()]);
-    let rotated =
-        rotate(&envelope, Authority::Recovery, &trust(), &host(), &reading, STATEMENT_LIFE_MAX_S)
-            .unwrap();
+    let rotated = rotate(
+        &envelope,
+        RotationAuthority::Recovery,
+        &trust(),
+        &host(),
+        &reading,
+        STATEMENT_LIFE_MAX_S,
+    )
+    .unwrap();
     assert_eq!(rotated.mark, Some(NOW));
     let after = clock::read(rotated.mark, WallClock { at: NOW.plus(5), synchronised: true });
     assert_eq!(after.doubt, None);
@@ -433,7 +464,7 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     // Replayed, it is refused, even if the mark should be wrong in the same way again.
     let again = rotate(
         &envelope,
-        Authority::Recovery,
+        RotationAuthority::Recovery,
         &rotated.trust,
         &host(),
         &reading,
@@ -442,8 +473,14 @@ fn t10_a_signed_clock_change_sets_a_poisoned_mark_once_and_voids_what_is_outstan
     assert_eq!(again.unwrap_err().reason, R::TrustVersion);
     // And it sets no other mark than the one it was made for.
     let other = ClockReading { mark: poisoned.plus(1), ..reading };
-    let answer =
-        rotate(&envelope, Authority::Recovery, &trust(), &host(), &other, STATEMENT_LIFE_MAX_S);
+    let answer = rotate(
+        &envelope,
+        RotationAuthority::Recovery,
+        &trust(),
+        &host(),
+        &other,
+        STATEMENT_LIFE_MAX_S,
+    );
     assert_eq!(answer.unwrap_err().reason, R::Stale);
 }
 
@@ -453,7 +490,8 @@ fn a_person_is_shown_every_signer_of_a_rotation() {
     rotation.clock = ClockChange::Set { from: NOW.plus(9), to: NOW };
     rotation.signers[0].validity = Validity { from: UnixSeconds(0), until: NOW.plus(86_400) };
     rotation.signers.push(op(&sk_ed(12), "carol"));
-    let shown = render::rotation(&rotation.to_bytes().unwrap(), Authority::Planned).unwrap();
+    let shown =
+        render::rotation(&rotation.to_bytes().unwrap(), RotationAuthority::Planned).unwrap();
     let print = bob().public().fingerprint().to_string();
     for part in [
         "version 2",
@@ -469,7 +507,7 @@ fn a_person_is_shown_every_signer_of_a_rotation() {
     ] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
-    assert!(render::rotation(&rotation.to_bytes().unwrap(), Authority::Recovery).is_err());
+    assert!(render::rotation(&rotation.to_bytes().unwrap(), RotationAuthority::Recovery).is_err());
 }
 
 #[test]
@@ -478,11 +516,11 @@ fn the_purpose_of_a_signature_follows_from_the_bytes_that_are_signed() {
     assert_eq!(kind(&statement().to_bytes().unwrap()), Ok(Namespace::Op));
     let mut rotation = planned(&trust());
     assert_eq!(kind(&rotation.to_bytes().unwrap()), Ok(Namespace::Rotate));
-    rotation.authority = Authority::Recovery;
+    rotation.authority = RotationAuthority::Recovery;
     let bytes = rotation.to_bytes().unwrap();
     assert_eq!(kind(&bytes), Ok(Namespace::Recover));
     let shown = render::any_statement(&bytes).unwrap();
-    assert_eq!(shown, render::rotation(&bytes, Authority::Recovery).unwrap());
+    assert_eq!(shown, render::rotation(&bytes, RotationAuthority::Recovery).unwrap());
     // Another kind's name over these fields is no statement, and neither is what a host signs.
     let text = String::from_utf8(bytes).unwrap();
     for format in ["evenkeel/statement/v1", "evenkeel/pending/v1", "evenkeel/recover/v2", ""] {

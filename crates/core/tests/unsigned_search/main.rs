@@ -15,6 +15,8 @@ mod pve;
 mod qemu;
 mod request;
 mod search;
+#[path = "../support/sequences.rs"]
+mod sequences;
 
 use eyes::Eyes;
 use model::{Model, Scene};

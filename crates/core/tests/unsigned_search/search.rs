@@ -17,6 +17,7 @@ use crate::eyes::Eyes;
 use crate::model::{Disk, FOREIGN, Model, Slots, VOLUMES, Volume, all_volumes, name};
 use crate::pve;
 use crate::request::{self, Request};
+use crate::sequences::sequences;
 
 /// How a volume was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -121,7 +122,7 @@ pub(crate) fn search(start: &Model, depth: usize, eyes: Eyes) -> Searched {
     }
     searched.judged = judge.judged;
     searched.states = reached.len();
-    searched.sequences = sequences(&reached, depth - 1);
+    searched.sequences = sequences(|at| &reached[at].leads_to, reached.len(), depth - 1);
     searched.took = began.elapsed();
     searched
 }
@@ -277,22 +278,4 @@ fn way(reached: &[Reached], mut at: usize, requests: &[Tried], start: &Model) ->
     steps.push(format!("{:?} {power}", start.scene));
     steps.reverse();
     steps
-}
-
-/// How many sequences of up to `depth` requests the states stand for.
-fn sequences(reached: &[Reached], depth: usize) -> u128 {
-    let mut ways = vec![0_u128; reached.len()];
-    ways[0] = 1;
-    let mut all = 0;
-    for _ in 0..depth {
-        let mut next = vec![0_u128; reached.len()];
-        for (at, count) in ways.iter().enumerate().filter(|(_, count)| **count > 0) {
-            for to in &reached[at].leads_to {
-                next[*to] += count;
-            }
-        }
-        all += next.iter().sum::<u128>();
-        ways = next;
-    }
-    all
 }

@@ -36,6 +36,7 @@ fn main() -> ExitCode {
     println!("seeds {from}..{to} of {steps} steps");
     let began = Instant::now();
     let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
+    let (mut linked, mut documents, mut put_back) = (0, 0, 0);
     let next = AtomicU64::new(from);
     let found = std::thread::scope(|scope| {
         for outcome in outcomes(scope, &next, (from..to, threads), (steps, told)) {
@@ -49,6 +50,9 @@ fn main() -> ExitCode {
             acts += outcome.acts;
             lives += outcome.lives;
             resolved += outcome.resolved;
+            linked += u64::from(outcome.documents > 0);
+            documents += outcome.documents;
+            put_back += outcome.put_back;
             if let Some(first) = outcome.broken.first() {
                 bad += 1;
                 println!("seed {seed}: {first}");
@@ -66,7 +70,8 @@ fn main() -> ExitCode {
     let seconds = began.elapsed().as_secs_f64();
     println!(
         "{} seeds of {steps} steps: {bad} broken; {lives} lives, {writes} requests that change something, \
-         {acts} signed acts, {resolved} operations closed by hand; {seconds:.1} s",
+         {acts} signed acts, {resolved} operations closed by hand; {linked} hosts with a hub, {documents} documents taken, \
+         {put_back} disks put back; {seconds:.1} s",
         to - from
     );
     if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }

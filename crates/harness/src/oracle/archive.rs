@@ -66,7 +66,7 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use evenkeel_core::action_registry::ActionKind;
-    use evenkeel_sim::{Archive, Scenario};
+    use evenkeel_sim::{Scenario, StoredArchive};
 
     use super::*;
 
@@ -94,7 +94,7 @@ mod tests {
         assert!(is_saved(&world, "op_1", guest, &claim("store", "")).is_err(), "there is none");
         let found = world.guest(guest).unwrap().clone();
         let config = found.config.clone();
-        let archive = Archive { guest, guest_birth: found.birth, config, truncated: false };
+        let archive = StoredArchive { guest, guest_birth: found.birth, config, truncated: false };
         let store = world.storages.get_mut("store").unwrap();
         store.put_file("backup/a", "backup", "tar", 9);
         let volume = store.volumes.get_mut("backup/a").unwrap();

@@ -322,6 +322,13 @@ impl SigningClaims {
         odd
     }
 
+    /// The journal is an older one again: what its lost lines told counts no longer, what was sent still does.
+    pub(super) fn put_back(&mut self, history: &JournalHistory) {
+        self.enrolled.truncate(history.rotations.len() + 1);
+        self.destroyed = history.destroyed.len();
+        self.items.retain(|id, _| history.items.contains_key(id));
+    }
+
     /// What the clock shows may become the mark of time, if it is no leap. A host without a line begins with its clock.
     fn believe_the_clock(&mut self, has_no_line: bool) {
         if let Some(rules) = &self.rules {
@@ -475,6 +482,7 @@ impl OracleState {
         if told != (claim.op, claim.guest, claim.nonce.as_str(), claim.params.clone()) {
             return Err("(3) another act was signed".to_owned());
         }
+        self.link.may_sign(&self.history, claim.not_before_s)?;
         if !claim.is_for_this_host {
             return Err("(3) it was signed for another host".to_owned());
         }

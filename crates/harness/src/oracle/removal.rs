@@ -5,13 +5,24 @@
 //! asked for that. What happened after the agent's last look at the tasks it cannot know.
 
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::id::GuestId;
 use evenkeel_sim::InProcess;
 
-use super::OracleState;
+use super::{Oracle, OracleState};
 use crate::call::WriteRequest;
 use crate::history::HistoryOp;
 use crate::leftovers::is_scratch_number;
 use crate::scene::AGENT_TOKEN;
+
+impl Oracle {
+    /// How many removals of a guest, which nobody signed for, the journal does not call failed.
+    pub(crate) fn removals_of(&self, guest: GuestId) -> usize {
+        let mut inner = self.inner();
+        inner.read_disk();
+        let is_one = |op: &&HistoryOp| op.guest == guest && op.is_removal() && op.state != "failed";
+        inner.history.ops.values().filter(is_one).count()
+    }
+}
 
 impl OracleState {
     /// Everything that must be true of a request of a removal.

@@ -267,7 +267,7 @@ async fn a_backup_that_ended_with_warnings_or_an_error_destroys_nothing() {
 fn put_archive(rig: &Rig, notes: Option<String>) {
     rig.node.with(|sim| {
         let record = sim.world.guest(guest()).unwrap();
-        let archive = evenkeel_sim::Archive {
+        let archive = evenkeel_sim::StoredArchive {
             guest: guest(),
             guest_birth: record.birth,
             config: record.config.clone(),

@@ -58,14 +58,14 @@ async fn version(rig: &Rig) -> TrustVersion {
 }
 
 /// Bob in anna's place, signed by whoever has the authority and by the new key.
-async fn to_bob(rig: &Rig, authority: sign::Authority, by: &Operator) -> String {
+async fn to_bob(rig: &Rig, authority: sign::RotationAuthority, by: &Operator) -> String {
     let signers = vec![bob().signer(Role::Operational), vault().signer(Role::Recovery)];
     rotation(rig, authority, signers, &[by, &bob()]).await
 }
 
 async fn rotation(
     rig: &Rig,
-    authority: sign::Authority,
+    authority: sign::RotationAuthority,
     signers: Vec<Signer>,
     by: &[&Operator],
 ) -> String {
@@ -93,7 +93,7 @@ async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
 async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a_restart() {
     let absent = desired(ABSENT);
     for (authority, by) in
-        [(sign::Authority::Planned, anna()), (sign::Authority::Recovery, vault())]
+        [(sign::RotationAuthority::Planned, anna()), (sign::RotationAuthority::Recovery, vault())]
     {
         let rig = rig().await;
         let (old, id) = live(&rig, async |engine| {
@@ -106,8 +106,8 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
             assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
             // A rotation is taken once: bob, who is known now, has not the role to recover.
             let again = match authority {
-                sign::Authority::Planned => ReasonCode::TrustVersion,
-                sign::Authority::Recovery => ReasonCode::RoleDenied,
+                sign::RotationAuthority::Planned => ReasonCode::TrustVersion,
+                sign::RotationAuthority::Recovery => ReasonCode::RoleDenied,
             };
             assert_eq!(refused(engine, &envelope).await, again);
             // Whoever signs the old item afterwards signs for signers that are gone.
@@ -150,7 +150,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
     live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let approval = anna().approve(&item(engine).await, 7, now(&rig));
-        let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+        let envelope = to_bob(&rig, sign::RotationAuthority::Planned, &anna()).await;
         // The lane waits for the judge, who is busy with the rotation.
         let bench = Arc::clone(&rig.approvals.as_ref().unwrap().authority);
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
@@ -186,7 +186,7 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
         let minute = Duration::from_mins(1);
         let under_way = tokio::time::timeout(minute, engine.work()).await;
         assert!(under_way.is_err() && count(&rig, "lxc/100", "DELETE 100") == 1, "{under_way:?}");
-        let envelope = to_bob(&rig, sign::Authority::Recovery, &vault()).await;
+        let envelope = to_bob(&rig, sign::RotationAuthority::Recovery, &vault()).await;
         let rotated = engine.submit_approval(envelope.as_bytes());
         let rotated = tokio::time::timeout(minute, rotated).await.unwrap()?;
         assert_eq!(rotated, Submitted::Rotated(TrustVersion(2)));
@@ -258,7 +258,7 @@ async fn a_rotation_that_meets_two_acts_stops_neither_them_nor_itself() {
                 let submitted = engine.submit_approval(approval.as_bytes()).await?;
                 assert!(matches!(submitted, Submitted::Accepted(_)), "{submitted:?}");
             }
-            let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+            let envelope = to_bob(&rig, sign::RotationAuthority::Planned, &anna()).await;
             // Nothing is lost with the future: the acts go on with the next one.
             let ended_before = crash_after(polls, engine.work()).await.is_some();
             let rotated = engine.submit_approval(envelope.as_bytes());
@@ -286,7 +286,7 @@ async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
     live(&rig, async |engine| {
         pass(engine, &absent).await?;
         let outstanding = anna().approve(&item(engine).await, 7, now(&rig));
-        let planned = sign::Authority::Planned;
+        let planned = sign::RotationAuthority::Planned;
         let stranger = Operator::new("mallory", 66);
         let new_vault = vec![anna().signer(Role::Operational), bob().signer(Role::Recovery)];
         let for_bob = vec![bob().signer(Role::Operational), vault().signer(Role::Recovery)];
@@ -294,7 +294,10 @@ async fn t12_t16_a_rotation_that_may_not_be_changes_nobody() {
         for (envelope, reason) in [
             (to_bob(&rig, planned, &stranger).await, ReasonCode::UnknownSigner),
             (to_bob(&rig, planned, &vault()).await, ReasonCode::RoleDenied),
-            (to_bob(&rig, sign::Authority::Recovery, &anna()).await, ReasonCode::RoleDenied),
+            (
+                to_bob(&rig, sign::RotationAuthority::Recovery, &anna()).await,
+                ReasonCode::RoleDenied,
+            ),
             (rotation(&rig, planned, new_vault, &[&anna(), &bob()]).await, ReasonCode::RoleDenied),
             (by_one, ReasonCode::Envelope),
         ] {
@@ -321,7 +324,7 @@ async fn t23_a_rotation_survives_a_crash_at_every_step() {
             Ok(item(engine).await)
         });
         let raised = raised.await.unwrap().unwrap();
-        let envelope = to_bob(&rig, sign::Authority::Planned, &anna()).await;
+        let envelope = to_bob(&rig, sign::RotationAuthority::Planned, &anna()).await;
         let life = rig.live(async |engine| engine.submit_approval(envelope.as_bytes()).await);
         let done = crash_after(polls, life).await;
         let rig = restarted(Rig { disk: rig.disk.after_crash(0, 0), ..rig }).await;

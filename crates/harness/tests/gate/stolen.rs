@@ -81,7 +81,7 @@ fn recovery(rig: &Rig, known: &TrustedSigners, vault_key: Signer) -> String {
     let signers =
         vec![anna().signer(Role::Operational), carol().signer(Role::Operational), vault_key];
     let version = TrustVersion(known.version().0 + PLANNED_LINKS_MAX as u64 + 1);
-    let change = following(rig, known, sign::Authority::Recovery, signers);
+    let change = following(rig, known, sign::RotationAuthority::Recovery, signers);
     envelope(&Rotation { version, ..change }, &[&vault(), &carol()])
 }
 
@@ -107,7 +107,7 @@ async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
 
 /// Does what a theft is made of, with anna's key and then with the thief's own.
 async fn steal(rig: &Rig, engine: &mut Engine, theft: Theft, vault_key: &Signer) {
-    let planned = sign::Authority::Planned;
+    let planned = sign::RotationAuthority::Planned;
     if theft.budget_spent {
         for (nonce, guest) in (20..).zip(["lxc/102", "qemu/103"]) {
             let item = destroy_item(engine, guest).await;
@@ -237,7 +237,7 @@ async fn t19_of_a_planned_rotation_and_a_recovery_that_race_the_recovery_wins() 
     for recovery_first in [false, true] {
         let (rig, first, vault_key) = host().await;
         let signers = vec![mallory().signer(Role::Operational), vault_key.clone()];
-        let plan = following(&rig, &first, sign::Authority::Planned, signers);
+        let plan = following(&rig, &first, sign::RotationAuthority::Planned, signers);
         let plan = envelope(&plan, &[&anna(), &mallory()]);
         let recovery = recovery(&rig, &first, vault_key);
         live(&rig, async |engine| {
@@ -268,7 +268,7 @@ async fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_nothing_else_begins()
         let planned = following(
             &rig,
             &first,
-            sign::Authority::Planned,
+            sign::RotationAuthority::Planned,
             vec![mallory().signer(Role::Operational), vault_key.clone()],
         );
         let planned = envelope(&planned, &[&anna(), &mallory()]);

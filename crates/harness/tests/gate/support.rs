@@ -209,7 +209,7 @@ pub(crate) fn envelope(rotation: &Rotation, by: &[&Operator]) -> String {
 pub(crate) fn following(
     rig: &Rig,
     trust: &TrustedSigners,
-    by: evenkeel_core::sign::Authority,
+    by: evenkeel_core::sign::RotationAuthority,
     signers: Vec<Signer>,
 ) -> Rotation {
     Rotation {

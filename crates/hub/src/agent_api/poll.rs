@@ -9,7 +9,7 @@ use crate::access;
 use crate::call::Call;
 use crate::metrics::HubMetrics;
 use crate::problem::Problem;
-use crate::routes::{Answer, Hub, json, no_content};
+use crate::routes::{Answer, Hub, RowFace, json, no_content};
 use crate::store::{LinkRow, QueuedEnvelope};
 
 /// The longest wait a host may ask for, in seconds.
@@ -53,7 +53,14 @@ fn at_the_end(host: &LinkRow, generation: i64) -> Answer {
 
 /// The host's row as it is now; its credential may have ended meanwhile.
 async fn again(hub: &Hub, call: &Call) -> Result<LinkRow, Problem> {
-    match access::caller(hub, access::Access::Host, (&call.method, &call.headers), None).await? {
+    match access::caller(
+        hub,
+        (access::Access::Host, RowFace::Program),
+        (&call.method, &call.headers),
+        None,
+    )
+    .await?
+    {
         access::Caller::Host(host) => Ok(host),
         access::Caller::Anyone | access::Caller::Person(_) => Err(Problem::unauthorised()),
     }

@@ -14,8 +14,8 @@ use schemars::SchemaGenerator;
 use super::guests::parsed;
 use super::hosts::find;
 use super::page::{PAGE_QUERY, after, before, limit, one_more, page};
-use super::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody};
-use crate::access::{Access, Scope};
+use super::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody, SealedBody};
+use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
@@ -23,7 +23,7 @@ use crate::secret_text::random_hex;
 use crate::store::{EnvelopeKind, EnvelopeRow, HubTime, NewEnvelope, PendingRow, PersonRole};
 
 /// The largest body with an envelope: the envelope and its name around it.
-const ENVELOPE_BODY_MAX: usize = ENVELOPE_BYTES_MAX + 1024;
+pub(crate) const ENVELOPE_BODY_MAX: usize = ENVELOPE_BYTES_MAX + 1024;
 
 pub(super) fn rows() -> Vec<RouteRow> {
     let see = Access::Person(PersonRole::Viewer, Scope::HostInPath);
@@ -75,8 +75,19 @@ pub(super) fn rows() -> Vec<RouteRow> {
 }
 
 async fn pending(hub: Hub, call: Call) -> Answer {
-    let (limit, person) = (limit(&call)?, call.person());
-    let (host, id) = after(&call).split_once('/').unwrap_or_default();
+    let limit = limit(&call)?;
+    let seen = pending_seen(&hub, call.person(), after(&call), limit).await?;
+    json(&page(seen, limit, |row| format!("{}/{}", row.host, row.id), pending_body))
+}
+
+/// Items in a person's scope after `host/id`: one more than the limit if there are more.
+pub(crate) async fn pending_seen(
+    hub: &Hub,
+    person: &Person,
+    after: &str,
+    limit: usize,
+) -> Result<Vec<PendingRow>, Problem> {
+    let (host, id) = after.split_once('/').unwrap_or_default();
     let (mut from, mut seen) = ((host.to_owned(), id.to_owned()), Vec::new());
     // Items of hosts outside of the scope are passed over, a page at a time.
     loop {
@@ -87,10 +98,9 @@ async fn pending(hub: Hub, call: Call) -> Answer {
         }
         seen.extend(rows.into_iter().filter(|row| person.sees(&row.host)));
         if is_last || seen.len() > limit {
-            break;
+            return Ok(seen);
         }
     }
-    json(&page(seen, limit, |row| format!("{}/{}", row.host, row.id), pending_body))
 }
 
 async fn pending_of(hub: Hub, call: Call) -> Answer {
@@ -100,9 +110,9 @@ async fn pending_of(hub: Hub, call: Call) -> Answer {
     json(&PageBody { items: rows.into_iter().map(pending_body).collect(), next: None })
 }
 
-fn pending_body(row: PendingRow) -> PendingBody {
+pub(crate) fn pending_body(row: PendingRow) -> PendingBody {
     let PendingRow { host, id, item, received_at } = row;
-    let nothing = super::wire::SealedBody { payload: String::new(), signatures: Vec::new() };
+    let nothing = SealedBody { payload: String::new(), signatures: Vec::new() };
     let item = serde_json::from_str(&item).unwrap_or(nothing);
     PendingBody { host, id, item, received_at: received_at.to_text() }
 }
@@ -122,16 +132,24 @@ async fn envelope(hub: Hub, call: Call) -> Answer {
 }
 
 async fn submit(hub: Hub, call: Call) -> Answer {
-    let EnvelopeRequest { envelope: sealed } = call.json()?;
+    let EnvelopeRequest { envelope } = call.json()?;
+    json(&hand_in(&hub, call.person(), &envelope).await?)
+}
+
+/// Takes something signed in, for its host to judge.
+pub(crate) async fn hand_in(
+    hub: &Hub,
+    person: &Person,
+    sealed: &SealedBody,
+) -> Result<EnvelopeBody, Problem> {
     let sealed = sealed.sealed();
     let envelope = sealed.envelope().map_err(|refusal| refused(&refusal))?;
     let signed = SignedAct::read(&envelope).map_err(|refusal| refused(&refusal))?;
-    let person = call.person();
     let host = signed.host.id.as_str();
     if !person.sees(host) {
         return Err(Problem::not_found(&format!("host {host}")));
     }
-    let row = find(&hub, host).await?;
+    let row = find(hub, host).await?;
     if signed.host.key.to_string() != row.key_fingerprint {
         return Err(Problem::invalid("it was signed for another key than the host has")
             .hint("the host may have been set up anew: sign what waits now"));
@@ -147,7 +165,7 @@ async fn submit(hub: Hub, call: Call) -> Answer {
     });
     let row = hub.store().envelope(&id.await?).await?;
     let gone = || Problem::new(ProblemCode::Conflict, "it was handed in, and is gone already");
-    json(&envelope_body(row.ok_or_else(gone)?))
+    Ok(envelope_body(row.ok_or_else(gone)?))
 }
 
 /// What the hub reads of something signed.
@@ -185,7 +203,7 @@ fn hub_time(at: UnixSeconds) -> HubTime {
     HubTime(i64::try_from(at.0).unwrap_or(i64::MAX).saturating_mul(1000))
 }
 
-fn envelope_body(row: EnvelopeRow) -> EnvelopeBody {
+pub(crate) fn envelope_body(row: EnvelopeRow) -> EnvelopeBody {
     let EnvelopeRow { id, host, cursor: _, kind, item, state, submitted_by, submitted_at, verdict } =
         row;
     let submitted_at = submitted_at.to_text();

@@ -55,7 +55,7 @@ async fn list(hub: Hub, call: Call) -> Answer {
 }
 
 /// Whether a line is a person's to see.
-pub(super) fn is_seen(person: &Person, entry: &AuditLine) -> bool {
+pub(crate) fn is_seen(person: &Person, entry: &AuditLine) -> bool {
     let about_host = ABOUT_HOSTS.iter().any(|prefix| entry.act.starts_with(prefix));
     person.account.scope == "*"
         || entry.who == person.account.name

@@ -14,22 +14,22 @@ use crate::store::StoredDocument;
 const MISTAKES_TOLD_MAX: usize = 100;
 
 /// A document without mistakes, and what it changes.
-pub(super) struct CheckedDocument {
-    pub(super) files: DocumentFiles,
-    pub(super) guests: usize,
-    pub(super) difference: Vec<DifferenceBody>,
+pub(crate) struct CheckedDocument {
+    pub(crate) files: DocumentFiles,
+    pub(crate) guests: usize,
+    pub(crate) difference: Vec<DifferenceBody>,
 }
 
 impl CheckedDocument {
     /// The files as they are kept.
-    pub(super) fn texts(&self) -> Vec<WireFile> {
+    pub(crate) fn texts(&self) -> Vec<WireFile> {
         let text = |(name, text): (&str, &str)| WireFile { name: name.into(), text: text.into() };
         self.files.iter().map(text).collect()
     }
 }
 
 /// Reads files and compares them with a document.
-pub(super) async fn check(
+pub(crate) async fn check(
     files: Vec<FileBody>,
     newest: Option<StoredDocument>,
 ) -> Result<CheckedDocument, Problem> {
@@ -46,7 +46,7 @@ pub(super) async fn check(
 }
 
 /// What differs between two documents that were kept.
-pub(super) async fn between(
+pub(crate) async fn between(
     before: Option<StoredDocument>,
     after: StoredDocument,
 ) -> Result<Vec<DifferenceBody>, Problem> {
@@ -117,7 +117,8 @@ mod tests {
         let problem = check(file(text), None).await.err().unwrap();
         let told = &problem.diagnostics[0];
         assert!(told.starts_with("web.toml:3:1: E0201: "), "{told}");
-        assert!(told.contains("\n  | coress = 2\n  hint: "), "{told}");
+        assert!(told.contains("\n  | coress = 2\n  | ^^^^^^"), "{told}");
+        assert!(told.contains("\n  hint: "), "{told}");
     }
 
     #[tokio::test]

@@ -15,7 +15,7 @@ use super::wire::{
     CheckAnswer, DocumentBody, FileBody, FilesRequest, GenerationBody, PageBody, PushAnswer,
     PushRequest, SealedBody,
 };
-use crate::access::{Access, Scope};
+use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json};
@@ -23,7 +23,7 @@ use crate::store::{DocumentRow, HostRow, NewDocument, PersonRole, StoredDocument
 
 /// The largest body with a document: its text as JSON, in which a line end takes two bytes, and as much again for names
 /// and the author's statement.
-pub(super) const DOCUMENT_BODY_MAX: usize = 8 * 1024 * 1024;
+pub(crate) const DOCUMENT_BODY_MAX: usize = 8 * 1024 * 1024;
 
 /// The longest message.
 const MESSAGE_BYTES_MAX: usize = 1_000;
@@ -91,11 +91,16 @@ async fn one(hub: Hub, call: Call) -> Answer {
 }
 
 /// The newest document; none for a host that has none yet.
-pub(super) async fn newest(hub: &Hub, host: &HostRow) -> Result<Option<StoredDocument>, Problem> {
+pub(crate) async fn newest(hub: &Hub, host: &HostRow) -> Result<Option<StoredDocument>, Problem> {
     stored(hub, &host.id, host.wanted).await
 }
 
-async fn stored(hub: &Hub, host: &str, generation: i64) -> Result<Option<StoredDocument>, Problem> {
+/// One document; none for a generation that is not there.
+pub(crate) async fn stored(
+    hub: &Hub,
+    host: &str,
+    generation: i64,
+) -> Result<Option<StoredDocument>, Problem> {
     if generation == 0 {
         return Ok(None);
     }
@@ -117,20 +122,33 @@ async fn check_only(hub: Hub, call: Call) -> Answer {
 }
 
 async fn push(hub: Hub, call: Call) -> Answer {
-    let PushRequest { files, message, author, draft } = call.json()?;
-    check_message(&message)?;
+    let request: PushRequest = call.json()?;
     let host = find(&hub, call.part("host")?).await?;
     let seen = seen_generation(&call)?;
+    let answer = push_document(&hub, call.person(), &host, (seen, request)).await?;
+    let generation = i64::try_from(answer.generation).unwrap_or(i64::MAX);
+    Ok(tagged(json(&answer)?, generation))
+}
+
+/// Takes a document in, after the newest generation that whoever pushes has seen.
+pub(crate) async fn push_document(
+    hub: &Hub,
+    person: &Person,
+    host: &HostRow,
+    (seen, request): (i64, PushRequest),
+) -> Result<PushAnswer, Problem> {
+    let PushRequest { files, message, author, draft } = request;
+    check_message(&message)?;
     if seen != host.wanted {
-        return Err(stale(&hub, &host, seen).await);
+        return Err(stale(hub, host, seen).await);
     }
-    let checked = check(files, newest(&hub, &host).await?).await?;
+    let checked = check(files, newest(hub, host).await?).await?;
     let manifest = checked.files.manifest();
     let hub_id = hub.store().hub_id();
-    let next = next(&host);
-    let author = author.map(|sealed| author::judge(&sealed, &manifest, &host, hub_id, next));
+    let next = next(host);
+    let author = author.map(|sealed| author::judge(&sealed, &manifest, host, hub_id, next));
     let author = author.transpose()?;
-    let pushed_by = call.person().account.name.clone();
+    let pushed_by = person.account.name.clone();
     let pushed = hub.store().push(NewDocument {
         host: host.id.clone(),
         files: checked.texts(),
@@ -146,24 +164,23 @@ async fn push(hub: Hub, call: Call) -> Answer {
         Ok(pushed) => pushed,
         // Somebody pushed between our look and the transaction.
         Err(problem) if problem.code == ProblemCode::Stale => {
-            let host = find(&hub, &host.id).await?;
-            return Err(stale(&hub, &host, seen).await);
+            let host = find(hub, &host.id).await?;
+            return Err(stale(hub, &host, seen).await);
         }
         Err(problem) => return Err(problem),
     };
     if let Some(draft) = draft {
         hub.store().drop_draft(&host.id, &draft, &pushed_by).await?;
     }
-    let answer = json(&PushAnswer {
+    Ok(PushAnswer {
         generation: pushed.generation.unsigned_abs(),
         manifest: pushed.manifest,
         difference: checked.difference,
-    })?;
-    Ok(tagged(answer, pushed.generation))
+    })
 }
 
 /// The number the next document gets.
-pub(super) fn next(host: &HostRow) -> i64 {
+pub(crate) fn next(host: &HostRow) -> i64 {
     host.wanted.max(host.reported) + 1
 }
 

@@ -9,12 +9,12 @@ use super::documents::{DOCUMENT_BODY_MAX, check_message, newest};
 use super::hosts::find;
 use super::page::PAGE_MAX;
 use super::wire::{DraftBody, FileBody, FilesRequest, PageBody};
-use crate::access::{Access, Scope};
+use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
 use crate::secret_text::random_hex;
-use crate::store::{DraftRow, NewDraft, PersonRole};
+use crate::store::{DraftRow, HostRow, NewDraft, PersonRole};
 
 pub(super) fn rows() -> Vec<RouteRow> {
     let edit = Access::Person(PersonRole::Editor, Scope::HostInPath);
@@ -56,25 +56,35 @@ async fn list(hub: Hub, call: Call) -> Answer {
 }
 
 async fn add(hub: Hub, call: Call) -> Answer {
-    let FilesRequest { files, message } = call.json()?;
-    check_message(&message)?;
+    let request: FilesRequest = call.json()?;
     let host = find(&hub, call.part("host")?).await?;
-    let checked = check(files, newest(&hub, &host).await?).await?;
+    json(&add_draft(&hub, call.person(), &host, request).await?)
+}
+
+/// Keeps a document to be signed elsewhere.
+pub(crate) async fn add_draft(
+    hub: &Hub,
+    person: &Person,
+    host: &HostRow,
+    FilesRequest { files, message }: FilesRequest,
+) -> Result<DraftBody, Problem> {
+    check_message(&message)?;
+    let checked = check(files, newest(hub, host).await?).await?;
     let manifest = checked.files.manifest();
     let draft = NewDraft {
         id: format!("drf_{}", random_hex(8)),
-        host: host.id,
+        host: host.id.clone(),
         base: host.wanted,
         files: checked.texts(),
         manifest: manifest.as_bytes().to_vec(),
         message,
-        made_by: call.person().account.name.clone(),
+        made_by: person.account.name.clone(),
     };
     let made_at = hub.store().add_draft(draft.clone()).await?;
     let NewDraft { id, host, base, files, message, made_by, .. } = draft;
     let manifest = manifest.hash().to_string();
     let row = DraftRow { id, host, base, manifest, message, made_by, made_at };
-    json(&draft_body(row, files))
+    Ok(draft_body(row, files))
 }
 
 async fn one(hub: Hub, call: Call) -> Answer {
@@ -91,7 +101,7 @@ async fn remove(hub: Hub, call: Call) -> Answer {
     no_content()
 }
 
-fn draft_body(row: DraftRow, files: Vec<WireFile>) -> DraftBody {
+pub(crate) fn draft_body(row: DraftRow, files: Vec<WireFile>) -> DraftBody {
     let DraftRow { id, host, base, manifest: _, message, made_by, made_at } = row;
     let file = |WireFile { name, text }| FileBody { name, text };
     DraftBody {

@@ -105,6 +105,6 @@ where
 }
 
 /// What a host said, as it said it.
-pub(super) fn parsed(text: &str) -> Value {
+pub(crate) fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }

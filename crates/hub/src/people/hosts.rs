@@ -1,30 +1,23 @@
 //! Hosts: who is there and how each stands; their labels, their tokens, their end.
 
-use std::collections::BTreeMap;
-
 use axum::http::Method;
-use evenkeel_core::fleet::RefusedGeneration;
 use evenkeel_core::id::HostId;
 use schemars::SchemaGenerator;
-use serde_json::Value;
 
 use super::SMALL_BODY_MAX;
+use super::fleet_filter::FleetFilter;
+use super::fleet_index::FleetHost;
 use super::page::{PAGE_MAX, after, limit, page};
 use super::report_wire::told;
 use super::wire::{
-    EnrolTokenAnswer, EnrolTokenRequest, HostBody, HostDetailBody, HostStanding, LabelsRequest,
-    PageBody,
+    EnrolTokenAnswer, EnrolTokenRequest, HostBody, HostDetailBody, LabelsRequest, PageBody,
 };
-use crate::access::{Access, Person, Scope};
+use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
 use crate::secret_text::{SecretKind, SecretText};
-use crate::store::{HOSTS_MAX, HostRow, HostStateRow, HubTime, PersonRole};
-
-/// A host that was not heard of for so long is silent: three long polls in a row, and the pause in which signs of life are
-/// gathered.
-const SILENT_AFTER_MS: i64 = 180_000;
+use crate::store::{HostRow, HubTime, PersonRole};
 
 /// The most labels of a host, and the longest name and value.
 const LABELS_MAX: usize = 64;
@@ -73,134 +66,19 @@ pub(super) fn rows() -> Vec<RouteRow> {
 }
 
 /// A host that somebody sees.
-pub(super) async fn find(hub: &Hub, host: &str) -> Result<HostRow, Problem> {
+pub(crate) async fn find(hub: &Hub, host: &str) -> Result<HostRow, Problem> {
     let row = hub.store().host(host).await?;
     row.ok_or_else(|| Problem::not_found(&format!("host {host}")))
 }
 
 async fn list(hub: Hub, call: Call) -> Answer {
-    let filter = HostFilter::read(&call)?;
-    let limit = limit(&call)?;
-    let mut hosts = seen_hosts(&hub, call.person()).await?;
-    hosts.retain(|host| filter.fits(host));
-    if filter.by_standing {
-        hosts.sort_by(|a, b| (a.standing, &a.host).cmp(&(b.standing, &b.host)));
-    }
-    let after = after(&call);
-    let start = match hosts.iter().position(|host| host.host == after) {
-        Some(place) => place + 1,
-        // The host the last page ended with is gone: by name the place is known, else it begins anew.
-        None if !filter.by_standing => hosts.partition_point(|host| host.host.as_str() <= after),
-        None => 0,
-    };
-    let hosts = hosts.split_off(start.min(hosts.len()));
-    json(&page(hosts, limit, |host| host.host.clone(), |host| host))
-}
-
-/// Every host in a person's scope, by id.
-async fn seen_hosts(hub: &Hub, person: &Person) -> Result<Vec<HostBody>, Problem> {
-    let rows = hub.store().hosts_after("", HOSTS_MAX).await?;
-    let (mut states, pending) =
-        (hub.store().host_states().await?, hub.store().pending_counts().await?);
-    let now = HubTime::now();
-    let seen = rows.into_iter().filter(|row| person.sees(&row.id));
-    let body = |row: HostRow| {
-        let state = states.remove(&row.id).unwrap_or_default();
-        let waits = pending.get(&row.id).copied().unwrap_or_default();
-        host_body(row, &state, waits, now)
-    };
-    Ok(seen.map(body).collect())
-}
-
-fn host_body(row: HostRow, state: &HostStateRow, pending: i64, now: HubTime) -> HostBody {
-    let mut counts: BTreeMap<String, u64> = serde_json::from_str(&state.counts).unwrap_or_default();
-    // Told beside the guests, not among them.
-    counts.remove("pending");
-    HostBody {
-        standing: standing(&row, state, &counts, now),
-        host: row.id,
-        labels: row.labels,
-        wanted: row.wanted.unsigned_abs(),
-        in_effect: in_effect(state),
-        counts,
-        pending: pending.unsigned_abs(),
-        last_seen: row.last_seen.to_text(),
-        enrolled_at: row.enrolled_at.to_text(),
-        key: row.key_fingerprint,
-    }
-}
-
-fn in_effect(state: &HostStateRow) -> u64 {
-    let generation: Value = serde_json::from_str(&state.generation).unwrap_or_default();
-    generation.get("number").and_then(Value::as_u64).unwrap_or_default()
-}
-
-fn standing(
-    row: &HostRow,
-    state: &HostStateRow,
-    counts: &BTreeMap<String, u64>,
-    now: HubTime,
-) -> HostStanding {
-    let refused: Option<RefusedGeneration> = serde_json::from_str(&state.refused).ok();
-    let refused = refused.map_or(0, |refused| refused.generation.0);
-    let some = |names: &[&str]| names.iter().any(|name| counts.get(*name).is_some_and(|n| *n > 0));
-    if now.0 - row.last_seen.0 > SILENT_AFTER_MS {
-        HostStanding::Silent
-    } else if refused > 0 && refused == row.wanted.unsigned_abs() {
-        HostStanding::Refused
-    } else if in_effect(state) != row.wanted.unsigned_abs() {
-        HostStanding::Behind
-    } else if some(&["failed", "unreadable"]) {
-        HostStanding::Failing
-    } else if some(&["drifted", "held", "busy"]) {
-        HostStanding::Drifted
-    } else {
-        HostStanding::InSync
-    }
-}
-
-/// Which hosts are listed.
-struct HostFilter {
-    labels: Vec<(String, String)>,
-    state: Option<HostStanding>,
-    text: String,
-    by_standing: bool,
-}
-
-impl HostFilter {
-    fn read(call: &Call) -> Result<Self, Problem> {
-        let query = |name: &str| call.query.get(name).map_or("", String::as_str);
-        let mut labels = Vec::new();
-        for pair in query("label").split(',').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or_else(|| {
-                Problem::invalid("`label` is written name=value, several with commas between")
-            })?;
-            labels.push((name.to_owned(), value.to_owned()));
-        }
-        let state = match query("state") {
-            "" => None,
-            word => Some(
-                HostStanding::ALL
-                    .into_iter()
-                    .find(|standing| standing.as_str() == word)
-                    .ok_or_else(|| Problem::invalid("`state` is no state of a host"))?,
-            ),
-        };
-        let by_standing = match query("sort") {
-            "" | "host" => false,
-            "state" => true,
-            _ => return Err(Problem::invalid("`sort` is host or state")),
-        };
-        let text = query("text").to_ascii_lowercase();
-        Ok(Self { labels, state, text, by_standing })
-    }
-
-    fn fits(&self, host: &HostBody) -> bool {
-        let has_label = |(name, value): &(String, String)| host.labels.get(name) == Some(value);
-        self.labels.iter().all(has_label)
-            && self.state.is_none_or(|state| host.standing == state)
-            && host.host.to_ascii_lowercase().contains(&self.text)
-    }
+    let filter = FleetFilter::read(&call)?;
+    let (limit, now) = (limit(&call)?, HubTime::now());
+    let seen = hub.people().fleet.seen_by(&hub, call.person()).await?;
+    let hosts = filter.chosen(&seen, now);
+    let start = filter.start_after(&hosts, after(&call));
+    let hosts: Vec<_> = hosts.into_iter().skip(start).take(limit + 1).collect();
+    json(&page(hosts, limit, |host| host.row.id.clone(), |host| host.body(now)))
 }
 
 async fn one(hub: Hub, call: Call) -> Answer {
@@ -212,7 +90,7 @@ async fn one(hub: Hub, call: Call) -> Answer {
         if state.reported_at == 0 { String::new() } else { HubTime(state.reported_at).to_text() };
     let pending = i64::try_from(pending).unwrap_or(i64::MAX);
     json(&HostDetailBody {
-        host: host_body(row, &state, pending, HubTime::now()),
+        host: FleetHost::new(row, &state, pending).body(HubTime::now()),
         next_generation,
         hub_id: hub.store().hub_id().to_owned(),
         refused: told(&state.refused),

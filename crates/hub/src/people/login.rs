@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use axum::http::{Method, header};
-use axum::response::IntoResponse as _;
+use axum::response::{IntoResponse as _, Response};
 use evenkeel_core::fleet::LoginStatement;
 use evenkeel_core::sign::PublicKey;
 use schemars::SchemaGenerator;
@@ -17,7 +17,7 @@ use super::wire::{
     SessionRequest, WhoAnswer,
 };
 use super::{SMALL_BODY_MAX, accounts};
-use crate::access::{Access, CameWith, Scope};
+use crate::access::{Access, CameWith, Person, Scope};
 use crate::call::Call;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
@@ -177,13 +177,16 @@ fn who_answer(hub: &Hub, account: &Account, csrf: Option<String>) -> WhoAnswer {
 }
 
 async fn logout(hub: Hub, call: Call) -> Answer {
-    let person = call.person();
+    ended(&hub, call.person(), no_content()?).await
+}
+
+/// Ends what a person came with, and has their browser forget it.
+pub(crate) async fn ended(hub: &Hub, person: &Person, mut response: Response) -> Answer {
     let name = &person.account.name;
     match &person.came_with {
         CameWith::ApiToken(hash) => hub.store().end_token(hash.clone(), name).await?,
         CameWith::Session(hash) => hub.store().end_session(hash.clone(), name).await?,
     }
-    let mut response = no_content()?;
     let clear = session::clear_cookie(hub.public_url());
     response.headers_mut().insert(header::SET_COOKIE, clear);
     Ok(response)

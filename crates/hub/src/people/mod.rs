@@ -11,17 +11,19 @@
 //! [`Person::sees`]: crate::access::Person::sees
 
 mod accounts;
-mod approvals;
-mod audit;
+pub(crate) mod approvals;
+pub(crate) mod audit;
 mod author;
-mod document_check;
-mod documents;
-mod drafts;
+pub(crate) mod document_check;
+pub(crate) mod documents;
+pub(crate) mod drafts;
 mod events;
-mod guests;
-mod hosts;
-mod login;
-mod page;
+pub(crate) mod fleet_filter;
+pub(crate) mod fleet_index;
+pub(crate) mod guests;
+pub(crate) mod hosts;
+pub(crate) mod login;
+pub(crate) mod page;
 mod rate_limit;
 pub mod report_wire;
 pub(crate) mod session;
@@ -33,6 +35,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use crate::routes::RouteRow;
+use fleet_index::FleetIndex;
 use rate_limit::RateLimit;
 
 /// How many event streams are open at once: each costs a task and a place among changes.
@@ -45,6 +48,8 @@ pub(crate) struct PeopleState {
     pub(crate) by_account: RateLimit,
     /// Tries to log in by address. Behind a proxy everybody has one, so it is wide.
     pub(crate) by_address: RateLimit,
+    /// Every host in a few words.
+    pub(crate) fleet: FleetIndex,
     /// Places for event streams.
     pub(crate) streams: Arc<Semaphore>,
 }
@@ -54,6 +59,7 @@ impl Default for PeopleState {
         Self {
             by_account: RateLimit::new(10, Duration::from_secs(6)),
             by_address: RateLimit::new(120, Duration::from_millis(500)),
+            fleet: FleetIndex::default(),
             streams: Arc::new(Semaphore::new(EVENT_STREAMS_MAX)),
         }
     }

@@ -5,29 +5,29 @@ use crate::people::wire::PageBody;
 use crate::problem::Problem;
 
 /// The most items of a page.
-pub(super) const PAGE_MAX: usize = 200;
+pub(crate) const PAGE_MAX: usize = 200;
 
 /// The parameters every list takes.
-pub(super) const PAGE_QUERY: &[&str] = &["after", "limit"];
+pub(crate) const PAGE_QUERY: &[&str] = &["after", "limit"];
 
 /// How many items are asked for.
-pub(super) fn limit(call: &Call) -> Result<usize, Problem> {
+pub(crate) fn limit(call: &Call) -> Result<usize, Problem> {
     let limit = usize::try_from(call.number("limit", 50)?).unwrap_or(PAGE_MAX);
     Ok(limit.clamp(1, PAGE_MAX))
 }
 
 /// Where the page begins: after this key.
-pub(super) fn after(call: &Call) -> &str {
+pub(crate) fn after(call: &Call) -> &str {
     call.query.get("after").map_or("", String::as_str)
 }
 
 /// The same for a list whose keys are numbers, newest first.
-pub(super) fn before(call: &Call) -> Result<i64, Problem> {
+pub(crate) fn before(call: &Call) -> Result<i64, Problem> {
     call.number("after", i64::MAX)
 }
 
 /// A page of what was read: one more than asked for tells that there is another page.
-pub(super) fn page<R, T>(
+pub(crate) fn page<R, T>(
     mut rows: Vec<R>,
     limit: usize,
     key: impl Fn(&R) -> String,
@@ -40,7 +40,7 @@ pub(super) fn page<R, T>(
 }
 
 /// How many rows to read for a page.
-pub(super) fn one_more(limit: usize) -> i64 {
+pub(crate) fn one_more(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX - 1) + 1
 }
 

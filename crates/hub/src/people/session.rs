@@ -11,6 +11,9 @@ use crate::secret_text::{SecretKind, SecretText, sha256_hex};
 /// The header that carries the token against forged requests.
 pub(crate) const CSRF_HEADER: &str = "evenkeel-csrf";
 
+/// The field of a form that carries it.
+pub(crate) const CSRF_FIELD: &str = "csrf";
+
 /// How long a session lasts.
 pub(crate) const SESSION_LIFE_S: i64 = 12 * 3600;
 
@@ -88,6 +91,11 @@ pub(crate) fn demand_own_page(
     }
     demand_same_origin(headers, public_url)?;
     let shown = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    demand_token(session, shown)
+}
+
+/// Refuses what does not show the token of its session.
+pub(crate) fn demand_token(session: &SecretText, shown: &str) -> Result<(), Problem> {
     // Hashes are compared and not texts, so that the time it takes tells nothing of the token.
     let same = sha256_hex(shown.as_bytes()) == sha256_hex(csrf_token(session).as_bytes());
     if same { Ok(()) } else { Err(forged()) }

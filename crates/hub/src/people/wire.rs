@@ -232,6 +232,18 @@ impl HostStanding {
         }
     }
 
+    /// What it means, in a sentence.
+    pub fn sentence(self) -> &'static str {
+        match self {
+            Self::Silent => "It was not heard of for minutes; what is shown may be old.",
+            Self::Refused => "It refused the newest document and keeps to the one before.",
+            Self::Behind => "It has not taken the newest document yet.",
+            Self::Failing => "A guest failed or cannot be read.",
+            Self::Drifted => "A guest is not as declared.",
+            Self::InSync => "Everything is as declared.",
+        }
+    }
+
     /// Whether somebody who asks for what is stale means it.
     pub fn is_stale(self) -> bool {
         match self {

@@ -16,13 +16,30 @@ pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Heartbeats {
     heard: Mutex<BTreeMap<String, HubTime>>,
+    /// The same for every host that was ever heard by this process, written or not, for lists of hosts.
+    ever: Mutex<BTreeMap<String, HubTime>>,
 }
 
 impl HubStore {
     /// A host was heard just now.
     pub fn heard(&self, host: &str) {
+        let now = HubTime::now();
         let mut heard = self.inner.heartbeats.heard.lock().unwrap_or_else(PoisonError::into_inner);
-        heard.insert(host.to_owned(), HubTime::now());
+        heard.insert(host.to_owned(), now);
+        drop(heard);
+        let mut ever = self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner);
+        ever.insert(host.to_owned(), now);
+    }
+
+    /// Looks at when each host was last heard by this process.
+    pub(crate) fn look_at_heard<T>(&self, look: impl FnOnce(&BTreeMap<String, HubTime>) -> T) -> T {
+        look(&self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A host is gone.
+    pub(crate) fn forget_heard(&self, host: &str) {
+        let mut ever = self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner);
+        ever.remove(host);
     }
 
     /// When a host was heard, if that is not written yet.

@@ -28,6 +28,7 @@ pub(crate) mod migrate;
 mod reports;
 mod text;
 mod tidy;
+mod timeline;
 mod transact;
 mod views;
 mod writer;
@@ -57,6 +58,7 @@ pub use migrate::SCHEMA;
 pub(crate) use reports::sealed_text;
 pub use reports::{NewHead, NewReport};
 
+pub use timeline::{AnchorRow, TimelineCursor, TimelineFilter, TimelineRow, TimelineSource};
 pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
 
 use transact::{StoreWrite, Transactor};

@@ -128,6 +128,15 @@ impl HubStore {
         rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
     }
 
+    /// How many items wait at one host.
+    pub async fn pending_count_of(&self, host: &str) -> Result<i64, StoreError> {
+        let row = sqlx::query("SELECT COUNT(*) FROM pending_items WHERE host = $1")
+            .bind(host)
+            .fetch_one(&mut *self.reader().await?)
+            .await?;
+        Ok(row.try_get(0)?)
+    }
+
     /// Guests of a host after an id, in the order of their ids.
     pub async fn guests_after(
         &self,
@@ -183,14 +192,33 @@ impl HubStore {
             .bind(limit)
             .fetch_all(&mut *self.reader().await?)
             .await?;
-        let read = |row: &AnyRow| {
-            Ok(HistoryRow {
-                serial: row.try_get(0)?,
-                body: row.try_get(1)?,
-                received_at: HubTime(row.try_get(2)?),
-            })
+        rows.iter().map(history_row).collect()
+    }
+
+    /// Ops or decisions about one guest, newest first.
+    pub async fn history_of_guest(
+        &self,
+        kind: HistoryKind,
+        (host, guest): (&str, &str),
+        limit: i64,
+    ) -> Result<Vec<HistoryRow>, StoreError> {
+        let query = match kind {
+            HistoryKind::Ops => {
+                "SELECT serial, body, received_at FROM ops WHERE host = $1 AND guest = $2 \
+                 ORDER BY serial DESC LIMIT $3"
+            }
+            HistoryKind::Decisions => {
+                "SELECT serial, body, received_at FROM decisions WHERE host = $1 AND guest = $2 \
+                 ORDER BY serial DESC LIMIT $3"
+            }
         };
-        rows.iter().map(read).collect()
+        let rows = sqlx::query(query)
+            .bind(host)
+            .bind(guest)
+            .bind(limit)
+            .fetch_all(&mut *self.reader().await?)
+            .await?;
+        rows.iter().map(history_row).collect()
     }
 
     /// Items of all hosts after a host and an id, in that order.
@@ -241,6 +269,18 @@ impl HubStore {
         rows.iter().map(envelope_row).collect()
     }
 
+    /// Envelopes of all hosts, newest first.
+    pub async fn newest_envelopes(&self, limit: i64) -> Result<Vec<EnvelopeRow>, StoreError> {
+        let query = format!(
+            "SELECT {ENVELOPE_COLUMNS} FROM envelopes ORDER BY submitted_at DESC, id LIMIT $1"
+        );
+        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
+            .bind(limit)
+            .fetch_all(&mut *self.reader().await?)
+            .await?;
+        rows.iter().map(envelope_row).collect()
+    }
+
     /// One envelope.
     pub async fn envelope(&self, id: &str) -> Result<Option<EnvelopeRow>, StoreError> {
         let query = format!("SELECT {ENVELOPE_COLUMNS} FROM envelopes WHERE id = $1");
@@ -275,6 +315,14 @@ fn guest_row(row: &AnyRow) -> Result<GuestRow, StoreError> {
         state: row.try_get(2)?,
         body: row.try_get(3)?,
         updated_at: HubTime(row.try_get(4)?),
+    })
+}
+
+fn history_row(row: &AnyRow) -> Result<HistoryRow, StoreError> {
+    Ok(HistoryRow {
+        serial: row.try_get(0)?,
+        body: row.try_get(1)?,
+        received_at: HubTime(row.try_get(2)?),
     })
 }
 

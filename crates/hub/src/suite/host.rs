@@ -34,12 +34,12 @@ pub(crate) struct TestHost {
 
 /// What came back.
 #[derive(Debug)]
-pub(crate) struct Reply {
+pub(crate) struct HubReply {
     pub(crate) status: u16,
     pub(crate) body: Value,
 }
 
-impl Reply {
+impl HubReply {
     pub(crate) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or("")
     }
@@ -124,7 +124,7 @@ impl TestHost {
         EnrolRequest { token: token.to_owned(), host_key: self.key().to_string(), enrolment }
     }
 
-    pub(crate) async fn enrol(&mut self, token: &str) -> Reply {
+    pub(crate) async fn enrol(&mut self, token: &str) -> HubReply {
         let request = self.enrolment(token, &self.url);
         let reply = self.post("/v1/agent/enrol", serde_json::to_vec(&request).unwrap()).await;
         if reply.status == 200 {
@@ -134,25 +134,32 @@ impl TestHost {
         reply
     }
 
-    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Reply {
-        Reply::of(self.client.post(format!("{}{path}", self.url)).body(body).send().await.unwrap())
-            .await
+    pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> HubReply {
+        HubReply::of(
+            self.client.post(format!("{}{path}", self.url)).body(body).send().await.unwrap(),
+        )
+        .await
     }
 
-    pub(crate) async fn get(&self, path: &str) -> Reply {
+    pub(crate) async fn get(&self, path: &str) -> HubReply {
         let request = self.client.get(format!("{}{path}", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.credential));
-        Reply::of(request.send().await.unwrap()).await
+        HubReply::of(request.send().await.unwrap()).await
     }
 
     /// The same of a hub that may be dying: none if it did not answer whole.
-    pub(crate) async fn try_post(&self, path: &str, token: &str, body: Vec<u8>) -> Option<Reply> {
+    pub(crate) async fn try_post(
+        &self,
+        path: &str,
+        token: &str,
+        body: Vec<u8>,
+    ) -> Option<HubReply> {
         let request = self.client.post(format!("{}{path}", self.url)).body(body);
         let request = match token {
             "" => request,
             token => request.header("authorization", format!("Bearer {token}")),
         };
-        Reply::try_of(request.send().await.ok()?).await
+        HubReply::try_of(request.send().await.ok()?).await
     }
 
     pub(crate) async fn try_poll(
@@ -160,11 +167,11 @@ impl TestHost {
         generation: i64,
         cursor: i64,
         wait_s: u32,
-    ) -> Option<Reply> {
+    ) -> Option<HubReply> {
         let query = format!("generation={generation}&cursor={cursor}&wait={wait_s}");
         let request = self.client.get(format!("{}/v1/agent/poll?{query}", self.url));
         let request = request.header("authorization", format!("Bearer {}", self.credential));
-        Reply::try_of(request.send().await.ok()?).await
+        HubReply::try_of(request.send().await.ok()?).await
     }
 
     pub(crate) async fn try_report(
@@ -172,13 +179,13 @@ impl TestHost {
         seq: u64,
         base: u64,
         report: &HostReport,
-    ) -> Option<Reply> {
+    ) -> Option<HubReply> {
         let body = report.to_bytes();
         let request = self.report_request(&self.statement(seq, base, &body), body);
-        Reply::try_of(request.send().await.ok()?).await
+        HubReply::try_of(request.send().await.ok()?).await
     }
 
-    pub(crate) async fn poll(&self, generation: i64, cursor: i64, wait_s: u32) -> Reply {
+    pub(crate) async fn poll(&self, generation: i64, cursor: i64, wait_s: u32) -> HubReply {
         self.get(&format!("/v1/agent/poll?generation={generation}&cursor={cursor}&wait={wait_s}"))
             .await
     }
@@ -202,14 +209,14 @@ impl TestHost {
         }
     }
 
-    pub(crate) async fn report(&self, seq: u64, base: u64, report: &HostReport) -> Reply {
+    pub(crate) async fn report(&self, seq: u64, base: u64, report: &HostReport) -> HubReply {
         let body = report.to_bytes();
         self.send_report(&self.statement(seq, base, &body), body).await
     }
 
     /// Sends a statement with a body that need not fit it.
-    pub(crate) async fn send_report(&self, statement: &ReportStatement, body: Vec<u8>) -> Reply {
-        Reply::of(self.report_request(statement, body).send().await.unwrap()).await
+    pub(crate) async fn send_report(&self, statement: &ReportStatement, body: Vec<u8>) -> HubReply {
+        HubReply::of(self.report_request(statement, body).send().await.unwrap()).await
     }
 
     fn report_request(

@@ -20,7 +20,7 @@ use evenkeel_core::sign::{Namespace, TrustVersion, Window};
 use sqlx::Row as _;
 
 use super::crash::child;
-use super::host::{Reply, TestHost};
+use super::host::{HubReply, TestHost};
 use super::postgres::TestPostgres;
 use crate::secret_text::{SecretKind, SecretText, random_hex};
 use crate::server::{ServeLimits, ServerOptions, TlsChoice, start};
@@ -101,8 +101,8 @@ async fn insist(
     urls: &[String],
     turn: &mut usize,
     repeats: &Repeats,
-    mut ask: impl AsyncFnMut(&str) -> Option<Reply>,
-) -> Reply {
+    mut ask: impl AsyncFnMut(&str) -> Option<HubReply>,
+) -> HubReply {
     let began = Instant::now();
     repeats.asked.fetch_add(1, Ordering::Relaxed);
     loop {

@@ -31,7 +31,7 @@ use postgres::TestPostgres;
 const AT_A_TIME: usize = 8;
 
 type CaseFuture = BoxFuture<'static, ()>;
-type Case = (&'static str, fn(TestBed) -> CaseFuture);
+type SuiteCase = (&'static str, fn(TestBed) -> CaseFuture);
 
 macro_rules! cases {
     ($($module:ident: $($name:ident),+ $(,)?;)+) => {
@@ -40,7 +40,7 @@ macro_rules! cases {
     };
 }
 
-const CASES: &[Case] = cases! {
+const CASES: &[SuiteCase] = cases! {
     links:
         a_host_enrols_and_a_lost_answer_is_answered_again,
         a_used_token_with_another_key_is_refused_and_audited,
@@ -180,7 +180,7 @@ fn document(host: &str, seen: i64, text: &str) -> NewDocument {
 }
 
 async fn run_all(postgres: Option<Arc<TestPostgres>>) {
-    let one = |(number, (name, case)): (usize, &'static Case)| {
+    let one = |(number, (name, case)): (usize, &'static SuiteCase)| {
         let postgres = postgres.clone();
         async move {
             let ran = tokio::spawn(async move {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use axum::http::{Method, StatusCode};
 use evenkeel_hub::access::{Access, Scope};
-use evenkeel_hub::routes::table;
+use evenkeel_hub::routes::{RowFace, table};
 use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
@@ -15,6 +15,63 @@ use super::world::{TestKey, With, World, files};
 
 /// Method, path, who, and whether a request that is answered leaves a line in the audit.
 const MEANT: &[(&str, &str, Meant, Leaves)] = &[
+    ("GET", "/console", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/console/approvals", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/audit", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/audit/lines", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/envelopes/{envelope}", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/fleet", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/hosts/{host}", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/hosts/{host}/documents", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    (
+        "GET",
+        "/console/hosts/{host}/documents/{generation}",
+        Meant::OfHost(PersonRole::Viewer),
+        Leaves::Nothing,
+    ),
+    (
+        "GET",
+        "/console/hosts/{host}/documents/{generation}/restore",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::Nothing,
+    ),
+    (
+        "GET",
+        "/console/hosts/{host}/drafts/{draft}",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::Nothing,
+    ),
+    ("GET", "/console/hosts/{host}/edit", Meant::OfHost(PersonRole::Editor), Leaves::Nothing),
+    (
+        "GET",
+        "/console/hosts/{host}/guests/{kind}/{vmid}",
+        Meant::OfHost(PersonRole::Viewer),
+        Leaves::Nothing,
+    ),
+    ("GET", "/console/hosts/{host}/row", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
+    ("GET", "/console/static/{file}", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/first-admin", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/console/envelopes", Meant::Some(PersonRole::Editor), Leaves::AuditLine),
+    (
+        "POST",
+        "/console/hosts/{host}/documents/{generation}/restore",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::AuditLine,
+    ),
+    (
+        "POST",
+        "/console/hosts/{host}/drafts/{draft}/drop",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::AuditLine,
+    ),
+    ("POST", "/console/hosts/{host}/edit", Meant::OfHost(PersonRole::Editor), Leaves::AuditLine),
+    (
+        "POST",
+        "/console/hosts/{host}/edit/check",
+        Meant::OfHost(PersonRole::Editor),
+        Leaves::Nothing,
+    ),
+    ("POST", "/console/logout", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
     ("DELETE", "/v1/accounts/{name}", Meant::HubAdmin, Leaves::AuditLine),
     ("DELETE", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
     (
@@ -167,10 +224,24 @@ fn filled(path: &str, draft: &str) -> String {
         .replace("{kind}", "lxc")
         .replace("{vmid}", "101")
         .replace("{draft}", draft)
+        .replace("{file}", "console.css")
         .replace("{envelope}", "env_00000000000000000000000000000000")
 }
 
 const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
+
+/// A form as a browser sends it.
+fn form(fields: &[(&str, &str)]) -> Value {
+    let encoded = |text: &str| {
+        let letters = text.bytes().map(|byte| match byte {
+            b'a'..=b'z' | b'0'..=b'9' | b'-' => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        });
+        letters.collect::<String>()
+    };
+    let pairs = fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value)));
+    Value::String(pairs.collect::<Vec<_>>().join("&"))
+}
 
 /// A body with which the row does what it is there for.
 fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
@@ -190,6 +261,19 @@ fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
             | "/v1/hosts/{host}/documents/check"
             | "/v1/hosts/{host}/drafts",
         ) => json!({"files": files(WEB)}),
+        ("POST", "/console/envelopes") => {
+            let envelope = world.acknowledgement("eu-1", 201, 3600).to_string();
+            form(&[("envelope", &envelope)])
+        }
+        ("POST", "/console/hosts/{host}/edit" | "/console/hosts/{host}/edit/check") => form(&[
+            ("as", "push"),
+            ("seen", "1"),
+            ("name-0", "web.toml"),
+            ("text-0", "[guest.101]\r\nkind = \"lxc\"\r\ncores = 3\r\n"),
+        ]),
+        ("POST", "/console/hosts/{host}/documents/{generation}/restore") => {
+            form(&[("as", "draft"), ("seen", "1")])
+        }
         ("PUT", "/v1/hosts/{host}/labels") => json!({"labels": {"site": "berlin"}}),
         _ => return None,
     })
@@ -305,11 +389,23 @@ async fn a_role_below_is_refused_and_a_scope_beside_sees_nothing() {
                 Meant::OfHost(_) => StatusCode::NOT_FOUND,
                 Meant::HubAdmin => StatusCode::FORBIDDEN,
                 Meant::Some(_) => match path {
-                    "/v1/envelopes" | "/v1/envelopes/{envelope}" => StatusCode::NOT_FOUND,
+                    "/v1/envelopes"
+                    | "/v1/envelopes/{envelope}"
+                    | "/console/envelopes"
+                    | "/console/envelopes/{envelope}" => StatusCode::NOT_FOUND,
                     "/v1/enrol-tokens" => StatusCode::FORBIDDEN,
                     // What they see is theirs: the tests of each list look at what is in it.
-                    "/v1/hosts" | "/v1/pending" | "/v1/audit" | "/v1/events" | "/v1/login"
-                    | "/v1/console-codes" => continue,
+                    "/v1/hosts"
+                    | "/v1/pending"
+                    | "/v1/audit"
+                    | "/v1/events"
+                    | "/v1/login"
+                    | "/v1/console-codes"
+                    | "/console/approvals"
+                    | "/console/audit"
+                    | "/console/audit/lines"
+                    | "/console/fleet"
+                    | "/console/logout" => continue,
                     other => panic!("{other} chooses hosts itself: say here what it answers"),
                 },
                 Meant::Anyone | Meant::Host => continue,
@@ -333,8 +429,8 @@ async fn a_host_beside_the_scope_answers_as_one_that_does_not_exist() {
         };
         let (hidden, missing) = (ask("eu-1").await, ask("eu-7").await);
         assert_eq!(hidden.status, missing.status, "{} {}", row.method, row.path);
-        let told = hidden.body.to_string().replace("eu-1", "eu-7");
-        assert_eq!(told, missing.body.to_string(), "{} {}", row.method, row.path);
+        let told = hidden.page.replace("eu-1", "eu-7");
+        assert_eq!(told, missing.page, "{} {}", row.method, row.path);
     }
 }
 
@@ -347,7 +443,7 @@ async fn whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit()
         let person = world.person("somebody", role, scope, 80).await;
         let before = world.audited().await.len();
         let status = ask(&world, &row.method, row.path, &person, &draft).await;
-        assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
+        assert!(is_done(status), "{status}: {} {}", row.method, row.path);
         let lines = world.audited().await;
         let by_person = |line: &&String| line.starts_with("somebody ");
         let new = lines[..lines.len() - before].iter().filter(by_person).count();
@@ -377,8 +473,73 @@ async fn a_session_changes_nothing_without_its_token() {
         }
         let with = With::Session(cookie, csrf);
         let status = ask(&world, &row.method, row.path, &with, &draft).await;
-        assert!(status.is_success(), "{status}: {} {}", row.method, row.path);
+        assert!(is_done(status), "{status}: {} {}", row.method, row.path);
     }
+}
+
+async fn a_form_may_show_its_token_in_itself_and_no_other_row_may() {
+    for row in table().into_iter().filter(|row| row.method != Method::GET) {
+        let (meaning, _) = meant(&row.method, row.path).unwrap();
+        let Some(role) = meaning.role() else { continue };
+        let (world, draft) = furnished().await;
+        let token = world.person("somebody", role, "*", 80).await;
+        let With::Session(cookie, csrf) = world.session(&token).await else { unreachable!() };
+        let With::Session(_, others) = world.session(&token).await else { unreachable!() };
+        let with = With::Session(cookie, None);
+        let is_form = row.face == RowFace::Form;
+        let own = csrf.clone().unwrap();
+        for (shown, is_taken) in [("", false), (&*others.unwrap(), false), (&*own, is_form)] {
+            let Value::String(mut body) = form(&[("csrf", shown)]) else { unreachable!() };
+            if let Some(Value::String(rest)) = body_of(&world, &row.method, row.path) {
+                body = format!("{body}&{rest}");
+            }
+            let path = filled(row.path, &draft);
+            let asked = world
+                .ask_with(row.method.clone(), &path, &with, Some(Value::String(body)), &[])
+                .await;
+            let name = format!("{} {} with {shown:?}: {asked:?}", row.method, row.path);
+            if is_taken {
+                assert!(is_done(asked.status), "{name}");
+            } else {
+                assert_eq!(asked.status, StatusCode::FORBIDDEN, "{name}");
+            }
+        }
+    }
+}
+
+async fn a_form_from_another_site_is_refused_whatever_it_holds() {
+    let (world, draft) = furnished().await;
+    let token = world.person("somebody", PersonRole::Admin, "*", 80).await;
+    let With::Session(cookie, csrf) = world.session(&token).await else { unreachable!() };
+    for row in table().into_iter().filter(|row| row.face == RowFace::Form) {
+        let body = form(&[("csrf", csrf.as_deref().unwrap())]);
+        for headers in [("origin", "https://evil.example"), ("sec-fetch-site", "cross-site")] {
+            let with = With::Session(cookie.clone(), None);
+            let path = filled(row.path, &draft);
+            let body = Some(body.clone());
+            let asked = world.ask_with(row.method.clone(), &path, &with, body, &[headers]).await;
+            assert_eq!(asked.status, StatusCode::FORBIDDEN, "{} {headers:?}", row.path);
+        }
+    }
+}
+
+#[test]
+fn a_page_is_under_the_consoles_path_and_a_program_is_not() {
+    for row in table() {
+        let is_page = row.path.starts_with("/console") || row.path == "/first-admin";
+        assert_eq!(is_page, row.face != RowFace::Program, "{} {}", row.method, row.path);
+        assert_eq!(
+            row.face == RowFace::Form,
+            is_page && row.method == Method::POST,
+            "{}",
+            row.path
+        );
+    }
+}
+
+/// Done, or done and sent on to a page.
+fn is_done(status: StatusCode) -> bool {
+    status.is_success() || status == StatusCode::SEE_OTHER
 }
 
 /// Every case on a database of its own kind.
@@ -409,4 +570,6 @@ on_both_databases! {
     a_host_beside_the_scope_answers_as_one_that_does_not_exist,
     whoever_may_gets_an_answer_and_what_changes_something_is_in_the_audit,
     a_session_changes_nothing_without_its_token,
+    a_form_may_show_its_token_in_itself_and_no_other_row_may,
+    a_form_from_another_site_is_refused_whatever_it_holds,
 }

@@ -4,6 +4,7 @@
 mod access_table;
 mod approvals;
 mod documents;
+mod hosts;
 mod login;
 mod openapi;
 #[path = "../../src/suite/postgres.rs"]

@@ -1,7 +1,7 @@
 //! The description of the interface: made from the table, and reviewed as a text.
 
 use evenkeel_hub::openapi::described;
-use evenkeel_hub::routes::table;
+use evenkeel_hub::routes::{RowFace, table};
 
 /// `EVENKEEL_BLESS=1` writes it anew.
 #[test]
@@ -18,7 +18,7 @@ fn the_published_description_is_that_of_the_table() {
 #[test]
 fn every_row_is_described_and_no_reference_leads_nowhere() {
     let described = described();
-    for row in table() {
+    for row in table().into_iter().filter(|row| row.face == RowFace::Program) {
         let method = row.method.as_str().to_ascii_lowercase();
         let one = &described["paths"][row.path][&method];
         assert_eq!(one["summary"], row.summary, "{method} {}", row.path);

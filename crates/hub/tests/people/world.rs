@@ -65,6 +65,8 @@ pub(crate) struct TestAnswer {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Value,
+    /// The same as it was sent.
+    pub(crate) page: String,
 }
 
 impl TestAnswer {
@@ -212,7 +214,12 @@ impl World {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let body = match body {
+            None => Body::empty(),
+            // A form, as a browser writes it.
+            Some(Value::String(form)) => Body::from(form),
+            Some(body) => Body::from(body.to_string()),
+        };
         let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
@@ -222,7 +229,8 @@ impl World {
             response.into_body().collect().await.unwrap().to_bytes()
         };
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        TestAnswer { status, headers, body }
+        let page = String::from_utf8_lossy(&bytes).into_owned();
+        TestAnswer { status, headers, body, page }
     }
 
     /// Changes the database behind the hub's back: time that passed, what a host would have reported.

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Answer, Context};
 use crate::config::Config;
-use crate::job::{BackupOrder, TaskJob};
+use crate::job::{BackupRun, TaskJob};
 use crate::reply::ReplyFailure;
 use crate::world::is_disk_key;
 
@@ -44,7 +44,7 @@ pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
         return Ok(json!("OK").into());
     }
     let id = if let [vmid] = vmids.as_slice() { vmid.to_string() } else { String::new() };
-    let order = BackupOrder {
+    let order = BackupRun {
         vmids,
         storage,
         remove: cx.text("remove") != Some("0"),

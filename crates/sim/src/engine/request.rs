@@ -33,12 +33,12 @@ pub(crate) struct PendingRequest {
     lock_deadline_ms: Option<u64>,
     /// Since when it waits: whoever waits longer comes first.
     waits_since_ms: Option<u64>,
-    work: Option<Work>,
+    work: Option<RequestWork>,
 }
 
 /// What a handler needs to run, again and again if it has to wait.
 #[derive(Debug, Clone)]
-struct Work {
+struct RequestWork {
     method: String,
     segments: Vec<String>,
     params: Params,
@@ -192,7 +192,7 @@ impl Simulator {
     }
 
     /// Method, path, log-in and body; the error is an answer and how long it is held back.
-    fn understand(&self, request: &SimRequest) -> Result<Work, (u64, Reply)> {
+    fn understand(&self, request: &SimRequest) -> Result<RequestWork, (u64, Reply)> {
         let method = request.method.as_str();
         if !matches!(method, "GET" | "POST" | "PUT" | "DELETE") {
             let reason = format!("method '{method}' not available");
@@ -236,7 +236,7 @@ impl Simulator {
         }
         let route = Schema::shared().route(method, &segments);
         let protected = route.is_some_and(|(endpoint, _)| endpoint.protected);
-        Ok(Work { method: method.to_owned(), segments, params, who, formatter, protected })
+        Ok(RequestWork { method: method.to_owned(), segments, params, who, formatter, protected })
     }
 
     fn log_in(&self, request: &SimRequest) -> Result<Identity, &'static str> {
@@ -382,7 +382,7 @@ impl Simulator {
         }
     }
 
-    fn run_handler(&mut self, work: &Work) -> Result<Success, ReplyFailure> {
+    fn run_handler(&mut self, work: &RequestWork) -> Result<Success, ReplyFailure> {
         let release = self.world.release();
         let Some((endpoint, holes)) = Schema::shared().route(&work.method, &work.segments) else {
             let path = work.segments.join("/");

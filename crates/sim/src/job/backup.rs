@@ -13,7 +13,7 @@ use crate::world::{BackupFile, SimPower, World, is_disk_key};
 
 /// What a backup task was asked to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct BackupOrder {
+pub(crate) struct BackupRun {
     /// Guests by number; some may not be there.
     pub(crate) vmids: Vec<u32>,
     pub(crate) storage: String,
@@ -35,7 +35,7 @@ pub(crate) struct BackupOrder {
 /// The text of a task that waited for another backup in vain.
 pub(crate) const LOCK_TIMEOUT: &str = "can't acquire lock '/var/run/vzdump.lock' - got timeout";
 
-pub(super) fn begin(site: &mut Site<'_>, order: &mut BackupOrder) -> Result<(), String> {
+pub(super) fn begin(site: &mut Site<'_>, order: &mut BackupRun) -> Result<(), String> {
     let storage = &order.storage;
     let Some(target) = site.world.storages.get(storage) else {
         let missing = format!("storage '{storage}' does not exist");
@@ -57,7 +57,7 @@ pub(super) fn begin(site: &mut Site<'_>, order: &mut BackupOrder) -> Result<(), 
     Ok(())
 }
 
-fn begin_one(site: &mut Site<'_>, order: &mut BackupOrder, vmid: u32) -> Result<(), String> {
+fn begin_one(site: &mut Site<'_>, order: &mut BackupRun, vmid: u32) -> Result<(), String> {
     let Some(record) = site.world.guests.get(&vmid) else {
         return Err(format!("unable to find VM '{vmid}'"));
     };
@@ -89,7 +89,7 @@ fn begin_one(site: &mut Site<'_>, order: &mut BackupOrder, vmid: u32) -> Result<
 }
 
 /// The retention that keeps a backup from being made when nothing old may go for it.
-fn retention_reached(world: &World, guest: GuestId, order: &BackupOrder) -> Option<usize> {
+fn retention_reached(world: &World, guest: GuestId, order: &BackupRun) -> Option<usize> {
     let storage = world.storages.get(&order.storage)?;
     let limit = storage.keep_last.filter(|_| !order.remove)?;
     (backups(storage, guest, false).len() >= limit).then_some(limit)
@@ -113,7 +113,7 @@ fn backups(storage: &Storage, guest: GuestId, protected: bool) -> Vec<String> {
     found.into_iter().map(|(_, name)| name).collect()
 }
 
-pub(super) fn finished(site: &mut Site<'_>, order: &BackupOrder) -> Result<(), String> {
+pub(super) fn finished(site: &mut Site<'_>, order: &BackupRun) -> Result<(), String> {
     let mut failed = order.failed;
     for (guest, began_s) in &order.saving {
         let config = release(site.world, *guest);
@@ -149,7 +149,7 @@ pub(super) fn release(world: &mut World, guest: GuestId) -> Option<Config> {
 
 fn store(
     site: &mut Site<'_>,
-    order: &BackupOrder,
+    order: &BackupRun,
     guest: GuestId,
     config: &Config,
     began_s: u64,

@@ -14,7 +14,7 @@ use super::{Next, Site, exists};
 use crate::config::Config;
 use crate::property::{self, parse_size, print_size};
 use crate::schema::Schema;
-use crate::storage::{Archive, split_volid};
+use crate::storage::{StoredArchive, split_volid};
 use crate::world::{World, is_disk_key, is_net_key};
 use crate::write::disk;
 
@@ -108,7 +108,7 @@ fn restored(site: &mut Site<'_>, guest: GuestId, order: &RestoreOrder) -> Result
 }
 
 /// The archive a restore reads, of whichever kind.
-fn archive_of(world: &World, volid: &str) -> Result<(Option<Archive>, u64), String> {
+fn archive_of(world: &World, volid: &str) -> Result<(Option<StoredArchive>, u64), String> {
     match world.volume(volid) {
         None => Err(format!("volume '{volid}' does not exist")),
         Some(volume) => {
@@ -300,7 +300,7 @@ pub(super) fn extract_command(world: &World, order: &RestoreOrder, pid: u32) -> 
 fn machine_file(
     site: &mut Site<'_>,
     guest: GuestId,
-    archive: &Archive,
+    archive: &StoredArchive,
     order: &mut RestoreOrder,
 ) -> Result<(), String> {
     let mut config = Config::default();

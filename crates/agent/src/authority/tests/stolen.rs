@@ -34,7 +34,7 @@ fn host_of_alice() -> (tempfile::NamedTempFile, JournalState, Authority) {
 fn recovery_from(trust: &TrustedSigners, clock: ClockChange) -> Vec<u8> {
     let signers = vec![carol(), alice(), dated_vault()];
     let version = TrustVersion(trust.version().0 + PLANNED_LINKS_MAX as u64 + 1);
-    let by = sign::Authority::Recovery;
+    let by = sign::RotationAuthority::Recovery;
     let change = Rotation { version, clock, ..rotation(trust, by, signers) };
     let is_new = |signer: &Signer| !trust.signers().any(|known| known.key == signer.key);
     let mut keys = vec![key(20), key(40)];
@@ -52,7 +52,7 @@ fn take(authority: &mut Authority, state: &mut JournalState, envelope: &[u8]) {
 fn stolen(authority: &mut Authority, state: &mut JournalState, rotations: usize) {
     for number in 0..rotations {
         let trust = authority.trust().unwrap().clone();
-        let by = sign::Authority::Planned;
+        let by = sign::RotationAuthority::Planned;
         let change = Rotation {
             reason: format!("number {number}"),
             ..rotation(&trust, by, vec![mallory(), dated_vault()])
@@ -69,7 +69,7 @@ fn x05_an_operational_key_sets_no_clock_neither_ahead_nor_back() {
     for to in [NOW.plus(20 * 365 * DAY), NOW.plus(2 * DAY), NOW.plus(1), NOW, NOW.minus(DAY)] {
         let change = Rotation {
             clock: ClockChange::Set { from: NOW, to },
-            ..rotation(trust, sign::Authority::Planned, vec![alice(), dated_vault()])
+            ..rotation(trust, sign::RotationAuthority::Planned, vec![alice(), dated_vault()])
         };
         let refusal = accept(&authority, &sealed(&change, &[key(10)])).unwrap_err();
         assert_eq!(refusal.reason, ReasonCode::RoleDenied, "{refusal}");
@@ -96,7 +96,7 @@ fn x05_t18_recovery_wins_with_a_dated_key_from_every_state_of_the_chain() {
             // What the thief signs or has signed is worth nothing, and planned rotations go on.
             let planned = rotation(
                 after.trust().unwrap(),
-                sign::Authority::Planned,
+                sign::RotationAuthority::Planned,
                 vec![mallory(), dated_vault()],
             );
             assert!(accept(&after, &sealed(&planned, &[key(66)])).is_err());
@@ -112,7 +112,8 @@ fn t18_a_stolen_key_cannot_fill_the_journal_with_rotations_and_recovery_is_alway
     stolen(&mut authority, &mut state, PLANNED_LINKS_MAX);
     for full in [authority.clone(), load(&file, &state).unwrap()] {
         let trust = full.trust().unwrap().clone();
-        let planned = rotation(&trust, sign::Authority::Planned, vec![mallory(), dated_vault()]);
+        let planned =
+            rotation(&trust, sign::RotationAuthority::Planned, vec![mallory(), dated_vault()]);
         let refusal = accept(&full, &sealed(&planned, &[key(66)])).unwrap_err();
         assert_eq!(refusal.reason, ReasonCode::Budget);
         accept(&full, &recovery_from(&trust, ClockChange::Keep)).unwrap();
@@ -140,7 +141,7 @@ fn x05_a_mark_that_an_operational_key_set_ahead_once_locks_no_recovery_key_out()
         let change = Rotation {
             clock: ClockChange::Set { from: mark, to },
             window: Window::new(mark.minus(60), mark.plus(60)).unwrap(),
-            ..rotation(&trust, sign::Authority::Planned, vec![mallory(), dated_vault()])
+            ..rotation(&trust, sign::RotationAuthority::Planned, vec![mallory(), dated_vault()])
         };
         let keys = if mark == NOW { vec![key(10), key(66)] } else { vec![key(66)] };
         let envelope = sealed(&change, &keys);
@@ -198,7 +199,7 @@ fn x05_a_recovery_sets_the_mark_to_about_the_host_s_time_and_to_nothing_else() {
         let change = Rotation {
             clock: ClockChange::Set { from: poisoned, to },
             window: Window::new(poisoned.minus(60), poisoned.plus(60)).unwrap(),
-            ..rotation(trust, sign::Authority::Recovery, vec![alice(), dated_vault()])
+            ..rotation(trust, sign::RotationAuthority::Recovery, vec![alice(), dated_vault()])
         };
         authority.accept(&sealed(&change, &[key(20)]), &reading, StatementLimits::default())
     };
@@ -216,7 +217,7 @@ fn x05_a_recovery_sets_the_mark_to_about_the_host_s_time_and_to_nothing_else() {
 fn t19_a_recovery_wins_over_a_planned_rotation_whichever_comes_first_and_is_taken_once() {
     let (file, state, authority) = host_of_alice();
     let trust = authority.trust().unwrap().clone();
-    let plan = rotation(&trust, sign::Authority::Planned, vec![bob(), dated_vault()]);
+    let plan = rotation(&trust, sign::RotationAuthority::Planned, vec![bob(), dated_vault()]);
     let plan = sealed(&plan, &[key(10), key(30)]);
     let recovery = recovery_from(&trust, ClockChange::Keep);
     // The plan first: the recovery follows the list it was made for, and wins.
@@ -241,7 +242,7 @@ fn t19_a_recovery_wins_over_a_planned_rotation_whichever_comes_first_and_is_take
             }
             let second = Rotation {
                 reason: "another".to_owned(),
-                ..rotation(&trust, sign::Authority::Recovery, vec![alice(), dated_vault()])
+                ..rotation(&trust, sign::RotationAuthority::Recovery, vec![alice(), dated_vault()])
             };
             let refusal = accept(&authority, &sealed(&second, &[key(20)])).unwrap_err();
             assert_eq!(refusal.reason, ReasonCode::TrustVersion);
@@ -290,7 +291,7 @@ fn x07_a_trust_file_that_is_neither_the_first_one_nor_newer_stops_the_start() {
 fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_a_planned_rotation_is_not() {
     let (_, _, authority) = host_of_alice();
     let trust = authority.trust().unwrap().clone();
-    let planned = rotation(&trust, sign::Authority::Planned, vec![bob(), dated_vault()]);
+    let planned = rotation(&trust, sign::RotationAuthority::Planned, vec![bob(), dated_vault()]);
     let planned = accept(&authority, &sealed(&planned, &[key(10), key(30)])).unwrap();
     let recovery = accept(&authority, &recovery_from(&trust, ClockChange::Keep)).unwrap();
     let stamp = || Stamp { machine: "m".to_owned(), new_epoch: "e".to_owned() };

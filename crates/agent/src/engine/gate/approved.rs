@@ -128,7 +128,8 @@ async fn judge<'o>(
         tracing::warn!(%guest, %op, "unanchored: the hub could not be asked how far the journal had come");
         cleared.decision.insert("anchor".to_owned(), json!("unanchored"));
     }
-    Ok(Clearance { cleared, locks: Some(JudgingLocks { signers, judging }) })
+    let locks = Some(JudgingLocks { signers, judging });
+    Ok(Clearance { cleared, locks, counting: None })
 }
 
 /// What the node tells of the guest, directly before the act.
@@ -204,5 +205,6 @@ fn cleared(order: &ApprovedOrder, fresh: &Guest, approved: &Approved) -> Result<
         identity_after: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }

@@ -80,5 +80,6 @@ pub(super) async fn clear(
         attempt: None,
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }

@@ -7,7 +7,7 @@ use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::operation::{
-    IdentityHash, Repeat, SourceMark, StartedIntent, UnixSeconds, VolumeId,
+    HubShare, IdentityHash, Repeat, SourceMark, StartedIntent, UnixSeconds, VolumeId,
 };
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::ReasonCode;
@@ -60,6 +60,8 @@ pub struct Cleared {
     pub(super) attempt: Option<AttemptHash>,
     pub(super) before: BTreeMap<String, String>,
     pub(super) volumes_before: Option<BTreeSet<VolumeId>>,
+    /// Of an act that takes room for a hub: what its guest takes then.
+    pub(super) for_hub: Option<HubShare>,
 }
 
 /// What an act is for, with what only such an act needs.
@@ -135,6 +137,7 @@ impl Cleared {
             task_mark: self.task_mark.clone(),
             source,
             scratch,
+            for_hub: self.for_hub.clone(),
             attempt: self.attempt,
         }
     }
@@ -165,6 +168,7 @@ impl Cleared {
             attempt: None,
             before: BTreeMap::new(),
             volumes_before: None,
+            for_hub: None,
         }
     }
 }

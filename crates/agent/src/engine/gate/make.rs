@@ -7,41 +7,91 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::compensation::SourceNow;
-use evenkeel_core::desired::GuestSource;
+use evenkeel_core::create_policy::BroughtVolume;
+use evenkeel_core::desired::{DeclaredGuest, GuestSource, WantedState};
 use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::new_guest::{
-    MakeReading, NewGuest, SourceReading, StorageReading, judge_making, storages_used,
+    MakeReading, NewGuest, SourceContent, SourceReading, StorageReading, brought_volumes,
+    judge_making, storages_used,
 };
 use evenkeel_core::operation::{SourceMark, StorageName, UnixSeconds, Upid, VolumeId};
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::reason::{ReasonCode, Refusal};
+use evenkeel_core::recover::NumberUse;
+use futures_util::future;
 
 use super::super::EngineContext;
-use super::super::evidence::number_use;
-use super::super::identity_proof::TASKS_LISTED_MAX;
+use super::super::evidence::{free_by_quorum, number_use};
+use super::super::identity_proof::{TASKS_LISTED_MAX, mark_number};
 use super::super::volumes::volumes_of;
 use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::site::{ListedVolume, StorageEntry};
 use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
 
-/// Whether the guest may be made now, and from what exactly.
+/// The node has just called a number free. What that is worth is known once the node was found to have quorum.
+pub(super) struct CalledFree {
+    /// Where the task list stood before.
+    pub(super) task_mark: Option<TaskListMark>,
+    /// Whether nothing was waited for since.
+    pub(super) is_recent: bool,
+}
+
+/// Asks whether a number is free; none if it is not, or nobody can tell.
+pub(super) async fn called_free(context: &EngineContext, vmid: VmId) -> Option<CalledFree> {
+    // First the list, then the number: whoever takes it in between is in the list later, and not by then.
+    let task_mark = mark_number(context, vmid).await;
+    let is_free = context.client.vmid_is_free(vmid).await.is_ok_and(|is_free| is_free);
+    is_free.then_some(CalledFree { task_mark, is_recent: true })
+}
+
+/// Whether the guest may be made now, and from what exactly. Its number was called free just before, or not.
+///
+/// Everything here is asked after the number, because somebody who had it may still be at work there; and at the same time,
+/// because no answer depends on another.
 pub(super) async fn may_make(
     context: &EngineContext,
     new: &NewGuest,
+    called_free: bool,
+    brought: &BTreeMap<String, Bytes>,
 ) -> Result<Option<SourceMark>, Refusal> {
     let vmid = new.guest.vmid;
     let source = source(context, new).await;
     let used = storages_used(new, &source);
-    let reading = MakeReading {
-        number: number_use(context, vmid).await,
-        tasks: tasks_at_work(context, vmid).await?,
-        volumes: volumes(context, new, &used).await?,
-        storages: storages(context, new, &used).await?,
-        source,
-    };
+    let (number, tasks, volumes, storages) = future::join4(
+        number(context, vmid, called_free),
+        tasks_at_work(context, vmid),
+        volumes(context, new, &used),
+        storages(context, new, &used),
+    )
+    .await;
+    let (tasks, volumes, storages) = (tasks?, volumes?, storages?);
+    let brought = brought.clone();
+    let reading = MakeReading { number, tasks, volumes, storages, brought, source };
     judge_making(new, &reading)?;
     Ok(SourceNow::of(&reading.source).mark())
+}
+
+async fn number(context: &EngineContext, vmid: VmId, called_free: bool) -> NumberUse {
+    if called_free { free_by_quorum(context).await } else { number_use(context, vmid).await }
+}
+
+/// What a backup will take of each storage, as far as its archive tells. A copy may share its source's volumes, and an
+/// image is counted as it is declared.
+pub(super) fn brought(
+    declared: &DeclaredGuest,
+    content: Option<&SourceContent>,
+) -> BTreeMap<String, Bytes> {
+    let mut sizes: BTreeMap<String, Bytes> = BTreeMap::new();
+    let WantedState::Present(spec) = &declared.state else { return sizes };
+    let Some(GuestSource::Backup { .. }) = &spec.source else { return sizes };
+    let volumes = brought_volumes(declared.id.kind, spec, content).unwrap_or_default();
+    for BroughtVolume { storage, size } in volumes.into_values() {
+        let sum = sizes.entry(storage.as_str().to_owned()).or_insert(Bytes(0));
+        sum.0 = sum.0.saturating_add(size.0);
+    }
+    sizes
 }
 
 fn unread(what: &str, error: &dyn std::fmt::Display) -> Refusal {
@@ -77,22 +127,24 @@ async fn storages(
     if used.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let listed = context.client.storages().await.map_err(|error| unread("the storages", &error))?;
-    let promised = context.promised_but(new.guest.vmid);
-    let reading = |entry: StorageEntry| {
+    let listed = context.shared.storages(context).await;
+    let listed = listed.map_err(|error| unread("the storages", &error))?;
+    let promised = context.promised_but(new.guest.vmid, listed.asked);
+    let reading = |entry: &StorageEntry| {
         let promised = promised.get(&entry.storage).copied().unwrap_or(Bytes(0));
         let (active, free) = (entry.active, entry.free_bytes.map(Bytes));
-        (entry.storage, StorageReading { active, free, promised })
+        (entry.storage.clone(), StorageReading { active, free, promised })
     };
-    Ok(listed.into_iter().filter(|entry| used.contains(&entry.storage)).map(reading).collect())
+    let listed = listed.told.iter().filter(|entry| used.contains(&entry.storage));
+    Ok(listed.map(reading).collect())
 }
 
 async fn source(context: &EngineContext, new: &NewGuest) -> SourceReading {
     match &new.source {
         GuestSource::Empty => SourceReading::None,
-        GuestSource::Template(volume) => listed(&context.client, volume, "vztmpl").await,
-        GuestSource::Image { volume, .. } => listed(&context.client, volume, "import").await,
-        GuestSource::Backup { volume, .. } => listed(&context.client, volume, "backup").await,
+        GuestSource::Template(volume) => shared_source(context, volume, "vztmpl").await,
+        GuestSource::Image { volume, .. } => shared_source(context, volume, "import").await,
+        GuestSource::Backup { volume, .. } => shared_source(context, volume, "backup").await,
         GuestSource::Clone(from) => {
             let id = GuestId { kind: new.guest.kind, vmid: from.guest };
             observed_source(&context.client, id).await
@@ -119,16 +171,40 @@ pub(in crate::engine) async fn listed(
     volume: &VolumeId,
     content: &'static str,
 ) -> SourceReading {
-    let storage = volume.as_str().split_once(':').map(|(storage, _)| storage.parse());
-    let Some(Ok(storage)) = storage else {
+    let Some(storage) = storage_of(volume) else {
         return SourceReading::Unreadable(format!("{volume} names no storage"));
     };
-    let storage: StorageName = storage;
-    match client.volumes(&storage, &ContentFilter::Type(content)).await {
+    let read = client.volumes(&storage, &ContentFilter::Type(content)).await;
+    among(volume, &storage, read.as_deref())
+}
+
+/// The same of a list that the makings of a moment share.
+async fn shared_source(
+    context: &EngineContext,
+    volume: &VolumeId,
+    content: &'static str,
+) -> SourceReading {
+    let Some(storage) = storage_of(volume) else {
+        return SourceReading::Unreadable(format!("{volume} names no storage"));
+    };
+    let read = context.shared.sources(context, &storage, content).await;
+    among(volume, &storage, read.as_ref().map(|listed| listed.as_slice()))
+}
+
+fn storage_of(volume: &VolumeId) -> Option<StorageName> {
+    volume.as_str().split_once(':')?.0.parse().ok()
+}
+
+fn among(
+    volume: &VolumeId,
+    storage: &StorageName,
+    read: Result<&[ListedVolume], &Error>,
+) -> SourceReading {
+    match read {
         Ok(volumes) => {
-            let found = volumes.into_iter().find(|entry| entry.volid == volume.as_str());
-            let owner = found.as_ref().and_then(|entry| entry.vmid).map(VmId::get);
-            let mark = found.as_ref().and_then(|entry| mark_of(volume, entry));
+            let found = volumes.iter().find(|entry| entry.volid == volume.as_str());
+            let owner = found.and_then(|entry| entry.vmid).map(VmId::get);
+            let mark = found.and_then(|entry| mark_of(volume, entry));
             SourceReading::Volume { listed: found.is_some(), owner, mark }
         }
         Err(error) => SourceReading::Unreadable(format!("{storage} cannot be listed: {error}")),

@@ -135,5 +135,6 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         attempt: Some(AttemptHash::owed(operation.id, *debt)),
         before: BTreeMap::new(),
         volumes_before: None,
+        for_hub: None,
     })
 }

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetPendingArgs, FleetSubmitArgs, HubChoice, OutputFormat};
+use crate::command::approvals::the_one;
 use crate::error::{Exit, Failure};
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format::fleet::{FleetPendingFormat, FleetSubmitFormat};
@@ -79,17 +80,9 @@ fn sealed(item: &PendingBody) -> Vec<u8> {
 
 /// The one item whose name begins so. The name is that of its bytes, whatever the hub calls it.
 fn named<'a>(items: &'a [PendingBody], wanted: &str) -> Result<&'a PendingBody, Failure> {
-    let begins = |item: &&PendingBody| name_of(item).is_some_and(|name| name.starts_with(wanted));
-    let found: Vec<&PendingBody> = items.iter().filter(begins).collect();
-    let [item] = found.as_slice() else {
-        let (exit, message) = if found.is_empty() {
-            (Exit::NotFound, format!("nothing that waits begins with `{}`", tamed(wanted, 64)))
-        } else {
-            (Exit::Usage, format!("{} items begin with `{wanted}`", found.len()))
-        };
-        return Err(Failure::new(exit, message).hint("`evenkeel fleet pending` lists what waits"));
-    };
-    Ok(item)
+    let begins = |item: &PendingBody| name_of(item).is_some_and(|name| name.starts_with(wanted));
+    the_one(items, begins, wanted)
+        .map_err(|failure| failure.hint("`evenkeel fleet pending` lists what waits"))
 }
 
 fn name_of(item: &PendingBody) -> Option<String> {

@@ -7,7 +7,7 @@ mod enrol;
 mod list;
 mod rotate;
 
-use evenkeel_core::sign::Authority;
+use evenkeel_core::sign::RotationAuthority;
 
 use crate::cli::SignersVerb;
 use crate::error::{Exit, Failure};
@@ -16,7 +16,7 @@ pub(crate) async fn run(arguments: &SignersVerb) -> Result<Exit, Failure> {
     match arguments {
         SignersVerb::List(arguments) => list::run(arguments).await,
         SignersVerb::Enrol(arguments) => enrol::run(arguments),
-        SignersVerb::Rotate(arguments) => rotate::run(arguments, Authority::Planned),
-        SignersVerb::Recover(arguments) => rotate::run(arguments, Authority::Recovery),
+        SignersVerb::Rotate(arguments) => rotate::run(arguments, RotationAuthority::Planned),
+        SignersVerb::Recover(arguments) => rotate::run(arguments, RotationAuthority::Recovery),
     }
 }

@@ -10,8 +10,9 @@ use std::io::Write as _;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use evenkeel_core::sign::{
-    Authority, ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
-    STATEMENT_LIFE_MAX_S, Signer, SignerName, TrustVersion, TrustedSigners, enrol, render, rotate,
+    ClockChange, Envelope, HostBinding, Lookup, PLANNED_LINKS_MAX, Role, Rotation,
+    RotationAuthority, STATEMENT_LIFE_MAX_S, Signer, SignerName, TrustVersion, TrustedSigners,
+    enrol, render, rotate,
 };
 
 use super::enrol::one_line;
@@ -21,7 +22,7 @@ use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
 use crate::signing::{agreed, file, now, trust, window};
 
-pub(crate) fn run(arguments: &RotateArgs, authority: Authority) -> Result<Exit, Failure> {
+pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
         file::must_be_free(path, arguments.writing.force)?;
     }
@@ -73,7 +74,7 @@ fn additions(arguments: &RotateArgs) -> Result<Vec<(Signer, Utf8PathBuf)>, Failu
 
 fn rotation(
     arguments: &RotateArgs,
-    authority: Authority,
+    authority: RotationAuthority,
     trust: &TrustedSigners,
     added: &[(Signer, Utf8PathBuf)],
 ) -> Result<Rotation, Failure> {
@@ -97,9 +98,9 @@ fn rotation(
     }
     // A host judges the window by its own time: by its mark, where that is ahead.
     let from = match (clock, authority) {
-        (ClockChange::Keep, Authority::Planned | Authority::Recovery) => now(),
-        (ClockChange::Set { from, to: _ }, Authority::Recovery) => from.max(now()),
-        (ClockChange::Set { .. }, Authority::Planned) => {
+        (ClockChange::Keep, RotationAuthority::Planned | RotationAuthority::Recovery) => now(),
+        (ClockChange::Set { from, to: _ }, RotationAuthority::Recovery) => from.max(now()),
+        (ClockChange::Set { .. }, RotationAuthority::Planned) => {
             let message = "only a recovery key sets the mark of time of a host";
             let hint = "use `evenkeel signers recover --set-clock FROM TO`";
             return Err(Failure::new(Exit::Denied, message).hint(hint));
@@ -119,10 +120,13 @@ fn rotation(
 
 /// The number of the new list. A recovery leaves room for every planned rotation there can be since the list it
 /// follows, so that it wins whatever was done with a stolen key, and whichever comes first.
-fn next_version(authority: Authority, trust: &TrustedSigners) -> Result<TrustVersion, Failure> {
+fn next_version(
+    authority: RotationAuthority,
+    trust: &TrustedSigners,
+) -> Result<TrustVersion, Failure> {
     let next = match authority {
-        Authority::Planned => trust.version().next(),
-        Authority::Recovery => {
+        RotationAuthority::Planned => trust.version().next(),
+        RotationAuthority::Recovery => {
             trust.version().0.checked_add(PLANNED_LINKS_MAX as u64 + 1).map(TrustVersion)
         }
     };
@@ -183,7 +187,7 @@ fn changes(rotation: &Rotation, trust: &TrustedSigners) -> String {
 fn possession(
     signer: &Signer,
     path: &Utf8Path,
-    authority: Authority,
+    authority: RotationAuthority,
     bytes: &[u8],
 ) -> Result<MadeSignature, Failure> {
     let made = keygen::sign(path, authority.namespace(), bytes).map_err(|failure| {
@@ -243,7 +247,7 @@ fn tell(out: &Utf8Path, rotation: &Rotation, arguments: &RotateArgs) -> Result<E
 fn prepared(
     path: &Utf8Path,
     arguments: &RotateArgs,
-    authority: Authority,
+    authority: RotationAuthority,
     bytes: &[u8],
     added: &[(Signer, Utf8PathBuf)],
 ) -> Result<Exit, Failure> {

@@ -17,23 +17,23 @@ use crate::registry::{Rule, Trailing, UNBOUNDED, ValueFormat, alias};
 
 /// Reads a declared text.
 pub fn declared(format: &ValueFormat, text: &str) -> Result<Value, Misfit> {
-    read(format, text, Side::Declared)
+    read(format, text, ReadSide::Declared)
 }
 
 /// Reads a stored text; what cannot be read becomes `Value::Odd`.
 pub fn stored(format: &ValueFormat, text: &str) -> Value {
-    read(format, text, Side::Stored).unwrap_or_else(|_| Value::Odd(text.into()))
+    read(format, text, ReadSide::Stored).unwrap_or_else(|_| Value::Odd(text.into()))
 }
 
 /// Reads a text that is about to be written: PVE's spelling, allocations allowed. What cannot be read
 /// becomes `Value::Odd`, which the classifier holds for the worst.
 pub fn written(format: &ValueFormat, text: &str) -> Value {
-    read(format, text, Side::Written).unwrap_or_else(|_| Value::Odd(text.into()))
+    read(format, text, ReadSide::Written).unwrap_or_else(|_| Value::Odd(text.into()))
 }
 
 /// Whose text it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Side {
+enum ReadSide {
     /// A person's: checked, friendly spellings allowed.
     Declared,
     /// PVE's: never checked.
@@ -42,7 +42,7 @@ enum Side {
     Written,
 }
 
-fn read(format: &ValueFormat, text: &str, side: Side) -> Result<Value, Misfit> {
+fn read(format: &ValueFormat, text: &str, side: ReadSide) -> Result<Value, Misfit> {
     Ok(match *format {
         ValueFormat::Bool => Value::Bool(boolean(text)?),
         ValueFormat::Integer { min, max } | ValueFormat::Weight { min, max } => {
@@ -91,15 +91,15 @@ pub(crate) fn boolean(text: &str) -> Result<bool, Misfit> {
     }
 }
 
-fn integer(text: &str, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
+fn integer(text: &str, min: i64, max: i64, side: ReadSide) -> Result<i64, Misfit> {
     let digits = text.bytes().all(|b| b.is_ascii_digit());
-    let number: Option<i64> = text.parse().ok().filter(|_| digits || side == Side::Stored);
+    let number: Option<i64> = text.parse().ok().filter(|_| digits || side == ReadSide::Stored);
     within(number.ok_or_else(|| Misfit::new("it must be a whole number"))?, min, max, side)
 }
 
 /// Checks bounds of what is declared.
-fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
-    if side == Side::Stored || (min..=max).contains(&number) {
+fn within(number: i64, min: i64, max: i64, side: ReadSide) -> Result<i64, Misfit> {
+    if side == ReadSide::Stored || (min..=max).contains(&number) {
         Ok(number)
     } else if max == UNBOUNDED && number < min {
         Err(Misfit::new(format!("it must be at least {min}")))
@@ -108,17 +108,17 @@ fn within(number: i64, min: i64, max: i64, side: Side) -> Result<i64, Misfit> {
     }
 }
 
-fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
+fn mebibytes(text: &str, min: i64, side: ReadSide) -> Result<i64, Misfit> {
     let unsigned = text.strip_prefix('-').unwrap_or(text);
     let bare = !unsigned.is_empty() && unsigned.bytes().all(|b| b.is_ascii_digit());
-    let number = if bare || side != Side::Declared {
+    let number = if bare || side != ReadSide::Declared {
         text.parse()
             .map_err(|_| Misfit::new("it must be a number of MiB, or a size such as 2GiB"))?
     } else {
         let size = Bytes::from_person(text).map_err(Misfit::from)?;
         i64::try_from(size.whole_mib()).expect("u64 bytes are under i64 MiB")
     };
-    if side == Side::Stored || (min..=UNBOUNDED).contains(&number) {
+    if side == ReadSide::Stored || (min..=UNBOUNDED).contains(&number) {
         return Ok(number);
     }
     let bound =
@@ -126,13 +126,13 @@ fn mebibytes(text: &str, min: i64, side: Side) -> Result<i64, Misfit> {
     Err(Misfit::new(format!("it must be {bound} MiB, and this is {number} MiB")))
 }
 
-fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
+fn number(text: &str, max: i64, side: ReadSide) -> Result<Decimal, Misfit> {
     let decimal = match side {
-        Side::Declared => text.parse(),
-        Side::Stored | Side::Written => Decimal::from_pve(text),
+        ReadSide::Declared => text.parse(),
+        ReadSide::Stored | ReadSide::Written => Decimal::from_pve(text),
     };
     let decimal: Decimal = decimal.map_err(|_| Misfit::new("it must be a number such as 1.5"))?;
-    if side == Side::Stored || decimal.within(0, max) {
+    if side == ReadSide::Stored || decimal.within(0, max) {
         Ok(decimal)
     } else if max == UNBOUNDED {
         Err(Misfit::new("it must not be negative"))
@@ -141,8 +141,8 @@ fn number(text: &str, max: i64, side: Side) -> Result<Decimal, Misfit> {
     }
 }
 
-fn choice(text: &str, words: &[&'static str], side: Side) -> Result<Value, Misfit> {
-    if side == Side::Stored || words.contains(&text) {
+fn choice(text: &str, words: &[&'static str], side: ReadSide) -> Result<Value, Misfit> {
+    if side == ReadSide::Stored || words.contains(&text) {
         Ok(Value::text(text))
     } else {
         let misfit = Misfit::new(format!("it must be one of {}", words.join(", ")));
@@ -159,12 +159,12 @@ fn unquoted(text: &str) -> &str {
     text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text)
 }
 
-fn trimmed_text(text: &str, item: Rule, side: Side) -> Result<Value, Misfit> {
+fn trimmed_text(text: &str, item: Rule, side: ReadSide) -> Result<Value, Misfit> {
     let unquoted = match (side, item) {
-        (Side::Stored, _) | (_, Rule::Line) => unquoted(text),
-        (Side::Declared | Side::Written, _) => text.trim_ascii(),
+        (ReadSide::Stored, _) | (_, Rule::Line) => unquoted(text),
+        (ReadSide::Declared | ReadSide::Written, _) => text.trim_ascii(),
     };
-    if side != Side::Stored {
+    if side != ReadSide::Stored {
         rule::check(item, unquoted)?;
     }
     Ok(Value::text(unquoted))
@@ -173,28 +173,28 @@ fn trimmed_text(text: &str, item: Rule, side: Side) -> Result<Value, Misfit> {
 /// The longest description PVE takes, in characters.
 pub(crate) const DESCRIPTION_MAX: usize = 8192;
 
-fn description(text: &str, trailing: Trailing, side: Side) -> Result<Value, Misfit> {
+fn description(text: &str, trailing: Trailing, side: ReadSide) -> Result<Value, Misfit> {
     let kept = match trailing {
         Trailing::Newlines => text.trim_end_matches('\n'),
         Trailing::WhiteSpace => text.trim_end(),
     };
-    if side != Side::Stored && kept == "0" {
+    if side != ReadSide::Stored && kept == "0" {
         return Err(Misfit::new("Proxmox VE cannot store a description that is just 0")
             .hint("write a word more"));
     }
-    if side != Side::Stored && text.chars().count() > DESCRIPTION_MAX {
+    if side != ReadSide::Stored && text.chars().count() > DESCRIPTION_MAX {
         return Err(Misfit::new(format!("it has over {DESCRIPTION_MAX} characters")));
     }
     Ok(Value::text(kept))
 }
 
 /// Items split on commas, semicolons and blanks, as PVE splits lists.
-fn items(text: &str, item: Rule, side: Side) -> Result<Vec<Box<str>>, Misfit> {
+fn items(text: &str, item: Rule, side: ReadSide) -> Result<Vec<Box<str>>, Misfit> {
     let pieces = unquoted(text)
         .split(|c: char| c == ',' || c == ';' || c.is_ascii_whitespace() || c == '\0');
     let mut list = Vec::new();
     for piece in pieces.filter(|piece| !piece.is_empty()) {
-        if side != Side::Stored {
+        if side != ReadSide::Stored {
             rule::check(item, piece).map_err(|misfit| misfit.piece(piece))?;
         }
         list.push(piece.into());
@@ -207,32 +207,34 @@ pub(crate) const HOTPLUG_WORDS: &[&str] = &["network", "disk", "cpu", "memory", 
 
 /// `1` stands for the default set and `0` for none, which is spelled as itself: an empty set would read
 /// as absence, and absence means the default.
-fn hotplug(text: &str, side: Side) -> Result<Value, Misfit> {
+fn hotplug(text: &str, side: ReadSide) -> Result<Value, Misfit> {
     let text = text.trim_ascii();
     let words = match text {
         "1" => "network,disk,usb",
         other => other,
     };
-    let set: BTreeSet<Box<str>> = items(words, Rule::Word, Side::Stored)?.into_iter().collect();
+    let set: BTreeSet<Box<str>> = items(words, Rule::Word, ReadSide::Stored)?.into_iter().collect();
     let none = set.len() == 1 && set.contains("0");
     let unknown = set.iter().find(|word| !HOTPLUG_WORDS.contains(&&***word) && !none);
     match (side, unknown) {
-        (Side::Declared | Side::Written, Some(word)) => {
+        (ReadSide::Declared | ReadSide::Written, Some(word)) => {
             Err(Misfit::new(format!("it must be 0, 1, or a list of {}", HOTPLUG_WORDS.join(", ")))
                 .meant(word, HOTPLUG_WORDS)
                 .piece(&**word))
         }
-        (Side::Declared | Side::Written, None) | (Side::Stored, _) => Ok(Value::Set(set)),
+        (ReadSide::Declared | ReadSide::Written, None) | (ReadSide::Stored, _) => {
+            Ok(Value::Set(set))
+        }
     }
 }
 
 /// `order=a;b` becomes a list; the legacy letters stay text.
-fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
+fn boot(text: &str, side: ReadSide) -> Result<Value, Misfit> {
     let text = text.trim_ascii();
     if let Some(order) = text.strip_prefix("order=") {
         let devices: Vec<Box<str>> =
             order.split(';').filter(|device| !device.is_empty()).map(Into::into).collect();
-        if side != Side::Stored {
+        if side != ReadSide::Stored {
             for device in &devices {
                 rule::check(Rule::Device, device).map_err(|misfit| misfit.piece(&**device))?;
             }
@@ -240,7 +242,7 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
         return Ok(Value::List(devices));
     }
     let letters = text.strip_prefix("legacy=").unwrap_or(text);
-    if side != Side::Stored
+    if side != ReadSide::Stored
         && (!(1..=4).contains(&letters.len()) || !letters.bytes().all(|b| b"acdn".contains(&b)))
     {
         return Err(
@@ -250,10 +252,10 @@ fn boot(text: &str, side: Side) -> Result<Value, Misfit> {
     Ok(Value::text(letters))
 }
 
-fn environment(text: &str, side: Side) -> Result<Value, Misfit> {
+fn environment(text: &str, side: ReadSide) -> Result<Value, Misfit> {
     let entries: Vec<Box<str>> =
         text.split('\0').filter(|item| !item.is_empty()).map(Into::into).collect();
-    if side != Side::Stored {
+    if side != ReadSide::Stored {
         for item in &entries {
             let named = item.split_once('=').is_some_and(|(name, value)| {
                 !name.is_empty()
@@ -281,22 +283,22 @@ fn ssh_keys(text: &str) -> Result<Value, Misfit> {
     Ok(Value::List(lines.map(Into::into).collect()))
 }
 
-fn uuid(text: &str, side: Side) -> Result<Value, Misfit> {
+fn uuid(text: &str, side: ReadSide) -> Result<Value, Misfit> {
     if text == "1" {
         return Ok(Value::AnyUuid);
     }
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
     let hex = text.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    if side != Side::Stored && (groups != [8, 4, 4, 4, 12] || !hex) && text != "0" {
+    if side != ReadSide::Stored && (groups != [8, 4, 4, 4, 12] || !hex) && text != "0" {
         return Err(Misfit::new("it must be a UUID, or 1 to have one made"));
     }
     Ok(Value::text(&text.to_ascii_lowercase()))
 }
 
-fn size(text: &str, side: Side) -> Result<Bytes, Misfit> {
+fn size(text: &str, side: ReadSide) -> Result<Bytes, Misfit> {
     let size = match side {
-        Side::Declared => Bytes::from_person(text),
-        Side::Stored | Side::Written => Bytes::from_pve(text),
+        ReadSide::Declared => Bytes::from_person(text),
+        ReadSide::Stored | ReadSide::Written => Bytes::from_pve(text),
     };
     size.map_err(Misfit::from)
 }
@@ -305,17 +307,17 @@ fn size(text: &str, side: Side) -> Result<Bytes, Misfit> {
 fn spelled(
     text: &str,
     canonical: impl Fn(&str) -> Result<String, Misfit>,
-    side: Side,
+    side: ReadSide,
 ) -> Result<Value, Misfit> {
     match (canonical(text), side) {
         (Ok(one), _) => Ok(Value::text(&one)),
-        (Err(_), Side::Stored) => Ok(Value::text(text)),
-        (Err(misfit), Side::Declared | Side::Written) => Err(misfit),
+        (Err(_), ReadSide::Stored) => Ok(Value::text(text)),
+        (Err(misfit), ReadSide::Declared | ReadSide::Written) => Err(misfit),
     }
 }
 
 /// A volume, and the size that `STORAGE:GiB` asks for.
-fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> {
+fn volume(text: &str, side: ReadSide) -> Result<(VolumeRef, Option<Bytes>), Misfit> {
     if text == "none" {
         return Ok((VolumeRef::Empty, None));
     }
@@ -323,7 +325,7 @@ fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> 
         return Ok((VolumeRef::HostCdrom, None));
     }
     if text.starts_with('/') {
-        if side != Side::Stored {
+        if side != ReadSide::Stored {
             rule::check(Rule::Path, text)?;
         }
         return Ok((VolumeRef::Path(text.into()), None));
@@ -336,17 +338,17 @@ fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> 
                 .hint("write STORAGE:GiB for a new one, such as local-lvm:8, or the volume id of one that exists"),
         });
     };
-    if side != Side::Stored {
+    if side != ReadSide::Stored {
         rule::check(Rule::ConfigId, storage).map_err(|misfit| misfit.piece(storage))?;
     }
     let storage: Box<str> = storage.into();
     let file = name.rsplit('/').next().unwrap_or(name);
-    if let Some(gib) = gib_with_unit(name).filter(|_| side == Side::Declared) {
+    if let Some(gib) = gib_with_unit(name).filter(|_| side == ReadSide::Declared) {
         return Err(Misfit::new("the number after a storage is GiB, and has no unit")
             .piece(name)
             .hint(format!("write {storage}:{gib}")));
     }
-    if side != Side::Stored && !name.is_empty() && !rule::is_volume_name(name) {
+    if side != ReadSide::Stored && !name.is_empty() && !rule::is_volume_name(name) {
         return Err(Misfit::new("the name of a volume has no blanks and no commas").piece(name));
     }
     if is_cloud_init(file) {
@@ -355,7 +357,7 @@ fn volume(text: &str, side: Side) -> Result<(VolumeRef, Option<Bytes>), Misfit> 
     if is_allocation(name) {
         // PVE's config PUT takes `rootfs=STORAGE:16`, allocates nothing and forgets the real volume: stored,
         // this syntax is damage.
-        if side == Side::Stored {
+        if side == ReadSide::Stored {
             return Err(Misfit::new("an allocation is stored where a volume should be"));
         }
         let kib =

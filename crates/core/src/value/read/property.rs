@@ -3,18 +3,18 @@
 //! Called by `read` for whole texts, and by the desired checker for the tables people write instead.
 //! It must never panic on what PVE stores, however odd.
 
-use super::{Side, volume};
+use super::{ReadSide, volume};
 use crate::diagnostic::did_you_mean;
 use crate::quantity::Bytes;
 use crate::registry::{FormatPart, Shape, ValueFormat, alias};
 use crate::value::{Misfit, Property, Value, VolumeRef};
 
-pub(super) fn read(shape: &Shape, text: &str, side: Side) -> Result<Property, Misfit> {
+pub(super) fn read(shape: &Shape, text: &str, side: ReadSide) -> Result<Property, Misfit> {
     let mut property = Property::default();
     let mut given = Given::default();
     for piece in text.split(',').filter(|piece| !piece.is_empty()) {
         match piece.split_once('=') {
-            Some((name, "")) if side != Side::Stored && shape.part(name).is_some() => {
+            Some((name, "")) if side != ReadSide::Stored && shape.part(name).is_some() => {
                 return Err(Misfit::new(format!("`{name}` has no value"))
                     .piece(piece)
                     .hint(format!("write {name}=… with its value, or leave it out")));
@@ -63,7 +63,7 @@ fn named_part(
     (property, given): (&mut Property, &mut Given),
     name: &str,
     value: &str,
-    side: Side,
+    side: ReadSide,
 ) -> Result<(), Misfit> {
     if let Some(part) = shape.part(name) {
         given.once(part, side)?;
@@ -77,8 +77,8 @@ fn named_part(
         return set_part(property, mac, value, side);
     }
     match side {
-        Side::Stored | Side::Written => property.push_unknown(name, value),
-        Side::Declared => return Err(unknown_part(shape, name)),
+        ReadSide::Stored | ReadSide::Written => property.push_unknown(name, value),
+        ReadSide::Declared => return Err(unknown_part(shape, name)),
     }
     Ok(())
 }
@@ -115,8 +115,8 @@ struct Given(Vec<&'static str>);
 
 impl Given {
     /// Refuses a part that was given before. What PVE stores may repeat one: the last counts.
-    fn once(&mut self, part: &'static FormatPart, side: Side) -> Result<(), Misfit> {
-        if side != Side::Stored && self.0.contains(&part.name) {
+    fn once(&mut self, part: &'static FormatPart, side: ReadSide) -> Result<(), Misfit> {
+        if side != ReadSide::Stored && self.0.contains(&part.name) {
             return Err(Misfit::new("it is given twice").hint("keep one of the two"));
         }
         self.0.push(part.name);
@@ -128,11 +128,11 @@ fn set_part(
     property: &mut Property,
     part: &'static FormatPart,
     text: &str,
-    side: Side,
+    side: ReadSide,
 ) -> Result<(), Misfit> {
     let in_part =
         |misfit: Misfit| Misfit { piece: misfit.piece.or_else(|| Some(text.to_owned())), ..misfit };
-    if side == Side::Declared {
+    if side == ReadSide::Declared {
         declarable(part)?;
     }
     if matches!(part.format, ValueFormat::Volume) {
@@ -166,7 +166,7 @@ pub(crate) fn declared_volume(
     if text.contains(',') {
         return Err(comma());
     }
-    set_volume(property, part, text, Side::Declared)
+    set_volume(property, part, text, ReadSide::Declared)
 }
 
 /// PVE ends a part at a comma and knows no way to quote one.
@@ -178,7 +178,7 @@ fn set_volume(
     property: &mut Property,
     part: &'static FormatPart,
     text: &str,
-    side: Side,
+    side: ReadSide,
 ) -> Result<(), Misfit> {
     let (volume, size) = volume(text, side)?;
     property.set(part.name, Value::Volume(volume));
@@ -221,11 +221,11 @@ pub(crate) fn normalise(shape: &Shape, property: &mut Property) {
     }
 }
 
-fn finish(shape: &Shape, property: &mut Property, side: Side) -> Result<(), Misfit> {
-    if side != Side::Stored {
+fn finish(shape: &Shape, property: &mut Property, side: ReadSide) -> Result<(), Misfit> {
+    if side != ReadSide::Stored {
         require(shape, property)?;
     }
-    if side == Side::Declared {
+    if side == ReadSide::Declared {
         goes_together(property)?;
     }
     normalise(shape, property);

@@ -1,0 +1,109 @@
+//! Answers about the node that several makings of the same moment share: the task list, the storages, what is on them to
+//! make guests from.
+//!
+//! Many guests are made at once, and each answer is the same for all of them. What a making must know of its own number is
+//! asked for each guest in its lane: whether it is free, who works under it, which volumes bear it. What is shared here is
+//! never what keeps a guest safe: an older task list makes a mark that knows less and so removes less, an older list of
+//! storages counts everything that was promised since, and Proxmox itself refuses a source that is gone.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex as StdMutex};
+use std::time::Duration;
+
+use evenkeel_core::identity_proof::TaskReading;
+use evenkeel_core::operation::StorageName;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::EngineContext;
+use super::identity_proof::tasks_as_shown;
+use crate::pve::ContentFilter;
+use crate::pve::error::Error;
+use crate::pve::site::{ListedVolume, StorageEntry};
+
+/// How long an answer serves: less than the pause before a making is tried again.
+const SERVES_FOR: Duration = Duration::from_secs(1);
+
+/// The answers of the moment. Who asks while another asks the same waits for that answer.
+#[derive(Debug, Default)]
+pub(super) struct SharedReadings {
+    tasks: Mutex<Option<SharedAnswer<TaskReading>>>,
+    storages: Mutex<Option<SharedAnswer<Vec<StorageEntry>>>>,
+    /// By storage and content: one that hangs delays nobody who asks for another.
+    sources: StdMutex<BTreeMap<(StorageName, &'static str), SharedSources>>,
+}
+
+/// What a storage has of a content, once somebody has asked.
+type SharedSources = Arc<Mutex<Option<SharedAnswer<Vec<ListedVolume>>>>>;
+
+/// What was answered, and when it was asked.
+#[derive(Debug)]
+pub(super) struct SharedAnswer<T> {
+    pub(super) told: Arc<T>,
+    pub(super) asked: Instant,
+}
+
+impl<T> SharedAnswer<T> {
+    fn new(told: T, asked: Instant) -> Self {
+        Self { told: Arc::new(told), asked }
+    }
+
+    fn serves(&self) -> bool {
+        self.asked.elapsed() <= SERVES_FOR
+    }
+}
+
+impl<T> Clone for SharedAnswer<T> {
+    fn clone(&self) -> Self {
+        Self { told: Arc::clone(&self.told), asked: self.asked }
+    }
+}
+
+impl SharedReadings {
+    /// The task list, as far as Proxmox shows it.
+    pub(super) async fn tasks(&self, context: &EngineContext) -> Result<Arc<TaskReading>, Error> {
+        let mut kept = self.tasks.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
+            return Ok(Arc::clone(&known.told));
+        }
+        let asked = Instant::now();
+        let read = tasks_as_shown(&context.client, || context.node_now()).await?;
+        Ok(Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told))
+    }
+
+    /// The node's storages.
+    pub(super) async fn storages(
+        &self,
+        context: &EngineContext,
+    ) -> Result<SharedAnswer<Vec<StorageEntry>>, Error> {
+        let mut kept = self.storages.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
+            return Ok(known.clone());
+        }
+        let asked = Instant::now();
+        let read = context.client.storages().await?;
+        Ok(kept.insert(SharedAnswer::new(read, asked)).clone())
+    }
+
+    /// What a storage has of this content.
+    pub(super) async fn sources(
+        &self,
+        context: &EngineContext,
+        storage: &StorageName,
+        content: &'static str,
+    ) -> Result<Arc<Vec<ListedVolume>>, Error> {
+        let kept = self.kept_sources(storage, content);
+        let mut kept = kept.lock().await;
+        if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
+            return Ok(Arc::clone(&known.told));
+        }
+        let asked = Instant::now();
+        let read = context.client.volumes(storage, &ContentFilter::Type(content)).await?;
+        Ok(Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told))
+    }
+
+    fn kept_sources(&self, storage: &StorageName, content: &'static str) -> SharedSources {
+        let mut all = self.sources.lock().expect("nobody panics while they hold the sources");
+        Arc::clone(all.entry((storage.clone(), content)).or_default())
+    }
+}

@@ -1,0 +1,188 @@
+//! The mirror of "what is declared is made": what may go, goes. After its day of rest the node is given guests that nobody
+//! but the agent has touched, and each must be gone within ten passes: one that an operator signed for, one whose making
+//! failed half way, one that is scratch. A build that removes nothing breaks no rule of safety, and fails here.
+//!
+//! Everything is well by then, and nobody else does anything: there is no obstacle that could excuse it.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::id::GuestId;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::agent_driver::DriverCommand;
+use crate::leftovers::{fail, is_scratch_number, wipe};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+use crate::signers::SigningMistake;
+
+/// In how many passes it must be done.
+const PASSES_MAX: u32 = 10;
+
+/// The pause between them: ten are longer than the longest pause after a failure.
+const BETWEEN_PASSES: Duration = Duration::from_mins(7);
+
+/// Signed acts are counted for a day.
+const BUDGET_DAY: Duration = Duration::from_hours(25);
+
+/// What is done by the agent within the passes it has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Due {
+    /// The guest is there, made by the agent.
+    Made,
+    /// It is gone.
+    Gone,
+}
+
+/// Why the rest is not asked for: the agent has ended, or something is broken already.
+struct Cut(DriveEnd);
+
+impl SeedRun {
+    /// Asks for every removal that nothing stands against.
+    pub(crate) async fn last_removals<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        mut agent: Pin<&mut F>,
+    ) -> DriveEnd {
+        let [half_made, scratch] = self.leftovers.guests[..] else {
+            return DriveEnd::Elapsed;
+        };
+        // What was signed on the day before is no longer counted.
+        match wait(agent.as_mut(), BUDGET_DAY, &mut None).await {
+            DriveEnd::Elapsed => {}
+            ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+        }
+        let asked = async {
+            let agent = &mut agent;
+            self.signed_removal(commands, agent, half_made).await?;
+            self.compensation(commands, agent, half_made).await?;
+            self.scratch_removal(commands, agent, scratch).await
+        };
+        match asked.await {
+            Ok(()) => DriveEnd::Elapsed,
+            Err(Cut(end)) => end,
+        }
+    }
+
+    /// A guest that is declared absent and signed for.
+    async fn signed_removal<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: &mut Pin<&mut F>,
+        guest: GuestId,
+    ) -> Result<(), Cut> {
+        self.begin_anew(commands, guest);
+        self.due(commands, agent, guest, Due::Made, "is declared").await?;
+        if self.signers.is_some() {
+            self.wish_absent(guest, true);
+            self.due(commands, agent, guest, Due::Gone, "is signed for").await?;
+        }
+        Ok(())
+    }
+
+    /// A guest whose making fails half way: what is left of it goes, and it is made again.
+    async fn compensation<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: &mut Pin<&mut F>,
+        guest: GuestId,
+    ) -> Result<(), Cut> {
+        self.wish_absent(guest, false);
+        fail(&self.rig.node, true);
+        self.begin_anew(commands, guest);
+        let before = self.oracle.removals_of(guest);
+        self.due(commands, agent, guest, Due::Made, "is half made").await?;
+        if self.oracle.removals_of(guest) == before {
+            self.oracle.broke(format!("(7) {guest} was half made, and nobody removed that"));
+        }
+        Ok(())
+    }
+
+    /// A scratch guest that is declared absent.
+    async fn scratch_removal<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: &mut Pin<&mut F>,
+        guest: GuestId,
+    ) -> Result<(), Cut> {
+        self.begin_anew(commands, guest);
+        self.due(commands, agent, guest, Due::Made, "is declared").await?;
+        self.wish_absent(guest, true);
+        self.due(commands, agent, guest, Due::Gone, "is scratch and declared absent").await
+    }
+
+    /// Whatever there was of the guest has gone with everything it left, and it is wanted.
+    fn begin_anew(&mut self, commands: &UnboundedSender<DriverCommand>, guest: GuestId) {
+        wipe(&self.rig.node, guest);
+        let wish = self.leftovers.first_wish(is_scratch_number(guest.vmid.get()));
+        self.wishes.guests.insert(guest, wish);
+        self.tell_wishes();
+        // What failed earlier does not wait, and what was somebody else's is ours.
+        self.tell(commands, DriverCommand::Retry(guest));
+    }
+
+    fn wish_absent(&mut self, guest: GuestId, absent: bool) {
+        self.wishes.guests.entry(guest).or_default().absent = absent;
+        self.tell_wishes();
+    }
+
+    /// Lets the agent work until it is done, or its passes are over. Whatever waits for a signature of the guest is signed.
+    async fn due<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: &mut Pin<&mut F>,
+        guest: GuestId,
+        due: Due,
+        why: &str,
+    ) -> Result<(), Cut> {
+        for _ in 0..PASSES_MAX {
+            let _ = commands.send(DriverCommand::Pass);
+            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return Err(Cut(ended)),
+            }
+            self.tell_progress();
+            self.hear_answers();
+            if !self.is_fine() {
+                return Err(Cut(DriveEnd::Elapsed));
+            }
+            if self.is_done(guest, due) {
+                return Ok(());
+            }
+            if due == Due::Gone && !is_scratch_number(guest.vmid.get()) {
+                self.sign_removal(commands, guest);
+            }
+        }
+        self.oracle.broke(format!(
+            "(7) {guest} {why}, nothing stands against it, and after {PASSES_MAX} passes it is not {due:?}"
+        ));
+        Err(Cut(DriveEnd::Elapsed))
+    }
+
+    fn is_done(&self, guest: GuestId, due: Due) -> bool {
+        let is_whole = self.rig.node.with(|sim| {
+            let found = sim.world.guest(guest)?;
+            // What a failed restore leaves has no disk.
+            Some(found.config.active.contains_key("scsi0") && !sim.is_at_work())
+        });
+        match due {
+            Due::Made => is_whole == Some(true),
+            Due::Gone => is_whole.is_none(),
+        }
+    }
+
+    /// An operator whom the host trusts signs what waits for the guest's end.
+    fn sign_removal(&mut self, commands: &UnboundedSender<DriverCommand>, guest: GuestId) {
+        let waits = self
+            .oracle
+            .items()
+            .into_iter()
+            .find(|(_, item, _)| item.guest == guest && item.op == ActionKind::Destroy);
+        let (now_s, trust) = (self.oracle.effective_s(&self.rig.ambient), self.trust());
+        let (Some((id, item, _)), Some(signers)) = (waits, &mut self.signers) else { return };
+        let when = (now_s, trust.as_ref());
+        let twist = SigningMistake::Nothing;
+        let paper = signers.approve(&mut self.dice, &self.oracle, (&id, &item), when, twist);
+        self.hand_in(commands, paper);
+    }
+}

@@ -1,0 +1,340 @@
+//! A run whose host takes its documents from a hub: the hub's mood, an author who pushes, disks and hubs that are put back.
+//!
+//! Its dice are its own, so that a seed without a hub is as it always was. The hub is honest part of the time; whatever it
+//! does, the last good document holds, and once it is honest again the newest one is taken.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use evenkeel_agent::hub_link::store::DocumentFiles;
+use evenkeel_agent::journal::SimulatedDisk;
+use evenkeel_agent::policy::AnchorPolicy;
+use evenkeel_core::fleet::EnvelopeId;
+use evenkeel_core::sign::Signer;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::agent_driver::DriverCommand;
+use crate::dice::Dice;
+use crate::forged_document::DocumentForger;
+use crate::model_hub::{HubManner, ModelHub};
+use crate::oracle::PutBackJournal;
+use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+
+/// Makes the dice of the hub differ from those of everything else.
+const OWN_DICE: u64 = 0x6875_6220_6c69_6e6b;
+
+/// The share of runs with signers that have a hub.
+const LINKED_PERCENT: u64 = 40;
+
+/// The share of steps in which something happens to the hub.
+const HUB_PERCENT: u64 = 12;
+
+/// A hub that is honest again has so many passes until its newest document holds. It answered nonsense to a report, which
+/// then waits ten minutes, or was put back and learns its number from the next report.
+const HONEST_PASSES: u32 = 80;
+const BETWEEN_PASSES: Duration = Duration::from_secs(30);
+
+/// Every so many of them an author pushes again: what was pushed under a number that is too low stays refused.
+const PUSHED_AGAIN: u32 = 12;
+
+/// Envelopes are brought again after five minutes; some time later nothing is said any more.
+const QUIET: Duration = Duration::from_mins(20);
+
+/// A copy may be put back while its time is less than a day ago: a host that was off for longer doubts its clock.
+const COPY_AGE_MAX_S: u64 = 80_000;
+
+/// The hub's part of a run.
+pub(crate) struct LinkedRun {
+    dice: Dice,
+    pub(crate) hub: ModelHub,
+    pub(crate) shelf: Arc<DocumentShelf>,
+    /// Whether root demands an author's signature.
+    is_signed: bool,
+    /// Whether disks are put back.
+    puts_back: bool,
+    /// Which paper an envelope is.
+    envelopes: BTreeMap<EnvelopeId, usize>,
+    copy: Option<HostCopy>,
+    /// The manifest that was pushed last.
+    newest: String,
+}
+
+/// A host's disk as it was.
+struct HostCopy {
+    disk: SimulatedDisk,
+    documents: BTreeMap<String, Vec<u8>>,
+    journal: PutBackJournal,
+}
+
+/// The documents of a simulated host: what is put there survives.
+#[derive(Debug, Default)]
+pub(crate) struct DocumentShelf(Mutex<BTreeMap<String, Vec<u8>>>);
+
+impl DocumentShelf {
+    fn files(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl DocumentFiles for DocumentShelf {
+    fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        self.files().insert(name.to_owned(), bytes.to_vec());
+        Ok(())
+    }
+
+    fn get(&self, name: &str) -> Result<Vec<u8>, String> {
+        self.files().get(name).cloned().ok_or_else(|| format!("there is no {name}"))
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.files().keys().cloned().collect()
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files().remove(name);
+        Ok(())
+    }
+
+    fn takes_long(&self) -> bool {
+        false
+    }
+}
+
+/// Whether a seed's host has a hub, if it has signers.
+pub(crate) fn is_linked(seed: u64) -> bool {
+    Dice::new(seed ^ OWN_DICE).percent(LINKED_PERCENT)
+}
+
+impl SeedRun {
+    /// Gives the host a hub, and root's rules for one.
+    pub(crate) fn link(&mut self, seed: u64) {
+        let mut dice = Dice::new(seed ^ OWN_DICE);
+        dice.any();
+        let (is_signed, puts_back) = (dice.percent(70), dice.percent(50));
+        let per_hour = *dice.pick(&[2, 5, 20, 1_000]);
+        let Some(approvals) = &mut self.rig.approvals else { return };
+        approvals.policy.desired_signed = is_signed;
+        approvals.policy.disruptive_per_hour = per_hour;
+        // Who puts a disk back and keeps the hub away would be believed otherwise, as root was told.
+        if puts_back || dice.percent(50) {
+            approvals.policy.anchor = AnchorPolicy::Required;
+        }
+        let host_key = approvals.host_key.clone();
+        self.oracle.link(is_signed, per_hour);
+        let forger = DocumentForger::new(Arc::clone(&self.rig.ambient), self.oracle.clone());
+        let hub_dice = Dice::new(dice.any());
+        let hub = ModelHub::new(hub_dice, forger, self.oracle.clone(), host_key, !puts_back);
+        let shelf = Arc::new(DocumentShelf::default());
+        self.driver.link(hub.clone(), Arc::clone(&shelf));
+        self.newcomers.guests.clear();
+        self.leftovers.guests.clear();
+        self.linked = Some(LinkedRun {
+            dice,
+            hub,
+            shelf,
+            is_signed,
+            puts_back,
+            envelopes: BTreeMap::new(),
+            copy: None,
+            newest: String::new(),
+        });
+    }
+
+    /// An author pushes what is wished for now. False if there is no hub.
+    pub(crate) fn push_wishes(&mut self) -> bool {
+        let Some(linked) = &mut self.linked else { return false };
+        self.wishes.as_a_hub_may(linked.is_signed);
+        let (text, modes) = (self.wishes.text(), self.wishes.modes());
+        let generation = linked.hub.next_generation();
+        let (manifest, bytes) =
+            linked.hub.forger(|forger| forger.declare(generation, &text, modes));
+        linked.newest = manifest.to_string();
+        linked.hub.push(generation, bytes);
+        self.note(|| format!("an author pushes generation {generation}"));
+        true
+    }
+
+    /// Something happens to the hub, perhaps.
+    pub(crate) fn hub_step(&mut self, commands: &UnboundedSender<DriverCommand>) {
+        let Some(linked) = &mut self.linked else { return };
+        for verdict in linked.hub.take_verdicts() {
+            let paper = linked.envelopes.get(&verdict.envelope).copied();
+            let papers = self.signers.as_ref().map(|signers| &signers.papers);
+            let hopeless = paper.zip(papers).is_some_and(|(paper, all)| all[paper].hopeless);
+            if hopeless && verdict.code == "allowed_signed" {
+                self.oracle.broke(format!("(3) a forged paper was taken: {verdict:?}"));
+            }
+        }
+        if !linked.dice.percent(HUB_PERCENT) {
+            return;
+        }
+        match linked.dice.below(100) {
+            0..=39 => {
+                let manner = *linked.dice.pick(&HubManner::HOSTILE);
+                linked.hub.behaves(manner);
+                self.note(|| format!("the hub: {manner:?}"));
+            }
+            40..=74 => {
+                linked.hub.behaves(HubManner::Honest);
+                self.note(|| "the hub is honest".to_owned());
+            }
+            75..=82 => {
+                self.push_wishes();
+            }
+            83..=87 => linked.hub.back_up(),
+            88..=90 => {
+                let is_back = linked.hub.put_back();
+                self.note(|| format!("an old backup of the hub is put back: {is_back}"));
+            }
+            _ => self.acknowledge(commands),
+        }
+    }
+
+    /// An operator, or somebody who would like to be one, says that a rollback is known.
+    fn acknowledge(&mut self, commands: &UnboundedSender<DriverCommand>) {
+        let (Some(heads), Some(trust)) = (self.oracle.rollback(), self.trust()) else { return };
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let (Some(linked), Some(signers)) = (&mut self.linked, &mut self.signers) else { return };
+        let paper = if linked.dice.percent(30) {
+            signers.acknowledge_wrongly(&mut linked.dice, heads, now_s, &trust)
+        } else {
+            self.oracle.acknowledged(heads);
+            signers.acknowledge(&mut linked.dice, heads, now_s, &trust)
+        };
+        if let Some(paper) = paper {
+            self.note(|| format!("a rollback is acknowledged by paper {paper}"));
+            self.hand_in(commands, paper);
+        }
+    }
+
+    /// Whether a paper goes to the hub, and not to the host by somebody's hand.
+    pub(crate) fn hand_to_hub(&mut self, paper: usize, bytes: &str) -> bool {
+        let Some(linked) = &mut self.linked else { return false };
+        if !linked.dice.percent(60) {
+            return false;
+        }
+        let Some(id) = linked.hub.queue(bytes) else { return false };
+        linked.envelopes.insert(id, paper);
+        true
+    }
+
+    /// The next life is about to begin: somebody may copy the disk first.
+    pub(crate) fn copy_disk(&mut self) {
+        if self.linked.is_none() {
+            return;
+        }
+        let at_work = self.rig.node.with(|sim| sim.is_at_work());
+        let is_quiet = !at_work && self.oracle.open_operations().is_empty();
+        let Some(linked) = self.linked.as_mut().filter(|linked| linked.puts_back) else { return };
+        let has_none = linked.copy.is_none();
+        if !is_quiet || !(has_none || linked.dice.percent(20)) || self.oracle.is_put_back() {
+            return;
+        }
+        linked.copy = Some(HostCopy {
+            disk: self.rig.disk.copy(),
+            documents: linked.shelf.files().clone(),
+            journal: self.oracle.copied(),
+        });
+    }
+
+    /// The agent is dead: somebody may put the copy back, where the hub knows of more than the copy does.
+    pub(crate) fn put_disk_back(&mut self) {
+        if self.linked.is_none() {
+            return;
+        }
+        let at_work = self.rig.node.with(|sim| sim.is_at_work());
+        let is_quiet = !at_work && self.oracle.open_operations().is_empty();
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let Some(linked) = &mut self.linked else { return };
+        let Some(HostCopy { disk, documents, journal }) = &linked.copy else { return };
+        let is_known = linked
+            .hub
+            .head()
+            .is_some_and(|head| (head.epoch, head.seq) > (journal.epoch(), journal.last()));
+        let is_recent = journal.high_s() + COPY_AGE_MAX_S > now_s;
+        if !is_quiet || !is_known || !is_recent || !linked.dice.percent(35) {
+            return;
+        }
+        self.rig.disk = disk.copy();
+        linked.shelf.files().clone_from(documents);
+        self.oracle.put_back(journal);
+        self.forget_disk_faults();
+        self.note(|| "the disk is put back to an old copy".to_owned());
+    }
+
+    /// The hub is honest from now on: the newest document is taken, and a rollback that was is found and acknowledged.
+    pub(crate) async fn hub_repents<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        mut agent: Pin<&mut F>,
+    ) -> DriveEnd {
+        let Some(linked) = &self.linked else { return DriveEnd::Elapsed };
+        linked.hub.behaves(HubManner::Honest);
+        self.note(|| "the hub repents".to_owned());
+        for pass in 0..HONEST_PASSES {
+            if pass % PUSHED_AGAIN == 0 {
+                self.push_wishes();
+            }
+            self.acknowledge_rightly(commands);
+            let _ = commands.send(DriverCommand::Pass);
+            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            }
+            self.tell_progress();
+            self.hear_answers();
+            if self.is_linked_well() {
+                break;
+            }
+        }
+        if !self.is_linked_well() {
+            let (generation, _) = self.oracle.floor();
+            let is_put_back = self.oracle.is_put_back();
+            let what = format!(
+                "(13) the hub is honest, and generation {generation} holds; put back: {is_put_back}"
+            );
+            self.oracle.broke(what);
+        }
+        // What holds is held against everybody.
+        if let Some(linked) = self.linked.as_mut().filter(|linked| linked.is_signed) {
+            let manner = *linked.dice.pick(&HubManner::HOSTILE);
+            linked.hub.forger(DocumentForger::author_is_wary);
+            linked.hub.behaves(manner);
+            self.note(|| format!("the hub at the end: {manner:?}"));
+        }
+        DriveEnd::Elapsed
+    }
+
+    fn acknowledge_rightly(&mut self, commands: &UnboundedSender<DriverCommand>) {
+        let (Some(heads), Some(trust)) = (self.oracle.rollback(), self.trust()) else { return };
+        let now_s = self.oracle.effective_s(&self.rig.ambient);
+        let (Some(linked), Some(signers)) = (&mut self.linked, &mut self.signers) else { return };
+        self.oracle.acknowledged(heads);
+        if let Some(paper) = signers.acknowledge(&mut linked.dice, heads, now_s, &trust) {
+            self.hand_in(commands, paper);
+        }
+    }
+
+    fn is_linked_well(&self) -> bool {
+        let newest = self.linked.as_ref().map(|linked| linked.newest.clone());
+        newest == Some(self.oracle.floor().1) && !self.oracle.is_put_back()
+    }
+
+    /// Before the day of rest: an honest hub, and time until everything is told.
+    pub(crate) async fn hub_rests<F: Future<Output = LifeEnd>>(
+        &mut self,
+        agent: Pin<&mut F>,
+    ) -> DriveEnd {
+        let Some(linked) = &self.linked else { return DriveEnd::Elapsed };
+        linked.hub.behaves(HubManner::Honest);
+        wait(agent, QUIET, &mut None).await
+    }
+
+    /// Which signers a host with a hub has besides.
+    pub(crate) fn authors(&self) -> Vec<Signer> {
+        if is_linked(self.seed) { vec![DocumentForger::author()] } else { Vec::new() }
+    }
+}

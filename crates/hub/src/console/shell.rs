@@ -1,0 +1,71 @@
+//! What stands around every page: where one is, who one is, and what waits.
+
+use super::assets;
+use crate::access::CameWith;
+use crate::call::Call;
+use crate::people::session;
+use crate::problem::Problem;
+use crate::routes::Hub;
+use crate::store::PersonRole;
+
+/// Where one is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    Fleet,
+    Approvals,
+    Audit,
+}
+
+/// What stands around a page.
+#[derive(Debug, Clone)]
+pub(super) struct Shell {
+    pub(super) title: String,
+    pub(super) place: Place,
+    pub(super) account: String,
+    pub(super) role: &'static str,
+    pub(super) scope: String,
+    /// What every form of the page carries.
+    pub(super) csrf: String,
+    /// What stands behind the addresses of the console's files.
+    pub(super) version: &'static str,
+    /// How many items wait for a signature.
+    pub(super) waiting: u64,
+    /// Whether forms of editors are shown: a button that would be refused is none.
+    pub(super) can_edit: bool,
+    /// The page itself, to be read again.
+    pub(super) address: String,
+}
+
+impl Shell {
+    pub(super) async fn new(
+        hub: &Hub,
+        call: &Call,
+        place: Place,
+        title: &str,
+        address: String,
+    ) -> Result<Self, Problem> {
+        let person = call.person();
+        let csrf = match person.came_with {
+            CameWith::ApiToken(_) => None,
+            CameWith::Session(_) => session::from_cookie(hub.public_url(), &call.headers),
+        };
+        let fleet = hub.people().fleet.seen_by(hub, person).await?;
+        Ok(Self {
+            title: title.to_owned(),
+            place,
+            account: person.account.name.clone(),
+            role: person.account.role.as_str(),
+            scope: person.account.scope.clone(),
+            csrf: csrf.map(|cookie| session::csrf_token(&cookie)).unwrap_or_default(),
+            version: assets::version(),
+            waiting: fleet.iter().map(|host| host.pending).sum(),
+            can_edit: person.account.role >= PersonRole::Editor,
+            address,
+        })
+    }
+
+    /// Whether this is the place; for the mark in the navigation.
+    pub(super) fn is(&self, place: Place) -> bool {
+        self.place == place
+    }
+}
