@@ -81,7 +81,7 @@ mod base64_of {
 fn head() -> Value {
     let host = json!({"id": "pve1", "key": "SHA256:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"});
     json!({"format": "evenkeel/head/v1", "hub_id": "0123456789abcdef0123456789abcdef", "host": host,
-        "epoch": 0, "seq": 7, "sum": "ab".repeat(32)})
+        "epoch": 0, "seq": 7, "sum": "ab".repeat(32), "trust_version": 3})
 }
 
 fn document() -> Value {

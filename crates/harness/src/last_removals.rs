@@ -23,7 +23,7 @@ const PASSES_MAX: u32 = 10;
 const BETWEEN_PASSES: Duration = Duration::from_mins(7);
 
 /// Signed acts are counted for a day.
-const BUDGET_DAY: Duration = Duration::from_hours(25);
+const BUDGET_HOURS: u32 = 25;
 
 /// What is done by the agent within the passes it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +47,14 @@ impl SeedRun {
         let [half_made, scratch] = self.leftovers.guests[..] else {
             return DriveEnd::Elapsed;
         };
-        // What was signed on the day before is no longer counted.
-        match wait(agent.as_mut(), BUDGET_DAY, &mut None).await {
-            DriveEnd::Elapsed => {}
-            ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+        // What was signed on the day before is no longer counted. The agent looks on meanwhile: a clock that leapt by a day
+        // would be in doubt.
+        for _ in 0..BUDGET_HOURS {
+            let _ = commands.send(DriverCommand::Pass);
+            match wait(agent.as_mut(), Duration::from_hours(1), &mut None).await {
+                DriveEnd::Elapsed => {}
+                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            }
         }
         let asked = async {
             let agent = &mut agent;
