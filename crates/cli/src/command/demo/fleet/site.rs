@@ -71,10 +71,11 @@ impl FleetSite {
             let node = Http::start(Simulator::new(guests::world()), HttpOptions::default()).await;
             let node = node.map_err(|error| Failure::wrapping(Exit::Failed, error))?;
             // A node that has done something before: its list of tasks reaches back, as every real one's does.
-            for running in [false, true] {
-                let guest = guests::DB.id();
-                node.node.with(|simulator| simulator.happen(Event::Power { guest, running }));
-            }
+            let guest = guests::DB.id();
+            node.node.with(|simulator| {
+                simulator.happen(Event::Recreate { guest });
+                simulator.happen(Event::Power { guest, running: true });
+            });
             hosts.push(DemoHost { name, node, agent: None });
         }
         let narration = Narration::new(headless);
