@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::desk::{Desk, HubProcess};
 
 /// A process that ends with its value.
-struct Running(Child);
+pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -18,7 +18,7 @@ impl Drop for Running {
     }
 }
 
-fn started(desk: &Desk, line: &str) -> (Running, Value) {
+pub(crate) fn started(desk: &Desk, line: &str) -> (Running, Value) {
     let mut child = desk.command(line).stdout(Stdio::piped()).spawn().unwrap();
     let mut ready = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
@@ -38,9 +38,10 @@ fn await_standing(desk: &Desk, standing: &str) -> Value {
     }
 }
 
-fn enrol(desk: &Desk, hub: &HubProcess) {
-    let token = desk.run("hub enrol-token pve1 --state hub").ends_with(0).out;
-    let line = format!("enrol {} --fingerprint {} -c agent.toml", hub.url, hub.fingerprint);
+/// Enrols a host by its configuration.
+pub(crate) fn enrol(desk: &Desk, hub: &HubProcess, host: &str, file: &str) {
+    let token = desk.run(&format!("hub enrol-token {host} --state hub")).ends_with(0).out;
+    let line = format!("enrol {} --fingerprint {} -c {file}", hub.url, hub.fingerprint);
     let mut child =
         desk.command(&line).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(token.as_bytes()).unwrap();
@@ -70,7 +71,7 @@ fn a_signed_push_is_in_effect_an_unsigned_one_is_refused_and_a_dead_hub_is_not_m
         use std::os::unix::fs::PermissionsExt as _;
         fs_err::set_permissions(desk.path(file), std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    enrol(&desk, &hub);
+    enrol(&desk, &hub, "pve1", "agent.toml");
     let key = desk.read("state/host_key.pub");
     desk.write("home/.config/evenkeel/known_hosts", &format!("pve1 {key}"));
     let agent = desk.command("run -c agent.toml --log error").spawn().unwrap();

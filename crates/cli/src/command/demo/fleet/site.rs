@@ -10,7 +10,7 @@ use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Event, Http, HttpOptions, RequestRecord, Simulator, TOKENS};
 use serde_json::Value;
 
-use super::super::files::{ChildProcess, CommandRun, DemoFiles, finish, typed, unstartable};
+use super::super::files::{ChildProcess, CommandRun, DemoFiles, finish, typed, unstartable, until};
 use super::super::guests;
 use super::super::narration::{self, Narration};
 
@@ -78,6 +78,8 @@ impl FleetSite {
             });
             hosts.push(DemoHost { name, node, agent: None });
         }
+        let is_done = |host: &DemoHost| !host.node.node.with(|simulator| simulator.is_at_work());
+        until("the nodes are at rest", async || Ok(hosts.iter().all(is_done))).await?;
         let narration = Narration::new(headless);
         let (hub_url, hub_pin) = (String::new(), String::new());
         let site = Self { narration, hosts, hub_url, hub_pin, hub: None, files };
