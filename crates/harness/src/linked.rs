@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use evenkeel_agent::hub_link::store::DocumentFiles;
+use evenkeel_agent::hub_link::store::DocumentDisk;
 use evenkeel_agent::journal::SimulatedDisk;
 use evenkeel_agent::policy::AnchorPolicy;
 use evenkeel_core::fleet::EnvelopeId;
@@ -79,7 +79,7 @@ impl DocumentShelf {
     }
 }
 
-impl DocumentFiles for DocumentShelf {
+impl DocumentDisk for DocumentShelf {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.files().insert(name.to_owned(), bytes.to_vec());
         Ok(())

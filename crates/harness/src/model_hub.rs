@@ -92,7 +92,7 @@ struct KeptState {
 }
 
 #[derive(Debug)]
-struct HubState {
+struct ModelState {
     kept: KeptState,
     backup: Option<KeptState>,
     manner: HubManner,
@@ -114,7 +114,7 @@ struct HubState {
 
 /// The hub; clones are the same.
 #[derive(Debug, Clone)]
-pub(crate) struct ModelHub(Arc<(Mutex<HubState>, Notify)>);
+pub(crate) struct ModelHub(Arc<(Mutex<ModelState>, Notify)>);
 
 impl ModelHub {
     pub(crate) fn new(
@@ -124,7 +124,7 @@ impl ModelHub {
         host_key: PublicKey,
         withholds_heads: bool,
     ) -> Self {
-        let state = HubState {
+        let state = ModelState {
             kept: KeptState::default(),
             backup: None,
             manner: HubManner::Honest,
@@ -141,8 +141,8 @@ impl ModelHub {
         Self(Arc::new((Mutex::new(state), Notify::new())))
     }
 
-    fn with<T>(&self, use_it: impl FnOnce(&mut HubState) -> T) -> T {
-        let state: &mut MutexGuard<'_, HubState> =
+    fn with<T>(&self, use_it: impl FnOnce(&mut ModelState) -> T) -> T {
+        let state: &mut MutexGuard<'_, ModelState> =
             &mut self.0.0.lock().unwrap_or_else(PoisonError::into_inner);
         use_it(state)
     }
@@ -226,7 +226,7 @@ impl ModelHub {
             HubManner::Gone => HubOutcome::Failed(HubFailure::Connect("refused".to_owned())),
             HubManner::Hangs => std::future::pending().await,
             HubManner::LosesRequests => lost(),
-            HubManner::Garbage => self.with(HubState::garbage),
+            HubManner::Garbage => self.with(ModelState::garbage),
             HubManner::LosesAnswers => {
                 self.carry_out(&request).await;
                 lost()
@@ -248,7 +248,7 @@ impl ModelHub {
             return self.with(|state| state.document(number));
         }
         match request.target.as_str() {
-            "/v1/agent/anchor" => self.with(HubState::anchor),
+            "/v1/agent/anchor" => self.with(ModelState::anchor),
             "/v1/agent/reports" => self.with(|state| state.reported(request)),
             other => {
                 self.with(|state| {
@@ -293,7 +293,7 @@ impl ModelHub {
     }
 }
 
-impl HubState {
+impl ModelState {
     /// Whatever it answers, it is not asked without end.
     fn count(&mut self) {
         let (began, asked) = &mut self.hurry;

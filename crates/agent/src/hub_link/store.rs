@@ -24,7 +24,7 @@ const PREFIX: &str = "document-";
 const SUFFIX: &str = ".json";
 
 /// Where the bytes are: a directory, or the memory of a simulated host.
-pub trait DocumentFiles: fmt::Debug + Send + Sync {
+pub trait DocumentDisk: fmt::Debug + Send + Sync {
     /// Puts a whole file there; once this returns, it survives a crash.
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
@@ -44,7 +44,7 @@ pub trait DocumentFiles: fmt::Debug + Send + Sync {
 /// Where documents are kept.
 #[derive(Debug, Clone)]
 pub struct DocumentStore {
-    files: Arc<dyn DocumentFiles>,
+    files: Arc<dyn DocumentDisk>,
 }
 
 /// Why the document that was taken cannot be used.
@@ -68,7 +68,7 @@ impl DocumentStore {
     }
 
     /// Documents elsewhere.
-    pub fn on(files: Arc<dyn DocumentFiles>) -> Self {
+    pub fn on(files: Arc<dyn DocumentDisk>) -> Self {
         Self { files }
     }
 
@@ -137,7 +137,7 @@ fn file_name(generation: Generation, manifest: ManifestHash) -> String {
 #[derive(Debug)]
 struct DocumentDirectory(PathBuf);
 
-impl DocumentFiles for DocumentDirectory {
+impl DocumentDisk for DocumentDirectory {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         fs::create_dir_all(&self.0)?;
         let path = self.0.join(name);

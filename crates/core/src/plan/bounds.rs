@@ -61,7 +61,7 @@ struct HubAct<'a> {
 }
 
 /// What is put before the judge.
-enum Asked<'a> {
+enum BoundedAct<'a> {
     /// A guest is made; what it takes.
     Making(TakenSizes),
     /// A card comes onto a bridge.
@@ -72,7 +72,7 @@ enum Asked<'a> {
     Room(KeyRef, Option<(StorageName, Bytes)>),
 }
 
-impl Asked<'_> {
+impl BoundedAct<'_> {
     fn takes(&self) -> TakenSizes {
         match self {
             Self::Making(sizes) => sizes.clone(),
@@ -156,14 +156,14 @@ impl HubAct<'_> {
         let mut refused = BTreeMap::new();
         for asked in self.asked(action, moved) {
             let key = match &asked {
-                Asked::Making(_) => None,
-                Asked::Card(change, _) | Asked::Volume(change, _) => Some(change.key),
-                Asked::Room(disk, _) => Some(*disk),
+                BoundedAct::Making(_) => None,
+                BoundedAct::Card(change, _) | BoundedAct::Volume(change, _) => Some(change.key),
+                BoundedAct::Room(disk, _) => Some(*disk),
             };
             match self.judge(&asked, &context.create, usage) {
                 Ok(()) => {
                     usage.take(&asked.takes());
-                    usage.made_in_last_day += u64::from(matches!(asked, Asked::Making(_)));
+                    usage.made_in_last_day += u64::from(matches!(asked, BoundedAct::Making(_)));
                 }
                 Err(refusal) => {
                     refused.insert(key, refusal);
@@ -175,21 +175,21 @@ impl HubAct<'_> {
 
     fn judge(
         self,
-        asked: &Asked<'_>,
+        asked: &BoundedAct<'_>,
         create: &CreateContext,
         usage: &CreateUsage,
     ) -> Result<(), Refusal> {
         let (by, id) = (self.declared.by, self.declared.id);
         let judge = CreateJudge { by, policy: create.policy.as_ref(), usage };
         match asked {
-            Asked::Making(_) => {
+            BoundedAct::Making(_) => {
                 let brought = self.brought();
                 judge.create(self.declared, as_brought(brought.as_ref()))
             }
-            Asked::Card(change, value) => judge.network(id, change.key, value),
-            Asked::Volume(change, value) => judge.volume(id, change.key, value),
-            Asked::Room(_, Some((storage, more))) => judge.allocate(id, storage, *more),
-            Asked::Room(disk, None) => {
+            BoundedAct::Card(change, value) => judge.network(id, change.key, value),
+            BoundedAct::Volume(change, value) => judge.volume(id, change.key, value),
+            BoundedAct::Room(_, Some((storage, more))) => judge.allocate(id, storage, *more),
+            BoundedAct::Room(disk, None) => {
                 let why = format!("how much room {disk} of {id} takes, and where, is not known");
                 Err(create_policy::refuse("storages", &why))
             }
@@ -202,19 +202,23 @@ impl HubAct<'_> {
     }
 
     /// What an action brings about that a host bounds.
-    fn asked<'c>(self, action: &'c Action, moved: &BTreeMap<KeyRef, String>) -> Vec<Asked<'c>> {
+    fn asked<'c>(
+        self,
+        action: &'c Action,
+        moved: &BTreeMap<KeyRef, String>,
+    ) -> Vec<BoundedAct<'c>> {
         match &action.step {
-            Step::Make(_) => vec![Asked::Making(self.made())],
+            Step::Make(_) => vec![BoundedAct::Making(self.made())],
             Step::SetConfig(_) => action.changes.iter().filter_map(asked_by_change).collect(),
             Step::Resize { disk, from, to, .. } => {
                 let (there, _) = self.volume(*disk);
                 let storage = moved.get(disk).cloned().or(there).and_then(|name| name.parse().ok());
                 let more = Bytes(to.0.saturating_sub(from.0));
-                vec![Asked::Room(*disk, storage.map(|storage| (storage, more)))]
+                vec![BoundedAct::Room(*disk, storage.map(|storage| (storage, more)))]
             }
             Step::MoveVolume { disk, to, .. } => {
                 let (_, size) = self.volume(*disk);
-                vec![Asked::Room(*disk, to.parse().ok().zip(size))]
+                vec![BoundedAct::Room(*disk, to.parse().ok().zip(size))]
             }
             Step::Start
             | Step::Shutdown { .. }
@@ -244,14 +248,14 @@ impl HubAct<'_> {
 }
 
 /// What the write of one key brings about that a host bounds.
-fn asked_by_change(change: &Change) -> Option<Asked<'_>> {
+fn asked_by_change(change: &Change) -> Option<BoundedAct<'_>> {
     let How::Set(text) = &change.how else { return None };
     let value = read::written(&change.key.key().format, text);
     if change.key.key().name == "net" {
         // A card that stays on its bridge has nothing new.
         let bridge = |card: &Value| card.as_property().and_then(|card| card.get("bridge")).cloned();
         let stays = change.from.as_ref().is_some_and(|from| bridge(from) == bridge(&value));
-        return (!stays).then_some(Asked::Card(change, value));
+        return (!stays).then_some(BoundedAct::Card(change, value));
     }
-    create_policy::new_volume(&value).is_some().then_some(Asked::Volume(change, value))
+    create_policy::new_volume(&value).is_some().then_some(BoundedAct::Volume(change, value))
 }

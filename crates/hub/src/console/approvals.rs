@@ -10,7 +10,7 @@ use evenkeel_core::quantity::Bytes;
 use evenkeel_core::sign::{Envelope, LastBackup, Loss, PendingItem};
 
 use super::form::FormFields;
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::words::{Moment, StateWord, guest_path, host_path, in_path, spoken};
 use super::{page, see};
 use crate::access::{Access, Scope};
@@ -205,7 +205,7 @@ async fn approvals(hub: Hub, call: Call) -> Answer {
         None => "/console/approvals".to_owned(),
     };
     page(&ApprovalsPage {
-        shell: Shell::new(&hub, &call, Place::Approvals, "Approvals", address).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Approvals, "Approvals", address).await?,
         items: rows.iter().map(|row| ItemCard::new(row, now)).collect(),
         next,
         envelopes: envelopes.take(shown).map(|row| EnvelopeLine::new(row, now)).collect(),
@@ -237,6 +237,7 @@ async fn envelope(hub: Hub, call: Call) -> Answer {
     let row = row.ok_or_else(|| Problem::not_found(&format!("envelope {id}")))?;
     let envelope = EnvelopeLine::new(row, HubTime::now());
     let address = envelope.path.clone();
-    let shell = Shell::new(&hub, &call, Place::Approvals, "What was handed in", address).await?;
+    let shell =
+        Shell::new(&hub, &call, PagePlace::Approvals, "What was handed in", address).await?;
     page(&EnvelopePage { shell, envelope })
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::host::AnchorLine;
 use super::page;
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::words::{Moment, guest_path, host_path, in_path, spoken};
 use crate::access::{Access, Person, Scope};
 use crate::call::Call;
@@ -275,7 +275,7 @@ async fn audit(hub: Hub, call: Call) -> Answer {
         chosen: chosen == Some(source),
     };
     page(&AuditPage {
-        shell: Shell::new(&hub, &call, Place::Audit, "Audit", address.clone()).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Audit, "Audit", address.clone()).await?,
         host,
         text: call.query.get("text").cloned().unwrap_or_default(),
         sources: SOURCES.into_iter().map(source).collect(),

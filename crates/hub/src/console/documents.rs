@@ -5,7 +5,7 @@ use axum::http::Method;
 
 use super::host::{HostHead, fleet_host};
 use super::page;
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::words::{Moment, host_path};
 use crate::access::{Access, Scope};
 use crate::call::Call;
@@ -113,7 +113,7 @@ async fn history(hub: Hub, call: Call) -> Answer {
     let next = next.map(|row| format!("{}/documents?after={}", head.path, row.generation));
     let title = format!("Documents of {}", host.row.id);
     let address = format!("{}/documents", head.path);
-    let shell = Shell::new(&hub, &call, Place::Fleet, &title, address).await?;
+    let shell = Shell::new(&hub, &call, PagePlace::Fleet, &title, address).await?;
     // Drafts are for who may sign or drop them.
     let drafts = if shell.can_edit { hub.store().drafts(&host.row.id).await? } else { Vec::new() };
     page(&DocumentsPage {
@@ -163,7 +163,7 @@ async fn document(hub: Hub, call: Call) -> Answer {
     let difference = between(before, document).await.map_err(|problem| problem.detail);
     let head = HostHead::new(&host, "documents", now);
     let title = format!("Generation {generation} of {}", host.row.id);
-    let shell = Shell::new(&hub, &call, Place::Fleet, &title, line.path.clone()).await?;
+    let shell = Shell::new(&hub, &call, PagePlace::Fleet, &title, line.path.clone()).await?;
     page(&DocumentPage { shell, head, line, files, from, others, difference })
 }
 

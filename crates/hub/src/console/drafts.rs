@@ -5,7 +5,7 @@ use axum::http::Method;
 
 use super::documents::{DraftLine, ShownFile};
 use super::host::{HostHead, fleet_host};
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::{page, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
@@ -68,7 +68,7 @@ async fn draft(hub: Hub, call: Call) -> Answer {
     let files = files.into_iter();
     let files = files.map(|file| ShownFile { name: file.name, text: file.text }).collect();
     page(&DraftPage {
-        shell: Shell::new(&hub, &call, Place::Fleet, &title, line.path.clone()).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Fleet, &title, line.path.clone()).await?,
         head,
         line,
         files,

@@ -9,7 +9,7 @@ use evenkeel_core::fleet::WireFile;
 
 use super::form::FormFields;
 use super::host::{HostHead, fleet_host};
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::words::counted;
 use super::{page, page_with, see};
 use crate::access::{Access, Scope};
@@ -225,7 +225,7 @@ async fn edit_page(
         text,
     };
     Ok(EditPage {
-        shell: Shell::new(hub, call, Place::Fleet, &title, address).await?,
+        shell: Shell::new(hub, call, PagePlace::Fleet, &title, address).await?,
         head,
         files: files.into_iter().enumerate().map(edited).collect(),
         message: form.message,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::http::Method;
 
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::words::{Moment, StateWord, host_path, in_path};
 use super::{host, page};
 use crate::access::{Access, Scope};
@@ -137,7 +137,8 @@ async fn fleet(hub: Hub, call: Call) -> Answer {
         chosen: filter.state == Some(state),
     };
     page(&FleetPage {
-        shell: Shell::new(&hub, &call, Place::Fleet, "Fleet", path(chosen, after(&call))).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Fleet, "Fleet", path(chosen, after(&call)))
+            .await?,
         counts: FleetState::ALL.into_iter().map(count).collect(),
         all_path: path("", ""),
         all_count: of_text.len(),

@@ -9,7 +9,7 @@ use evenkeel_core::fleet::{GuestDifference, GuestReport, HeldReport, ReportedOri
 use super::approvals::ItemCard;
 use super::host::{HostHead, fleet_host};
 use super::page;
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::timeline::{DecisionLine, OpLine};
 use super::words::{Moment, StateWord};
 use crate::access::{Access, Scope};
@@ -89,7 +89,7 @@ async fn guest(hub: Hub, call: Call) -> Answer {
     let title = format!("{guest} on {host}");
     let address = format!("{}/guests/{guest}", head.path);
     page(&GuestPage {
-        shell: Shell::new(&hub, &call, Place::Fleet, &title, address).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Fleet, &title, address).await?,
         name: row.name,
         state: StateWord::of_guest(&row.state),
         updated: Moment::new(row.updated_at, now),

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::approvals::{EnvelopeLine, ItemCard};
 use super::page;
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::timeline::{DecisionLine, OpLine};
 use super::words::{Moment, StateWord, guest_path, host_path, in_path};
 use crate::access::{Access, Scope};
@@ -171,7 +171,7 @@ async fn host(hub: Hub, call: Call) -> Answer {
     let address =
         format!("{}?after={}&ops={}", head.path, in_path(after(&call)), ops_before(&call)?);
     page(&HostPage {
-        shell: Shell::new(&hub, &call, Place::Fleet, &row.id, address).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Fleet, &row.id, address).await?,
         wanted: row.wanted,
         in_effect: fleet_host.in_effect,
         signer: generation["signer"].as_str().unwrap_or_default().to_owned(),

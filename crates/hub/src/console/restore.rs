@@ -7,7 +7,7 @@ use super::documents::generation_in_path;
 use super::edit::Signing;
 use super::form::FormFields;
 use super::host::{HostHead, fleet_host};
-use super::shell::{Place, Shell};
+use super::shell::{PagePlace, Shell};
 use super::{page, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
@@ -73,7 +73,7 @@ async fn ask(hub: Hub, call: Call) -> Answer {
     let title = format!("Go back to generation {generation} of {}", host.row.id);
     let address = format!("{}/documents/{generation}/restore", head.path);
     page(&RestorePage {
-        shell: Shell::new(&hub, &call, Place::Fleet, &title, address).await?,
+        shell: Shell::new(&hub, &call, PagePlace::Fleet, &title, address).await?,
         head,
         generation,
         newest: host.row.wanted,

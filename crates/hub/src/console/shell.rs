@@ -10,7 +10,7 @@ use crate::store::PersonRole;
 
 /// Where one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PagePlace {
     Fleet,
     Approvals,
     Audit,
@@ -20,7 +20,7 @@ pub(super) enum Place {
 #[derive(Debug, Clone)]
 pub(super) struct Shell {
     pub(super) title: String,
-    pub(super) place: Place,
+    pub(super) place: PagePlace,
     pub(super) account: String,
     pub(super) role: &'static str,
     pub(super) scope: String,
@@ -40,7 +40,7 @@ impl Shell {
     pub(super) async fn new(
         hub: &Hub,
         call: &Call,
-        place: Place,
+        place: PagePlace,
         title: &str,
         address: String,
     ) -> Result<Self, Problem> {
@@ -65,7 +65,7 @@ impl Shell {
     }
 
     /// Whether this is the place; for the mark in the navigation.
-    pub(super) fn is(&self, place: Place) -> bool {
+    pub(super) fn is(&self, place: PagePlace) -> bool {
         self.place == place
     }
 }

@@ -81,7 +81,7 @@ impl Drop for Replica {
 
 /// What was acknowledged to one host, and for it.
 #[derive(Debug, Default, PartialEq)]
-struct Ledger {
+struct AckLedger {
     /// The last report.
     seq: i64,
     ops: Vec<String>,
@@ -125,8 +125,8 @@ async fn live(
     urls: Vec<String>,
     until: Instant,
     repeats: Arc<Repeats>,
-) -> Ledger {
-    let mut ledger = Ledger::default();
+) -> AckLedger {
+    let mut ledger = AckLedger::default();
     let mut turn = usize::from(host.id.as_bytes()[3]);
     let mut verdicts: Vec<EnvelopeVerdict> = Vec::new();
     while Instant::now() < until {
@@ -205,7 +205,7 @@ fn acknowledgement(host: &TestHost) -> evenkeel_core::fleet::SealedText {
 }
 
 /// What the database holds of a host.
-async fn kept(database: &Database, host: &str) -> Ledger {
+async fn kept(database: &Database, host: &str) -> AckLedger {
     let mut connection = database.connection().await.unwrap();
     let mut column = async |query: &'static str| {
         let rows = sqlx::query(query).bind(host).fetch_all(&mut connection).await.unwrap();
@@ -216,7 +216,7 @@ async fn kept(database: &Database, host: &str) -> Ledger {
     let envelopes = column("SELECT id FROM envelopes WHERE host = $1 ORDER BY cursor").await;
     let seq = sqlx::query("SELECT seq FROM hosts WHERE id = $1").bind(host);
     let seq = seq.fetch_one(&mut connection).await.unwrap().get(0);
-    Ledger { seq, ops, decisions, envelopes }
+    AckLedger { seq, ops, decisions, envelopes }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
