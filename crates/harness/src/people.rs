@@ -28,6 +28,8 @@ use crate::sim_exchange::TwinRequest;
 const WRONG_BY_S: [i64; 10] =
     [5, -5, 500, -700, 3_000, -7_200, 80_000, 100_000, -90_000, 600_000_000];
 
+const YEAR_S: i64 = 365 * 86_400;
+
 impl SeedRun {
     /// Gives the host signers and a policy of its own.
     pub(crate) fn appoint(&mut self) {
@@ -253,6 +255,7 @@ impl SeedRun {
         let by_s = *self.dice.pick(&WRONG_BY_S);
         self.note(|| format!("the clock is set off by {by_s} s"));
         self.rig.ambient.set_off(by_s);
+        self.leapt |= by_s > YEAR_S;
         self.oracle.clock_is_set();
     }
 

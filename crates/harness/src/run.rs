@@ -85,6 +85,8 @@ pub(crate) struct SeedRun {
     pub(crate) signers: Option<SignerGroup>,
     /// The hub it takes its documents from, if it has one.
     pub(crate) linked: Option<LinkedRun>,
+    /// Whether the host's clock was once set years ahead: what began then counts in its budget for ever.
+    pub(crate) leapt: bool,
     /// Whom somebody signed for last.
     pub(crate) signed_guest: Option<GuestId>,
     /// Papers of it that the agent took, or refused for good.
@@ -167,6 +169,7 @@ impl SeedRun {
         let mut run = Self {
             seed,
             linked: None,
+            leapt: false,
             first_births,
             dice,
             rig,
