@@ -1,6 +1,6 @@
 //! `fleet … -o json`. What is listed stands as the hub's interface has it (docs/reference/openapi.json).
 
-use evenkeel_hub::people::report_wire::{DecisionReportBody, OpReportBody};
+use evenkeel_core::fleet::{ReportedDecision, ToldOperation};
 use evenkeel_hub::people::wire::{
     AuditBody, DifferenceBody, EnvelopeBody, GenerationBody, GuestBody, HistoryBody, HostBody,
     HostDetailBody, PendingBody,
@@ -57,9 +57,9 @@ pub(crate) struct FleetStatusFormat {
     /// Its guests.
     pub(crate) guests: Vec<GuestBody>,
     /// What was done last, newest first.
-    pub(crate) ops: Vec<HistoryBody<OpReportBody>>,
+    pub(crate) ops: Vec<HistoryBody<ToldOperation>>,
     /// What was decided last, newest first.
-    pub(crate) decisions: Vec<HistoryBody<DecisionReportBody>>,
+    pub(crate) decisions: Vec<HistoryBody<ReportedDecision>>,
 }
 
 /// What was pushed.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::name::{EnvelopeId, Generation};
@@ -122,42 +123,45 @@ pub struct GenerationState {
     pub signer: Option<String>,
 }
 
-/// A document that was not taken.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A document that its host did not take.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct RefusedGeneration {
-    /// Its number; 0 if the last refusal is over.
+    /// Its number; 0 if the last one was taken.
+    #[schemars(with = "u64")]
     pub generation: Generation,
     /// The hash of its manifest.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<String>")]
     pub manifest: Option<ManifestHash>,
     /// The reason code.
     pub code: String,
     /// In words.
     pub why: String,
     /// What to do about it.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub next: String,
-    /// What is wrong with its files, as the command line shows it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// Mistakes in its files, each with its place, its line and hints.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<String>,
 }
 
-/// The agent itself.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// An agent as it tells of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AgentState {
-    /// Its version.
+    /// Its version; empty if it never reported.
     pub version: String,
     /// The node it keeps.
     pub node: String,
-    /// Since when it runs.
+    /// Since when it runs, by the host's clock.
     pub since: String,
     /// Since when the host is frozen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub frozen: Option<String>,
     /// `enforce` or `observe`.
     pub mode: String,
-    /// The host's own limits, for people.
+    /// The host's own limits, from `[policy]` of its agent.toml.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub policy: BTreeMap<String, String>,
     /// What is wrong, a sentence each.
@@ -165,11 +169,11 @@ pub struct AgentState {
     pub troubles: Vec<String>,
 }
 
-/// One pass.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// The last pass of a host.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PassReport {
-    /// When it ended.
+    /// When it ended, by the host's clock; empty if there was none.
     pub at: String,
     /// Actions it began.
     pub planned: u64,
@@ -183,11 +187,11 @@ pub struct PassReport {
     pub in_sync: u64,
 }
 
-/// One declared guest.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// A guest as its host told it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GuestReport {
-    /// Kind and number.
+    /// `lxc/101`.
     pub guest: String,
     /// `lxc` or `qemu`.
     pub kind: String,
@@ -196,25 +200,25 @@ pub struct GuestReport {
     pub name: String,
     /// `as_declared`, `drifted`, `held`, `failed`, `busy` or `unreadable`.
     pub state: String,
-    /// `running`, `paused`, `stopped` or `unknown`; empty if it is not on the node.
+    /// `running`, `paused`, `stopped` or `unknown`; missing if it is not on the node.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub power: String,
-    /// What differs.
+    /// What is not as declared, held or not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub differences: Vec<GuestDifference>,
     /// What is not done now, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub held: Vec<HeldReport>,
-    /// What cannot be done.
+    /// What cannot be done, or was not.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
-    /// What waits for a restart.
+    /// What is stored and waits for a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub after_restart: Vec<String>,
-    /// What is declared, in normal form, secrets masked; none for a key that shall be absent.
+    /// What is declared, in normal form, secrets masked; null for a key that shall be absent. Not in lists.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub declared: BTreeMap<String, Option<String>>,
-    /// What is, in the same form.
+    /// What is, in the same form. Not in lists.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub actual: BTreeMap<String, String>,
     /// Whether something did not fit.
@@ -290,16 +294,16 @@ fn shorten(text: &mut String, bytes_max: usize) -> bool {
     true
 }
 
-/// One key that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// One key of a guest that differs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct GuestDifference {
-    /// The key.
+    /// `cores`; `run`, `state` and `template` for what is no key, `mp0.size` and `mp0.storage` for a volume.
     pub key: String,
-    /// What is declared; none if it shall be absent.
+    /// What is declared; missing if it shall be absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub declared: Option<String>,
-    /// What is; none if it is absent.
+    /// What is; missing if it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actual: Option<String>,
     /// Where it is declared.
@@ -308,19 +312,19 @@ pub struct GuestDifference {
 }
 
 /// Where something is declared.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReportedOrigin {
-    /// The file.
+    /// `web.toml`.
     pub file: String,
-    /// The line, from 1.
+    /// From 1.
     pub line: u64,
     /// `guest`, `profile NAME` or `defaults KIND`.
     pub layer: String,
 }
 
 /// Something that waits.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HeldReport {
     /// The reason code.
@@ -332,19 +336,19 @@ pub struct HeldReport {
     pub next: String,
 }
 
-/// One operation.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// An operation as its host told it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ToldOperation {
-    /// Its name.
+    /// `op_…`.
     pub op: String,
-    /// The guest.
+    /// `lxc/101`.
     pub guest: String,
-    /// What is done.
+    /// `set_config`.
     pub kind: String,
-    /// Where it stands.
+    /// `started`, `task_running`, `succeeded`, `failed` or `unknown`.
     pub state: String,
-    /// Since when.
+    /// When it came to that, by the host's clock.
     pub at: String,
     /// Why it was begun.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -352,7 +356,7 @@ pub struct ToldOperation {
     /// Why it failed or is unknown, or a warning.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub outcome: String,
-    /// What it changes, secrets masked.
+    /// The keys it changes, secrets masked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<OpChange>,
     /// Who signed it.
@@ -377,26 +381,26 @@ impl ToldOperation {
 }
 
 /// One key an operation changes.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct OpChange {
-    /// The key.
+    /// `cores`.
     pub key: String,
-    /// Before.
+    /// Before; missing if it was absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// After.
+    /// After; missing if it is removed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
-/// Something that was decided, beside what was done.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+/// A decision as its host told it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ReportedDecision {
-    /// The sum of its record in the journal.
+    /// The sum of its record in the host's journal.
     pub id: String,
-    /// When.
+    /// When, by the host's clock.
     pub at: String,
     /// `decision`, `pending`, `approval`, `trust`, `frozen`, `thawed`, `tail_cut` or `note`.
     pub event: String,

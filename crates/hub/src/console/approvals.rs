@@ -8,6 +8,7 @@ use askama::Template;
 use axum::http::Method;
 use evenkeel_core::quantity::Bytes;
 use evenkeel_core::sign::{Envelope, LastBackup, Loss, PendingItem};
+use serde_json::Value;
 
 use super::form::FormFields;
 use super::shell::{PagePlace, Shell};
@@ -16,7 +17,7 @@ use super::{page, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::approvals::{ENVELOPE_BODY_MAX, hand_in, pending_seen};
-use crate::people::guests::parsed;
+use crate::people::guests::told;
 use crate::people::page::after;
 use crate::people::wire::SealedBody;
 use crate::problem::Problem;
@@ -84,7 +85,7 @@ pub(super) struct ItemCard {
 
 impl ItemCard {
     pub(super) fn new(row: &PendingRow, now: HubTime) -> Self {
-        let sealed: Option<SealedBody> = serde_json::from_str(&row.item).ok();
+        let sealed: Option<SealedBody> = told(&row.item);
         let envelope = sealed.and_then(|sealed| sealed.sealed().envelope().ok());
         let item = envelope.as_ref().and_then(|of| PendingItem::parse(Envelope::payload(of)).ok());
         let mut card = Self {
@@ -160,7 +161,7 @@ pub(super) struct EnvelopeLine {
 
 impl EnvelopeLine {
     pub(super) fn new(row: EnvelopeRow, now: HubTime) -> Self {
-        let verdict = parsed(&row.verdict);
+        let verdict: Value = told(&row.verdict);
         let text = |name: &str| verdict[name].as_str().unwrap_or_default().to_owned();
         Self {
             path: format!("/console/envelopes/{}", in_path(&row.id)),

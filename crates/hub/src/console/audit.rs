@@ -16,7 +16,7 @@ use super::words::{Moment, guest_path, host_path, in_path, spoken};
 use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::people::audit::is_seen;
-use crate::people::guests::parsed;
+use crate::people::guests::told;
 use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{
@@ -207,7 +207,7 @@ fn detail(row: &TimelineRow) -> String {
     let text = match row.source {
         TimelineSource::People => row.detail.clone(),
         TimelineSource::Ops => {
-            let told = parsed(&row.detail);
+            let told: Value = told(&row.detail);
             let signer = told["signer"].as_str().map(|name| format!("signed by {name}"));
             let parts = [
                 text_of(&told, "state"),
@@ -218,7 +218,7 @@ fn detail(row: &TimelineRow) -> String {
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
         }
         TimelineSource::Decisions => {
-            let told = parsed(&row.detail);
+            let told: Value = told(&row.detail);
             let signer = told["signer"].as_str().map(|name| format!("signed by {name}"));
             let parts = [text_of(&told, "op"), text_of(&told, "detail"), signer];
             parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
@@ -327,7 +327,7 @@ async fn export(hub: Hub, call: Call) -> Answer {
             subject: &row.subject,
             detail: match row.source {
                 TimelineSource::People => Value::String(row.detail.clone()),
-                TimelineSource::Ops | TimelineSource::Decisions => parsed(&row.detail),
+                TimelineSource::Ops | TimelineSource::Decisions => told(&row.detail),
             },
         };
         let line = serde_json::to_string(&line)

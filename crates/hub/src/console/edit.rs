@@ -5,7 +5,7 @@
 
 use askama::Template;
 use axum::http::Method;
-use evenkeel_core::fleet::WireFile;
+use evenkeel_core::fleet::{AgentState, WireFile};
 
 use super::form::FormFields;
 use super::host::{HostHead, fleet_host};
@@ -18,6 +18,7 @@ use crate::people::document_check::check;
 use crate::people::documents::{DOCUMENT_BODY_MAX, newest, next, push_document, stored};
 use crate::people::drafts::add_draft;
 use crate::people::fleet_index::FleetHost;
+use crate::people::guests::told;
 use crate::people::hosts::find;
 use crate::people::wire::{DifferenceBody, FileBody, FilesRequest, PushRequest};
 use crate::problem::{Problem, ProblemCode};
@@ -125,8 +126,7 @@ impl Signing {
     /// What the host's policy says, as it told it; it decides for itself whatever is thought here.
     pub(super) async fn of(hub: &Hub, host: &str) -> Result<Self, Problem> {
         let state = hub.store().host_state(host).await?;
-        let agent: evenkeel_core::fleet::AgentState =
-            serde_json::from_str(&state.agent).unwrap_or_default();
+        let agent: AgentState = told(&state.agent);
         Ok(match agent.policy.get("desired_signed").map(String::as_str) {
             Some("true" | "yes") => Self::Demanded,
             Some("false" | "no") => Self::NotDemanded,

@@ -3,7 +3,6 @@
 use askama::Template;
 use axum::http::Method;
 use evenkeel_core::fleet::{AgentState, GuestReport, PassReport, RefusedGeneration};
-use serde::de::DeserializeOwned;
 
 use super::approvals::{EnvelopeLine, ItemCard};
 use super::page;
@@ -13,6 +12,7 @@ use super::words::{Moment, StateWord, guest_path, host_path, in_path};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::fleet_index::FleetHost;
+use crate::people::guests::told;
 use crate::people::hosts::find;
 use crate::people::page::{after, one_more};
 use crate::problem::Problem;
@@ -89,7 +89,7 @@ struct GuestLine {
 
 impl GuestLine {
     fn new(host: &str, row: &GuestRow) -> Self {
-        let report: GuestReport = serde_json::from_str(&row.body).unwrap_or_default();
+        let report: GuestReport = told(&row.body);
         let problem = report.problems.first().cloned();
         let held = report.held.first().map(|held| held.why.clone());
         Self {
@@ -159,8 +159,8 @@ async fn host(hub: Hub, call: Call) -> Answer {
     let (now, row) = (HubTime::now(), fleet_host.row.clone());
     let head = HostHead::new(&fleet_host, "overview", now);
     let state = hub.store().host_state(&row.id).await?;
-    let generation: serde_json::Value = parsed(&state.generation).unwrap_or_default();
-    let refused: Option<RefusedGeneration> = parsed(&state.refused);
+    let generation: serde_json::Value = told(&state.generation);
+    let refused: Option<RefusedGeneration> = told(&state.refused);
     let (guests, next_guests) = guests(&hub, &call, &row).await?;
     let (ops, next_ops) = ops(&hub, &call, &row, now).await?;
     let items = hub.store().pending_of(&row.id).await?;
@@ -179,8 +179,8 @@ async fn host(hub: Hub, call: Call) -> Answer {
         seen: Moment::new(row.last_seen, now),
         reported: Moment::new(HubTime(state.reported_at), now),
         host_time: state.host_time.clone(),
-        agent: parsed(&state.agent).unwrap_or_default(),
-        pass: parsed(&state.pass),
+        agent: told(&state.agent),
+        pass: told(&state.pass),
         refused: refused.filter(|refused| refused.generation.0 > 0),
         anchor: anchor.map(|anchor| AnchorLine::new(anchor, now)),
         items: items.iter().map(|item| ItemCard::new(item, now)).collect(),
@@ -227,8 +227,4 @@ async fn ops(
     let next = ops.last().filter(|_| more);
     let next = next.map(|last| format!("{}?ops={}#ops", host_path(&row.id), last.serial));
     Ok((ops.iter().map(|op| OpLine::new(&row.id, op, now)).collect(), next))
-}
-
-fn parsed<T: DeserializeOwned>(text: &str) -> Option<T> {
-    serde_json::from_str(text).ok()
 }

@@ -3,6 +3,7 @@
 use evenkeel_core::fleet::{OpChange, ReportedDecision, ToldOperation};
 
 use super::words::{Moment, StateWord, guest_path, spoken};
+use crate::people::guests::told;
 use crate::store::{HistoryRow, HubTime};
 
 /// One op.
@@ -31,7 +32,7 @@ pub(super) struct ChangeLine {
 
 impl OpLine {
     pub(super) fn new(host: &str, row: &HistoryRow, now: HubTime) -> Self {
-        let told: ToldOperation = serde_json::from_str(&row.body).unwrap_or_default();
+        let told: ToldOperation = told(&row.body);
         let change = |OpChange { key, before, after }| ChangeLine { key, before, after };
         Self {
             guest_path: guest_path(host, &told.guest),
@@ -62,7 +63,7 @@ pub(super) struct DecisionLine {
 
 impl DecisionLine {
     pub(super) fn new(host: &str, row: &HistoryRow, now: HubTime) -> Self {
-        let told: ReportedDecision = serde_json::from_str(&row.body).unwrap_or_default();
+        let told: ReportedDecision = told(&row.body);
         Self {
             code: StateWord::of_decision(if told.code.is_empty() {
                 &told.event

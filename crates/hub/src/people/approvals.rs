@@ -10,8 +10,9 @@ use evenkeel_core::sign::{
     AnyStatement, ENVELOPE_BYTES_MAX, Envelope, HostBinding, Namespace, PublicKey,
 };
 use schemars::SchemaGenerator;
+use serde_json::Value;
 
-use super::guests::parsed;
+use super::guests::told;
 use super::hosts::find;
 use super::page::{PAGE_QUERY, after, before, limit, one_more, page};
 use super::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody, SealedBody};
@@ -207,7 +208,7 @@ pub(crate) fn envelope_body(row: EnvelopeRow) -> EnvelopeBody {
     let EnvelopeRow { id, host, cursor: _, kind, item, state, submitted_by, submitted_at, verdict } =
         row;
     let submitted_at = submitted_at.to_text();
-    let verdict = parsed(&verdict);
+    let verdict: Value = told(&verdict);
     EnvelopeBody { id, host, kind, item, state, submitted_by, submitted_at, verdict }
 }
 

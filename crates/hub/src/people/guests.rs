@@ -1,14 +1,13 @@
 //! What a host reported of its guests, and what it did and decided.
 
 use axum::http::Method;
+use evenkeel_core::fleet::{ReportedDecision, ToldOperation};
 use schemars::SchemaGenerator;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
 use super::hosts::find;
 use super::page::{PAGE_QUERY, after, before, limit, one_more, page};
-use super::report_wire::{DecisionReportBody, OpReportBody, told};
 use super::wire::{GuestBody, HistoryBody, PageBody};
 use crate::access::{Access, Scope};
 use crate::call::Call;
@@ -44,7 +43,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             ops,
         )
         .asks(PAGE_QUERY)
-        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<OpReportBody>>>),
+        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<ToldOperation>>>),
         RouteRow::new(
             (Method::GET, "/v1/hosts/{host}/decisions"),
             see,
@@ -53,7 +52,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             decisions,
         )
         .asks(PAGE_QUERY)
-        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<DecisionReportBody>>>),
+        .answers(SchemaGenerator::subschema_for::<PageBody<HistoryBody<ReportedDecision>>>),
     ]
 }
 
@@ -61,9 +60,12 @@ async fn list(hub: Hub, call: Call) -> Answer {
     let host = find(&hub, call.part("host")?).await?;
     let limit = limit(&call)?;
     let rows = hub.store().guests_after(&host.id, after(&call), one_more(limit)).await?;
+    // A page must stay small.
     let listed = |row| {
-        let body = guest_body(row);
-        GuestBody { report: body.report.listed(), ..body }
+        let mut body = guest_body(row);
+        body.report.declared.clear();
+        body.report.actual.clear();
+        body
     };
     json(&page(rows, limit, |row| row.guest.clone(), listed))
 }
@@ -82,11 +84,11 @@ fn guest_body(row: GuestRow) -> GuestBody {
 }
 
 async fn ops(hub: Hub, call: Call) -> Answer {
-    history::<OpReportBody>(hub, call, HistoryKind::Ops).await
+    history::<ToldOperation>(hub, call, HistoryKind::Ops).await
 }
 
 async fn decisions(hub: Hub, call: Call) -> Answer {
-    history::<DecisionReportBody>(hub, call, HistoryKind::Decisions).await
+    history::<ReportedDecision>(hub, call, HistoryKind::Decisions).await
 }
 
 async fn history<T>(hub: Hub, call: Call, kind: HistoryKind) -> Answer
@@ -104,7 +106,7 @@ where
     json(&page(rows, limit, |row| row.serial.to_string(), body))
 }
 
-/// What a host said, as it said it.
-pub(crate) fn parsed(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or(Value::Null)
+/// What a host told, read back. It was written from core's own types, so what cannot be read was never told: it is empty.
+pub(crate) fn told<T: DeserializeOwned + Default>(text: &str) -> T {
+    serde_json::from_str(text).unwrap_or_default()
 }

@@ -7,8 +7,8 @@ use schemars::SchemaGenerator;
 use super::SMALL_BODY_MAX;
 use super::fleet_filter::FleetFilter;
 use super::fleet_index::FleetHost;
+use super::guests::told;
 use super::page::{PAGE_MAX, after, limit, page};
-use super::report_wire::told;
 use super::wire::{
     EnrolTokenAnswer, EnrolTokenRequest, HostBody, HostDetailBody, LabelsRequest, PageBody,
 };

@@ -25,7 +25,6 @@ pub(crate) mod hosts;
 pub(crate) mod login;
 pub(crate) mod page;
 mod rate_limit;
-pub mod report_wire;
 pub(crate) mod session;
 pub mod wire;
 

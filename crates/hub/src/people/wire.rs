@@ -6,12 +6,10 @@
 use std::collections::BTreeMap;
 
 use evenkeel_core::desired::{DeclarationDifference, DeclaredChange};
-use evenkeel_core::fleet::SealedText;
+use evenkeel_core::fleet::{AgentState, GuestReport, PassReport, RefusedGeneration, SealedText};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::report_wire::{AgentBody, GuestReportBody, PassBody, RefusedBody};
 
 /// A page of a list.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -289,11 +287,11 @@ pub struct HostDetailBody {
     /// Which hub this is.
     pub hub_id: String,
     /// The generation it refused, with the reason.
-    pub refused: RefusedBody,
+    pub refused: RefusedGeneration,
     /// What its agent says of itself.
-    pub agent: AgentBody,
+    pub agent: AgentState,
     /// Its last pass.
-    pub pass: PassBody,
+    pub pass: PassReport,
     /// When it reported last, by the hub's clock.
     pub reported_at: String,
     /// The same by the host's own.
@@ -312,7 +310,7 @@ pub struct GuestBody {
     /// When that was reported, by the hub's clock.
     pub updated_at: String,
     /// As it was reported.
-    pub report: GuestReportBody,
+    pub report: GuestReport,
 }
 
 /// An op or a decision, as its host reported it.

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
-use evenkeel_hub::people::report_wire::{
-    AgentBody, DecisionReportBody, GuestDifferenceBody, GuestReportBody, HeldBody, OpReportBody,
-    RefusedBody,
+use evenkeel_core::fleet::{
+    AgentState, Generation, GuestDifference, GuestReport, HeldReport, RefusedGeneration,
+    ReportedDecision, ToldOperation,
 };
 use evenkeel_hub::people::wire::{GuestBody, HistoryBody, HostBody, HostStanding, PageBody};
 
@@ -88,9 +88,9 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
     let newest = format!("?limit={HISTORY_TOLD}");
-    let ops: PageBody<HistoryBody<OpReportBody>> =
+    let ops: PageBody<HistoryBody<ToldOperation>> =
         client.get(&(at_hub.below("ops") + &newest)).await?;
-    let decisions: PageBody<HistoryBody<DecisionReportBody>> =
+    let decisions: PageBody<HistoryBody<ReportedDecision>> =
         client.get(&(at_hub.below("decisions") + &newest)).await?;
     let (ops, decisions) = (ops.items, decisions.items);
     match arguments.output.output {
@@ -119,7 +119,7 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         host.wanted,
         tamed(&host.last_seen, 40),
     );
-    let AgentBody { version, node, mode, frozen, policy, troubles, since: _ } = &detail.agent;
+    let AgentState { version, node, mode, frozen, policy, troubles, since: _ } = &detail.agent;
     if !version.is_empty() {
         let mode = if mode.is_empty() { String::new() } else { format!(", {}", said(mode)) };
         writeln!(text, "  agent       {} on {}{mode}", said(version), said(node))
@@ -138,7 +138,7 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
         writeln!(text, "  {} {}", styled(ALARM, "trouble:"), tamed(trouble, 500))
             .expect(INFALLIBLE);
     }
-    if detail.refused.generation > 0 {
+    if detail.refused.generation != Generation::NONE {
         text.push_str(&drawn_refusal(&detail.refused));
     }
     let others: Vec<&GuestBody> =
@@ -159,8 +159,8 @@ fn drawn_status(at_hub: &HostAtHub<'_>, guests: &[GuestBody]) -> String {
     text
 }
 
-fn drawn_refusal(refused: &RefusedBody) -> String {
-    let RefusedBody { generation, code, why, next, diagnostics, manifest: _ } = refused;
+fn drawn_refusal(refused: &RefusedGeneration) -> String {
+    let RefusedGeneration { generation, code, why, next, diagnostics, manifest: _ } = refused;
     let (code, why) = (tamed(code, 40), tamed(why, 500));
     let mut text =
         format!("  {} generation {generation} as {code}: {why}\n", styled(ALARM, "refused"));
@@ -175,10 +175,10 @@ fn drawn_refusal(refused: &RefusedBody) -> String {
 
 /// A guest that is not as declared: what differs and where that is declared, what holds it, and what to do.
 fn drawn_guest(guest: &GuestBody) -> String {
-    let GuestReportBody { differences, held, problems, after_restart, .. } = &guest.report;
+    let GuestReport { differences, held, problems, after_restart, .. } = &guest.report;
     let (id, name) = (tamed(&guest.guest, 40), tamed(&guest.name, 64));
     let mut text = format!("    {id} {name} {}\n", styled(CHANGE, tamed(&guest.state, 20)));
-    for GuestDifferenceBody { key, declared, actual, origin } in differences {
+    for GuestDifference { key, declared, actual, origin } in differences {
         let shown = |value: &Option<String>| {
             value.as_deref().map_or("unset".to_owned(), |value| tamed(value, 120))
         };
@@ -192,7 +192,7 @@ fn drawn_guest(guest: &GuestBody) -> String {
         writeln!(text, "      {key}: {actual} -> {declared}{}", place.unwrap_or_default())
             .expect(INFALLIBLE);
     }
-    for HeldBody { code, why, next } in held {
+    for HeldReport { code, why, next } in held {
         let (code, why) = (styled(WAITS, tamed(code, 40)), tamed(why, 500));
         writeln!(text, "      {code}: {why}").expect(INFALLIBLE);
         if !next.is_empty() {
@@ -211,8 +211,8 @@ fn drawn_guest(guest: &GuestBody) -> String {
 
 /// What was done and decided last, newest first.
 fn drawn_history(
-    ops: &[HistoryBody<OpReportBody>],
-    decisions: &[HistoryBody<DecisionReportBody>],
+    ops: &[HistoryBody<ToldOperation>],
+    decisions: &[HistoryBody<ReportedDecision>],
 ) -> String {
     let mut text = String::new();
     if !ops.is_empty() {
