@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tempfile::TempDir;
 
+use super::narration;
 use crate::error::{Exit, Failure};
 
 /// How long anything in the story may take before it is said to have gone wrong; the slowest takes seconds.
@@ -154,6 +155,18 @@ impl CommandRun {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
         Self { line, code: output.status.code(), stdout, stderr }
+    }
+
+    /// Shows what was typed, and all that came of it.
+    pub(super) async fn shown(
+        arguments: &[&str],
+        run: impl Future<Output = Result<Self, Failure>>,
+    ) -> Result<Self, Failure> {
+        narration::command(&typed(arguments))?;
+        let ran = run.await?;
+        narration::output(&ran.stdout)?;
+        narration::output(&ran.stderr)?;
+        Ok(ran)
     }
 
     /// Goes on only if the command did its work.

@@ -76,11 +76,7 @@ impl Sandbox {
 
     /// Runs this executable to its end and shows all of it.
     pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
-        narration::command(&typed(arguments))?;
-        let ran = self.runs(arguments).await?;
-        narration::output(&ran.stdout)?;
-        narration::output(&ran.stderr)?;
-        Ok(ran)
+        CommandRun::shown(arguments, self.runs(arguments)).await
     }
 
     /// Starts the agent and waits until it answers.

@@ -10,9 +10,9 @@ use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Event, Http, HttpOptions, RequestRecord, Simulator, TOKENS};
 use serde_json::Value;
 
-use super::super::files::{ChildProcess, CommandRun, DemoFiles, finish, typed, unstartable, until};
+use super::super::files::{ChildProcess, CommandRun, DemoFiles, finish, unstartable, until};
 use super::super::guests;
-use super::super::narration::{self, Narration};
+use super::super::narration::Narration;
 
 use crate::error::{Exit, Failure};
 
@@ -216,11 +216,7 @@ impl FleetSite {
 
     /// Runs it and shows all of it.
     pub(super) async fn shows(&self, arguments: &[&str]) -> Result<CommandRun, Failure> {
-        narration::command(&typed(arguments))?;
-        let ran = self.runs(arguments).await?;
-        narration::output(&ran.stdout)?;
-        narration::output(&ran.stderr)?;
-        Ok(ran)
+        CommandRun::shown(arguments, self.runs(arguments)).await
     }
 
     /// How a host stands, by the hub.
