@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::agent_driver::DriverCommand;
 use crate::faults::FaultMaker;
 use crate::newcomers::clear;
-use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
 use crate::scene::{Wish, loose, second_slot};
 use crate::signers::SigningMistake;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
@@ -61,12 +61,9 @@ impl SeedRun {
             let waits = found.as_ref().is_some_and(has_failed)
                 || (self.linked.is_some() && pass > HUB_WAITS);
             let pause = if waits { BETWEEN_TRIES } else { BETWEEN_PASSES };
-            // A command that cannot be heard shows as the end of the agent below.
             let was_at_work = self.rig.node.with(|sim| sim.is_at_work());
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), pause, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), pause).await {
+                return ended;
             }
             self.faults.pass(&self.rig.node, &self.oracle);
             self.hear_answers();
@@ -154,13 +151,11 @@ impl SeedRun {
             // A lane that is at work takes nothing, and whoever hands in comes again.
             for paper in papers.iter().copied() {
                 if !self.accepted.contains(&paper) {
-                    self.hand_in_here(commands, paper);
+                    self.hand_in(commands, paper);
                 }
             }
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), BETWEEN_PASSES).await {
+                return ended;
             }
             self.tell_progress();
             self.hear_answers();
@@ -208,10 +203,8 @@ impl SeedRun {
             if self.rig.node.with(|sim| self.oracle.owed_protection(&sim.world)).is_empty() {
                 break;
             }
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), BETWEEN_TRIES, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), BETWEEN_TRIES).await {
+                return ended;
             }
             self.tell_progress();
         }
@@ -349,10 +342,8 @@ impl SeedRun {
     ) -> DriveEnd {
         let before = (self.oracle.writes(), self.disk_bytes());
         for _ in 0..IDLE_PASSES {
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), IDLE_PAUSE, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), IDLE_PAUSE).await {
+                return ended;
             }
         }
         let after = (self.oracle.writes(), self.disk_bytes());

@@ -13,7 +13,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::leftovers::{fail, is_scratch_number, wipe};
-use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
 use crate::signers::SigningMistake;
 
 /// In how many passes it must be done.
@@ -50,10 +50,10 @@ impl SeedRun {
         // What was signed on the day before is no longer counted. The agent looks on meanwhile: a clock that leapt by a day
         // would be in doubt.
         for _ in 0..2 * BUDGET_DAYS {
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), Duration::from_hours(12), &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) =
+                pass_and_wait(commands, agent.as_mut(), Duration::from_hours(12)).await
+            {
+                return ended;
             }
         }
         let asked = async {
@@ -140,10 +140,8 @@ impl SeedRun {
         why: &str,
     ) -> Result<(), Cut> {
         for _ in 0..PASSES_MAX {
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return Err(Cut(ended)),
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), BETWEEN_PASSES).await {
+                return Err(Cut(ended));
             }
             self.tell_progress();
             self.hear_answers();

@@ -21,7 +21,7 @@ use crate::dice::Dice;
 use crate::forged_document::DocumentForger;
 use crate::model_hub::{HubManner, ModelHub};
 use crate::oracle::PutBackJournal;
-use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
 
 /// Makes the dice of the hub differ from those of everything else.
 const OWN_DICE: u64 = 0x6875_6220_6c69_6e6b;
@@ -262,7 +262,7 @@ impl SeedRun {
         self.note(|| "the disk is put back to an old copy".to_owned());
     }
 
-    /// The hub is honest from now on: the newest document is taken, and a rollback that was is found and acknowledged.
+    /// The hub is honest from now on: its newest document is waited for, and a rollback that was is found and acknowledged.
     pub(crate) async fn hub_repents<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
@@ -276,10 +276,8 @@ impl SeedRun {
                 self.push_wishes();
             }
             self.acknowledge_rightly(commands);
-            let _ = commands.send(DriverCommand::Pass);
-            match wait(agent.as_mut(), BETWEEN_PASSES, &mut None).await {
-                DriveEnd::Elapsed => {}
-                ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => return ended,
+            if let Some(ended) = pass_and_wait(commands, agent.as_mut(), BETWEEN_PASSES).await {
+                return ended;
             }
             self.tell_progress();
             self.hear_answers();

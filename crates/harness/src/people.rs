@@ -204,15 +204,6 @@ impl SeedRun {
         if self.hand_to_hub(paper, &bytes) {
             return self.note(|| format!("paper {paper} is handed in at the hub"));
         }
-        self.hand_in_here(commands, paper);
-    }
-
-    /// By somebody's hand, and not by a hub.
-    pub(crate) fn hand_in_here(&mut self, commands: &UnboundedSender<DriverCommand>, paper: usize) {
-        let Some(bytes) = self.signers.as_ref().map(|signers| signers.papers[paper].bytes.clone())
-        else {
-            return;
-        };
         self.note(|| format!("paper {paper} is handed in"));
         let _ = commands.send(DriverCommand::Deliver(paper, bytes));
     }

@@ -534,6 +534,20 @@ impl SeedRun {
     }
 }
 
+/// Asks for a pass and lets the agent live for a while; how it ended, if it did. A command that cannot be heard shows as
+/// that end.
+pub(crate) async fn pass_and_wait<F: Future<Output = LifeEnd>>(
+    commands: &UnboundedSender<DriverCommand>,
+    agent: Pin<&mut F>,
+    time: Duration,
+) -> Option<DriveEnd> {
+    let _ = commands.send(DriverCommand::Pass);
+    match wait(agent, time, &mut None).await {
+        DriveEnd::Elapsed => None,
+        ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) => Some(ended),
+    }
+}
+
 /// Lets the agent live for a while, or for so many polls.
 pub(crate) async fn wait<F: Future<Output = LifeEnd>>(
     mut agent: Pin<&mut F>,
