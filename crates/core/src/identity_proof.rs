@@ -366,6 +366,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_owed_to_a_guest_is_not_given_to_the_next_one_under_its_number() {
+        let old = task("vzstart", "7", 4_000);
+        let mark = TaskListMark::of(&reading(&[&old], 5_000), vmid()).unwrap();
+        let (destroyed, made) = (task("vzdestroy", "100", 5_100), task("vzcreate", "100", 5_200));
+        let another = |list: &TaskReading, ours: &BTreeSet<Upid>| {
+            mark.another_guest(list, vmid(), ours).map_err(|refusal| refusal.reason)
+        };
+        let nobody = BTreeSet::new();
+        assert_eq!(another(&reading(&[&old], 5_300), &nobody), Ok(false));
+        let mut list = reading(&[&old, &destroyed, &made], 5_300);
+        assert_eq!(another(&list, &nobody), Ok(true));
+        assert_eq!(another(&list, &BTreeSet::from([destroyed, made])), Ok(false), "our own tasks");
+        list.tasks[1].state = TaskState::Undone;
+        list.tasks[2].state = TaskState::Undone;
+        assert_eq!(another(&list, &nobody), Ok(false), "nothing came of them");
+        list.tasks[2].state = TaskState::Running;
+        assert_eq!(another(&list, &nobody), Err(ReasonCode::IdentityUnproven), "nobody knows yet");
+    }
+
+    #[test]
     fn nothing_is_raised_about_a_guest_somebody_is_replacing_and_only_ended_tasks_are_held_on_to() {
         let (ended, at_it) = (task("vzstart", "7", 4_000), task("vzrestore", "100", 5_000));
         let mut list = reading(&[&ended, &at_it], 5_100);
