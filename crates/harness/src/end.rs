@@ -85,8 +85,8 @@ impl SeedRun {
                 self.look_after_newcomers(commands);
             }
         }
-        // A host with a hub is held to what it must never do. When its documents come depends on too much here.
-        if self.linked.is_some() {
+        // A clock that was once set years ahead keeps a hub's documents and budget waiting as long.
+        if self.linked.is_some() && self.leapt {
             return DriveEnd::Elapsed;
         }
         self.check_end(found.as_ref());
@@ -100,6 +100,11 @@ impl SeedRun {
         }
         if !self.is_fine() {
             return DriveEnd::Elapsed;
+        }
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            self.hub_rests(agent.as_mut()).await
+        {
+            return ended;
         }
         if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
             self.rest(commands, agent.as_mut()).await

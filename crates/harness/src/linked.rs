@@ -21,7 +21,7 @@ use crate::dice::Dice;
 use crate::forged_document::DocumentForger;
 use crate::model_hub::{HubManner, ModelHub};
 use crate::oracle::PutBackJournal;
-use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
+use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait, wait};
 
 /// Makes the dice of the hub differ from those of everything else.
 const OWN_DICE: u64 = 0x6875_6220_6c69_6e6b;
@@ -39,6 +39,9 @@ const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 
 /// Every so many of them an author pushes again: what was pushed under a number that is too low stays refused.
 const PUSHED_AGAIN: u32 = 12;
+
+/// Envelopes are brought again after five minutes; some time later nothing is said any more.
+const QUIET: Duration = Duration::from_mins(20);
 
 /// A copy may be put back while its time is less than a day ago: a host that was off for longer doubts its clock.
 const COPY_AGE_MAX_S: u64 = 80_000;
@@ -285,10 +288,13 @@ impl SeedRun {
                 break;
             }
         }
-        // Not demanded yet: some hosts wait longer than this for reasons of the run, which it cannot tell apart.
-        if !self.is_linked_well() {
+        if !self.is_linked_well() && !self.leapt {
             let (generation, _) = self.oracle.floor();
-            self.note(|| format!("the hub is honest, and generation {generation} still holds"));
+            let is_put_back = self.oracle.is_put_back();
+            let what = format!(
+                "(13) the hub is honest, and generation {generation} holds; put back: {is_put_back}"
+            );
+            self.oracle.broke(what);
         }
         // What holds is held against everybody.
         if let Some(linked) = self.linked.as_mut().filter(|linked| linked.is_signed) {
@@ -318,6 +324,16 @@ impl SeedRun {
         }
         let newest = self.linked.as_ref().map(|linked| linked.newest.clone());
         newest == Some(self.oracle.floor().1) && !self.oracle.is_put_back()
+    }
+
+    /// Before the day of rest: an honest hub, and time until everything is told.
+    pub(crate) async fn hub_rests<F: Future<Output = LifeEnd>>(
+        &mut self,
+        agent: Pin<&mut F>,
+    ) -> DriveEnd {
+        let Some(linked) = &self.linked else { return DriveEnd::Elapsed };
+        linked.hub.behaves(HubManner::Honest);
+        wait(agent, QUIET, &mut None).await
     }
 
     /// Which signers a host with a hub has besides.
