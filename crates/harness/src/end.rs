@@ -167,7 +167,8 @@ impl SeedRun {
             let plan = self.driver.take_plan();
             let is_still = plan.is_some_and(|plan| self.is_settled(&plan))
                 && self.driver.is_idle()
-                && self.driver.unknown().is_empty();
+                && self.driver.unknown().is_empty()
+                && papers.iter().all(|paper| self.is_answered(*paper));
             rested = if is_still { rested + 1 } else { 0 };
             if rested == 3 {
                 break;
@@ -181,11 +182,7 @@ impl SeedRun {
         for (name, guest, state, reason) in self.oracle.open_operations() {
             self.oracle.broke(format!("(13) {name} of {guest} is still {state}: {reason:?}"));
         }
-        let unanswered = papers.into_iter().filter(|paper| {
-            let signers = self.signers.as_ref();
-            signers.is_some_and(|signers| !self.oracle.is_answered(&signers.papers[*paper]))
-        });
-        for paper in unanswered.collect::<Vec<_>>() {
+        for paper in papers.into_iter().filter(|paper| !self.is_answered(*paper)) {
             self.oracle.broke(format!("(13) nobody knows what became of paper {paper}"));
         }
         for owed in self.rig.node.with(|sim| self.oracle.owed_protection(&sim.world)) {
@@ -195,6 +192,12 @@ impl SeedRun {
             self.oracle.broke(belied);
         }
         DriveEnd::Elapsed
+    }
+
+    /// Whether the journal tells what became of a paper. A hub may have kept it to itself.
+    fn is_answered(&self, paper: usize) -> bool {
+        let signers = self.signers.as_ref();
+        signers.is_none_or(|signers| self.oracle.is_answered(&signers.papers[paper]))
     }
 
     /// A protection that could not be given back waits like everything that failed, and no plan shows that it does: it

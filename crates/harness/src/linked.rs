@@ -282,6 +282,7 @@ impl SeedRun {
             if let Some(ended) = pass_and_wait(commands, agent.as_mut(), BETWEEN_PASSES).await {
                 return ended;
             }
+            self.faults.pass(&self.rig.node, &self.oracle);
             self.tell_progress();
             self.hear_answers();
             if self.is_linked_well() {

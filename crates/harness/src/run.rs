@@ -457,6 +457,7 @@ impl SeedRun {
     pub(crate) fn forget_disk_faults(&mut self) {
         self.armed = None;
         self.oracle.armed(None);
+        self.rig.disk.forget_faults();
         self.make_room();
     }
 

@@ -67,6 +67,11 @@ impl SimulatedDisk {
         self.contents().faults.insert(call, fault);
     }
 
+    /// Nothing that was to go wrong will.
+    pub fn forget_faults(&self) {
+        self.contents().faults.clear();
+    }
+
     /// How many calls that change something were made.
     pub fn calls(&self) -> u64 {
         self.contents().calls
