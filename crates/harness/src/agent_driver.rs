@@ -20,6 +20,7 @@ use evenkeel_core::fleet::{DocumentFloor, ManifestHash};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::operation::{OpEvent, OpRecord, Resolution};
 use evenkeel_core::plan::Plan;
+use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
@@ -75,6 +76,8 @@ struct DriverState {
     trouble: Option<String>,
     /// The hub, and where its documents are kept.
     linked: Option<(ModelHub, Arc<DocumentShelf>)>,
+    /// How the link to it stands.
+    link_view: LinkView,
     /// The manifest of the document that passes are about.
     in_effect: Option<ManifestHash>,
 }
@@ -96,6 +99,12 @@ impl AgentDriver {
     /// From now on documents come from a hub.
     pub(crate) fn link(&self, hub: ModelHub, shelf: Arc<DocumentShelf>) {
         self.papers().linked = Some((hub, shelf));
+    }
+
+    /// Whether the host took no document because it cannot trust its clock: somebody must set that right, and sign for it.
+    pub(crate) fn doubts_its_clock(&self) -> bool {
+        let refused = self.papers().link_view.health().refused;
+        refused.is_some_and(|refused| refused.code == ReasonCode::Clock.as_str())
     }
 
     pub(crate) fn born(&self) {
@@ -280,7 +289,7 @@ impl AgentDriver {
             ambient: Arc::clone(&rig.ambient) as Arc<dyn Ambient>,
             desk: requests,
             picture: Arc::new(HostPicture::default),
-            view: LinkView::default(),
+            view: self.papers().link_view.clone(),
             anchor: bench.anchor,
             history: None,
         };

@@ -40,8 +40,9 @@ const BETWEEN_PASSES: Duration = Duration::from_secs(30);
 /// Every so many of them an author pushes again: what was pushed under a number that is too low stays refused.
 const PUSHED_AGAIN: u32 = 12;
 
-/// Envelopes are brought again after five minutes; some time later nothing is said any more.
-const QUIET: Duration = Duration::from_mins(20);
+/// Envelopes are brought again after five minutes, and refusals that were too many are counted when their hour is over;
+/// some time later nothing is said any more.
+const QUIET: Duration = Duration::from_mins(80);
 
 /// A copy may be put back while its time is less than a day ago: a host that was off for longer doubts its clock.
 const COPY_AGE_MAX_S: u64 = 80_000;
@@ -289,7 +290,7 @@ impl SeedRun {
                 break;
             }
         }
-        if !self.is_linked_well() && !self.leapt {
+        if !self.is_linked_well() && !self.leapt && !self.driver.doubts_its_clock() {
             let (generation, _) = self.oracle.floor();
             let is_put_back = self.oracle.is_put_back();
             let what = format!(

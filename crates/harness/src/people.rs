@@ -18,6 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::faults::FaultMaker;
+use crate::last_removals::FAR_AHEAD_S;
 use crate::oracle::HostRules;
 use crate::rig::Rig;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
@@ -27,8 +28,6 @@ use crate::sim_exchange::TwinRequest;
 /// Seconds by which somebody sets the clock wrong: a little, past what is forgiven, past a day, by years.
 const WRONG_BY_S: [i64; 10] =
     [5, -5, 500, -700, 3_000, -7_200, 80_000, 100_000, -90_000, 600_000_000];
-
-const YEAR_S: i64 = 365 * 86_400;
 
 impl SeedRun {
     /// Gives the host signers and a policy of its own.
@@ -246,7 +245,7 @@ impl SeedRun {
         let by_s = *self.dice.pick(&WRONG_BY_S);
         self.note(|| format!("the clock is set off by {by_s} s"));
         self.rig.ambient.set_off(by_s);
-        self.leapt |= by_s > YEAR_S;
+        self.leapt |= by_s > FAR_AHEAD_S;
         self.oracle.clock_is_set();
     }
 

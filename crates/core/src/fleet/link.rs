@@ -128,8 +128,9 @@ impl WireDocument {
     }
 }
 
-/// The last head that a host reported.
+/// The last head that a host reported. An object that says something else is no answer: it would read as "none".
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AnchorAnswer {
     /// As the host signed it; none if it never reported one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,4 +168,18 @@ pub struct HubProblem {
     /// What is wrong with a document, as the command line would draw it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub diagnostics: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_about_something_else_does_not_say_that_no_head_was_told() {
+        let read = serde_json::from_str::<AnchorAnswer>;
+        assert_eq!(read("{}").unwrap(), AnchorAnswer { head: None });
+        for other in [r#"{"generation":7}"#, r#"{"generation":-1,"envelopes":[]}"#, "null", "[1]"] {
+            assert!(read(other).is_err(), "{other}");
+        }
+    }
 }
