@@ -3,6 +3,7 @@
 //! Root's file: nothing in it ever comes from a hub. Unknown keys are refused, because a misspelt limit is
 //! a limit that does not hold.
 
+mod cluster_fs;
 mod mistakes;
 
 use std::net::SocketAddr;
@@ -22,6 +23,7 @@ use crate::pve::tls::{CertFingerprint, FingerprintError, TlsTrust, TrustError};
 use crate::pve::token::{Token, TokenError};
 use crate::state_dir::StateDir;
 
+pub use cluster_fs::ClusterFsConfig;
 pub use mistakes::ConfigMistakes;
 
 /// Where it is looked for if nobody says.
@@ -218,6 +220,9 @@ pub struct PveConfig {
     pub fingerprint: OneOrMany,
     /// A PEM file with the certificate authority.
     pub ca_file: Option<PathBuf>,
+    /// Where the node tells which configuration files were written.
+    #[serde(default)]
+    pub cluster_fs: ClusterFsConfig,
 }
 
 /// `[desired]`: where desired state comes from.

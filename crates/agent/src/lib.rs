@@ -11,6 +11,7 @@
 pub mod ambient;
 pub mod audit;
 pub mod authority;
+pub mod cluster_files;
 pub mod config;
 pub mod daemon;
 pub mod effective_clock;

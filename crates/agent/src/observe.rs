@@ -11,7 +11,10 @@
 //!   and `pending` of each guest, 3 at a time ───────┘
 //! ```
 //!
-//! A few chosen guests are asked for directly, and nothing else is read while all of them answer.
+//! A few chosen guests are asked for directly, and nothing else is read while all of them answer. What a pass of the
+//! running agent need not read again is kept in `observe/remembering.rs`.
+
+pub(crate) mod remembering;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,6 +32,8 @@ use evenkeel_core::selection::{Candidate, PassScope};
 use evenkeel_core::value::compare::{Cgroup, Conventions};
 use futures_util::future::{self, FutureExt as _};
 use futures_util::stream::{self, StreamExt};
+
+use remembering::KnownSite;
 
 use crate::pve::Client;
 use crate::pve::error::Error;
@@ -61,16 +66,20 @@ pub async fn observe_scope(
 }
 
 /// Guests up to which each is asked for directly, by two requests. The lists and what surrounds them are eight.
-const ASKED_DIRECTLY_MAX: usize = 8;
+pub(crate) const ASKED_DIRECTLY_MAX: usize = 8;
 
 /// Reads what is declared and nothing else: what a plan of chosen guests needs. A few are asked for directly; if one of
 /// them does not answer as declared, the lists say why.
 pub(crate) async fn observe_chosen(
     client: &Client,
     desired: &Desired,
+    known: Option<&KnownSite>,
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
-    let release = client.version().await?.release;
+    let release = match known {
+        Some(site) => site.release,
+        None => client.version().await?.release,
+    };
     let chosen: BTreeSet<VmId> = desired.guests.keys().copied().collect();
     if chosen.len() <= ASKED_DIRECTLY_MAX {
         let asked = desired.guests.values().map(|guest| look_at_guest(client, guest.id).boxed());
@@ -81,12 +90,13 @@ pub(crate) async fn observe_chosen(
         }
         if guests.len() == chosen.len() {
             let coverage = Coverage::Partial("only the chosen guests were asked for".to_owned());
-            let (node, conventions) = (client.node().clone(), Conventions::default());
+            let node = client.node().clone();
+            let conventions = known.map_or_else(Conventions::default, |site| site.conventions);
             let (elsewhere, hidden) = (BTreeMap::new(), BTreeSet::new());
             let mut snapshot =
                 Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage };
-            if depends_on_conventions(desired, &snapshot) {
-                snapshot.conventions = self::conventions(client).await;
+            if known.is_none() && depends_on_conventions(desired, &snapshot) {
+                snapshot.conventions = self::conventions(client).await.conventions;
             }
             return Ok(snapshot);
         }
@@ -120,36 +130,95 @@ async fn read_node(
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
     let listed = listed(client).await?.into_iter().filter(|(_, entry)| scope.has(entry.vmid));
-    let parts = read_parts(client, listed, concurrency).await;
-    let Parts { mut guests, everywhere, permissions, status, conventions } = parts;
-    let coverage = coverage(everywhere.as_ref().err(), permissions, status);
-    let everywhere = everywhere.unwrap_or_default();
-    for (vmid, state) in ha_states(&everywhere) {
-        if let Some(guest) = guests.get_mut(&vmid) {
-            guest.ha = Some(state);
-        }
-    }
-    let elsewhere = elsewhere(client, &everywhere);
-    let unlisted =
-        declared.iter().filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
-    let (hidden, coverage) = ask_for(client, unlisted, coverage, concurrency).await;
-    let node = client.node().clone();
-    Ok(Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage })
+    let parts = read_parts(client, listed, WantedParts::ALL, concurrency).await;
+    let told = parts.conventions.as_ref();
+    let conventions = told.map_or_else(Conventions::default, |told| told.conventions);
+    let found = parts.located(client, declared, concurrency).await;
+    Ok(found.snapshot(client, release, conventions))
 }
 
-/// What is read side by side once the guests are listed.
+/// What is read side by side once the guests are listed; none of what was not asked for.
+#[derive(Default)]
 struct Parts {
     guests: BTreeMap<VmId, Guest>,
-    everywhere: Result<Vec<Resource>, Error>,
-    permissions: Result<Permissions, Error>,
-    status: Result<Vec<ClusterEntry>, Error>,
-    conventions: Conventions,
+    everywhere: Option<Result<Vec<Resource>, Error>>,
+    permissions: Option<Result<Permissions, Error>>,
+    status: Option<Result<Vec<ClusterEntry>, Error>>,
+    conventions: Option<ToldConventions>,
+}
+
+/// What surrounds the guests and shall be read.
+#[derive(Clone, Copy)]
+struct WantedParts {
+    /// The guests of the whole cluster.
+    everywhere: bool,
+    /// What tells whether a guest that is not listed is not there.
+    coverage: bool,
+    /// What the datacenter does to values.
+    conventions: bool,
+}
+
+impl WantedParts {
+    const ALL: Self = Self { everywhere: true, coverage: true, conventions: true };
+}
+
+/// The guests, and where those are that are declared and not among them.
+struct Located {
+    guests: BTreeMap<VmId, Guest>,
+    elsewhere: BTreeMap<VmId, Elsewhere>,
+    hidden: BTreeSet<VmId>,
+    coverage: Coverage,
+}
+
+impl Located {
+    fn snapshot(self, client: &Client, release: Release, conventions: Conventions) -> Snapshot {
+        let Self { guests, elsewhere, hidden, coverage } = self;
+        let node = client.node().clone();
+        Snapshot { node, release, conventions, guests, elsewhere, hidden, coverage }
+    }
+}
+
+impl Parts {
+    /// Finds out about the declared guests that are not listed. What was not asked for is not known.
+    async fn located(
+        self,
+        client: &Client,
+        declared: &BTreeSet<VmId>,
+        concurrency: usize,
+    ) -> Located {
+        let Self { mut guests, everywhere, permissions, status, .. } = self;
+        let unlisted = everywhere.as_ref().and_then(|listed| listed.as_ref().err());
+        let coverage = match (permissions, status) {
+            (Some(permissions), Some(status)) => coverage(unlisted, permissions, status),
+            (None, _) | (_, None) => {
+                Coverage::Partial("nobody asked whether others are there".to_owned())
+            }
+        };
+        let everywhere = everywhere.and_then(Result::ok).unwrap_or_default();
+        manage(&mut guests, &ha_states(&everywhere));
+        let elsewhere = elsewhere(client, &everywhere);
+        let unlisted = declared
+            .iter()
+            .filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
+        let (hidden, coverage) = ask_for(client, unlisted, coverage, concurrency).await;
+        Located { guests, elsewhere, hidden, coverage }
+    }
+}
+
+/// Whether HA manages them is known once the whole cluster has been listed.
+fn manage(guests: &mut BTreeMap<VmId, Guest>, states: &BTreeMap<VmId, String>) {
+    for (vmid, state) in states {
+        if let Some(guest) = guests.get_mut(vmid) {
+            guest.ha = Some(state.clone());
+        }
+    }
 }
 
 /// Reads the guests and what surrounds them, never more than `concurrency` at a time.
 async fn read_parts(
     client: &Client,
     listed: impl Iterator<Item = (GuestKind, GuestEntry)> + Send,
+    wanted: WantedParts,
     concurrency: usize,
 ) -> Parts {
     enum ObservedPart {
@@ -157,34 +226,33 @@ async fn read_parts(
         Everywhere(Result<Vec<Resource>, Error>),
         Permissions(Result<Permissions, Error>),
         Status(Result<Vec<ClusterEntry>, Error>),
-        Conventions(Conventions),
+        Conventions(ToldConventions),
     }
-    let surroundings = [
-        client.cluster_guests().map(ObservedPart::Everywhere).boxed(),
-        client.permissions().map(ObservedPart::Permissions).boxed(),
-        client.cluster_status().map(ObservedPart::Status).boxed(),
-        conventions(client).map(ObservedPart::Conventions).boxed(),
-    ];
+    let mut surroundings = Vec::new();
+    if wanted.everywhere {
+        surroundings.push(client.cluster_guests().map(ObservedPart::Everywhere).boxed());
+    }
+    if wanted.coverage {
+        surroundings.push(client.permissions().map(ObservedPart::Permissions).boxed());
+        surroundings.push(client.cluster_status().map(ObservedPart::Status).boxed());
+    }
+    if wanted.conventions {
+        surroundings.push(conventions(client).map(ObservedPart::Conventions).boxed());
+    }
     let guests = listed
         .map(|(kind, entry)| read_guest(client, kind, entry).map(ObservedPart::Guest).boxed());
     let mut read =
         stream::iter(surroundings.into_iter().chain(guests)).buffer_unordered(concurrency.max(1));
-    let mut parts = Parts {
-        guests: BTreeMap::new(),
-        everywhere: Ok(Vec::new()),
-        permissions: Ok(Permissions::default()),
-        status: Ok(Vec::new()),
-        conventions: Conventions::default(),
-    };
+    let mut parts = Parts::default();
     while let Some(part) = read.next().await {
         match part {
             ObservedPart::Guest(guest) => {
                 parts.guests.insert(guest.id.vmid, guest);
             }
-            ObservedPart::Everywhere(everywhere) => parts.everywhere = everywhere,
-            ObservedPart::Permissions(permissions) => parts.permissions = permissions,
-            ObservedPart::Status(status) => parts.status = status,
-            ObservedPart::Conventions(conventions) => parts.conventions = conventions,
+            ObservedPart::Everywhere(everywhere) => parts.everywhere = Some(everywhere),
+            ObservedPart::Permissions(permissions) => parts.permissions = Some(permissions),
+            ObservedPart::Status(status) => parts.status = Some(status),
+            ObservedPart::Conventions(conventions) => parts.conventions = Some(conventions),
         }
     }
     parts
@@ -225,7 +293,6 @@ async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Gues
         Ok(entries) => Ok(GuestConfig::from_pending(kind, entries.into_iter().map(to_entry))),
         Err(error) => Err(Unreadable::new(error.to_string(), error.hint())),
     };
-    // Whether HA manages it is known once the whole cluster has been listed.
     guest(id, &entry, config, None)
 }
 
@@ -247,6 +314,21 @@ fn seen(id: GuestId, status: &GuestEntry, entries: Vec<PendingEntry>) -> Guest {
     let managed = status.ha.as_ref().filter(|ha| ha.managed);
     let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
     guest(id, status, Ok(config), ha)
+}
+
+/// Reads the guests of the node that are not in a snapshot yet: what a plan must know that attaches a volume.
+pub(crate) async fn read_others(
+    client: &Client,
+    snapshot: &mut Snapshot,
+    concurrency: usize,
+) -> Result<(), Error> {
+    let listed = listed(client).await?.into_iter();
+    let others: Vec<_> =
+        listed.filter(|(_, entry)| !snapshot.guests.contains_key(&entry.vmid)).collect();
+    let nothing = WantedParts { everywhere: false, coverage: false, conventions: false };
+    let parts = read_parts(client, others.into_iter(), nothing, concurrency).await;
+    snapshot.guests.extend(parts.guests);
+    Ok(())
 }
 
 /// A guest's snapshots, and the present among them.
@@ -381,19 +463,28 @@ async fn ask_for<'a>(
     (hidden, coverage)
 }
 
+/// What the datacenter does to values, as far as it was told.
+struct ToldConventions {
+    conventions: Conventions,
+    /// Whether every question was answered.
+    is_whole: bool,
+}
+
 /// What the datacenter does to values; without the right to know, PVE's defaults.
-async fn conventions(client: &Client) -> Conventions {
-    let options = client.cluster_options().await.unwrap_or_default();
+async fn conventions(client: &Client) -> ToldConventions {
+    let (options, nodes) = (client.cluster_options().await, client.cluster_nodes().await);
+    let is_whole = options.is_ok() && nodes.is_ok();
+    let options = options.unwrap_or_default();
     let style = options.get("tag-style").map(String::as_str).unwrap_or_default();
     // Either the property string itself or the JSON object newer releases answer with.
     let tags_have_case = ["case-sensitive=1", "\"case-sensitive\":1", "\"case-sensitive\":\"1\""]
         .iter()
         .any(|set| style.contains(set));
-    let nodes = client.cluster_nodes().await.unwrap_or_default();
+    let nodes = nodes.unwrap_or_default();
     let this = nodes.iter().find(|resource| resource.node.as_ref() == Some(client.node()));
     let cgroup = match this.and_then(|node| node.cgroup_mode) {
         Some(1) => Cgroup::V1,
         Some(_) | None => Cgroup::V2,
     };
-    Conventions { tags_have_case, cgroup }
+    ToldConventions { conventions: Conventions { tags_have_case, cgroup }, is_whole }
 }

@@ -2,25 +2,32 @@
 //!
 //! ```text
 //!   observe ─> plan, knowing what is frozen, busy and remembered ─> name the tasks behind locks ─> Preview
+//!                 └── it would attach a volume: read the other guests too, and plan again
 //! ```
 //!
 //! The engine knows its lanes; everybody else reads what the journal says of them. It only reads.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use evenkeel_core::actual::Snapshot;
-use evenkeel_core::desired::{Desired, ReconcileMode};
+use evenkeel_core::allocation::attaches;
+use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, ReconcileMode, WantedState};
+use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{Operation, UnixSeconds};
-use evenkeel_core::plan::{GuestBusy, Plan, PlanContext, plan};
+use evenkeel_core::plan::{Action, GuestBusy, Plan, PlanContext, plan};
 use evenkeel_core::selection::PassScope;
 
+use crate::cluster_files::ClusterFiles;
 use crate::engine::{
     HubKnown, RemovalReader, bins_in, early_bounds, memories_in, node_time, source_contents,
+    waiting,
 };
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
-use crate::observe::{CONCURRENCY, observe, observe_chosen};
+use crate::observe::remembering::{NodeMemory, PassReading, observe_pass};
+use crate::observe::{CONCURRENCY, observe_chosen, read_others};
 use crate::policy::Policy;
 use crate::pve::Client;
 use crate::pve::error::Error;
@@ -46,8 +53,11 @@ pub async fn preview(
     policy: &Policy,
 ) -> Result<Preview, Error> {
     let desired = scope.part_of(desired);
-    let actual = observe_declared(client, &desired, &scope).await?;
     let (mut known, journal) = outside_context(state, policy.mode);
+    let also = guests_asked_about(&journal);
+    // Nothing is remembered from one command to the next.
+    let looked = &mut Looked { memory: &mut NodeMemory::default(), files: None, also };
+    let mut actual = observe_declared(client, &desired, &scope, looked).await?;
     let reader = RemovalReader { client, scratch_vmids: &policy.scratch_vmids };
     let provenance = |guest| journal.ledger().provenance(guest);
     known.removals = reader.early(&desired, &actual, &known, provenance).await;
@@ -55,9 +65,19 @@ pub async fn preview(
     let made = HubKnown::of(journal.ledger());
     known.create = early_bounds(create, &made, &desired, &actual, node_time(client));
     known.sources = source_contents(client, create, &desired, &actual).await;
-    let mut plan = plan(&desired, &actual, &known);
+    let mut plan = plan_knowing_others(client, &desired, &mut actual, &known).await?;
     name_lock_owners(client, &mut plan, &actual).await;
     Ok(Preview { actual, plan, scope })
+}
+
+/// What a reading may rest on, and whom else it is about.
+pub(crate) struct Looked<'l> {
+    /// What was kept of earlier readings.
+    pub(crate) memory: &'l mut NodeMemory,
+    /// The node's cluster file system, if it can be read.
+    pub(crate) files: Option<&'l dyn ClusterFiles>,
+    /// Guests that nobody declares and that something else is about.
+    pub(crate) also: BTreeSet<VmId>,
 }
 
 /// Reads the node, and asks for every guest that is declared. Of chosen guests only those are read.
@@ -65,13 +85,64 @@ pub(crate) async fn observe_declared(
     client: &Client,
     desired: &Desired,
     scope: &PassScope,
+    looked: &mut Looked<'_>,
 ) -> Result<Snapshot, Error> {
     match scope {
         PassScope::Whole => {
-            observe(client, &desired.guests.keys().copied().collect(), CONCURRENCY).await
+            let declared = desired.guests.keys().copied().collect();
+            let sources = desired.guests.values().filter_map(clone_source);
+            let also = looked.also.iter().copied().chain(sources).collect();
+            let files = looked.files;
+            let reading = PassReading { client, files, declared, also, concurrency: CONCURRENCY };
+            observe_pass(&reading, looked.memory).await
         }
-        PassScope::Chosen(_) => observe_chosen(client, desired, CONCURRENCY).await,
+        PassScope::Chosen(_) => {
+            observe_chosen(client, desired, looked.memory.site(), CONCURRENCY).await
+        }
     }
+}
+
+/// The guest that another is made from.
+fn clone_source(guest: &DeclaredGuest) -> Option<VmId> {
+    match &guest.state {
+        WantedState::Present(spec) => match &spec.source {
+            Some(GuestSource::Clone(from)) => Some(from.guest),
+            Some(
+                GuestSource::Empty
+                | GuestSource::Template(_)
+                | GuestSource::Image { .. }
+                | GuestSource::Backup { .. },
+            )
+            | None => None,
+        },
+        WantedState::Bin(_) | WantedState::Absent { .. } => None,
+    }
+}
+
+/// Guests that the journal has something to say of whether anybody declares them or not: those that something waits for a
+/// signature on, and those that a hub got room for.
+pub(crate) fn guests_asked_about(journal: &JournalState) -> BTreeSet<VmId> {
+    let items = waiting(journal).into_values().map(|(item, _)| item.guest.vmid);
+    items.chain(journal.ledger().hub().guests().iter().copied()).collect()
+}
+
+/// Plans. If that would attach a volume, the other guests of the node are read first: one of them may have it.
+pub(crate) async fn plan_knowing_others(
+    client: &Client,
+    desired: &Desired,
+    actual: &mut Snapshot,
+    known: &PlanContext,
+) -> Result<Plan, Error> {
+    let planned = plan(desired, actual, known);
+    let attaches_some = |action: &Action| {
+        let guest = actual.guests.get(&action.guest.vmid);
+        guest.is_some_and(|guest| !attaches(guest, &action.step.params()).is_empty())
+    };
+    if !planned.actions().any(attaches_some) {
+        return Ok(planned);
+    }
+    read_others(client, actual, CONCURRENCY).await?;
+    Ok(plan(desired, actual, known))
 }
 
 /// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and

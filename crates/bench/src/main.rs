@@ -11,10 +11,12 @@ mod gate;
 mod hub;
 mod journal;
 mod measure;
+mod node;
 mod observe;
 mod plan;
 mod plan_one;
 mod queue;
+mod repair;
 mod server;
 #[expect(
     dead_code,
@@ -58,6 +60,8 @@ const BENCHES: &[(&str, Bench)] = &[
     ("plan", plan::run),
     ("plan-one", plan_one::run),
     ("observe", observe::run),
+    ("node", node::run),
+    ("repair", repair::run),
     ("journal", journal::run),
     ("queue", queue::run),
     ("verify", verify::run),

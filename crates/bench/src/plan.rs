@@ -57,7 +57,7 @@ fn equal_fields(desired: &Desired, actual: &Snapshot) -> usize {
         let (WantedState::Present(spec), Ok(config)) = (&want.state, &have.config) else {
             continue;
         };
-        for (want, have) in spec.fields.iter().zip(&config.fields) {
+        for (want, have) in spec.fields.iter().zip(&*config.fields) {
             let stored = have.current.as_ref().map(|reading| &reading.value);
             equal += usize::from(black_box(want.want.as_ref() == stored));
         }

@@ -46,6 +46,29 @@ impl Server {
         Self::announced(command)
     }
 
+    /// One that shows its cluster file system in a directory.
+    pub(crate) fn with_cluster_fs(guests: u32, directory: &Path) -> Self {
+        let mut command = Command::new(evenkeel());
+        command.args(["sim", "--listen", "127.0.0.1:0", "-o", "json", "--plain-http"]);
+        command.args(["--guests", &guests.to_string()]).arg("--cluster-fs").arg(directory);
+        Self::announced(command)
+    }
+
+    /// The configuration of an agent for this server that lives on its node.
+    pub(crate) fn agent_toml(&self, directory: &Path, cluster_fs: &Path) -> String {
+        let token = directory.join("token");
+        std::fs::write(&token, &self.ready.token).expect("our own directory");
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        std::fs::set_permissions(&token, private).expect("our own file");
+        let (url, node, shown) = (&self.ready.url, &self.ready.node, directory.display());
+        format!(
+            "[pve]\nurl = \"{url}\"\nnode = \"{node}\"\ntoken_file = \"{}\"\ncluster_fs = \"{}\"\n\
+             [desired]\ndir = \"{shown}/desired\"\n[state]\ndir = \"{shown}/state\"\n",
+            token.display(),
+            cluster_fs.display()
+        )
+    }
+
     /// One without guests, with what a scenario file says.
     pub(crate) fn with_scenario(directory: &Path, scenario: &str) -> Self {
         let file = directory.join("scenario.json");
@@ -162,6 +185,32 @@ impl Bare {
         let text = answer.text().await.expect("a whole answer");
         assert!(status.is_success(), "{path}: {status} {text}");
         text
+    }
+
+    /// The text of the answer.
+    pub(crate) async fn text(&self, path: &str) -> String {
+        let answer = self.client.get(format!("{}{path}", self.base)).send().await;
+        answer.expect("the simulator answers").text().await.expect("a whole answer")
+    }
+
+    /// Something happens behind everybody's back.
+    pub(crate) async fn happen(&self, event: &str) {
+        let url = self.base.replace("/api2/json", "/sim/events");
+        let answer = self.client.post(url).body(event.to_owned()).send().await;
+        let status = answer.expect("the simulator answers").status();
+        assert!(status.is_success(), "{event}: {status}");
+    }
+
+    /// Waits until somebody has read the node, and for three seconds nobody does any more.
+    pub(crate) async fn until_at_rest(&self) {
+        let begun = self.requests().await.len();
+        let (mut last, mut quiet) = (begun, 0);
+        while quiet < 3 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let now = self.requests().await.len();
+            quiet = if now > begun && now == last { quiet + 1 } else { 0 };
+            last = now;
+        }
     }
 
     /// Everything that reached the simulator, from its own log.

@@ -112,7 +112,7 @@ impl CreateJudge<'_> {
     /// privileged container, are nothing that a hub may have by copying them.
     pub fn first_start(&self, guest: GuestId, config: &GuestConfig) -> Result<(), Refusal> {
         let Some(policy) = self.bounds()? else { return Ok(()) };
-        for field in &config.fields {
+        for field in &*config.fields {
             let stored = field.after_restart().or(field.current.as_ref());
             if let Some(reading) = stored {
                 self.network(guest, field.key, &reading.value)?;

@@ -44,6 +44,7 @@ pub mod reason;
 pub mod recover;
 pub mod registry;
 pub mod release;
+pub mod remembered;
 pub mod rights;
 pub mod secret;
 pub mod selection;

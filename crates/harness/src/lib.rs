@@ -5,6 +5,7 @@ pub mod script;
 
 mod agent_driver;
 mod call;
+mod cluster_story;
 mod denials;
 mod dice;
 mod end;
@@ -23,10 +24,12 @@ mod rig;
 mod run;
 mod scene;
 mod signers;
+mod sim_cluster_files;
 mod sim_exchange;
 
 pub use operator::{Operator, statement};
 pub use oracle::Oracle;
 pub use rig::{Rig, SeededAmbient};
 pub use run::{RunOutcome, run, run_told};
+pub use sim_cluster_files::SimClusterFiles;
 pub use sim_exchange::{PanicPoint, SimExchange, TwinRequest};

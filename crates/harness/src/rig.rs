@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
+use evenkeel_agent::cluster_files::ClusterFiles;
 use evenkeel_agent::engine::{
     AnchorWatch, ApprovalContext, Engine, EngineContext, Fatal, Progress,
 };
@@ -25,6 +26,7 @@ use tokio::sync::RwLock;
 use tokio::time::Instant;
 
 use crate::operator::Operator;
+use crate::sim_cluster_files::SimClusterFiles;
 use crate::sim_exchange::SimExchange;
 
 /// A world with room for one agent.
@@ -56,6 +58,8 @@ pub struct Rig {
     pub progress: Arc<Mutex<Vec<Progress>>>,
     /// Whether somebody sits before a terminal and sees what tasks log.
     pub shows_logs: bool,
+    /// The node's cluster file system, if the agent lives on the node.
+    pub cluster_files: Option<SimClusterFiles>,
 }
 
 impl Rig {
@@ -74,6 +78,7 @@ impl Rig {
             journal: Arc::default(),
             ambient: Arc::new(SeededAmbient::new(unix, seed)),
             shows_logs: false,
+            cluster_files: None,
             approvals: None,
             scratch_vmids: VmidRanges::default(),
             owner: name.to_owned(),
@@ -86,6 +91,13 @@ impl Rig {
     pub fn with_token(mut self, name: &str, secret: &str) -> Self {
         self.wire = SimExchange::new(self.node.clone(), format!("{name}={secret}"));
         name.clone_into(&mut self.owner);
+        self
+    }
+
+    /// The same with an agent that reads the node's cluster file system.
+    #[must_use]
+    pub fn remembering(mut self) -> Self {
+        self.cluster_files = Some(SimClusterFiles::new(self.node.clone()));
         self
     }
 
@@ -103,12 +115,15 @@ impl Rig {
         let observes = Arc::clone(&self.observes);
         let client = Client::new(Arc::new(self.wire.clone()), self.node_name());
         let ambient = Arc::clone(&self.ambient) as Arc<dyn Ambient>;
+        let files =
+            self.cluster_files.clone().map(|files| Arc::new(files) as Arc<dyn ClusterFiles>);
         let context = EngineContext::new(client, handle, ambient, self.owner.clone())
             .frozen_when(move || frozen.load(Ordering::Relaxed))
             .observing_when(move || observes.load(Ordering::Relaxed))
             .approved_by(self.approvals.clone())
             .showing_logs(self.shows_logs)
             .with_scratch(self.scratch_vmids.clone())
+            .remembering_by(files)
             .telling(move |progress| {
                 listener.lock().unwrap_or_else(PoisonError::into_inner).push(progress);
             });

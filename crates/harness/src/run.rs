@@ -20,6 +20,7 @@ use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::agent_driver::{AgentDriver, DriverCommand};
+use crate::cluster_story::ClusterStory;
 use crate::denials::DeniedFacts;
 use crate::dice::Dice;
 use crate::faults::FaultMaker;
@@ -81,6 +82,8 @@ pub(crate) struct SeedRun {
     pub(crate) newcomers: Newcomers,
     /// Guests whose making fails, and such that nobody would miss.
     pub(crate) leftovers: Leftovers,
+    /// What becomes of the node's cluster file system.
+    cluster: ClusterStory,
     /// Who may sign, if the host trusts anybody.
     pub(crate) signers: Option<SignerGroup>,
     /// The hub it takes its documents from, if it has one.
@@ -166,6 +169,7 @@ impl SeedRun {
             guests.map(|guest| (guest.id.vmid.get(), guest.birth)).collect()
         });
         let leftovers = Leftovers::of(seed, &mut rig);
+        let cluster = ClusterStory::of(seed, &mut rig);
         let mut run = Self {
             seed,
             linked: None,
@@ -178,6 +182,7 @@ impl SeedRun {
             wishes: Wishes { layered, ..Wishes::default() },
             newcomers: Newcomers::of(seed, &first_guests),
             leftovers,
+            cluster,
             guests: first_guests,
             faults: FaultMaker::of(first_files),
             signers: None,
@@ -265,7 +270,9 @@ impl SeedRun {
     ) -> DriveEnd {
         self.faults.pass(&self.rig.node, &self.oracle);
         let told = self.newcomers.mischief(&self.rig.node);
-        for told in told.into_iter().chain(self.leftovers.mischief(&self.rig.node)) {
+        let cluster = self.cluster.mischief(&self.rig.node, &self.guests);
+        let leftovers = self.leftovers.mischief(&self.rig.node);
+        for told in told.into_iter().chain(leftovers).chain(cluster) {
             self.note(|| told);
         }
         self.tell_progress();

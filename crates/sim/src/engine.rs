@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::GuestId;
 
+use crate::cluster_fs::ClusterFs;
 use crate::fault::{Event, Fault, Faults};
 use crate::job::Timings;
 use crate::record::RequestRecord;
@@ -56,6 +57,8 @@ pub struct Simulator {
     pub(crate) certificate: u64,
     /// Grows with every restart; fronts drop connections older than it.
     pub(crate) restarts: u64,
+    /// What `/etc/pve` tells of configuration files.
+    pub(crate) cluster_fs: ClusterFs,
 }
 
 /// Beyond this the request log loses its older half; a test that reads it sends far fewer.
@@ -95,8 +98,10 @@ pub enum SimOutcome {
 impl Simulator {
     /// A node with this state, at the beginning of its time.
     pub fn new(world: World) -> Self {
+        let cluster_fs = ClusterFs::start(&world, world.unix(0));
         Self {
             world,
+            cluster_fs,
             timings: Timings::default(),
             delay_unauthorised: true,
             close_after_protected: true,
@@ -285,6 +290,8 @@ impl Simulator {
             }
             Event::MigrateAway { guest } => self.migrate_away(guest),
             Event::MigrateBack { guest, another } => self.migrate_back(guest, another),
+            Event::RestartClusterFs => self.restart_cluster_fs(),
+            Event::ResyncClusterFs => self.resync_cluster_fs(),
         }
         self.settle();
     }

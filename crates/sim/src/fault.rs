@@ -229,6 +229,10 @@ pub enum Event {
         /// Milliseconds.
         ms: u64,
     },
+    /// The process behind `/etc/pve` starts again: its numbers begin anew.
+    RestartClusterFs,
+    /// The process behind `/etc/pve` takes the cluster's files over, as after a partition: every number is new.
+    ResyncClusterFs,
     /// root@pam moves a guest with its volumes to another node of the cluster.
     MigrateAway {
         /// Which.

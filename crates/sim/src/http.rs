@@ -17,6 +17,7 @@ use hyper::header::{
 };
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::HandshakeKind;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -89,6 +90,8 @@ pub struct Http {
 struct Shown {
     tls: bool,
     certificate: Mutex<(u64, Certificate)>,
+    /// Handshakes from the beginning, and such that went on from an earlier one.
+    handshakes: [AtomicU32; 2],
 }
 
 impl Http {
@@ -102,7 +105,11 @@ impl Http {
         let listener = TcpListener::bind(options.address).await.map_err(listen)?;
         let address = listener.local_addr().map_err(listen)?;
         let node = InProcess::new(sim);
-        let shown = Arc::new(Shown { tls: options.tls, certificate: Mutex::new((0, certificate)) });
+        let shown = Arc::new(Shown {
+            tls: options.tls,
+            certificate: Mutex::new((0, certificate)),
+            handshakes: <[AtomicU32; 2]>::default(),
+        });
         let task = tokio::spawn(accept(listener, node.clone(), Arc::clone(&shown)));
         Ok(Self { address, node, shown, task })
     }
@@ -111,6 +118,11 @@ impl Http {
     pub fn url(&self) -> String {
         let scheme = if self.shown.tls { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// How many TLS handshakes there were from the beginning, and how many went on from an earlier one.
+    pub fn handshakes(&self) -> [u32; 2] {
+        self.shown.handshakes.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
     /// The certificate new connections are shown.
@@ -157,6 +169,8 @@ async fn connection(stream: TcpStream, peer: SocketAddr, node: InProcess, shown:
         Ok(1) if first[0] == TLS_HANDSHAKE => {
             let acceptor = tokio_rustls::TlsAcceptor::from(shown.current(&node).config);
             if let Ok(stream) = acceptor.accept(stream).await {
+                let resumed = stream.get_ref().1.handshake_kind() == Some(HandshakeKind::Resumed);
+                shown.handshakes[usize::from(resumed)].fetch_add(1, Ordering::Relaxed);
                 serve(stream, peer, node, ListenerKind::Api).await;
             }
         }

@@ -14,11 +14,13 @@
 //! evenkeel, so that both cannot misread Proxmox together.
 
 mod access;
+mod cluster_fs;
 mod config;
 mod endpoints;
 mod engine;
 mod fault;
 mod format;
+mod guest_files;
 mod http;
 mod in_process;
 mod job;
@@ -41,6 +43,7 @@ pub use access::{Grant, SimToken, TokenAccess, User};
 pub use config::{Config, Section, SnapshotSection};
 pub use engine::{SimOutcome, SimTicket, Simulator};
 pub use fault::{Effect, Event, Fault};
+pub use guest_files::GuestFiles;
 pub use http::{Http, HttpError, HttpOptions};
 pub use in_process::InProcess;
 

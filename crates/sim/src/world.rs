@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::TokenAccess;
 use crate::config::Config;
+use crate::guest_files::GuestFiles;
 use crate::random::Random;
 use crate::storage::{DataOrigin, Storage, StoredArchive, Volume, split_volid, stored_name};
 
@@ -23,7 +24,7 @@ pub struct World {
     /// The node's clock when the simulation began, in Unix seconds.
     pub epoch_s: u64,
     /// Guests by number; both kinds share one number space.
-    pub guests: BTreeMap<u32, SimGuest>,
+    pub guests: GuestFiles,
     /// Storages by name.
     pub storages: BTreeMap<String, Storage>,
     /// Users, tokens, rights.
@@ -147,7 +148,7 @@ impl World {
             release,
             node: node.to_owned(),
             epoch_s: 1_790_000_000,
-            guests: BTreeMap::new(),
+            guests: GuestFiles::default(),
             storages: BTreeMap::from([("local".to_owned(), local)]),
             access,
             options: BTreeMap::new(),

@@ -190,7 +190,8 @@ fn elsewhere(section: Option<&str>, key: &str) -> Option<&'static str> {
         }
         (
             None,
-            "url" | "node" | "token_file" | "fingerprint" | "ca_file" | "endpoint" | "token",
+            "url" | "node" | "token_file" | "fingerprint" | "ca_file" | "endpoint" | "token"
+            | "cluster_fs",
         ) => "it belongs under [pve]",
         (None, "dir" | "desired_dir" | "desired_path") => "write dir under [desired]",
         (None, "state_dir") => "write dir under [state]",
@@ -227,6 +228,7 @@ fn expected(section: Option<&str>, key: &str) -> Option<(&'static str, &'static 
         (Some("pve"), "fingerprint") => {
             ("a SHA-256 fingerprint in quotes, or a list of them", "\"9F:86:D0:81:…\"")
         }
+        (Some("pve"), "cluster_fs") => ("\"auto\", \"off\" or the path of a directory", "\"auto\""),
         (Some("desired"), "dir") => {
             ("the path of a directory in quotes", "\"/etc/evenkeel/desired\"")
         }

@@ -6,6 +6,7 @@
 use std::io;
 use std::path::Path;
 
+use evenkeel_core::remembered::ChangedGuests;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
@@ -29,6 +30,8 @@ pub(super) enum LoopInput {
     Command(SocketCommand),
     /// The link to the hub brings something.
     Hub(DeskRequest),
+    /// Configurations of guests were written.
+    GuestsChanged(ChangedGuests),
 }
 
 /// Everything the loop waits for.
@@ -39,6 +42,7 @@ pub(super) struct LoopInputs {
     watch: Watch,
     commands: mpsc::Receiver<SocketCommand>,
     hub: Option<mpsc::Receiver<DeskRequest>>,
+    cluster: Option<mpsc::Receiver<ChangedGuests>>,
     pub(super) systemd: Systemd,
     watchdog: Option<Interval>,
 }
@@ -61,6 +65,7 @@ impl LoopInputs {
             watch: Watch::begin(None),
             commands,
             hub: None,
+            cluster: None,
             systemd,
             watchdog,
         })
@@ -69,6 +74,11 @@ impl LoopInputs {
     /// Hears the link to the hub from now on.
     pub(super) fn hear_hub(&mut self, requests: mpsc::Receiver<DeskRequest>) {
         self.hub = Some(requests);
+    }
+
+    /// Hears of guests whose configurations were written from now on.
+    pub(super) fn hear_cluster(&mut self, changes: mpsc::Receiver<ChangedGuests>) {
+        self.cluster = Some(changes);
     }
 
     /// Watches another directory from now on.
@@ -87,6 +97,7 @@ impl LoopInputs {
                 () = self.watch.changed() => return LoopInput::FilesChanged,
                 Some(command) = self.commands.recv() => return LoopInput::Command(command),
                 request = heard(self.hub.as_mut()) => return LoopInput::Hub(request),
+                changed = heard(self.cluster.as_mut()) => return LoopInput::GuestsChanged(changed),
                 () = tokio::time::sleep_until(due) => return LoopInput::Due,
                 () = tick(self.watchdog.as_mut()) => self.systemd.alive(),
             }
@@ -105,11 +116,11 @@ impl LoopInputs {
     }
 }
 
-/// Nothing comes of a link that is not there, or that has ended.
-async fn heard(hub: Option<&mut mpsc::Receiver<DeskRequest>>) -> DeskRequest {
-    match hub {
-        Some(requests) => match requests.recv().await {
-            Some(request) => request,
+/// Nothing comes of a task that is not there, or that has ended.
+async fn heard<T>(told: Option<&mut mpsc::Receiver<T>>) -> T {
+    match told {
+        Some(told) => match told.recv().await {
+            Some(told) => told,
             None => std::future::pending().await,
         },
         None => std::future::pending().await,

@@ -4,6 +4,7 @@
 //!                 ┌────────────── lanes: what became of operations
 //!   interval ─────┤
 //!   files change ─┤
+//!   guests change ┤
 //!   SIGHUP ───────┼──> the loop ──> pass: desired, look, submit ──> status, metrics, log
 //!   SIGTERM ──────┤        │
 //!   socket ───────┘        └── journal broken: the process ends at once, nothing more is sent
@@ -16,6 +17,7 @@
 pub mod approvals;
 mod bearer;
 pub mod client;
+mod cluster_watch;
 mod commands;
 mod declared;
 mod hub;
@@ -52,6 +54,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use bearer::BearerToken;
+use cluster_watch::WakeLimits;
 use declared::DeclaredFiles;
 use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
@@ -67,6 +70,7 @@ use status::{AgentStatus, DesiredStatus};
 use systemd::Systemd;
 
 use crate::ambient::Ambient;
+use crate::cluster_files::ClusterFiles;
 use crate::config::AgentConfig;
 use crate::engine::{
     ApprovalContext, ApprovalContextError, Engine, EngineContext, Fatal, LogViewers, PassId,
@@ -107,6 +111,8 @@ pub struct Setup {
     pub seal_key: SealKey,
     /// Clock and randomness.
     pub ambient: Arc<dyn Ambient>,
+    /// Where the node tells which configuration files were written, if it can be read.
+    pub cluster_files: Option<Arc<dyn ClusterFiles>>,
     /// Its version, for status and metrics.
     pub version: &'static str,
 }
@@ -175,6 +181,11 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
         let (metrics, shared_status) = (Arc::clone(&metrics), shared_status.clone());
         tasks.spawn(scrape::serve(listener, ScrapeService { metrics, shared_status, token }));
     }
+    if let Some(files) = setup.cluster_files.clone() {
+        let (changes, changed) = mpsc::channel(1);
+        tasks.spawn(cluster_watch::watch(files, setup.node.clone(), changes));
+        inputs.hear_cluster(changed);
+    }
     let hub = hub::prepare(&setup.config)?;
     let mut agent =
         AgentLoop::start(setup, journal, shared_status, metrics, progress, log_viewers).await?;
@@ -239,6 +250,8 @@ struct AgentLoop {
     submitters: BTreeMap<OperationId, oneshot::Sender<SocketAnswer>>,
     /// The hub, if desired state comes from one.
     hub: Option<HubSide>,
+    /// Who woke the loop by changes of its configuration, and how often.
+    wakes: WakeLimits,
     /// Passes about chosen guests that have not ended: they say nothing of how the host as a whole stands.
     partial_passes: BTreeSet<PassId>,
 }
@@ -253,8 +266,8 @@ impl AgentLoop {
         progress: broadcast::Sender<Progress>,
         log_viewers: LogViewers,
     ) -> Result<Self, DaemonError> {
-        let Setup { config, config_path, state, exchange, node, owner, seal_key, ambient, version } =
-            setup;
+        let Setup { config, config_path, state, exchange, node, owner, seal_key, .. } = setup;
+        let (ambient, cluster_files, version) = (setup.ambient, setup.cluster_files, setup.version);
         let approvals =
             ApprovalContext::open(&config, &state, &node, &journal, ambient.as_ref()).await?;
         metrics.trust(approvals.authority.read().await.version());
@@ -268,6 +281,7 @@ impl AgentLoop {
             .approved_by(Some(approvals))
             .reading_secrets(config.secrets.store())
             .with_scratch(config.policy.scratch_vmids.clone())
+            .remembering_by(cluster_files)
             .showing_logs_to(log_viewers)
             .telling(move |step| {
                 log::progress(&step);
@@ -293,6 +307,7 @@ impl AgentLoop {
             submitters: BTreeMap::new(),
             observes,
             hub: None,
+            wakes: WakeLimits::default(),
             partial_passes: BTreeSet::new(),
             state,
             seal_key,
@@ -333,6 +348,11 @@ impl AgentLoop {
                         }
                     }
                     LoopInput::Hub(request) => self.take_from_hub(request).await?,
+                    LoopInput::GuestsChanged(changed) => {
+                        if self.wake(changed, inputs).await?.is_break() {
+                            return self.stop(inputs).await;
+                        }
+                    }
                     LoopInput::FilesChanged => self.schedule.files_changed(Instant::now()),
                     LoopInput::Command(command) => {
                         if self.obey(command, inputs).await?.is_break() {

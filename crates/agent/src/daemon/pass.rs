@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use evenkeel_core::desired::Desired;
 use evenkeel_core::operation::OpState;
+use evenkeel_core::remembered::ChangedGuests;
 use evenkeel_core::selection::PassScope;
 use tokio::time::Instant;
 
@@ -21,6 +22,7 @@ use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
 use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassCause, PassError, PassId};
 use crate::freeze;
+use crate::observe::ASKED_DIRECTLY_MAX;
 use crate::preview::Preview;
 
 /// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
@@ -61,6 +63,43 @@ impl AgentLoop {
             }
         }
         inputs.systemd.status(&self.sentence());
+        Ok(LoopTurn::Continue(()))
+    }
+
+    /// Configurations of guests were written: those that are declared are looked at now. When many were, or nobody can
+    /// tell which, a whole pass is due.
+    pub(super) async fn wake(
+        &mut self,
+        changed: ChangedGuests,
+        inputs: &mut LoopInputs,
+    ) -> Result<LoopTurn, Fatal> {
+        let Some(desired) = self.declared.desired() else {
+            return Ok(LoopTurn::Continue(()));
+        };
+        let ChangedGuests::These(changed) = changed else {
+            self.schedule.at_once(Instant::now());
+            return Ok(LoopTurn::Continue(()));
+        };
+        let declared = changed.into_iter().filter(|vmid| desired.guests.contains_key(vmid));
+        let woken = self.wakes.take(declared, Instant::now());
+        if woken.is_empty() {
+            return Ok(LoopTurn::Continue(()));
+        }
+        if woken.len() > ASKED_DIRECTLY_MAX {
+            self.schedule.at_once(Instant::now());
+            return Ok(LoopTurn::Continue(()));
+        }
+        tracing::debug!(guests = woken.len(), "configurations were written");
+        let scope = PassScope::Chosen(woken);
+        match self.look(&desired, scope, PassCause::Schedule, inputs).await? {
+            LookResult::Stopped => return Ok(LoopTurn::Break(())),
+            LookResult::Not(why) => self.could_not_look(&why),
+            LookResult::Seen(preview, took) => {
+                if self.submit(&desired, *preview, took, inputs).await?.is_none() {
+                    return Ok(LoopTurn::Break(()));
+                }
+            }
+        }
         Ok(LoopTurn::Continue(()))
     }
 

@@ -28,6 +28,7 @@ use super::report::OpReport;
 use super::shared_readings::SharedReadings;
 use super::task_progress::LogViewers;
 use crate::ambient::{Ambient, new_operation};
+use crate::cluster_files::ClusterFiles;
 use crate::effective_clock;
 use crate::first_secrets::FirstSecrets;
 use crate::journal::{JournalHandle, Record, seconds};
@@ -70,6 +71,8 @@ pub struct EngineContext {
     pub(super) listener: Arc<dyn Fn(Progress) + Send + Sync>,
     /// Who sees what tasks log while they are waited for; none if nobody ever does.
     pub(super) log_viewers: Option<LogViewers>,
+    /// The node's cluster file system, if it can be read.
+    pub(super) cluster_files: Option<Arc<dyn ClusterFiles>>,
 }
 
 /// What a guest that is being made will take of each storage.
@@ -179,7 +182,19 @@ impl EngineContext {
             scratch_vmids: VmidRanges::default(),
             listener,
             log_viewers: None,
+            cluster_files: None,
         }
+    }
+
+    /// Where the node tells which configuration files were written; passes keep their readings of the others.
+    #[must_use]
+    pub fn remembering_by(self, cluster_files: Option<Arc<dyn ClusterFiles>>) -> Self {
+        Self { cluster_files, ..self }
+    }
+
+    /// The node's cluster file system, if it can be read.
+    pub(super) fn cluster_files(&self) -> Option<&dyn ClusterFiles> {
+        self.cluster_files.as_deref()
     }
 
     /// Asked before every act whether an operator has frozen the host.

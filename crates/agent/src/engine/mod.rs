@@ -40,7 +40,7 @@ mod task_progress;
 mod volumes;
 mod withdraw;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use evenkeel_core::id::{OperationId, VmId};
@@ -74,6 +74,7 @@ pub use withdraw::{WithdrawError, records as withdraw_records};
 
 use crate::journal::resolve::RESOLVED;
 use crate::journal::{JournalState, Note, Record, Retry, seconds};
+use crate::observe::remembering::NodeMemory;
 use crate::pve::Client;
 use crate::queue::{JobEvent as LaneEvent, Queue};
 use approvals::Refusals;
@@ -101,6 +102,10 @@ pub struct Engine {
     /// What the last pass could not put before a signer.
     not_raised: NotRaised,
     next_pass: PassId,
+    /// What passes keep of their readings.
+    memory: NodeMemory,
+    /// Guests something was done to, or tried: whatever is remembered of them is read again.
+    touched: BTreeSet<VmId>,
 }
 
 /// An operation whose end is not known yet.
@@ -167,6 +172,8 @@ impl Engine {
             hub_refusals: Refusals::default(),
             not_raised: NotRaised::new(),
             next_pass: PassId::FIRST,
+            memory: NodeMemory::default(),
+            touched: BTreeSet::new(),
         };
         for operation in in_flight {
             let job = held_job(&operation);
@@ -349,6 +356,7 @@ impl Engine {
             return;
         };
         self.signed.retain(|_, (op, _)| *op != job);
+        self.touched.extend(reports.iter().map(|report| report.guest.vmid));
         let told = reports.iter().map(|report| EngineEvent::Op(Box::new(report.clone())));
         self.told.extend(told);
         let Some(pass) = pass else {

@@ -23,7 +23,7 @@ use evenkeel_core::gate::NodeSite;
 use evenkeel_core::id::{OperationId, VmId};
 use evenkeel_core::lane::{Job, LaneRefusal};
 use evenkeel_core::operation::Provenance;
-use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext, plan};
+use evenkeel_core::plan::{GuestBusy, GuestPlan, Plan, PlanContext};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::selection::PassScope;
 use futures_util::future::FutureExt as _;
@@ -38,7 +38,9 @@ use super::removals::RemovalReader;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
 use super::{Engine, RunningPass, backups, bins, decisions, lane, moves, pending};
 use crate::lock_owners::name_lock_owners;
-use crate::preview::{Preview, observe_declared, shown};
+use crate::preview::{
+    Looked, Preview, guests_asked_about, observe_declared, plan_knowing_others, shown,
+};
 use crate::queue::Work;
 
 /// A job for a lane, and what is reported of it if it never gets its turn.
@@ -98,13 +100,15 @@ impl Engine {
         self.recheck_unknown();
         // Read the node.
         let client = self.context.client.clone();
-        let reading =
-            async { observe_declared(&client, desired, &scope).await.map_err(PassError::Actual) };
-        let actual = self.drive_lanes_until(reading).await?;
+        let mut actual = self.observe(desired, &scope, cause).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
         // In a box, because everybody who makes a pass would carry it.
-        let known = Box::pin(self.known(whole, desired, &actual, cause));
-        let mut plan = plan(desired, &actual, &known.await?);
+        let known = Box::pin(self.known(whole, desired, &actual, cause)).await?;
+        let planning = async {
+            let planning = plan_knowing_others(&client, desired, &mut actual, &known);
+            planning.await.map_err(PassError::Actual)
+        };
+        let mut plan = self.drive_lanes_until(planning).await?;
         // Name the task behind each lock, for people.
         let naming = async {
             name_lock_owners(&client, &mut plan, &actual).await;
@@ -112,6 +116,36 @@ impl Engine {
         };
         self.drive_lanes_until(naming).await?;
         Ok(Preview { actual, plan, scope })
+    }
+
+    /// Reads the node, with what earlier passes left. A person is shown what is there now, whatever is remembered.
+    async fn observe(
+        &mut self,
+        desired: &Desired,
+        scope: &PassScope,
+        cause: PassCause,
+    ) -> Result<Snapshot, PassError> {
+        // Whoever drops this in the middle leaves nothing remembered, and the next pass reads everything.
+        let mut memory = std::mem::take(&mut self.memory);
+        match (cause, scope) {
+            (PassCause::Person, PassScope::Whole) => memory.forget_all(),
+            // Chosen guests are asked for whatever is remembered of them.
+            (PassCause::Person, PassScope::Chosen(_)) | (PassCause::Schedule, _) => {}
+        }
+        for vmid in std::mem::take(&mut self.touched) {
+            memory.forget(vmid);
+        }
+        let context = self.context.clone();
+        let also = context.journal.read(|state, _| guests_asked_about(state));
+        let also = also.await.map_err(Fatal::Journal)?;
+        let looked = &mut Looked { memory: &mut memory, files: context.cluster_files(), also };
+        let reading = async {
+            let reading = observe_declared(&context.client, desired, scope, looked);
+            reading.await.map_err(PassError::Actual)
+        };
+        let seen = self.drive_lanes_until(reading).await;
+        self.memory = memory;
+        seen
     }
 
     async fn known(

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use evenkeel_core::id::NodeName;
 use reqwest::Url;
 
 /// The address of a node's API. Plain HTTP is possible only on loopback, for a simulator.
@@ -64,6 +65,17 @@ impl Endpoint {
         url.set_path(path);
         url.set_query(query);
         url
+    }
+
+    /// Whether it names the machine we run on, if that is the node of this name: by loopback, or by the node's own name.
+    pub fn is_this_machine(&self, node: &NodeName) -> bool {
+        let host = self.root.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        if let Ok(address) = host.parse::<std::net::IpAddr>() {
+            return address.is_loopback();
+        }
+        let first = host.split('.').next().unwrap_or_default();
+        host == "localhost" || first.eq_ignore_ascii_case(node.as_str())
     }
 
     /// True unless it is a simulator on loopback without TLS.

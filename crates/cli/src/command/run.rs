@@ -22,7 +22,7 @@ pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
     let (endpoint, trust, token) =
         (config.pve.endpoint()?, config.pve.trust()?, config.pve.token()?);
     let (owner, seal_key) = (token.id().to_owned(), token.seal_key());
-    let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default());
+    let exchange = HttpExchange::new(endpoint.clone(), &trust, token, Timeouts::default());
     let exchange = Arc::new(exchange.map_err(ConfigError::from)?);
     let node = match config.pve.node.clone() {
         Some(node) => node,
@@ -30,7 +30,9 @@ pub(crate) async fn run(arguments: &cli::RunArgs) -> Result<Exit, Failure> {
             failure.hint("with `node` under [pve] the agent starts while Proxmox VE is down")
         })?,
     };
+    let cluster_files = config.pve.cluster_fs.files(&node, &endpoint);
     let setup = Setup {
+        cluster_files,
         state: config.state.state_dir(),
         config,
         config_path,

@@ -23,6 +23,11 @@ pub(crate) async fn run(arguments: &SimArgs) -> Result<Exit, Failure> {
     for fault in faults(arguments)? {
         simulator.inject(fault);
     }
+    if let Some(directory) = &arguments.cluster_fs {
+        simulator.show_cluster_fs(directory.as_std_path()).map_err(|error| {
+            Failure::new(Exit::Failed, format!("cannot write to {directory}")).because(error)
+        })?;
+    }
     // A saved state is the node it was, whatever the flags say.
     let world = &simulator.world;
     let node = Announced {

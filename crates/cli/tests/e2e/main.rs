@@ -34,6 +34,7 @@ mod making;
 mod messages;
 mod observing;
 mod odd_files;
+mod on_the_node;
 mod overlooked;
 mod profiles;
 mod secrets;

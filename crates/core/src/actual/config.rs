@@ -4,6 +4,7 @@
 //! deletions. Keys the registry does not know are remembered by name and never touched.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
@@ -28,8 +29,8 @@ pub struct ConfigEntry {
 pub struct GuestConfig {
     /// PVE's digest of the file. Empty if PVE told none: then nothing may be written.
     pub digest: String,
-    /// The known keys, sorted.
-    pub fields: Vec<ConfigField>,
+    /// The known keys, sorted. Shared, because what is remembered is handed to every pass.
+    pub fields: Arc<[ConfigField]>,
     /// Names of keys the registry does not know.
     pub unknown: Vec<String>,
     /// What waits on keys the registry does not know: a start applies it like everything else.
@@ -96,6 +97,7 @@ impl GuestConfig {
     /// Puts the lines of the `pending` view into normal form.
     pub fn from_pending(kind: GuestKind, entries: impl IntoIterator<Item = ConfigEntry>) -> Self {
         let mut config = Self::default();
+        let mut fields = Vec::new();
         for entry in entries {
             if entry.key == "digest" {
                 config.digest = entry.value.unwrap_or_default();
@@ -106,12 +108,13 @@ impl GuestConfig {
                 config.unknown_waits = config.unknown_waits.max(UnknownWaits::of(&entry));
             }
             match known {
-                Some(key) => config.fields.push(ConfigField::new(key, entry)),
+                Some(key) => fields.push(ConfigField::new(key, entry)),
                 None if SERVER_KEYS.contains(&entry.key.as_str()) => {}
                 None => config.unknown.push(entry.key),
             }
         }
-        config.fields.sort_by_key(|field| field.key);
+        fields.sort_by_key(|field| field.key);
+        config.fields = fields.into();
         config.unknown.sort();
         config
     }

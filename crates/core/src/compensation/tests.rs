@@ -152,9 +152,11 @@ fn refused(scene: &Scene, change: impl FnOnce(&mut Scene)) -> Option<String> {
 
 /// The guest has one key more.
 fn add(scene: &mut Scene, key: &str, value: &str) {
-    let fields = &mut scene.fresh.config.as_mut().unwrap().fields;
-    fields.extend(config(&[(key, value)]).fields);
+    let known = scene.fresh.config.as_mut().unwrap();
+    let more = config(&[(key, value)]).fields;
+    let mut fields: Vec<_> = known.fields.iter().chain(&*more).cloned().collect();
     fields.sort_by_key(|field| field.key);
+    known.fields = fields.into();
 }
 
 fn foreign(scene: &mut Scene, kind: &str, id: &str) {
@@ -174,7 +176,7 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
             let waits = entry("cores", None, Some("4"));
             let keys = s.fresh.config.clone().unwrap();
             let mut waiting = GuestConfig::from_pending(GuestKind::Qemu, [waits]);
-            waiting.fields.extend(keys.fields);
+            waiting.fields = waiting.fields.iter().chain(&*keys.fields).cloned().collect();
             s.fresh.config = Ok(waiting);
         }),
         ("keys that evenkeel does not know", |s| {

@@ -98,7 +98,7 @@ fn volumes_of(
     target: Option<&StorageName>,
 ) -> Option<BTreeMap<KeyRef, BroughtVolume>> {
     let mut brought = BTreeMap::new();
-    for field in &config.fields {
+    for field in &*config.fields {
         let Some(property) = field.current.as_ref().and_then(|now| now.value.as_property()) else {
             continue;
         };

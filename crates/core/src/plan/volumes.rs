@@ -66,7 +66,7 @@ pub(super) fn unused_volumes<'a>(
     guest: &'a Guest,
     memory: &'a MovedVolumes,
 ) -> impl Iterator<Item = UnusedVolume> + 'a {
-    let fields = guest.config.as_ref().map(|config| config.fields.as_slice()).unwrap_or_default();
+    let fields = guest.config.as_ref().map(|config| &*config.fields).unwrap_or_default();
     fields.iter().filter_map(|field| {
         let volume = detached(field)?.volid()?;
         let moved_from = memory.slot_of(&volume).map(str::to_owned);

@@ -278,6 +278,7 @@ impl Simulator {
         for ticket in open.map(|(ticket, _)| *ticket).collect::<Vec<_>>() {
             let Some(mut pending) = self.pending.remove(&ticket) else { continue };
             moved |= self.step_request(&mut pending);
+            self.note_writes();
             if !pending.is_working() {
                 self.records[pending.record].ended_ms.get_or_insert(self.now_ms);
             }

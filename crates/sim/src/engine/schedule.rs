@@ -62,6 +62,7 @@ impl Simulator {
                 Holder::Foreign { until_ms } => *until_ms > now_ms,
                 Holder::Task(_) | Holder::Readers(_) => true,
             });
+            self.note_writes();
             let moved = self.run_requests() | self.step_tasks();
             if !moved {
                 return;
@@ -88,6 +89,7 @@ impl Simulator {
                     continue;
                 }
             }
+            self.note_writes();
             moved = true;
         }
         moved

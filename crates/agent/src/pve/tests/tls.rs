@@ -5,15 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::engine::Cleared;
+use crate::pve::Client;
 use crate::pve::error::{Error, NotSent};
 use crate::pve::http::{HttpExchange, Timeouts};
 use crate::pve::tls::{CertFingerprint, TlsTrust};
+use crate::pve::token::Token;
+use evenkeel_core::id::GuestId;
+use evenkeel_sim::{Http, HttpOptions, Scenario, Simulator, TOKENS};
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::ServerConfig;
 use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use secrecy::SecretString;
 use tokio_rustls::TlsAcceptor;
 
 use super::server::{Server, Step, client, client_with, timeouts, token, version};
@@ -207,4 +212,25 @@ async fn a_server_that_never_answers_the_handshake_was_sent_nothing() {
         let waited = |why: &NotSent| matches!(why, NotSent::ConnectTimeout { after, .. } if *after == connect);
         assert!(waited(&why), "{why}");
     }
+}
+
+#[tokio::test]
+async fn a_connection_that_the_server_ends_costs_no_handshake_from_the_beginning() {
+    let world = Scenario { guests: 2, ..Scenario::default() }.build();
+    let http = Http::start(Simulator::new(world), HttpOptions::default()).await.unwrap();
+    let (name, secret, _) = TOKENS[0];
+    let token = Token::from_text(&SecretString::from(format!("{name}={secret}"))).unwrap();
+    let pin = http.certificate().fingerprint.parse().unwrap();
+    let trust = TlsTrust::pinned(vec![pin]).unwrap();
+    let endpoint = http.url().parse().unwrap();
+    let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default()).unwrap();
+    let client = Client::new(Arc::new(exchange), "pve1".parse().unwrap());
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    for _ in 0..12 {
+        // A call of the root daemon, after which Proxmox VE ends the connection.
+        client.guest_status(guest).await.unwrap();
+    }
+    let [whole, resumed] = http.handshakes();
+    assert_eq!(whole, 1, "and {resumed} went on from an earlier one");
+    assert!(resumed >= 11, "the server ended every connection: {resumed}");
 }

@@ -1,0 +1,340 @@
+//! The two files by which a node's cluster file system tells what was written: `.version` and `.vmlist`.
+//!
+//! Read by every pass before it asks for anything, and by the daemon's watch each second. Both are made by the process
+//! behind `/etc/pve` when somebody asks for their size, so that is asked for first and past the kernel's memory of it. They
+//! are read on a thread of their own: a process that hangs must hang nobody else. What is read here is never written, and
+//! decides only what is looked at.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use evenkeel_core::id::{GuestKind, NodeName, VmId};
+use evenkeel_core::remembered::{ClusterMarks, FileMark};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+use crate::plain_file::{self, FileError, off_loop};
+
+/// Where Proxmox VE has it.
+pub const CLUSTER_FS: &str = "/etc/pve";
+
+/// The longest file that is read; a thousand guests have sixty thousand bytes.
+const BYTES_MAX: usize = 16 << 20;
+
+/// How long one may take: it is made in memory.
+const DEADLINE: Duration = Duration::from_secs(2);
+
+/// Readings that hang before no more are begun.
+const HANGING_MAX: usize = 4;
+
+/// How often a file is read again that changed meanwhile.
+const TRIES: usize = 3;
+
+/// One of the files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClusterFile {
+    /// When the process was started, and a number for each thing it counts.
+    Version,
+    /// Every guest of the cluster, with the number of its file.
+    GuestList,
+}
+
+impl ClusterFile {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Version => ".version",
+            Self::GuestList => ".vmlist",
+        }
+    }
+}
+
+/// The bytes of a file, or why there are none, once they are read.
+pub type ReadFuture<'f> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'f>>;
+
+/// Where they are read: a directory, or a simulated node in the same process.
+pub trait ClusterFiles: fmt::Debug + Send + Sync {
+    /// Reads one.
+    fn read(&self, file: ClusterFile) -> ReadFuture<'_>;
+}
+
+/// The files of a directory.
+#[derive(Debug, Clone)]
+pub struct ClusterDirectory {
+    path: PathBuf,
+    under_way: Arc<AtomicUsize>,
+}
+
+/// Why a directory is not the cluster file system that is meant.
+#[derive(Debug, thiserror::Error)]
+pub enum NotClusterFs {
+    /// A file of it cannot be read.
+    #[error(transparent)]
+    Unreadable(FileError),
+    /// It says nothing that can be understood.
+    #[error("{0}")]
+    Unclear(String),
+    /// It is another node's.
+    #[error("{} is the cluster file system of {found}, not of {wanted}", path.display())]
+    OtherNode {
+        /// Where.
+        path: PathBuf,
+        /// Whose it is.
+        found: String,
+        /// Whose it should be.
+        wanted: NodeName,
+    },
+}
+
+impl ClusterDirectory {
+    /// The directory of this node, once it was looked at: it can be read, and names the node as its own.
+    pub fn of_node(path: &Path, node: &NodeName) -> Result<Self, NotClusterFs> {
+        let [version, list] = [ClusterFile::Version, ClusterFile::GuestList]
+            .map(|file| read_now(&path.join(file.name())).map_err(NotClusterFs::Unreadable));
+        let (version, list) = (version?, list?);
+        parse(&version, &list).map_err(NotClusterFs::Unclear)?;
+        let found = own_node(&version).map_err(NotClusterFs::Unclear)?;
+        if found != node.as_str() {
+            let (path, wanted) = (path.to_owned(), node.clone());
+            return Err(NotClusterFs::OtherNode { path, found, wanted });
+        }
+        Ok(Self { path: path.to_owned(), under_way: Arc::default() })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl ClusterFiles for ClusterDirectory {
+    fn read(&self, file: ClusterFile) -> ReadFuture<'_> {
+        let path = self.path.join(file.name());
+        Box::pin(async move {
+            if self.under_way.load(Ordering::Relaxed) >= HANGING_MAX {
+                return Err(format!("{} hangs", self.path.display()));
+            }
+            let (under_way, shown) = (Arc::clone(&self.under_way), path.display().to_string());
+            under_way.fetch_add(1, Ordering::Relaxed);
+            let reading = off_loop(move || {
+                let read = read_now(&path);
+                under_way.fetch_sub(1, Ordering::Relaxed);
+                read
+            });
+            match tokio::time::timeout(DEADLINE, reading).await {
+                Ok(Ok(read)) => read.map_err(|error| error.to_string()),
+                Ok(Err(_)) | Err(_) => Err(format!("{shown} was not read within {DEADLINE:?}")),
+            }
+        })
+    }
+}
+
+/// The file as it is now.
+fn read_now(path: &Path) -> Result<Vec<u8>, FileError> {
+    let mut read = read_once(path);
+    for _ in 1..TRIES {
+        match &read {
+            // Somebody else asked for its size meanwhile, and it was made anew.
+            Err(FileError::Unsteady { .. }) => read = read_once(path),
+            Ok(_)
+            | Err(FileError::Io { .. } | FileError::Kind { .. } | FileError::TooLarge { .. }) => {
+                break;
+            }
+        }
+    }
+    read
+}
+
+fn read_once(path: &Path) -> Result<Vec<u8>, FileError> {
+    // The text is made when its size is asked for, and the kernel remembers the answer for a second.
+    let asked = rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::SIZE);
+    asked.map_err(|error| FileError::Io { path: path.to_owned(), error: error.into() })?;
+    plain_file::read(path, BYTES_MAX).map(|file| file.bytes)
+}
+
+/// Both files. The list is read last: it is never older than the number of it.
+pub(crate) async fn read_marks(files: &dyn ClusterFiles) -> Result<ClusterMarks, String> {
+    let version = files.read(ClusterFile::Version).await?;
+    let list = files.read(ClusterFile::GuestList).await?;
+    parse(&version, &list)
+}
+
+/// What changes when anything does that a pass is about: the process, and the number of its list.
+pub(crate) async fn read_head(files: &dyn ClusterFiles) -> Result<(u64, u64), String> {
+    let version = files.read(ClusterFile::Version).await?;
+    let told: VersionWire =
+        serde_json::from_slice(&version).map_err(|error| unclear(".version", &error))?;
+    Ok((told.starttime, told.vmlist))
+}
+
+fn parse(version: &[u8], list: &[u8]) -> Result<ClusterMarks, String> {
+    let version: VersionWire =
+        serde_json::from_slice(version).map_err(|error| unclear(".version", &error))?;
+    let list: ListWire =
+        serde_json::from_slice(list).map_err(|error| unclear(".vmlist", &error))?;
+    let mut guests = BTreeMap::new();
+    for (number, entry) in list.ids {
+        // What is not understood has no mark, and a guest without one is asked for.
+        let kind: Result<GuestKind, _> = entry.kind.parse();
+        let (Ok(vmid), Ok(kind), Ok(node)) = (number.parse::<VmId>(), kind, entry.node.parse())
+        else {
+            continue;
+        };
+        guests.insert(vmid, FileMark { kind, node, version: entry.version });
+    }
+    let ha = [version.ha_resources, version.ha_status];
+    let VersionWire { starttime: started_s, options, .. } = version;
+    Ok(ClusterMarks { started_s, list: list.version, guests, options, ha })
+}
+
+/// The node whose process it is: of all nodes' small values it tells its own first.
+fn own_node(version: &[u8]) -> Result<String, String> {
+    let told: OwnerWire =
+        serde_json::from_slice(version).map_err(|error| unclear(".version", &error))?;
+    told.kvstore.0.ok_or_else(|| ".version does not say whose it is".to_owned())
+}
+
+fn unclear(name: &str, error: &serde_json::Error) -> String {
+    format!("{name} cannot be understood: {error}")
+}
+
+#[derive(Deserialize)]
+struct VersionWire {
+    starttime: u64,
+    vmlist: u64,
+    #[serde(rename = "datacenter.cfg")]
+    options: Option<u64>,
+    #[serde(rename = "ha/resources.cfg")]
+    ha_resources: Option<u64>,
+    #[serde(rename = "ha/manager_status")]
+    ha_status: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct OwnerWire {
+    kvstore: FirstName,
+}
+
+/// The first name of an object, whatever it stands for.
+struct FirstName(Option<String>);
+
+impl<'de> Deserialize<'de> for FirstName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FirstNameReader)
+    }
+}
+
+struct FirstNameReader;
+
+impl<'de> Visitor<'de> for FirstNameReader {
+    type Value = FirstName;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FirstName, A::Error> {
+        let mut first = None;
+        while let Some((name, IgnoredAny)) = map.next_entry::<String, IgnoredAny>()? {
+            first.get_or_insert(name);
+        }
+        Ok(FirstName(first))
+    }
+}
+
+#[derive(Deserialize)]
+struct ListWire {
+    version: u64,
+    #[serde(default)]
+    ids: BTreeMap<String, EntryWire>,
+}
+
+#[derive(Deserialize)]
+struct EntryWire {
+    node: String,
+    #[serde(rename = "type")]
+    kind: String,
+    version: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use evenkeel_sim::{Event, Scenario, Simulator};
+
+    use super::*;
+
+    fn node(name: &str) -> NodeName {
+        name.parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_a_node_shows_is_read_and_follows_every_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sim = Simulator::new(Scenario { guests: 3, ..Scenario::default() }.build());
+        sim.show_cluster_fs(directory.path()).unwrap();
+        let files = ClusterDirectory::of_node(directory.path(), &node("pve1")).unwrap();
+        let first = read_marks(&files).await.unwrap();
+        assert_eq!(first.guests.len(), 3);
+        assert_eq!(read_head(&files).await.unwrap(), (first.started_s, first.list));
+        assert!(first.options.is_some() && first.ha.iter().all(Option::is_some));
+        let guest = "lxc/100".parse().unwrap();
+        sim.happen(Event::Lock { guest, lock: Some("backup".to_owned()) });
+        let second = read_marks(&files).await.unwrap();
+        assert!(second.list > first.list && second.started_s == first.started_s);
+        let rose = |marks: &ClusterMarks| marks.guests[&guest.vmid].version;
+        assert!(rose(&second) > rose(&first), "a lock is a write");
+        assert_eq!(
+            second
+                .guests
+                .iter()
+                .filter(|(vmid, mark)| first.guests.get(vmid) != Some(mark))
+                .count(),
+            1
+        );
+        sim.happen(Event::Power { guest, running: true });
+        assert_eq!(read_marks(&files).await.unwrap(), second, "a start writes nothing");
+        sim.happen(Event::RestartClusterFs);
+        assert!(read_marks(&files).await.unwrap().started_s > second.started_s);
+    }
+
+    #[test]
+    fn another_nodes_directory_and_one_that_says_nothing_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let of = |name: &str| ClusterDirectory::of_node(directory.path(), &node(name));
+        assert!(matches!(of("pve1"), Err(NotClusterFs::Unreadable(_))), "nothing is there");
+        let mut sim = Simulator::new(Scenario::default().build());
+        sim.show_cluster_fs(directory.path()).unwrap();
+        assert!(of("pve1").is_ok());
+        let told = of("pve2").unwrap_err().to_string();
+        assert!(told.contains("of pve1, not of pve2"), "{told}");
+        // Of several nodes the first is its own, whatever their names.
+        let version = directory.path().join(".version");
+        let told = std::fs::read_to_string(&version).unwrap();
+        let two = told.replace("\"pve1\": {\n}", "\"pve2\": {\n},\n\"pve1\": {\n}");
+        std::fs::write(&version, two).unwrap();
+        assert!(of("pve2").is_ok() && of("pve1").is_err());
+        std::fs::write(&version, told).unwrap();
+        std::fs::write(directory.path().join(".vmlist"), "{\"version\": 1, \"ids\": {").unwrap();
+        assert!(matches!(of("pve1"), Err(NotClusterFs::Unclear(_))), "half a list");
+    }
+
+    #[test]
+    fn what_is_not_understood_of_a_guest_gives_it_no_mark() {
+        let version = br#"{"starttime": 5, "clinfo": 2, "vmlist": 9, "kvstore": {"pve1": {}}}"#;
+        let list = br#"{"version": 9, "ids": {
+            "100": {"node": "pve1", "type": "qemu", "version": 3, "later": true},
+            "101": {"node": "pve1", "type": "openvz", "version": 4},
+            "7": {"node": "pve1", "type": "lxc", "version": 5}
+        }}"#;
+        let marks = parse(version, list).unwrap();
+        assert_eq!(marks.guests.len(), 1);
+        assert_eq!((marks.options, marks.ha), (None, [None; 2]));
+        assert!(parse(version, br#"{"version": 1}"#).unwrap().guests.is_empty(), "no guest at all");
+        assert!(parse(b"", list).is_err() && parse(version, b"{").is_err());
+    }
+}

@@ -1,0 +1,209 @@
+//! Looks each second at what the node's cluster file system counts, and wakes the loop when a configuration was written.
+//!
+//! ```text
+//!   .version: the same number? ─> nothing more
+//!                └── another ─> .vmlist ─> which guests of this node? ─> the loop ─> a pass about these
+//! ```
+//!
+//! Looking costs one small file and no request. It is a hint and nothing more: what is missed here is found at the next
+//! interval. A guest that changes without end, because somebody else keeps writing it too, wakes the loop a few times and
+//! then waits for the interval, so that two who disagree do not write as fast as they can.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use evenkeel_core::id::{NodeName, VmId};
+use evenkeel_core::remembered::{ChangedGuests, ClusterMarks, changed};
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::cluster_files::{ClusterFiles, read_head, read_marks};
+
+/// How often it is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How often one guest wakes the loop within `WAKES_WITHIN`: a person who saves again and again is followed, two programs
+/// that undo each other are not.
+const WAKES_MAX: usize = 6;
+
+/// See `WAKES_MAX`.
+const WAKES_WITHIN: Duration = Duration::from_mins(1);
+
+/// Tells of changes until nobody listens any more.
+pub(super) async fn watch(
+    files: Arc<dyn ClusterFiles>,
+    node: NodeName,
+    changes: mpsc::Sender<ChangedGuests>,
+) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last: Option<ClusterMarks> = None;
+    let mut untold = ChangedGuests::These(BTreeSet::new());
+    loop {
+        ticks.tick().await;
+        if let Some(now) = newer(files.as_ref(), last.as_ref()).await {
+            if let Some(then) = &last {
+                untold = merged(untold, changed(then, &now, &node));
+            }
+            last = Some(now);
+        }
+        if untold == ChangedGuests::These(BTreeSet::new()) {
+            if changes.is_closed() {
+                return;
+            }
+            continue;
+        }
+        let told = std::mem::replace(&mut untold, ChangedGuests::These(BTreeSet::new()));
+        match changes.try_send(told) {
+            Ok(()) => {}
+            // The loop is at work; it hears of all of it at once.
+            Err(TrySendError::Full(told)) => untold = told,
+            Err(TrySendError::Closed(_)) => return,
+        }
+    }
+}
+
+/// The marks, if they are others than those. What cannot be read now is looked at again in a second.
+async fn newer(files: &dyn ClusterFiles, last: Option<&ClusterMarks>) -> Option<ClusterMarks> {
+    if let Some(last) = last
+        && read_head(files).await.ok()? == (last.started_s, last.list)
+    {
+        return None;
+    }
+    read_marks(files).await.ok()
+}
+
+fn merged(one: ChangedGuests, other: ChangedGuests) -> ChangedGuests {
+    match (one, other) {
+        (ChangedGuests::These(mut these), ChangedGuests::These(others)) => {
+            these.extend(others);
+            ChangedGuests::These(these)
+        }
+        (ChangedGuests::Any, _) | (_, ChangedGuests::Any) => ChangedGuests::Any,
+    }
+}
+
+/// Who woke the loop, and when.
+#[derive(Debug, Default)]
+pub(super) struct WakeLimits {
+    wakes: BTreeMap<VmId, VecDeque<Instant>>,
+}
+
+impl WakeLimits {
+    /// Those of them that may wake the loop now; the others wait for the interval.
+    pub(super) fn take(
+        &mut self,
+        guests: impl IntoIterator<Item = VmId>,
+        now: Instant,
+    ) -> BTreeSet<VmId> {
+        self.wakes.retain(|_, wakes| {
+            while wakes.front().is_some_and(|woke| now.duration_since(*woke) >= WAKES_WITHIN) {
+                wakes.pop_front();
+            }
+            !wakes.is_empty()
+        });
+        let may_wake = |vmid: &VmId| {
+            let wakes = self.wakes.entry(*vmid).or_default();
+            let may_wake = wakes.len() < WAKES_MAX;
+            if may_wake {
+                wakes.push_back(now);
+            }
+            may_wake
+        };
+        guests.into_iter().filter(may_wake).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::cluster_files::{ClusterFile, ReadFuture};
+
+    /// Files that a test writes, and how often each was read.
+    #[derive(Debug)]
+    struct WrittenFiles {
+        marks: Mutex<(u64, Vec<(u32, u64)>)>,
+        reads: Mutex<(usize, usize)>,
+    }
+
+    impl WrittenFiles {
+        fn new(guests: &[(u32, u64)]) -> Arc<Self> {
+            Arc::new(Self { marks: Mutex::new((1, guests.to_vec())), reads: Mutex::default() })
+        }
+
+        fn write(&self, guests: &[(u32, u64)]) {
+            let mut marks = self.marks.lock().unwrap();
+            *marks = (marks.0 + 1, guests.to_vec());
+        }
+    }
+
+    impl ClusterFiles for WrittenFiles {
+        fn read(&self, file: ClusterFile) -> ReadFuture<'_> {
+            let (list, guests) = self.marks.lock().unwrap().clone();
+            let mut reads = self.reads.lock().unwrap();
+            let text = match file {
+                ClusterFile::Version => {
+                    reads.0 += 1;
+                    format!("{{\"starttime\": 7, \"vmlist\": {list}}}")
+                }
+                ClusterFile::GuestList => {
+                    reads.1 += 1;
+                    let entry = |(vmid, version): &(u32, u64)| {
+                        format!(
+                            "\"{vmid}\": {{ \"node\": \"pve1\", \"type\": \"lxc\", \"version\": {version} }}"
+                        )
+                    };
+                    let ids: Vec<String> = guests.iter().map(entry).collect();
+                    format!("{{\"version\": {list}, \"ids\": {{{}}}}}", ids.join(","))
+                }
+            };
+            Box::pin(std::future::ready(Ok(text.into_bytes())))
+        }
+    }
+
+    fn vmid(number: u32) -> VmId {
+        VmId::try_from(number).unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_is_told_within_a_second_and_rest_reads_one_small_file_a_second() {
+        let files = WrittenFiles::new(&[(100, 1), (101, 2)]);
+        let (tell, mut told) = mpsc::channel(1);
+        let watching = watch(files.clone(), "pve1".parse().unwrap(), tell);
+        let watching = tokio::spawn(watching);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(told.try_recv().ok(), None, "nothing changed");
+        assert_eq!(files.reads.lock().unwrap().1, 1, "the list is read once");
+        files.write(&[(100, 3), (101, 2)]);
+        let heard = tokio::time::timeout(Duration::from_millis(1_001), told.recv()).await;
+        assert_eq!(heard.unwrap(), Some(ChangedGuests::These([vmid(100)].into())));
+        // Two changes while the loop is at work are told at once, when it listens again.
+        files.write(&[(100, 4), (101, 2)]);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        files.write(&[(100, 4), (101, 5)]);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        files.write(&[(100, 6), (101, 5)]);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(told.recv().await, Some(ChangedGuests::These([vmid(100)].into())));
+        let rest = told.recv().await;
+        assert_eq!(rest, Some(ChangedGuests::These([vmid(100), vmid(101)].into())));
+        drop(told);
+        tokio::time::timeout(Duration::from_secs(2), watching).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_never_rests_waits_for_the_interval_and_holds_nobody_else() {
+        let mut limits = WakeLimits::default();
+        let mut woke = 0;
+        for _ in 0..60 {
+            woke += limits.take([vmid(100)], Instant::now()).len();
+            tokio::time::advance(LOOK_EVERY).await;
+        }
+        assert_eq!(woke, WAKES_MAX);
+        assert_eq!(limits.take([vmid(100), vmid(101)], Instant::now()).len(), 2);
+    }
+}

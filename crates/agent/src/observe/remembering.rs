@@ -1,0 +1,240 @@
+//! Reads a node for a pass of the running agent, and keeps what need not be read again.
+//!
+//! ```text
+//!   marks of the cluster file system ─> lists of both kinds ─> what is declared and has another mark ─> Snapshot
+//!           before anything is asked           run states       and what surrounds it, where it is needed
+//! ```
+//!
+//! A pass reads guests that are declared, and a few that others of its questions are about. Where the node's cluster file
+//! system can be read, a guest whose file was not written since is not asked for again. Everything is read anew at the
+//! start, once an hour, after any error, and when a person asks. What is kept here only decides what is looked at: a lane
+//! reads its guest afresh. It must never keep a reading under marks that were read after it began.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use evenkeel_core::actual::{Guest, GuestConfig, Snapshot};
+use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::release::Release;
+use evenkeel_core::remembered::{ClusterMarks, RememberedReadings};
+use evenkeel_core::value::compare::Conventions;
+use tokio::time::Instant;
+
+use super::{Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
+use crate::cluster_files::{ClusterFiles, read_marks};
+use crate::pve::Client;
+use crate::pve::error::Error;
+use crate::pve::wire::GuestEntry;
+
+/// How long anything is kept. Whatever the marks failed to tell is known after that.
+const KEPT_FOR: Duration = Duration::from_hours(1);
+
+/// What a pass reads.
+pub(crate) struct PassReading<'r> {
+    /// The way to the node.
+    pub(crate) client: &'r Client,
+    /// The node's cluster file system, if it can be read.
+    pub(crate) files: Option<&'r dyn ClusterFiles>,
+    /// What is declared: those that are not listed are asked for.
+    pub(crate) declared: BTreeSet<VmId>,
+    /// Guests that are read if they are there.
+    pub(crate) also: BTreeSet<VmId>,
+    /// How many at a time.
+    pub(crate) concurrency: usize,
+}
+
+/// What one pass keeps for the next.
+#[derive(Debug, Default)]
+pub(crate) struct NodeMemory {
+    readings: RememberedReadings<GuestConfig>,
+    site: Option<KnownSite>,
+    ha: Option<KnownHa>,
+    /// When the oldest of it was asked for.
+    since: Option<Instant>,
+    /// Guests that could not be read last time.
+    unreadable: BTreeSet<VmId>,
+    /// Why the marks could not be read last time: said when it changes.
+    unread_marks: Option<String>,
+}
+
+/// What the node runs and does to values.
+#[derive(Debug, Clone)]
+pub(crate) struct KnownSite {
+    pub(super) release: Release,
+    pub(super) conventions: Conventions,
+    /// The number of the datacenter's options before they were asked for.
+    options: Option<u64>,
+}
+
+/// Which guests HA manages.
+#[derive(Debug)]
+struct KnownHa {
+    marks: HaMarks,
+    states: BTreeMap<VmId, String>,
+}
+
+/// The process that counts, and its numbers of what HA is told to do and does.
+type HaMarks = (u64, [u64; 2]);
+
+impl NodeMemory {
+    /// What is known of the node by now.
+    pub(crate) fn site(&self) -> Option<&KnownSite> {
+        self.site.as_ref()
+    }
+
+    /// A guest is asked for again.
+    pub(crate) fn forget(&mut self, vmid: VmId) {
+        self.readings.forget(vmid);
+    }
+
+    /// Everything is asked for again.
+    pub(crate) fn forget_all(&mut self) {
+        let (unreadable, unread_marks) =
+            (std::mem::take(&mut self.unreadable), self.unread_marks.take());
+        *self = Self { unreadable, unread_marks, ..Self::default() };
+    }
+
+    /// Forgets what does not hold any more.
+    fn follow(&mut self, marks: Option<&ClusterMarks>) {
+        if self.since.is_some_and(|since| since.elapsed() >= KEPT_FOR) {
+            self.forget_all();
+        }
+        let Some(marks) = marks else {
+            self.readings.forget_all();
+            self.ha = None;
+            return;
+        };
+        self.readings.follow(marks);
+        if self.ha.as_ref().is_some_and(|known| Some(known.marks) != ha_marks(marks)) {
+            self.ha = None;
+        }
+        // A number that was not told then says nothing now.
+        if self.site.as_ref().is_some_and(|site| site.options != marks.options) {
+            self.site = None;
+        }
+    }
+
+    fn note_marks(&mut self, read: Result<ClusterMarks, String>) -> Option<ClusterMarks> {
+        let (marks, trouble) = match read {
+            Ok(marks) => (Some(marks), None),
+            Err(why) => (None, Some(why)),
+        };
+        if self.unread_marks != trouble {
+            if let Some(why) = &trouble {
+                tracing::warn!(
+                    why,
+                    "the cluster file system cannot be read; every declared guest is asked for at each pass"
+                );
+            } else {
+                tracing::info!("the cluster file system can be read again");
+            }
+            self.unread_marks = trouble;
+        }
+        marks
+    }
+}
+
+fn ha_marks(marks: &ClusterMarks) -> Option<HaMarks> {
+    match marks.ha {
+        [Some(told), Some(done)] => Some((marks.started_s, [told, done])),
+        [None, _] | [_, None] => None,
+    }
+}
+
+/// Reads the node, and keeps what the next pass need not ask for.
+pub(crate) async fn observe_pass(
+    reading: &PassReading<'_>,
+    memory: &mut NodeMemory,
+) -> Result<Snapshot, Error> {
+    // Before anything is asked: what is read from here on is kept under these marks.
+    let marks = match reading.files {
+        Some(files) => memory.note_marks(read_marks(files).await),
+        None => None,
+    };
+    memory.follow(marks.as_ref());
+    let began = Instant::now();
+    let seen = read(reading, memory, marks.as_ref()).await;
+    match &seen {
+        Ok(_) => {
+            memory.since.get_or_insert(began);
+        }
+        Err(_) => memory.forget_all(),
+    }
+    seen
+}
+
+async fn read(
+    reading: &PassReading<'_>,
+    memory: &mut NodeMemory,
+    marks: Option<&ClusterMarks>,
+) -> Result<Snapshot, Error> {
+    let PassReading { client, declared, also, concurrency, .. } = reading;
+    // Alone: a wrong token is refused once.
+    let release = match &memory.site {
+        Some(site) => site.release,
+        None => client.version().await?.release,
+    };
+    let listed = listed(client).await?;
+    let here: BTreeSet<VmId> = listed.iter().map(|(_, entry)| entry.vmid).collect();
+    let is_wanted = |vmid: &VmId| declared.contains(vmid) || also.contains(vmid);
+    let is_missing = declared.iter().any(|vmid| !here.contains(vmid));
+    let mut kept: BTreeMap<VmId, Guest> = BTreeMap::new();
+    let mut asked: Vec<(GuestKind, GuestEntry)> = Vec::new();
+    for (kind, entry) in listed.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
+        let id = GuestId::new(kind, entry.vmid);
+        match memory.readings.of(id, client.node()) {
+            Some(config) => {
+                kept.insert(entry.vmid, guest(id, &entry, Ok(config.clone()), None));
+            }
+            None => asked.push((kind, entry)),
+        }
+    }
+    let wanted = WantedParts {
+        everywhere: is_missing || memory.ha.is_none(),
+        coverage: is_missing,
+        conventions: memory.site.is_none(),
+    };
+    let mut parts = read_parts(client, asked.into_iter(), wanted, *concurrency).await;
+    let known = memory.site.as_ref().map(|site| site.conventions);
+    let told = parts.conventions.as_ref().map(|told| told.conventions);
+    let conventions = told.or(known).unwrap_or_default();
+    if let Some(known) = &memory.ha {
+        manage(&mut kept, &known.states);
+        manage(&mut parts.guests, &known.states);
+    }
+    remember(&parts, memory, marks, release);
+    parts.guests.extend(kept);
+    let found = parts.located(client, declared, *concurrency).await;
+    Ok(found.snapshot(client, release, conventions))
+}
+
+/// Keeps what was read, under the marks that were read before.
+fn remember(
+    parts: &Parts,
+    memory: &mut NodeMemory,
+    marks: Option<&ClusterMarks>,
+    release: Release,
+) {
+    if let Some(told) = parts.conventions.as_ref().filter(|told| told.is_whole) {
+        let (conventions, options) = (told.conventions, marks.and_then(|marks| marks.options));
+        memory.site = Some(KnownSite { release, conventions, options });
+    }
+    if let (Some(Ok(everywhere)), Some(marks)) = (&parts.everywhere, marks.and_then(ha_marks)) {
+        memory.ha = Some(KnownHa { marks, states: ha_states(everywhere) });
+    }
+    let mut unreadable = BTreeSet::new();
+    for (vmid, guest) in &parts.guests {
+        match (&guest.config, marks) {
+            (Ok(config), Some(marks)) => memory.readings.remember(guest.id, marks, config.clone()),
+            (Ok(_), None) => {}
+            (Err(_), _) => {
+                unreadable.insert(*vmid);
+            }
+        }
+    }
+    // One that stays unreadable must not make every pass read everything.
+    if !unreadable.is_subset(&memory.unreadable) {
+        memory.forget_all();
+    }
+    memory.unreadable = unreadable;
+}
