@@ -215,6 +215,9 @@ impl StateError {
             Self::Journal(JournalError::Disk(_)) => {
                 "nothing was sent; mend the disk of the state directory or make room on it, then start again"
             }
+            Self::Journal(JournalError::Newer { .. }) => {
+                "docs/guide/upgrade.md tells how far one can go back; the state directory of another host is no help"
+            }
             Self::Journal(
                 JournalError::Damaged { .. }
                 | JournalError::Segments { .. }

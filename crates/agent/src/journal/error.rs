@@ -26,6 +26,19 @@ pub enum JournalError {
         #[source]
         damage: Box<Damage>,
     },
+    /// A later version wrote it. Going on would mean to act without what its lines say.
+    #[error(
+        "{file} was written by a newer evenkeel: it has format {found}, and this version reads up to {known}. Nothing \
+         was changed; install that version again"
+    )]
+    Newer {
+        /// The segment.
+        file: String,
+        /// The number of its format.
+        found: u32,
+        /// The newest one that this version knows.
+        known: u32,
+    },
     /// The directory does not hold the segments it must.
     #[error("{file}: {why}. Nothing was changed; restore the directory")]
     Segments {
@@ -46,6 +59,20 @@ pub enum JournalError {
         /// Who we are.
         expected: String,
     },
+}
+
+impl JournalError {
+    /// What stops the reading of a segment.
+    pub(super) fn in_segment(file: &str, damage: Damage) -> Self {
+        let file = file.to_owned();
+        match damage.problem {
+            LineProblem::Newer { found, known } => Self::Newer { file, found, known },
+            LineProblem::Unsealed
+            | LineProblem::Chain(_)
+            | LineProblem::NotUnderstood(_)
+            | LineProblem::Replay(_) => Self::Damaged { file, damage: Box::new(damage) },
+        }
+    }
 }
 
 /// What was asked of the disk and what the system said.
@@ -87,6 +114,14 @@ pub enum LineProblem {
     /// It does not end in its own sum. Only this can be a torn tail.
     #[error("it does not end in its own sum")]
     Unsealed,
+    /// It begins a segment of a format that a later version writes.
+    #[error("it has format {found}, and this version reads up to {known}")]
+    Newer {
+        /// The number of the format.
+        found: u32,
+        /// The newest one that is known here.
+        known: u32,
+    },
     /// It is whole but does not follow the line before it.
     #[error("it is whole but {0}")]
     Chain(String),

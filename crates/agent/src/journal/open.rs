@@ -102,9 +102,12 @@ impl<D: Disk> Journal<D> {
 
     fn at_end(disk: D, limits: JournalLimits, end: LastSegment, state: JournalState) -> Self {
         let LastSegment { header, before: _, head, at, length, snapshot_bytes } = end;
+        // After an upgrade the first record begins a segment of today's format, and until then the older version can
+        // be installed again.
+        let rotate_at = if header.is_older() { 0 } else { rotate_at(0, snapshot_bytes, &limits) };
         Self {
             file: segment::name_of(header.segment),
-            rotate_at: rotate_at(0, snapshot_bytes, &limits),
+            rotate_at,
             space: Space::unknown(limits.reserve_bytes, false),
             durable: head.seq,
             clock_mark: at,
@@ -177,7 +180,7 @@ struct Replayed {
 fn replay(disk: &impl Files, number: u64, stamp: &Stamp) -> Result<Replayed, JournalError> {
     let file = segment::name_of(number);
     let bytes = disk.read(&file).map_err(|error| DiskFailure::new("read", &file, error))?;
-    let damaged = |damage| JournalError::Damaged { file: file.clone(), damage: Box::new(damage) };
+    let damaged = |damage| JournalError::in_segment(&file, damage);
     let mut walk = Walk::begin(&bytes).map_err(damaged)?;
     check_header(&walk.header, number, stamp)?;
     let mut state = JournalState::default();

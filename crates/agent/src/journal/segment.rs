@@ -12,8 +12,12 @@ use super::error::{Damage, LineProblem};
 use super::line::{self, Head, Seq, Sum};
 use super::record::{self, Body, NotUnderstood};
 
-/// The format of the lines and of the rules for reading them.
-const FORMAT: &str = "evenkeel/journal/v1";
+/// What a segment's format begins with; a number follows.
+const FORMAT_NAME: &str = "evenkeel/journal/v";
+
+/// The format that is written: the lines and the rules for reading them. It rises with every field and every type that
+/// a line gets, so that an older program stops at the first line and says why. 1 was written up to version 0.1.
+pub(super) const FORMAT: u32 = 2;
 
 /// A segment being written, before it is whole and gets its name.
 pub(super) const NEW: &str = ".new";
@@ -49,7 +53,12 @@ pub(super) struct Header {
 
 impl Header {
     pub(super) fn new(segment: u64, epoch: String, machine: String, after: Seq) -> Self {
-        Self { format: FORMAT.to_owned(), segment, epoch, machine, after }
+        Self { format: format!("{FORMAT_NAME}{FORMAT}"), segment, epoch, machine, after }
+    }
+
+    /// Whether an earlier version wrote it. Such a segment gets no line more: what follows begins a new one.
+    pub(super) fn is_older(&self) -> bool {
+        format_number(&self.format).is_some_and(|number| number < FORMAT)
     }
 
     pub(super) fn write(&self, out: &mut Vec<u8>, prev: &Sum) -> Sum {
@@ -96,11 +105,16 @@ impl<'a> Walk<'a> {
         let damage = |problem| Damage { line: 1, offset: 0, seq: Seq(0), problem };
         let text = next_line(bytes, 0).ok_or_else(|| damage(LineProblem::Unsealed))?;
         let sealed = line::unseal(text).ok_or_else(|| damage(LineProblem::Unsealed))?;
+        // Before its fields are looked at, of which a later version may have others. That it is sealed so, and begins with
+        // its format, holds for every version: a flipped bit is damage and nothing else.
+        if let Some(found) = named_number(sealed.content).filter(|found| *found > FORMAT) {
+            return Err(damage(LineProblem::Newer { found, known: FORMAT }));
+        }
         let json = [sealed.content, b"}"].concat();
         let header: Header = serde_json::from_slice(&json)
             .map_err(|error| damage(LineProblem::NotUnderstood(NotUnderstood::Fields(error))))?;
-        if header.format != FORMAT {
-            let format = format!("has the format {:?}; this version reads {FORMAT}", header.format);
+        if !format_number(&header.format).is_some_and(|number| (1..=FORMAT).contains(&number)) {
+            let format = format!("has the format {:?}, which never was", header.format);
             return Err(damage(LineProblem::Chain(format)));
         }
         Ok(Self {
@@ -225,6 +239,20 @@ impl<'a> Walk<'a> {
         let seq = self.head.seq.next();
         Damage { line: self.lines + 1, offset: self.offset as u64, seq, problem }
     }
+}
+
+/// The number of a format, as a header spells it.
+fn format_number(format: &str) -> Option<u32> {
+    let digits = format.strip_prefix(FORMAT_NAME)?;
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit()) && !digits.starts_with('0');
+    plain.then(|| digits.parse().ok()).flatten()
+}
+
+/// The number of the format that a first line begins with; that it begins so holds for every version.
+fn named_number(line: &[u8]) -> Option<u32> {
+    let rest = line.strip_prefix(b"{\"format\":\"")?;
+    let end = rest.iter().position(|byte| *byte == b'"')?;
+    format_number(str::from_utf8(&rest[..end]).ok()?)
 }
 
 /// Time runs back in one place only: where an operator signed for it.

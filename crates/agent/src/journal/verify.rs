@@ -166,8 +166,7 @@ fn read_segment(
     newest: bool,
     look: &mut impl FnMut(&SegmentLine<'_>, &Body),
 ) -> Result<SegmentEnd, JournalError> {
-    let damaged =
-        |damage| JournalError::Damaged { file: file.to_owned(), damage: Box::new(damage) };
+    let damaged = |damage| JournalError::in_segment(file, damage);
     let mut walk = Walk::begin(bytes).map_err(damaged)?;
     check_follows(file, &walk, number, before)?;
     let mut state = JournalState::default();

@@ -5,6 +5,7 @@ mod clock;
 mod crash;
 mod damage;
 mod fault;
+mod formats;
 mod full;
 mod group;
 mod kill;

@@ -20,7 +20,7 @@ use super::support::{
 };
 
 /// Every event core knows, in an order it allows, with every optional field there and not there.
-fn every_event() -> Vec<Record> {
+pub(super) fn every_event() -> Vec<Record> {
     let full = StartedIntent {
         first: OpPhase::Stop,
         unprotects: true,

@@ -71,6 +71,7 @@ fn as_json(
             json!({ "file": file, "offset": damage.offset, "message": damage.to_string() })
         }
         JournalError::Disk(_)
+        | JournalError::Newer { .. }
         | JournalError::Segments { .. }
         | JournalError::OtherMachine { .. } => {
             json!({ "message": error.to_string() })

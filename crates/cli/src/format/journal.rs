@@ -230,6 +230,7 @@ impl ChainFormat {
                 ..file(name)
             },
             JournalError::Segments { file: name, .. }
+            | JournalError::Newer { file: name, .. }
             | JournalError::OtherMachine { file: name, .. } => file(name),
             JournalError::Disk(failure) => file(&failure.file),
         };

@@ -1,0 +1,93 @@
+//! What is said to `setup` and `selftest`, the verbs for a node of one's own.
+
+use camino::Utf8PathBuf;
+use clap::{Args, ValueEnum};
+use evenkeel_core::operation::StorageName;
+use evenkeel_core::rights::Purpose;
+use evenkeel_core::selection::GuestName;
+
+use super::{ConnectArgs, OutputArgs};
+
+/// Arguments of `setup`.
+#[derive(Debug, Args)]
+pub(crate) struct SetupArgs {
+    /// A public key (.pub) that may sign destructive acts; its comment becomes the signer's name
+    #[arg(long, value_name = "FILE", requires = "recovery", conflicts_with = "remove")]
+    pub(crate) operational: Vec<Utf8PathBuf>,
+    /// A public key (.pub) that may replace the others, kept where nobody uses it
+    #[arg(long, value_name = "FILE", requires = "operational", conflicts_with = "remove")]
+    pub(crate) recovery: Vec<Utf8PathBuf>,
+    /// What the token may be used for, beside reading and keeping what is declared
+    #[arg(long = "for", value_name = "PURPOSE", value_enum)]
+    pub(crate) purposes: Vec<NodePurpose>,
+    /// Desired files whose rights the role gets
+    #[arg(long, value_name = "DIR", default_value = "/etc/evenkeel/desired")]
+    pub(crate) desired: Utf8PathBuf,
+    /// Take it back: unit, rights, token, user, role, and the files that were written here
+    #[arg(long)]
+    pub(crate) remove: bool,
+    /// Show every command and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    /// Look for /etc and write below this directory instead; for images and tests
+    #[arg(long, value_name = "DIR", default_value = "/", hide = true)]
+    pub(crate) root: Utf8PathBuf,
+}
+
+/// What a token may be used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum NodePurpose {
+    /// Make guests from templates, images or nothing
+    Make,
+    /// Make privileged containers
+    MakePrivileged,
+    /// Copy guests
+    Clone,
+    /// Make guests from backups
+    Restore,
+    /// Turn guests into templates
+    Template,
+    /// Move volumes
+    Move,
+    /// Back guests up
+    Backup,
+}
+
+impl NodePurpose {
+    /// As core's registry of rights has it.
+    pub(crate) fn purpose(self) -> Purpose {
+        match self {
+            Self::Make => Purpose::Make,
+            Self::MakePrivileged => Purpose::MakePrivileged,
+            Self::Clone => Purpose::Clone,
+            Self::Restore => Purpose::Restore,
+            Self::Template => Purpose::Template,
+            Self::Move => Purpose::Move,
+            Self::Backup => Purpose::BackUp,
+        }
+    }
+}
+
+/// Arguments of `selftest`.
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArgs {
+    /// The guest it is tried on: one that nobody works on meanwhile, such as 101 or lxc/101
+    #[arg(long, value_name = "GUEST")]
+    pub(crate) guest: GuestName,
+    /// A storage for backups: a backup of the guest shows its lock and a task that is taken up again. The archive stays
+    #[arg(long, value_name = "STORAGE")]
+    pub(crate) storage: Option<StorageName>,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// The state directory [default: `state.dir` of agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
+}
