@@ -122,7 +122,12 @@ async fn destroys() -> (f64, f64) {
     (median(signed), median(bare))
 }
 
-async fn engine(client: &Client, owner: &str, anna: &Operator, state: &std::path::Path) -> Engine {
+pub(crate) async fn engine(
+    client: &Client,
+    owner: &str,
+    anna: &Operator,
+    state: &std::path::Path,
+) -> Engine {
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = StateDir::new(state.join("state")).open_journal(&ambient);
     let host_key = || Operator::new("host", 9);

@@ -18,6 +18,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _, SqliteConnection};
 
 use crate::BenchRow;
+use crate::hung_hub;
 use crate::measure::median;
 
 /// Runs of each row, by turns.
@@ -36,7 +37,7 @@ pub(crate) fn run() -> Vec<BenchRow> {
     // Other benches may have done it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async { vec![ingest().await, polls().await] })
+    runtime.block_on(async { vec![ingest().await, polls().await, hung_hub::passes().await] })
 }
 
 pub(crate) async fn hub(state: &Path) -> RunningHub {

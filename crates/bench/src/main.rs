@@ -9,6 +9,7 @@ mod create;
 mod fleet;
 mod gate;
 mod hub;
+mod hung_hub;
 mod journal;
 mod measure;
 mod node;

@@ -191,6 +191,8 @@ pub struct SeededAmbient {
     base: Timestamp,
     /// How far the clock was set ahead of the true time, or back.
     off_s: AtomicI64,
+    /// Whether the kernel says that it follows a time server.
+    synchronised: AtomicBool,
     state: Mutex<u64>,
 }
 
@@ -199,12 +201,18 @@ impl SeededAmbient {
     pub fn new(unix: u64, seed: u64) -> Self {
         let base = i64::try_from(unix).ok().and_then(|unix| Timestamp::from_second(unix).ok());
         let base = base.unwrap_or(Timestamp::UNIX_EPOCH);
-        Self { began: Instant::now(), base, off_s: AtomicI64::new(0), state: Mutex::new(seed) }
+        let (off_s, synchronised) = (AtomicI64::new(0), AtomicBool::new(false));
+        Self { began: Instant::now(), base, off_s, synchronised, state: Mutex::new(seed) }
     }
 
     /// Sets the clock so many seconds ahead of the true time, or behind it.
     pub fn set_off(&self, by_s: i64) {
         self.off_s.store(by_s, Ordering::Relaxed);
+    }
+
+    /// The kernel follows a time server from now on.
+    pub fn synchronise(&self) {
+        self.synchronised.store(true, Ordering::Relaxed);
     }
 
     /// How far the clock is ahead of the true time, or behind it, in seconds.
@@ -233,6 +241,10 @@ impl Ambient for SeededAmbient {
     fn now(&self) -> Timestamp {
         let off = SignedDuration::from_secs(self.off_s.load(Ordering::Relaxed));
         self.true_now().saturating_add(off).unwrap_or(self.base)
+    }
+
+    fn synchronised(&self) -> bool {
+        self.synchronised.load(Ordering::Relaxed)
     }
 
     fn random(&self) -> u128 {

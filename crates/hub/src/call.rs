@@ -101,6 +101,10 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
     if query.len() != count {
         return Err(Problem::invalid("the query repeats a name"));
     }
+    // No name has any, and PostgreSQL takes no text with a NUL: that would look like a database that is away.
+    if path.values().chain(query.values()).any(|text| text.contains(char::is_control)) {
+        return Err(Problem::invalid("the path or the query holds a control character"));
+    }
     let collected = tokio::time::timeout(BODY_TIME_MAX, Limited::new(body, row.body_max).collect());
     let body = match collected.await {
         Ok(Ok(body)) => body.to_bytes(),

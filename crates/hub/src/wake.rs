@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, broadcast};
 
@@ -96,16 +96,26 @@ pub(crate) async fn keep_waking(hub: Hub) {
 }
 
 async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
-    let changed = match hub.store().hosts_changed_within(LOOK_BACK_MS).await {
-        Ok(changed) => changed,
+    let began = Instant::now();
+    let store = hub.store();
+    let looked = store.hosts_changed_within(LOOK_BACK_MS).await;
+    let removed = store.hosts_removed_within(LOOK_BACK_MS).await;
+    let (changed, removed) = match looked.and_then(|changed| Ok((changed, removed?))) {
+        Ok(looked) => looked,
         Err(error) => {
             tracing::warn!(%error, "cannot look for changes");
             return;
         }
     };
+    for host in &removed {
+        store.links().forget(host);
+        hub.wakes().wake(host);
+    }
     let before = std::mem::take(known);
     for host in changed {
         if before.get(&host.id) != Some(&host.version) {
+            // Forgotten first: whoever is woken must not find what was there before.
+            store.links().found(&host.id, host.version);
             hub.wakes().wake(&host.id);
             // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
             if hub.store().database().kind() == DatabaseKind::Postgres {
@@ -114,6 +124,7 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
         }
         known.insert(host.id, host.version);
     }
+    store.links().looked(began, Duration::from_millis(LOOK_BACK_MS.unsigned_abs()));
 }
 
 /// Tells streams of people of lines that another replica wrote. A file has one process that writes, and has told.

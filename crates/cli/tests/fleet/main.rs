@@ -7,5 +7,7 @@ mod browser;
 mod console;
 mod demo;
 mod desk;
+mod hub_acts;
+mod killed_hub;
 mod verbs;
 mod whole;

@@ -6,6 +6,7 @@
 
 mod anchored;
 mod autonomy;
+mod away;
 mod create;
 mod hostile;
 mod support;

@@ -67,7 +67,14 @@ struct Held {
     anchor: Option<SealedText>,
     freezes_anchor: bool,
     reports: Vec<HostReport>,
-    requests: Vec<(Instant, String)>,
+    requests: Vec<SentRequest>,
+}
+
+/// A request as the hub got it.
+struct SentRequest {
+    at: Instant,
+    target: String,
+    bytes: usize,
 }
 
 /// A hub; clones are the same one.
@@ -153,14 +160,37 @@ impl FakeHub {
     /// The times of requests whose target begins so.
     pub(crate) fn asked(&self, target: &str) -> Vec<Instant> {
         self.with(|held| {
-            let of = held.requests.iter().filter(|(_, asked)| asked.starts_with(target));
-            of.map(|(at, _)| *at).collect()
+            let of = held.requests.iter().filter(|sent| sent.target.starts_with(target));
+            of.map(|sent| sent.at).collect()
         })
     }
 
+    /// The targets of requests since a moment.
+    pub(crate) fn targets_since(&self, since: Instant) -> Vec<String> {
+        self.with(|held| {
+            let of = held.requests.iter().filter(|sent| sent.at >= since);
+            of.map(|sent| sent.target.clone()).collect()
+        })
+    }
+
+    /// How much was sent since a moment, as it is on the wire: every line of every request, and the bodies.
+    pub(crate) fn bytes_since(&self, since: Instant) -> usize {
+        self.with(|held| {
+            let of = held.requests.iter().filter(|sent| sent.at >= since);
+            of.map(|sent| sent.bytes).sum()
+        })
+    }
+
+    /// The reports since a number of them.
+    pub(crate) fn reports_after(&self, count: usize) -> Vec<HostReport> {
+        self.with(|held| held.reports[count..].to_vec())
+    }
+
     async fn answer(&self, request: HubRequest) -> HubOutcome {
+        let bytes = wire_bytes(&request);
         let HubRequest { target, body, .. } = request;
-        self.with(|held| held.requests.push((Instant::now(), target.clone())));
+        let sent = SentRequest { at: Instant::now(), target: target.clone(), bytes };
+        self.with(|held| held.requests.push(sent));
         match self.with(|held| held.manner.clone()) {
             Manner::Honest => {}
             Manner::Gone => return HubOutcome::Failed(HubFailure::Connect("refused".to_owned())),
@@ -226,6 +256,23 @@ impl FakeHub {
     }
 }
 
+/// What a request takes in HTTP/1.1, with the headers that the agent's client adds.
+fn wire_bytes(request: &HubRequest) -> usize {
+    let HubRequest { method, target, headers, body, .. } = request;
+    let credential = format!("evkc_{}", "0".repeat(64));
+    let mut text = format!(
+        "{method:?} {target} HTTP/1.1\r\nauthorization: Bearer {credential}\r\naccept: */*\r\n\
+         host: hub.example:8443\r\n"
+    );
+    for (name, value) in headers {
+        text.extend([name, ": ", value.as_str(), "\r\n"]);
+    }
+    if !body.is_empty() {
+        text.extend(["content-length: ", &body.len().to_string(), "\r\n"]);
+    }
+    text.len() + "\r\n".len() + body.len()
+}
+
 fn answered(value: &impl serde::Serialize) -> HubOutcome {
     HubOutcome::Answered { status: 200, body: serde_json::to_vec(value).unwrap() }
 }
@@ -242,6 +289,8 @@ pub(crate) struct Fleet {
     pub(crate) hub: FakeHub,
     pub(crate) state: tempfile::TempDir,
     pub(crate) view: LinkView,
+    /// What it tells of its guests.
+    pub(crate) picture: Arc<dyn Fn() -> HostPicture + Send + Sync>,
     /// Requests before this one were not about the hub.
     since: usize,
 }
@@ -256,7 +305,8 @@ impl Fleet {
             ada().signer(Role::Author),
         ]);
         let (hub, view) = (FakeHub::default(), LinkView::default());
-        let mut fleet = Self { rig, hub, state: tempfile::tempdir().unwrap(), view, since: 0 };
+        let (state, picture) = (tempfile::tempdir().unwrap(), Arc::new(HostPicture::default));
+        let mut fleet = Self { rig, hub, state, view, picture, since: 0 };
         // A task older than anything that is raised, and two containers that run.
         let wanted = "guest.100 = { kind = \"lxc\", run = \"running\" }\nguest.102 = { kind = \"lxc\", run = \"running\" }";
         let wanted = evenkeel_harness::script::desired(wanted);
@@ -290,6 +340,12 @@ impl Fleet {
 
     /// The same with an author's signature.
     pub(crate) fn signed(&self, generation: u64, text: &str) -> WireDocument {
+        let window = Window::new(self.now(), self.now().plus(3_600)).unwrap();
+        Self::signed_within(window, generation, text)
+    }
+
+    /// The same with a window of its own.
+    pub(crate) fn signed_within(window: Window, generation: u64, text: &str) -> WireDocument {
         let document = Self::document(generation, text);
         let files = DocumentFiles::new([("web.toml".to_owned(), text.to_owned())]).unwrap();
         let statement = DesiredStatement {
@@ -297,7 +353,7 @@ impl Fleet {
             host: Rig::host(),
             generation: Generation(generation),
             manifest: files.manifest().hash(),
-            window: Window::new(self.now(), self.now().plus(3_600)).unwrap(),
+            window,
         };
         let sealed = ada().seal(Namespace::Desired, &statement.to_bytes().unwrap());
         WireDocument { author: Some(SealedText::of(&sealed).unwrap()), ..document }
@@ -397,7 +453,7 @@ impl Fleet {
             journal: engine.journal().clone(),
             ambient: Arc::clone(&self.rig.ambient) as Arc<dyn Ambient>,
             desk,
-            picture: Arc::new(HostPicture::default),
+            picture: Arc::clone(&self.picture),
             view: self.view.clone(),
             anchor: bench.anchor,
             history: None,

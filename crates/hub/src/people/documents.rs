@@ -9,6 +9,7 @@ use schemars::SchemaGenerator;
 
 use super::author;
 use super::document_check::{between, check};
+use super::drafts;
 use super::hosts::find;
 use super::page::{PAGE_QUERY, before, limit, one_more, page};
 use super::wire::{
@@ -139,6 +140,7 @@ pub(crate) async fn push_document(
 ) -> Result<PushAnswer, Problem> {
     let PushRequest { files, message, author, draft } = request;
     check_message(&message)?;
+    draft.as_deref().map(drafts::check_id).transpose()?;
     if seen != host.wanted {
         return Err(stale(hub, host, seen).await);
     }

@@ -16,7 +16,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::sha256_hex;
 
 /// The longest message of a push.
-const MESSAGE_BYTES_MAX: usize = 1_000;
+pub(super) const MESSAGE_BYTES_MAX: usize = 1_000;
 
 /// A document to be kept as a new generation.
 #[derive(Debug, Clone)]

@@ -4,8 +4,10 @@ use evenkeel_core::fleet::WireFile;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
+use super::documents::MESSAGE_BYTES_MAX;
 use super::hosts::no_such_host;
 use super::limits::DRAFTS_PER_HOST_MAX;
+use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreChange, StoreError};
 
@@ -144,7 +146,7 @@ impl StoreWrite for NewDraft {
         .bind(self.host.as_str())
         .bind(self.base)
         .bind(manifest.as_str())
-        .bind(self.message.as_str())
+        .bind(plain(&self.message, MESSAGE_BYTES_MAX))
         .bind(self.made_by.as_str())
         .bind(tx.now.0)
         .bind(tx.now.plus_s(DRAFT_LIFE_S).0)

@@ -176,6 +176,8 @@ impl NewHost {
                 .refused(tx, "a used token came again with another key", Problem::unauthorised())
                 .await;
         }
+        // Other replicas hear of it by the row's version: the credential before must end there too.
+        tx.take_host(&self.host).await?;
         sqlx::query("UPDATE hosts SET credential_hash = $1 WHERE id = $2")
             .bind(self.credential.as_str())
             .bind(self.host.as_str())

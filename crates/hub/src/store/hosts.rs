@@ -85,21 +85,25 @@ impl HubStore {
         &self,
         hash: &SecretHash,
     ) -> Result<Option<LinkRow>, StoreError> {
+        if let Some(known) = self.links().known(hash) {
+            return Ok(Some(known));
+        }
+        let mark = self.links().mark();
         let row = sqlx::query(
-            "SELECT id, key_line, wanted, cursor FROM hosts WHERE credential_hash = $1",
+            "SELECT id, key_line, wanted, cursor, version FROM hosts WHERE credential_hash = $1",
         )
         .bind(hash.as_str())
         .fetch_optional(&mut *self.reader().await?)
         .await?;
-        row.map(|row| {
-            Ok(LinkRow {
-                id: row.try_get(0)?,
-                key_line: row.try_get(1)?,
-                wanted: row.try_get(2)?,
-                cursor: row.try_get(3)?,
-            })
-        })
-        .transpose()
+        let Some(row) = row else { return Ok(None) };
+        let link = LinkRow {
+            id: row.try_get(0)?,
+            key_line: row.try_get(1)?,
+            wanted: row.try_get(2)?,
+            cursor: row.try_get(3)?,
+        };
+        self.links().keep(mark, hash, link.clone(), row.try_get(4)?);
+        Ok(Some(link))
     }
 
     /// The newest head of a host's journal that it ever reported, sealed.
@@ -156,6 +160,24 @@ impl HubStore {
         rows.iter()
             .map(|row| Ok(ChangedHost { id: row.try_get(0)?, version: row.try_get(1)? }))
             .collect()
+    }
+
+    /// Hosts that anybody removed within so many milliseconds, by the clock that wrote it. They leave no row that changed;
+    /// the line in the audit is written with the removal, and stays.
+    pub(crate) async fn hosts_removed_within(&self, ms: i64) -> Result<Vec<String>, StoreError> {
+        let rows = match self.database().kind() {
+            DatabaseKind::Sqlite => {
+                sqlx::query("SELECT subject FROM audit WHERE at > $1 AND act = $2")
+                    .bind(HubTime::now().0 - ms)
+            }
+            DatabaseKind::Postgres => sqlx::query(
+                "SELECT subject FROM audit WHERE at > \
+                 CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 AND act = $2",
+            )
+            .bind(ms),
+        };
+        let rows = rows.bind(HOST_REMOVED).fetch_all(&mut *self.reader().await?).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     /// Sets the labels of a host.
@@ -215,6 +237,9 @@ const TABLES_OF_A_HOST: [&str; 10] = [
     "DELETE FROM hosts WHERE id = $1",
 ];
 
+/// What the audit calls a removal.
+const HOST_REMOVED: &str = "host.remove";
+
 struct RemoveHost {
     host: String,
     who: String,
@@ -232,6 +257,6 @@ impl StoreWrite for RemoveHost {
             sqlx::query(delete).bind(self.host.as_str()).execute(&mut *tx.connection).await?;
         }
         tx.drop_unused_texts().await?;
-        tx.audit(&self.who, "host.remove", &self.host, "").await
+        tx.audit(&self.who, HOST_REMOVED, &self.host, "").await
     }
 }

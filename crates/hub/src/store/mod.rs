@@ -23,6 +23,7 @@ mod error;
 mod heartbeat;
 mod hosts;
 mod limits;
+pub(crate) mod link_memory;
 mod logins;
 pub(crate) mod migrate;
 mod reports;
@@ -61,6 +62,7 @@ pub use reports::{NewHead, NewReport};
 pub use timeline::{AnchorRow, TimelineCursor, TimelineFilter, TimelineRow, TimelineSource};
 pub use views::{EnvelopeRow, GuestRow, HistoryKind, HistoryRow, HostStateRow, PendingRow};
 
+use link_memory::LinkMemory;
 use transact::{StoreWrite, Transactor};
 
 /// A moment by the hub's own clock (on PostgreSQL the database's, which all replicas share), in milliseconds since 1970.
@@ -102,6 +104,7 @@ struct OpenStore {
     readers: AnyPool,
     transactor: Transactor,
     changes: Changes,
+    links: Arc<LinkMemory>,
     heartbeats: heartbeat::Heartbeats,
 }
 
@@ -111,10 +114,12 @@ impl HubStore {
         let readers = database.readers().await?;
         let fresh = migrate::run(&database, migrate::STEPS).await?;
         let hub_id = read_hub_id(&readers).await?;
-        let changes = Changes::default();
+        let links = Arc::new(LinkMemory::default());
+        let changes = Changes::new(links.clone());
         let transactor = Transactor::new(&database, &readers, changes.clone()).await?;
         let heartbeats = heartbeat::Heartbeats::default();
-        let inner = OpenStore { database, hub_id, fresh, readers, transactor, changes, heartbeats };
+        let inner =
+            OpenStore { database, hub_id, fresh, readers, transactor, changes, links, heartbeats };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -136,6 +141,11 @@ impl HubStore {
     /// What changed, as it is committed.
     pub fn changes(&self) -> &Changes {
         &self.inner.changes
+    }
+
+    /// What is remembered of hosts' links.
+    pub(crate) fn links(&self) -> &LinkMemory {
+        &self.inner.links
     }
 
     /// Whether the database answers.

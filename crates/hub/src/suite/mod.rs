@@ -71,6 +71,8 @@ const CASES: &[SuiteCase] = cases! {
         no_cursor_is_missed_by_whoever_follows_them;
     replicas:
         a_push_through_one_replica_wakes_a_poll_at_another,
+        a_credential_that_ends_at_one_replica_ends_at_the_others,
+        a_quiet_host_is_known_without_the_database,
         hubs_that_start_together_make_one_database,
         writes_of_many_hosts_at_once_are_all_kept;
     people:

@@ -21,6 +21,66 @@ pub(super) async fn a_push_through_one_replica_wakes_a_poll_at_another(bed: Test
     other.stop().await;
 }
 
+/// Asks until the credential is refused; how long that took.
+async fn until_refused(host: &TestHost) -> Duration {
+    let began = Instant::now();
+    loop {
+        match host.get("/v1/agent/anchor").await.status {
+            401 => return began.elapsed(),
+            200 | 429 => tokio::time::sleep(Duration::from_millis(50)).await,
+            other => panic!("answered {other}"),
+        }
+        assert!(began.elapsed() < Duration::from_secs(10), "it is still taken");
+    }
+}
+
+pub(super) async fn a_credential_that_ends_at_one_replica_ends_at_the_others(bed: TestBed) {
+    let other = bed.another().await;
+    let mut host = TestHost::new(&bed, "pve1");
+    let token = bed.token("pve1", false).await;
+    assert_eq!(host.enrol(&token).await.status, 200);
+    for again in ["a lost answer", "another key", "removed"] {
+        let mut before = host.clone();
+        before.url.clone_from(&other.url);
+        // Known there, and waiting there.
+        assert_eq!(before.get("/v1/agent/anchor").await.status, 200, "{again}");
+        let waiting = before.clone();
+        let poll = tokio::spawn(async move { waiting.poll(0, 0, 20).await });
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        match again {
+            "a lost answer" => assert_eq!(host.enrol(&token).await.status, 200),
+            "another key" => {
+                let token = bed.token("pve1", true).await;
+                host = TestHost::new(&bed, "pve1");
+                assert_eq!(host.enrol(&token).await.status, 200);
+            }
+            _ => bed.store().remove_host("pve1", "alice").await.unwrap(),
+        }
+        // Where it was ended it is over at once, elsewhere after one look.
+        let mut here = before.clone();
+        bed.url().clone_into(&mut here.url);
+        assert_eq!(here.get("/v1/agent/anchor").await.status, 401, "{again}");
+        let took = until_refused(&before).await;
+        assert!(took < Duration::from_secs(2), "{again}: {took:?}");
+        assert_eq!(poll.await.unwrap().status, 401, "{again}: its poll ends too");
+    }
+    other.stop().await;
+}
+
+pub(super) async fn a_quiet_host_is_known_without_the_database(bed: TestBed) {
+    let host = TestHost::enrolled(&bed, "pve1").await;
+    // Looks begin with the hub; the second one has seen the enrolment.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(host.poll(0, 0, 0).await.status, 204);
+    // Nobody would notice this: the row has its old version.
+    bed.sql("UPDATE hosts SET credential_hash = 'spoilt'").await;
+    assert_eq!(host.poll(0, 0, 0).await.status, 204);
+    assert_eq!(host.get("/v1/agent/anchor").await.status, 200);
+    // Whatever is written about the host ends that.
+    bed.store().set_labels("pve1", std::collections::BTreeMap::new(), "alice").await.unwrap();
+    assert_eq!(host.poll(0, 0, 0).await.status, 401);
+}
+
 pub(super) async fn hubs_that_start_together_make_one_database(bed: TestBed) {
     bed.sql("DROP TABLE meta").await;
     for table in crate::store::dump::TABLES {

@@ -217,7 +217,7 @@ fn no_secret_stands_in_an_address() {
 }
 
 /// The row's path about the host `eu-1`.
-fn filled(path: &str, draft: &str) -> String {
+pub(super) fn filled(path: &str, draft: &str) -> String {
     path.replace("{host}", "eu-1")
         .replace("{name}", "other")
         .replace("{generation}", "1")
@@ -228,10 +228,10 @@ fn filled(path: &str, draft: &str) -> String {
         .replace("{envelope}", "env_00000000000000000000000000000000")
 }
 
-const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
+pub(super) const WEB: &str = "[guest.101]\nkind = \"lxc\"\ncores = 2\n";
 
 /// A form as a browser sends it.
-fn form(fields: &[(&str, &str)]) -> Value {
+pub(super) fn form(fields: &[(&str, &str)]) -> Value {
     let encoded = |text: &str| {
         let letters = text.bytes().map(|byte| match byte {
             b'a'..=b'z' | b'0'..=b'9' | b'-' => char::from(byte).to_string(),
@@ -288,7 +288,7 @@ async fn ask(world: &World, method: &Method, path: &str, with: &With, draft: &st
 }
 
 /// A world with a document, a draft, a guest, and an account that may be removed.
-async fn furnished() -> (World, String) {
+pub(super) async fn furnished() -> (World, String) {
     let world = World::new().await;
     world.account("other", PersonRole::Viewer, "*", 50).await;
     let admin = world.person("root", PersonRole::Admin, "*", 51).await;
@@ -308,7 +308,7 @@ async fn furnished() -> (World, String) {
         .sql(
             "INSERT INTO envelopes (id, host, cursor, kind, item, body, body_hash, submitted_by, submitted_at, \
              expires_at, state, verdict, verdict_code, verdict_at) VALUES \
-             ('env_00000000000000000000000000000000', 'eu-1', 1000, 'rotation', '', '{}', '', 'x', 0, 0, 'judged', '', '', 0)",
+             ('env_00000000000000000000000000000000', 'eu-1', 0, 'rotation', '', '{}', '', 'x', 0, 0, 'judged', '', '', 0)",
         )
         .await;
     (world, draft.text("id").to_owned())
@@ -538,7 +538,7 @@ fn a_page_is_under_the_consoles_path_and_a_program_is_not() {
 }
 
 /// Done, or done and sent on to a page.
-fn is_done(status: StatusCode) -> bool {
+pub(super) fn is_done(status: StatusCode) -> bool {
     status.is_success() || status == StatusCode::SEE_OTHER
 }
 

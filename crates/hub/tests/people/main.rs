@@ -3,6 +3,9 @@
 
 mod access_table;
 mod approvals;
+mod bent_bodies;
+#[path = "../../../core/tests/support/bent_json.rs"]
+mod bent_json;
 mod documents;
 mod hosts;
 mod login;

@@ -1,5 +1,7 @@
 //! A hub in memory with people and hosts of its own: requests go through the real router, without sockets.
 
+use std::collections::BTreeMap;
+
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request, StatusCode};
 use ed25519_dalek::{Signer as _, SigningKey};
@@ -19,7 +21,8 @@ use evenkeel_hub::store::{
 };
 use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
-use sqlx::Connection as _;
+use sqlx::any::AnyRow;
+use sqlx::{Connection as _, Row as _};
 use tower::ServiceExt as _;
 
 use crate::postgres::TestPostgres;
@@ -32,6 +35,13 @@ pub(crate) struct TestKey(SigningKey);
 impl TestKey {
     pub(crate) fn new(seed: u8) -> Self {
         Self(SigningKey::from_bytes(&[seed; 32]))
+    }
+
+    /// One of many.
+    pub(crate) fn numbered(number: u32) -> Self {
+        let mut seed = [0xA5; 32];
+        seed[..4].copy_from_slice(&number.to_be_bytes());
+        Self(SigningKey::from_bytes(&seed))
     }
 
     pub(crate) fn public(&self) -> PublicKey {
@@ -198,6 +208,24 @@ impl World {
         body: Option<Value>,
         headers: &[(&str, &str)],
     ) -> TestAnswer {
+        let body = match body {
+            None => Vec::new(),
+            // A form, as a browser writes it.
+            Some(Value::String(form)) => form.into_bytes(),
+            Some(body) => body.to_string().into_bytes(),
+        };
+        self.ask_bytes(method, path, with, body, headers).await
+    }
+
+    /// The same with exact bytes, whatever they are.
+    pub(crate) async fn ask_bytes(
+        &self,
+        method: Method,
+        path: &str,
+        with: &With,
+        body: Vec<u8>,
+        headers: &[(&str, &str)],
+    ) -> TestAnswer {
         let mut request = Request::builder().method(method).uri(path);
         match with {
             With::Nothing => {}
@@ -214,13 +242,8 @@ impl World {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let body = match body {
-            None => Body::empty(),
-            // A form, as a browser writes it.
-            Some(Value::String(form)) => Body::from(form),
-            Some(body) => Body::from(body.to_string()),
-        };
-        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let request = request.body(Body::from(body)).unwrap();
+        let response = self.router.clone().oneshot(request).await.unwrap();
         let (status, headers) = (response.status(), response.headers().clone());
         let is_stream = headers.get("content-type").is_some_and(|kind| kind == "text/event-stream");
         let bytes = if is_stream {
@@ -231,6 +254,19 @@ impl World {
         let body = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
         let page = String::from_utf8_lossy(&bytes).into_owned();
         TestAnswer { status, headers, body, page }
+    }
+
+    /// The hub starts anew on the same database: it forgets who tried how often.
+    pub(crate) fn restart(&mut self) {
+        self.hub = Hub::new(self.hub.store().clone(), HUB_URL);
+        self.router = router(&self.hub);
+    }
+
+    /// What is in the database, to be read again and again.
+    pub(crate) async fn contents(&self) -> StoreContents {
+        let tables = self.hub.store().check().await.unwrap().tables;
+        let tables = tables.into_iter().map(|table| table.table).collect();
+        StoreContents { connection: connected(&self.url).await, tables }
     }
 
     /// Changes the database behind the hub's back: time that passed, what a host would have reported.
@@ -311,6 +347,27 @@ impl World {
     }
 }
 
+/// A connection behind the hub's back that only looks.
+pub(crate) struct StoreContents {
+    connection: sqlx::AnyConnection,
+    tables: Vec<String>,
+}
+
+impl StoreContents {
+    /// Every row of every table, as text.
+    pub(crate) async fn read(&mut self) -> BTreeMap<String, Vec<String>> {
+        let mut contents = BTreeMap::new();
+        for table in &self.tables {
+            let query = sqlx::AssertSqlSafe(format!("SELECT * FROM {table}"));
+            let rows = sqlx::query(query).fetch_all(&mut self.connection).await.unwrap();
+            let mut rows: Vec<String> = rows.iter().map(row_text).collect();
+            rows.sort();
+            contents.insert(table.clone(), rows);
+        }
+        contents
+    }
+}
+
 pub(crate) fn binding(host: &str, seed: u8) -> HostBinding {
     HostBinding { id: host.parse().unwrap(), key: TestKey::new(seed).public().fingerprint() }
 }
@@ -334,10 +391,23 @@ pub(crate) fn files(text: &str) -> Value {
 }
 
 async fn behind(url: &str, query: &'static str) {
+    sqlx::query(query).execute(&mut connected(url).await).await.unwrap();
+}
+
+async fn connected(url: &str) -> sqlx::AnyConnection {
     sqlx::any::install_default_drivers();
     let mut connection = sqlx::AnyConnection::connect(url).await.unwrap();
     if url.starts_with("sqlite") {
         sqlx::query("PRAGMA busy_timeout = 5000").execute(&mut connection).await.unwrap();
     }
-    sqlx::query(query).execute(&mut connection).await.unwrap();
+    connection
+}
+
+fn row_text(row: &AnyRow) -> String {
+    let columns = (0..row.len()).map(|at| {
+        let number = row.try_get::<Option<i64>, _>(at).map(|number| format!("{number:?}"));
+        let text = number.or_else(|_| row.try_get::<String, _>(at));
+        text.or_else(|_| row.try_get::<Vec<u8>, _>(at).map(|bytes| format!("{bytes:?}"))).unwrap()
+    });
+    columns.collect::<Vec<_>>().join(" | ")
 }
