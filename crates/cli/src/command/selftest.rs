@@ -406,7 +406,7 @@ fn changed_keys(before: &Guest, after: &Guest) -> Vec<String> {
         fields
             .into_iter()
             .map(|field| {
-                let current = field.current.map(|value| value.text.trim_end().to_owned());
+                let current = field.current.as_ref().map(|value| value.text.trim_end().to_owned());
                 (field.key.to_string(), format!("{current:?} {:?}", field.waiting))
             })
             .collect()
