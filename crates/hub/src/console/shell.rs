@@ -39,6 +39,8 @@ pub(super) struct Shell {
 impl Shell {
     pub(super) async fn new(
         hub: &Hub,
+    /// Which changes are in it: its stream of events begins there.
+    pub(super) live_from: String,
         call: &Call,
         place: PagePlace,
         title: &str,
@@ -69,3 +71,4 @@ impl Shell {
         self.place == place
     }
 }
+            live_from: call.live_from.clone(),

@@ -17,7 +17,9 @@ use super::wire::{HostBody, HostStanding};
 use crate::access::Person;
 use crate::problem::Problem;
 use crate::routes::Hub;
-use crate::store::{DatabaseKind, HOSTS_MAX, HostRow, HostStateRow, HubTime, StoreChange};
+use crate::store::{
+    DatabaseKind, HOSTS_MAX, HostRow, HostStateRow, HubTime, NumberedChange, StoreChange,
+};
 
 /// A host that was not heard of for so long is silent: three long polls in a row, and the pause in which signs of life are
 /// gathered.
@@ -127,7 +129,7 @@ pub(crate) struct FleetIndex {
 
 struct FilledIndex {
     hosts: BTreeMap<String, Arc<FleetHost>>,
-    changes: broadcast::Receiver<StoreChange>,
+    changes: broadcast::Receiver<NumberedChange>,
     looked_at: Instant,
     heard_at: Instant,
     listened_at: Instant,
@@ -194,15 +196,16 @@ impl FilledIndex {
         let mut hosts = BTreeSet::new();
         loop {
             match self.changes.try_recv() {
-                Ok(
+                Ok(NumberedChange { change, .. }) => match change {
                     StoreChange::Host(host)
                     | StoreChange::Report(host)
                     | StoreChange::Pending(host)
-                    | StoreChange::Document(host),
-                ) => {
-                    hosts.insert(host);
-                }
-                Ok(StoreChange::Audit) => {}
+                    | StoreChange::Document(host)
+                    | StoreChange::Elsewhere(host) => {
+                        hosts.insert(host);
+                    }
+                    StoreChange::Audit => {}
+                },
                 Err(TryRecvError::Lagged(_)) => return Ok(None),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
