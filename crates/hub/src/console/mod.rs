@@ -20,6 +20,8 @@ mod fleet;
 mod form;
 mod guest;
 mod host;
+mod line_diff;
+mod overtaken;
 mod restore;
 mod shell;
 mod timeline;
