@@ -222,6 +222,19 @@
       place.replaceWith(around);
       around.append(place, button);
     }
+    for (const field of root.querySelectorAll("[data-public-key]:not([data-dressed])")) {
+      field.dataset.dressed = "yes";
+      field.form.addEventListener("submit", (event) => {
+        const isPrivate = /PRIVATE KEY/.test(field.value);
+        if (isPrivate) {
+          event.preventDefault();
+          field.value = "";
+        }
+        field.setCustomValidity(isPrivate ? "That was a private key. It was not sent; give the line of the .pub file." : "");
+        if (isPrivate) field.reportValidity();
+      });
+      field.addEventListener("input", () => field.setCustomValidity(""));
+    }
     for (const input of root.querySelectorAll("[data-into]:not([data-dressed])")) {
       input.dataset.dressed = "yes";
       input.addEventListener("change", async () => {
