@@ -1,5 +1,5 @@
-//! What the console adds: the first byte of the fleet's page with five thousand hosts, beside a bare axum page of the same
-//! bytes. The same client on the same loopback, by turns; who asks comes with a session, as a browser does.
+//! What the console adds: the first byte of the fleet's page, beside a bare axum page of the same bytes, with a hundred, a thousand
+//! and five thousand hosts. The same client on the same loopback, by turns; who asks comes with a session, as a browser does.
 #![expect(clippy::unwrap_used, reason = "a bench stops on errors")]
 #![expect(clippy::cast_precision_loss, reason = "counts are far below 2^52")]
 
@@ -15,8 +15,12 @@ use crate::BenchRow;
 use crate::hub::hub;
 use crate::measure::median;
 
-/// Hosts of the fleet.
-const HOSTS: u32 = 5_000;
+/// Hosts of the fleet, growing.
+const HOSTS: [(u32, &str); 3] = [
+    (100, "console: first byte of 100 hosts"),
+    (1_000, "console: first byte of 1,000 hosts"),
+    (5_000, "console: first byte of 5,000 hosts"),
+];
 /// Times each page is asked for, by turns.
 const RUNS: usize = 201;
 
@@ -24,14 +28,20 @@ pub(crate) fn run() -> Vec<BenchRow> {
     // Other benches may have done it.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
-    runtime.block_on(async { vec![first_byte().await] })
+    runtime.block_on(async {
+        let mut rows = Vec::new();
+        for (hosts, name) in HOSTS {
+            rows.push(first_byte(hosts, name).await);
+        }
+        rows
+    })
 }
 
 /// Microseconds until the first byte of the body.
-async fn first_byte() -> BenchRow {
+async fn first_byte(hosts: u32, name: &'static str) -> BenchRow {
     let scratch = tempfile::Builder::new().tempdir_in("target").unwrap();
     let hub = hub(scratch.path()).await;
-    crowd(&scratch.path().join("hub.sqlite")).await;
+    crowd(&scratch.path().join("hub.sqlite"), hosts).await;
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let cookie = session(&hub, &client).await;
     let url = format!("{}/console/fleet", hub.url);
@@ -52,12 +62,7 @@ async fn first_byte() -> BenchRow {
         floor.push(ask(&client, &bare_url, &cookie).await);
     }
     // The first is for the caches.
-    let row = BenchRow::new(
-        "console: first byte of 5,000 hosts",
-        "µs",
-        median(ours.split_off(1)),
-        median(floor.split_off(1)),
-    );
+    let row = BenchRow::new(name, "µs", median(ours.split_off(1)), median(floor.split_off(1)));
     hub.stop().await;
     row
 }
@@ -88,12 +93,12 @@ async fn session(hub: &RunningHub, client: &reqwest::Client) -> String {
 }
 
 /// Rows as reports would leave them.
-async fn crowd(file: &std::path::Path) {
+async fn crowd(file: &std::path::Path, count: u32) {
     let options = SqliteConnectOptions::new().filename(file).disable_statement_logging();
     let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
     let now = jiff::Timestamp::now().as_millisecond();
     let numbers = format!(
-        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {HOSTS})"
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count})"
     );
     let hosts = format!(
         "{numbers} INSERT INTO hosts (id, key_line, key_fingerprint, credential_hash, labels, wanted, cursor, serial, \

@@ -104,6 +104,10 @@
     if (!waiting) waiting = setTimeout(lookAgain, GATHER_MS);
   }
 
+  // The stream follows the page: it begins where the page was read, and after a break where it broke off. Where the hub does not
+  // know that any more it says `resync`, and everything is loaded anew.
+  const AGAIN_MS = 1000;
+  const AGAIN_MS_MAX = 30000;
   function live() {
     if (!document.body.hasAttribute("data-live-page") || !window.EventSource) return;
     const mark = at("live");
@@ -114,21 +118,34 @@
       mark.title = isLive ? "What changes is shown as it happens." : "What is shown may be old.";
     };
     say(false, "not live yet");
-    let isFirst = true;
-    const source = new EventSource("/v1/events");
-    source.addEventListener("open", () => say(true, "live"));
-    source.addEventListener("error", () =>
-      say(false, source.readyState === EventSource.CLOSED ? "not live: load again" : "not live: reconnecting"),
-    );
-    source.addEventListener("resync", () => {
-      // The first one follows the page itself.
-      if (!isFirst) gather("resync");
-      isFirst = false;
+    let last = document.body.dataset.liveFrom;
+    let pause = AGAIN_MS;
+    let source = null;
+    let timer = 0;
+    const hear = (kind) => (message) => {
+      last = message.lastEventId || last;
+      gather(kind === "resync" ? kind : kind + " " + JSON.parse(message.data).name);
+    };
+    const connect = () => {
+      source = new EventSource("/v1/events" + (last ? "?after=" + encodeURIComponent(last) : ""));
+      source.addEventListener("open", () => {
+        pause = AGAIN_MS;
+        say(true, "live");
+      });
+      source.addEventListener("error", () => {
+        say(false, "not live: reconnecting");
+        // Browsers come back by themselves unless they were answered, as by a proxy whose hub is away.
+        if (source.readyState !== EventSource.CLOSED) return;
+        timer = setTimeout(connect, pause);
+        pause = Math.min(2 * pause, AGAIN_MS_MAX);
+      });
+      for (const kind of ["resync", "host", "pending", "document", "audit"]) source.addEventListener(kind, hear(kind));
+    };
+    connect();
+    addEventListener("pagehide", () => {
+      clearTimeout(timer);
+      source.close();
     });
-    for (const kind of ["host", "pending", "document", "audit"]) {
-      source.addEventListener(kind, (message) => gather(kind + " " + JSON.parse(message.data).name));
-    }
-    addEventListener("pagehide", () => source.close());
     addEventListener("pageshow", (event) => event.persisted && location.reload());
   }
 
@@ -204,6 +221,19 @@
       around.className = "with-copy";
       place.replaceWith(around);
       around.append(place, button);
+    }
+    for (const field of root.querySelectorAll("[data-public-key]:not([data-dressed])")) {
+      field.dataset.dressed = "yes";
+      field.form.addEventListener("submit", (event) => {
+        const isPrivate = /PRIVATE KEY/.test(field.value);
+        if (isPrivate) {
+          event.preventDefault();
+          field.value = "";
+        }
+        field.setCustomValidity(isPrivate ? "That was a private key. It was not sent; give the line of the .pub file." : "");
+        if (isPrivate) field.reportValidity();
+      });
+      field.addEventListener("input", () => field.setCustomValidity(""));
     }
     for (const input of root.querySelectorAll("[data-into]:not([data-dressed])")) {
       input.dataset.dressed = "yes";

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::access::{self, Caller, Person};
 use crate::problem::{Problem, ProblemCode};
-use crate::routes::{Hub, RouteRow};
+use crate::routes::{Hub, RouteRow, RowFace};
 use crate::server::ConnectionMark;
 use crate::store::LinkRow;
 
@@ -37,6 +37,8 @@ pub struct Call {
     pub body: Bytes,
     /// Where it comes from: a client's address, or that of a proxy.
     pub address: Option<String>,
+    /// Where the telling of changes stood before anything was read for the answer: a page is live from there.
+    pub live_from: String,
 }
 
 impl Call {
@@ -79,6 +81,10 @@ impl Call {
 /// Reads a request by its row: first who asks, then the rest.
 pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<Call, Problem> {
     let (mut parts, body) = request.into_parts();
+    let live_from = match row.face {
+        RowFace::Page => hub.store().changes().mark(),
+        RowFace::Program | RowFace::Form => String::new(),
+    };
     let path = parts.extract::<Path<BTreeMap<String, String>>>().await;
     let path =
         path.map(|Path(path)| path).map_err(|_| Problem::invalid("the path cannot be read"))?;
@@ -120,5 +126,5 @@ pub(crate) async fn read(hub: &Hub, row: &RouteRow, request: Request) -> Result<
     access::demand_form_token(hub, row.face, &caller, (&parts.headers, &body))?;
     let address = parts.extensions.get::<ConnectionMark>().map(ConnectionMark::address);
     let (method, headers) = (parts.method, parts.headers);
-    Ok(Call { caller, method, path, query, headers, body, address })
+    Ok(Call { caller, method, path, query, headers, body, address, live_from })
 }

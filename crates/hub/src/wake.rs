@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, broadcast};
 
 use crate::routes::Hub;
-use crate::store::{DatabaseKind, StoreChange};
+use crate::store::{NumberedChange, StoreChange};
 
 /// How often rows changed by others are looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -82,8 +82,7 @@ pub(crate) async fn keep_waking(hub: Hub) {
     loop {
         tokio::select! {
             change = changes.recv() => match change {
-                Ok(StoreChange::Host(host) | StoreChange::Pending(host) | StoreChange::Document(host)) => hub.wakes().wake(&host),
-                Ok(StoreChange::Audit | StoreChange::Report(_)) => {}
+                Ok(NumberedChange { change, .. }) => wake_by(&hub, change),
                 Err(broadcast::error::RecvError::Lagged(_)) => hub.wakes().wake_all(),
                 Err(broadcast::error::RecvError::Closed) => return,
             },
@@ -95,6 +94,18 @@ pub(crate) async fn keep_waking(hub: Hub) {
     }
 }
 
+fn wake_by(hub: &Hub, change: StoreChange) {
+    match change {
+        StoreChange::Host(host)
+        | StoreChange::Pending(host)
+        | StoreChange::Document(host)
+        | StoreChange::Elsewhere(host) => hub.wakes().wake(&host),
+        StoreChange::Audit | StoreChange::Report(_) => {}
+    }
+}
+
+/// Tells polls and streams of rows that another process changed: a replica, or a command on the server. What this one wrote it
+/// has told.
 async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
     let began = Instant::now();
     let store = hub.store();
@@ -116,10 +127,8 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
         if before.get(&host.id) != Some(&host.version) {
             // Forgotten first: whoever is woken must not find what was there before.
             store.links().found(&host.id, host.version);
-            hub.wakes().wake(&host.id);
-            // Streams of people hear of other replicas' writes here. A file has one process that writes, and has told.
-            if hub.store().database().kind() == DatabaseKind::Postgres {
-                hub.store().changes().tell(StoreChange::Report(host.id.clone()));
+            if !store.changes().is_own(&host.id, host.version) {
+                store.changes().tell(StoreChange::Elsewhere(host.id.clone()));
             }
         }
         known.insert(host.id, host.version);
@@ -127,15 +136,13 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
     store.links().looked(began, Duration::from_millis(LOOK_BACK_MS.unsigned_abs()));
 }
 
-/// Tells streams of people of lines that another replica wrote. A file has one process that writes, and has told.
+/// Tells streams of people of lines that another process wrote.
 async fn look_at_audit(hub: &Hub, known: &mut BTreeSet<i64>) {
-    if hub.store().database().kind() == DatabaseKind::Sqlite {
-        return;
-    }
     match hub.store().audited_within(LOOK_BACK_MS).await {
         Ok(written) => {
-            if !written.is_subset(known) {
-                hub.store().changes().tell(StoreChange::Audit);
+            let changes = hub.store().changes();
+            if written.difference(known).any(|serial| !changes.is_own_line(*serial)) {
+                changes.tell(StoreChange::Audit);
             }
             *known = written;
         }

@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 
 use super::report::{GuestDifference, GuestReport, ReportedOrigin};
 use crate::actual::{Guest, GuestConfig};
-use crate::desired::{DeclaredGuest, GuestBlock, GuestOrigins, LineSubject, Spec, WantedState};
+use crate::desired::{
+    DeclaredGuest, GuestBlock, GuestOrigins, LineSubject, Origin, Spec, WantedState,
+};
 use crate::diagnostic::Sources;
 use crate::plan::{GuestPlan, KeyChange};
 use crate::secret;
@@ -62,19 +64,24 @@ impl GuestReport {
 
 fn difference(change: KeyChange, places: Option<(&GuestOrigins, &Sources)>) -> GuestDifference {
     let KeyChange { key, subject, before, after } = change;
-    let origin = places.and_then(|(origins, sources)| placed(origins, sources, subject));
+    let origin = places.and_then(|(origins, sources)| placed(origins.of(subject)?, sources));
     GuestDifference { key, declared: after, actual: before, origin }
 }
 
-fn placed(
-    origins: &GuestOrigins,
-    sources: &Sources,
-    subject: LineSubject,
-) -> Option<ReportedOrigin> {
-    let origin = origins.of(subject)?;
+fn placed(origin: &Origin, sources: &Sources) -> Option<ReportedOrigin> {
     let (line, _) = sources.line_column(origin.span)?;
     let file = sources.get(origin.span.file)?.path.clone();
     Some(ReportedOrigin { file, line: line as u64, layer: origin.layer.to_string() })
+}
+
+/// Where everything that is declared of a guest is written, by the names that its report has for it.
+///
+/// A report carries this for what differs alone. Whoever has the document, as a hub has, needs no host to be told the rest.
+pub fn told_origins(origins: &GuestOrigins, sources: &Sources) -> BTreeMap<String, ReportedOrigin> {
+    let words = origins.words.iter().map(|(word, origin)| ((*word).to_owned(), origin));
+    let fields = origins.fields.iter().map(|(key, origin)| (key.to_string(), origin));
+    let told = words.chain(fields);
+    told.filter_map(|(name, origin)| Some((name, placed(origin, sources)?))).collect()
 }
 
 fn declared_values(declared: &DeclaredGuest) -> BTreeMap<String, Option<String>> {
@@ -156,7 +163,7 @@ mod tests {
         assert_eq!((picture.kind.as_str(), picture.name.as_str()), ("lxc", "web"));
         assert_eq!(picture.power, "running");
         let subject = LineSubject::Key(crate::registry::find(GuestKind::Lxc, "memory").unwrap());
-        let origin = placed(known, &sources, subject).unwrap();
+        let origin = placed(known.of(subject).unwrap(), &sources).unwrap();
         assert_eq!((origin.file.as_str(), origin.line), ("web.toml", 3));
         assert_eq!(origin.layer, "profile small");
     }
@@ -185,5 +192,27 @@ mod tests {
         assert!(done.differences.is_empty());
         assert_eq!(done.power, "running");
         assert_eq!(done.actual, [("cores".to_owned(), "4".to_owned())].into());
+    }
+
+    #[test]
+    fn where_everything_is_declared_is_told_by_the_names_of_the_report() {
+        let mut sources = Sources::default();
+        sources.add(
+            "web.toml",
+            "[profile.small]\nkind = \"lxc\"\nmemory = \"2GiB\"\n[guest.101]\nuse = [\"small\"]\n\
+             run = \"running\"\ncores = 4\nunset = [\"nameserver\"]\n",
+        );
+        let (desired, origins) = load_with_origins(&sources).unwrap();
+        let guest = desired.guests.values().next().unwrap();
+        let told = told_origins(&origins.guests[&guest.id.vmid], &sources);
+        let place = |key: &str| {
+            told.get(key).map(|origin| format!("{}:{} {}", origin.file, origin.line, origin.layer))
+        };
+        assert_eq!(place("cores").as_deref(), Some("web.toml:7 guest"));
+        assert_eq!(place("memory").as_deref(), Some("web.toml:3 profile small"));
+        assert_eq!(place("run").as_deref(), Some("web.toml:6 guest"));
+        for key in declared_values(guest).keys() {
+            assert!(told.contains_key(key), "{key} of {told:?}");
+        }
     }
 }

@@ -35,6 +35,7 @@ pub use floor::{
     DocumentFloor, DocumentTerms, DocumentVerdict, GENERATION_STEP_MAX, OfferedDocument,
     TakenDocument, judge_document,
 };
+pub use guest_picture::told_origins;
 pub use host_statement::{EnrolStatement, HeadStatement, ReportStatement};
 pub use link::{
     AnchorAnswer, EnrolAnswer, EnrolRequest, HubProblem, PollAnswer, ReportAnswer, WaitingEnvelope,

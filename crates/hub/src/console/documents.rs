@@ -4,6 +4,7 @@ use askama::Template;
 use axum::http::Method;
 
 use super::host::{HostHead, fleet_host};
+use super::line_diff::{LineDiff, line_diff};
 use super::page;
 use super::shell::{PagePlace, Shell};
 use super::words::{Moment, host_path};
@@ -40,7 +41,7 @@ pub(super) fn rows() -> Vec<RouteRow> {
             "one document and what it changed, as a page",
             document,
         )
-        .asks(&["from"])
+        .asks(&["from", "file"])
         .page(),
     ]
 }
@@ -142,6 +143,9 @@ struct DocumentPage {
     from: i64,
     others: Vec<i64>,
     difference: Result<Vec<DifferenceBody>, String>,
+    lines: LineDiff,
+    /// The one file that is asked for.
+    only: Option<String>,
 }
 
 async fn document(hub: Hub, call: Call) -> Answer {
@@ -156,6 +160,9 @@ async fn document(hub: Hub, call: Call) -> Answer {
     let earlier = others.iter().copied().find(|other| *other < generation).unwrap_or_default();
     let from = call.number("from", earlier)?;
     let before = stored(&hub, &host.row.id, from).await?;
+    let only = call.query.get("file").cloned();
+    let texts = before.as_ref().map(|before| before.files.clone()).unwrap_or_default();
+    let lines = line_diff(texts, document.files.clone(), only.clone()).await?;
     let files = document.files.iter();
     let files =
         files.map(|file| ShownFile { name: file.name.clone(), text: file.text.clone() }).collect();
@@ -164,7 +171,8 @@ async fn document(hub: Hub, call: Call) -> Answer {
     let head = HostHead::new(&host, "documents", now);
     let title = format!("Generation {generation} of {}", host.row.id);
     let shell = Shell::new(&hub, &call, PagePlace::Fleet, &title, line.path.clone()).await?;
-    page(&DocumentPage { shell, head, line, files, from, others, difference })
+    let lines = lines.with_more(format!("{}?from={from}&file=", line.path));
+    page(&DocumentPage { shell, head, line, files, from, others, difference, lines, only })
 }
 
 /// The generation that the path names.

@@ -5,6 +5,7 @@ use axum::http::Method;
 
 use super::documents::{DraftLine, ShownFile};
 use super::host::{HostHead, fleet_host};
+use super::line_diff::{LineDiff, line_diff};
 use super::shell::{PagePlace, Shell};
 use super::{page, see};
 use crate::access::{Access, Scope};
@@ -48,6 +49,7 @@ struct DraftPage {
     files: Vec<ShownFile>,
     newest: i64,
     difference: Result<Vec<DifferenceBody>, String>,
+    lines: LineDiff,
 }
 
 async fn draft(hub: Hub, call: Call) -> Answer {
@@ -59,7 +61,10 @@ async fn draft(hub: Hub, call: Call) -> Answer {
         name: file.name.clone(),
         text: file.text.clone(),
     };
-    let checked = check(files.iter().map(body).collect(), newest(&hub, &host.row).await?).await;
+    let before = newest(&hub, &host.row).await?;
+    let texts = before.as_ref().map(|before| before.files.clone()).unwrap_or_default();
+    let lines = line_diff(texts, files.clone(), None).await?;
+    let checked = check(files.iter().map(body).collect(), before).await;
     let difference = checked.map(|checked| checked.difference).map_err(|problem| problem.detail);
     let now = HubTime::now();
     let line = DraftLine::new(row, now);
@@ -74,6 +79,7 @@ async fn draft(hub: Hub, call: Call) -> Answer {
         files,
         newest: host.row.wanted,
         difference,
+        lines,
     })
 }
 

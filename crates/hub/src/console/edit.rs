@@ -9,13 +9,14 @@ use evenkeel_core::fleet::{AgentState, WireFile};
 
 use super::form::FormFields;
 use super::host::{HostHead, fleet_host};
+use super::overtaken::{Overtaken, overtaken};
 use super::shell::{PagePlace, Shell};
 use super::words::counted;
 use super::{page, page_with, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::document_check::check;
-use crate::people::documents::{DOCUMENT_BODY_MAX, newest, next, push_document, stored};
+use crate::people::documents::{DOCUMENT_BODY_MAX, newest, next, push_document};
 use crate::people::drafts::add_draft;
 use crate::people::fleet_index::FleetHost;
 use crate::people::guests::told;
@@ -101,14 +102,6 @@ struct EditPage {
     view: CheckView,
     /// What somebody else pushed meanwhile.
     overtaken: Option<Overtaken>,
-}
-
-/// Somebody else was faster.
-struct Overtaken {
-    newest: i64,
-    by: String,
-    message: String,
-    difference: Vec<DifferenceBody>,
 }
 
 /// What a host says of documents that nobody signed.
@@ -285,7 +278,7 @@ async fn send(hub: Hub, call: Call) -> Answer {
     };
     let status = problem.code.status();
     if problem.code == ProblemCode::Stale {
-        let overtaken = overtaken(&hub, &host, &problem).await?;
+        let overtaken = overtaken(&hub, &host.row.id, form.seen, &problem).await?;
         // What they send next follows what they are shown now.
         let form = EditForm { seen: overtaken.newest, ..form };
         let view = CheckView::nothing(overtaken.newest + 1);
@@ -298,16 +291,4 @@ async fn send(hub: Hub, call: Call) -> Answer {
         return page_with(status, &edit_page(&hub, &call, &host, form, view, None).await?);
     }
     Err(problem)
-}
-
-async fn overtaken(hub: &Hub, host: &FleetHost, problem: &Problem) -> Result<Overtaken, Problem> {
-    let row = find(hub, &host.row.id).await?;
-    let newest = stored(hub, &row.id, row.wanted).await?.map(|document| document.row);
-    let difference = problem.difference.clone().unwrap_or_default();
-    Ok(Overtaken {
-        newest: row.wanted,
-        by: newest.as_ref().map(|row| row.pushed_by.clone()).unwrap_or_default(),
-        message: newest.map(|row| row.message).unwrap_or_default(),
-        difference: serde_json::from_value(difference).unwrap_or_default(),
-    })
 }

@@ -11,7 +11,7 @@ use super::{host, page};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::fleet_filter::{FleetFilter, FleetOrder, FleetState};
-use crate::people::fleet_index::FleetHost;
+use crate::people::fleet_index::{FleetHost, GuestSums};
 use crate::people::page::after;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{HubTime, PersonRole};
@@ -121,29 +121,28 @@ async fn fleet(hub: Hub, call: Call) -> Answer {
     let filter = FleetFilter::read(&call)?;
     let now = HubTime::now();
     let seen = hub.people().fleet.seen_by(&hub, call.person()).await?;
-    let of_text: Vec<Arc<FleetHost>> =
-        seen.iter().filter(|host| filter.fits_but_state(host)).cloned().collect();
-    let hosts = filter.chosen(&of_text, now);
+    let tally = FleetTally::of(&seen, &filter, now);
+    let hosts = filter.chosen(&seen, now);
     let start = filter.start_after(&hosts, after(&call));
     let shown = &hosts[start.min(hosts.len())..hosts.len().min(start + HOSTS_PER_PAGE)];
     let more = start + HOSTS_PER_PAGE < hosts.len();
     let next = shown.last().filter(|_| more).map(|host| host.row.id.clone());
     let path = |state: &str, after: &str| filtered_path(&call, state, after);
     let chosen = filter.state.map_or("", FleetState::as_str);
-    let count = |state: FleetState| StateCount {
+    let count = |(state, count): (FleetState, usize)| StateCount {
         state: StateWord::of_fleet(state),
-        count: of_text.iter().filter(|host| state.fits(host, now)).count(),
+        count,
         path: path(state.as_str(), ""),
         chosen: filter.state == Some(state),
     };
     page(&FleetPage {
         shell: Shell::new(&hub, &call, PagePlace::Fleet, "Fleet", path(chosen, after(&call)))
             .await?,
-        counts: FleetState::ALL.into_iter().map(count).collect(),
+        counts: FleetState::ALL.into_iter().zip(tally.states).map(count).collect(),
         all_path: path("", ""),
-        all_count: of_text.len(),
+        all_count: tally.hosts,
         all_chosen: filter.state.is_none(),
-        guest_counts: guest_counts(&of_text),
+        guest_counts: guest_counts(tally.guests),
         text: call.query.get("text").cloned().unwrap_or_default(),
         label: call.query.get("label").cloned().unwrap_or_default(),
         state: chosen,
@@ -156,11 +155,33 @@ async fn fleet(hub: Hub, call: Call) -> Answer {
     })
 }
 
-fn guest_counts(hosts: &[Arc<FleetHost>]) -> Vec<(StateWord, u64)> {
-    let states = ["as_declared", "drifted", "held", "busy", "failed", "unreadable"];
-    let count = |state: &str| hosts.iter().map(|host| host.guests(&[state])).sum::<u64>();
-    let counted = states.map(|state| (StateWord::of_guest(state), count(state)));
-    counted.into_iter().filter(|(_, count)| *count > 0).collect()
+/// What is counted above the list: every host that fits but for its state, looked at once.
+#[derive(Default)]
+struct FleetTally {
+    hosts: usize,
+    /// By the places of [`FleetState::ALL`].
+    states: [usize; FleetState::ALL.len()],
+    guests: GuestSums,
+}
+
+impl FleetTally {
+    fn of(hosts: &[Arc<FleetHost>], filter: &FleetFilter, now: HubTime) -> Self {
+        let mut tally = Self::default();
+        for host in hosts.iter().filter(|host| filter.fits_but_state(host)) {
+            let stands = host.standing(now);
+            for (count, state) in tally.states.iter_mut().zip(FleetState::ALL) {
+                *count += usize::from(state.fits(host, stands));
+            }
+            tally.hosts += 1;
+            tally.guests = tally.guests.plus(host.sums);
+        }
+        tally
+    }
+}
+
+fn guest_counts(sums: GuestSums) -> Vec<(StateWord, u64)> {
+    let counted = sums.each().into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(state, count)| (StateWord::of_guest(state), count)).collect()
 }
 
 fn sorts(order: FleetOrder) -> Vec<SortChoice> {

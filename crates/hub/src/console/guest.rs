@@ -1,10 +1,11 @@
 //! One guest: declared against actual, key by key, with where each is declared; why something is held; what was done to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use askama::Template;
 use axum::http::Method;
 use evenkeel_core::fleet::{GuestDifference, GuestReport, HeldReport, ReportedOrigin};
+use evenkeel_core::id::GuestId;
 
 use super::approvals::ItemCard;
 use super::host::{HostHead, fleet_host};
@@ -14,6 +15,9 @@ use super::timeline::{DecisionLine, OpLine};
 use super::words::{Moment, StateWord};
 use crate::access::{Access, Scope};
 use crate::call::Call;
+use crate::people::document_check::origins_of;
+use crate::people::documents::stored;
+use crate::people::fleet_index::FleetHost;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{HistoryKind, HubTime, PersonRole};
@@ -79,7 +83,8 @@ async fn guest(hub: Hub, call: Call) -> Answer {
     let row = hub.store().guest(&host, &guest).await?;
     let row = row.ok_or_else(|| Problem::not_found(&format!("guest {guest}")))?;
     let report: GuestReport = serde_json::from_str(&row.body).unwrap_or_default();
-    let keys = key_lines(&report);
+    let origins = declared_at(&hub, &fleet_host, &guest).await?;
+    let keys = key_lines(&report, &origins);
     let history = |kind| hub.store().history_of_guest(kind, (&host, &guest), HISTORY_SHOWN);
     let (ops, decisions) =
         (history(HistoryKind::Ops).await?, history(HistoryKind::Decisions).await?);
@@ -121,13 +126,29 @@ fn origin_words(origin: Option<&ReportedOrigin>) -> String {
     format!("{file}:{line}{layer}")
 }
 
+/// Where the guest's keys are declared, in the document that is in effect. A host tells it of what differs alone; the hub has
+/// the document and reads it as the host does. Nothing where the host takes its files from elsewhere.
+async fn declared_at(
+    hub: &Hub,
+    host: &FleetHost,
+    guest: &str,
+) -> Result<BTreeMap<String, ReportedOrigin>, Problem> {
+    let in_effect = i64::try_from(host.in_effect).unwrap_or_default();
+    let document = stored(hub, &host.row.id, in_effect).await?;
+    match (document, guest.parse::<GuestId>()) {
+        (Some(document), Ok(guest)) => origins_of(document, guest).await,
+        (None, _) | (_, Err(_)) => Ok(BTreeMap::new()),
+    }
+}
+
 /// Every key that is known of: what differs first, then the rest of what is declared.
-fn key_lines(report: &GuestReport) -> Vec<KeyLine> {
+fn key_lines(report: &GuestReport, origins: &BTreeMap<String, ReportedOrigin>) -> Vec<KeyLine> {
     let line = |each: &GuestDifference| KeyLine {
         key: each.key.clone(),
         declared: each.declared.clone(),
         actual: each.actual.clone(),
-        origin: origin_words(each.origin.as_ref()),
+        // What the host says of itself comes first.
+        origin: origin_words(each.origin.as_ref().or_else(|| origins.get(&each.key))),
         differs: true,
     };
     let differing: BTreeSet<&str> = report.differences.iter().map(|each| &*each.key).collect();
@@ -136,7 +157,7 @@ fn key_lines(report: &GuestReport) -> Vec<KeyLine> {
         key: key.clone(),
         declared: declared.clone(),
         actual: report.actual.get(key).cloned(),
-        origin: String::new(),
+        origin: origin_words(origins.get(key)),
         differs: false,
     });
     report.differences.iter().map(line).chain(rest).collect()

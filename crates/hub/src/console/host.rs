@@ -5,6 +5,7 @@ use axum::http::Method;
 use evenkeel_core::fleet::{AgentState, GuestReport, PassReport, RefusedGeneration};
 
 use super::approvals::{EnvelopeLine, ItemCard};
+use super::labels::labels_text;
 use super::page;
 use super::shell::{PagePlace, Shell};
 use super::timeline::{DecisionLine, OpLine};
@@ -137,6 +138,8 @@ struct HostPage {
     wanted: i64,
     in_effect: u64,
     signer: String,
+    /// Its labels as the form has them.
+    labels: String,
     key: String,
     seen: Moment,
     reported: Moment,
@@ -175,6 +178,7 @@ async fn host(hub: Hub, call: Call) -> Answer {
         wanted: row.wanted,
         in_effect: fleet_host.in_effect,
         signer: generation["signer"].as_str().unwrap_or_default().to_owned(),
+        labels: labels_text(&row.labels),
         key: row.key_fingerprint.clone(),
         seen: Moment::new(row.last_seen, now),
         reported: Moment::new(HubTime(state.reported_at), now),

@@ -9,6 +9,7 @@
 //! whoever wrote it: hosts and guests are strangers. Nothing here verifies anything or ever sees a private key: what a page
 //! shows of an item is what a host said, and only `evenkeel sign` on the operator's own machine can hold it against a pin.
 
+mod accounts;
 mod approvals;
 mod assets;
 mod audit;
@@ -20,6 +21,9 @@ mod fleet;
 mod form;
 mod guest;
 mod host;
+mod labels;
+mod line_diff;
+mod overtaken;
 mod restore;
 mod shell;
 mod timeline;
@@ -53,6 +57,8 @@ pub(crate) fn rows() -> Vec<RouteRow> {
         drafts::rows(),
         approvals::rows(),
         audit::rows(),
+        labels::rows(),
+        accounts::rows(),
     ]
     .concat()
 }

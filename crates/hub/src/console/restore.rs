@@ -7,8 +7,10 @@ use super::documents::generation_in_path;
 use super::edit::Signing;
 use super::form::FormFields;
 use super::host::{HostHead, fleet_host};
+use super::line_diff::{LineDiff, line_diff};
+use super::overtaken::{Overtaken, overtaken};
 use super::shell::{PagePlace, Shell};
-use super::{page, see};
+use super::{page, page_with, see};
 use crate::access::{Access, Scope};
 use crate::call::Call;
 use crate::people::SMALL_BODY_MAX;
@@ -16,7 +18,7 @@ use crate::people::document_check::between;
 use crate::people::documents::{newest, next, push_document, stored};
 use crate::people::drafts::add_draft;
 use crate::people::wire::{DifferenceBody, FileBody, FilesRequest, PushRequest};
-use crate::problem::Problem;
+use crate::problem::{Problem, ProblemCode};
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{HubTime, PersonRole, StoredDocument};
 
@@ -55,6 +57,11 @@ struct RestorePage {
     pushed_by: String,
     signing: Signing,
     difference: Result<Vec<DifferenceBody>, String>,
+    lines: LineDiff,
+    /// What somebody else pushed since the page was asked for.
+    overtaken: Option<Overtaken>,
+    /// What was written as the reason.
+    reason: String,
 }
 
 async fn old(hub: &Hub, host: &str, generation: i64) -> Result<StoredDocument, Problem> {
@@ -63,25 +70,40 @@ async fn old(hub: &Hub, host: &str, generation: i64) -> Result<StoredDocument, P
 }
 
 async fn ask(hub: Hub, call: Call) -> Answer {
-    let host = fleet_host(&hub, call.part("host")?).await?;
-    let generation = generation_in_path(&call)?;
-    let document = old(&hub, &host.row.id, generation).await?;
+    page(&restore_page(&hub, &call, String::new(), None).await?)
+}
+
+async fn restore_page(
+    hub: &Hub,
+    call: &Call,
+    reason: String,
+    overtaken: Option<Overtaken>,
+) -> Result<RestorePage, Problem> {
+    let host = fleet_host(hub, call.part("host")?).await?;
+    let generation = generation_in_path(call)?;
+    let document = old(hub, &host.row.id, generation).await?;
     let row = document.row.clone();
-    let newest = newest(&hub, &host.row).await?;
+    let newest = newest(hub, &host.row).await?;
+    let texts = newest.as_ref().map(|newest| newest.files.clone()).unwrap_or_default();
+    let lines = line_diff(texts, document.files.clone(), None).await?;
     let difference = between(newest, document).await.map_err(|problem| problem.detail);
     let head = HostHead::new(&host, "documents", HubTime::now());
     let title = format!("Go back to generation {generation} of {}", host.row.id);
     let address = format!("{}/documents/{generation}/restore", head.path);
-    page(&RestorePage {
-        shell: Shell::new(&hub, &call, PagePlace::Fleet, &title, address).await?,
+    let from = host.row.wanted;
+    Ok(RestorePage {
+        shell: Shell::new(hub, call, PagePlace::Fleet, &title, address).await?,
+        lines: lines.with_more(format!("{}/documents/{generation}?from={from}&file=", head.path)),
         head,
         generation,
-        newest: host.row.wanted,
+        newest: from,
         next: next(&host.row),
         message: row.message,
         pushed_by: row.pushed_by,
-        signing: Signing::of(&hub, &host.row.id).await?,
+        signing: Signing::of(hub, &host.row.id).await?,
         difference,
+        overtaken,
+        reason,
     })
 }
 
@@ -106,7 +128,16 @@ async fn restore(hub: Hub, call: Call) -> Answer {
         "push" => {
             let request = PushRequest { files, message, author: None, draft: None };
             let seen = form.number("seen")?;
-            let pushed = push_document(&hub, person, &host.row, (seen, request)).await?;
+            let pushed = match push_document(&hub, person, &host.row, (seen, request)).await {
+                Ok(pushed) => pushed,
+                Err(problem) if problem.code == ProblemCode::Stale => {
+                    let overtaken = overtaken(&hub, &host.row.id, seen, &problem).await?;
+                    let reason = form.text("message").to_owned();
+                    let page = restore_page(&hub, &call, reason, Some(overtaken)).await?;
+                    return page_with(problem.code.status(), &page);
+                }
+                Err(problem) => return Err(problem),
+            };
             see(&format!("{path}/documents/{}", pushed.generation))
         }
         _ => Err(Problem::invalid("the form says neither push nor draft")),

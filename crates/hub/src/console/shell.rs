@@ -14,6 +14,7 @@ pub(super) enum PagePlace {
     Fleet,
     Approvals,
     Audit,
+    Accounts,
 }
 
 /// What stands around a page.
@@ -32,8 +33,14 @@ pub(super) struct Shell {
     pub(super) waiting: u64,
     /// Whether forms of editors are shown: a button that would be refused is none.
     pub(super) can_edit: bool,
+    /// Whether forms of admins are shown, for hosts of their scope.
+    pub(super) can_manage: bool,
+    /// Whether accounts are shown: to admins of the whole hub.
+    pub(super) can_manage_accounts: bool,
     /// The page itself, to be read again.
     pub(super) address: String,
+    /// Which changes are in it: its stream of events begins there.
+    pub(super) live_from: String,
 }
 
 impl Shell {
@@ -49,6 +56,7 @@ impl Shell {
             CameWith::ApiToken(_) => None,
             CameWith::Session(_) => session::from_cookie(hub.public_url(), &call.headers),
         };
+        let can_manage = person.account.role >= PersonRole::Admin;
         let fleet = hub.people().fleet.seen_by(hub, person).await?;
         Ok(Self {
             title: title.to_owned(),
@@ -60,7 +68,10 @@ impl Shell {
             version: assets::version(),
             waiting: fleet.iter().map(|host| host.pending).sum(),
             can_edit: person.account.role >= PersonRole::Editor,
+            can_manage,
+            can_manage_accounts: can_manage && person.account.scope == "*",
             address,
+            live_from: call.live_from.clone(),
         })
     }
 

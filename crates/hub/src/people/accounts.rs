@@ -7,7 +7,7 @@ use schemars::SchemaGenerator;
 use super::SMALL_BODY_MAX;
 use super::page::{PAGE_QUERY, after, limit, one_more, page};
 use super::wire::{AccountBody, AccountKeyRequest, AccountRequest, PageBody};
-use crate::access::{Access, Scope};
+use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
@@ -52,7 +52,7 @@ pub(super) fn check_name(name: &str) -> Result<(), Problem> {
 }
 
 /// A key people may come in with: the same kinds that may sign on a host, and none that is weak.
-pub(super) fn read_key(line: &str) -> Result<AccountKey, Problem> {
+pub(crate) fn read_key(line: &str) -> Result<AccountKey, Problem> {
     let refuse = |refusal: evenkeel_core::reason::Refusal| {
         Problem::invalid(format!("the key is not taken: {}", refusal.detail))
             .hint("give a line of a .pub file, made by ssh-keygen -t ed25519")
@@ -74,14 +74,24 @@ async fn list(hub: Hub, call: Call) -> Answer {
 }
 
 async fn add(hub: Hub, call: Call) -> Answer {
-    let AccountRequest { name, role, scope, key } = call.json()?;
+    add_account(&hub, call.person(), call.json()?).await?;
+    no_content()
+}
+
+/// Makes an account, as somebody who may.
+pub(crate) async fn add_account(
+    hub: &Hub,
+    person: &Person,
+    request: AccountRequest,
+) -> Result<(), Problem> {
+    let AccountRequest { name, role, scope, key } = request;
     let role = PersonRole::named(&role)
         .ok_or_else(|| Problem::invalid("a role is viewer, editor or admin"))?;
     let key = read_key(&key)?;
     let account = Account::new(&name, role, &scope)?;
-    let made_by = call.person().account.name.clone();
+    let made_by = person.account.name.clone();
     hub.store().add_account(NewAccount { account, key, made_by, first_code: None }).await?;
-    no_content()
+    Ok(())
 }
 
 async fn remove(hub: Hub, call: Call) -> Answer {

@@ -2,9 +2,12 @@
 //!
 //! Reading thousands of guests takes a while, so it is done beside the tasks that answer others.
 
+use std::collections::BTreeMap;
+
 use evenkeel_core::desired::{DeclaredBy, DeclaredSet, difference, without_secrets};
 use evenkeel_core::diagnostic::{Diagnostic, Sources};
-use evenkeel_core::fleet::{DocumentFiles, LoadedDocument, WireFile};
+use evenkeel_core::fleet::{DocumentFiles, LoadedDocument, ReportedOrigin, WireFile, told_origins};
+use evenkeel_core::id::GuestId;
 
 use super::wire::{DifferenceBody, FileBody};
 use crate::problem::{Problem, ProblemCode};
@@ -57,7 +60,26 @@ pub(crate) async fn between(
     .await?
 }
 
-async fn beside<T: Send + 'static>(
+/// Where each key of a guest is declared in a document, by the reader that the host has; nothing if the document does not declare
+/// the guest, or cannot be read any more.
+pub(crate) async fn origins_of(
+    document: StoredDocument,
+    guest: GuestId,
+) -> Result<BTreeMap<String, ReportedOrigin>, Problem> {
+    beside(move || {
+        let Ok(loaded) = loaded_again(&document) else { return BTreeMap::new() };
+        let declared = loaded.desired.guests.get(&guest.vmid);
+        if declared.is_none_or(|declared| declared.id != guest) {
+            return BTreeMap::new();
+        }
+        let origins = loaded.origins.guests.get(&guest.vmid);
+        origins.map(|origins| told_origins(origins, &loaded.sources)).unwrap_or_default()
+    })
+    .await
+}
+
+/// Does what takes a while beside the tasks that answer others.
+pub(crate) async fn beside<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Problem> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -45,11 +45,11 @@ impl FleetState {
         }
     }
 
-    /// Whether a host is meant.
-    pub(crate) fn fits(self, host: &FleetHost, now: HubTime) -> bool {
+    /// Whether a host is meant that stands so.
+    pub(crate) fn fits(self, host: &FleetHost, stands: HostStanding) -> bool {
         match self {
-            Self::Standing(standing) => host.standing(now) == standing,
-            Self::Held => host.guests(&["held"]) > 0,
+            Self::Standing(standing) => stands == standing,
+            Self::Held => host.sums.held > 0,
             Self::Frozen => host.frozen,
             Self::Waiting => host.pending > 0,
         }
@@ -130,11 +130,16 @@ impl FleetFilter {
     }
 
     /// The hosts that are listed, in order.
-    pub(crate) fn chosen(&self, hosts: &[Arc<FleetHost>], now: HubTime) -> Vec<Arc<FleetHost>> {
-        let fits = |host: &&Arc<FleetHost>| {
-            self.state.is_none_or(|state| state.fits(host, now)) && self.fits_but_state(host)
+    pub(crate) fn chosen<'h>(
+        &self,
+        hosts: &'h [Arc<FleetHost>],
+        now: HubTime,
+    ) -> Vec<&'h FleetHost> {
+        let fits = |host: &&FleetHost| {
+            self.state.is_none_or(|state| state.fits(host, host.standing(now)))
+                && self.fits_but_state(host)
         };
-        let mut hosts: Vec<Arc<FleetHost>> = hosts.iter().filter(fits).cloned().collect();
+        let mut hosts: Vec<&FleetHost> = hosts.iter().map(|host| &**host).filter(fits).collect();
         // They come in the order of their names, which a stable sort keeps among equals.
         match self.order {
             FleetOrder::Host => {}
@@ -146,7 +151,7 @@ impl FleetFilter {
     }
 
     /// Where the page begins that follows a host.
-    pub(crate) fn start_after(&self, hosts: &[Arc<FleetHost>], after: &str) -> usize {
+    pub(crate) fn start_after(&self, hosts: &[&FleetHost], after: &str) -> usize {
         if after.is_empty() {
             return 0;
         }

@@ -17,7 +17,9 @@ use super::wire::{HostBody, HostStanding};
 use crate::access::Person;
 use crate::problem::Problem;
 use crate::routes::Hub;
-use crate::store::{DatabaseKind, HOSTS_MAX, HostRow, HostStateRow, HubTime, StoreChange};
+use crate::store::{
+    DatabaseKind, HOSTS_MAX, HostRow, HostStateRow, HubTime, NumberedChange, StoreChange,
+};
 
 /// A host that was not heard of for so long is silent: three long polls in a row, and the pause in which signs of life are
 /// gathered.
@@ -33,6 +35,57 @@ const HEAR_EVERY: Duration = Duration::from_secs(1);
 /// More changed rows than this are read faster all at once.
 const ONE_BY_ONE_MAX: usize = 64;
 
+/// How many guests are in which state.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct GuestSums {
+    as_declared: u64,
+    drifted: u64,
+    pub(crate) held: u64,
+    busy: u64,
+    failed: u64,
+    unreadable: u64,
+}
+
+impl GuestSums {
+    fn of(counts: &BTreeMap<String, u64>) -> Self {
+        let count = |state: &str| counts.get(state).copied().unwrap_or_default();
+        Self {
+            as_declared: count("as_declared"),
+            drifted: count("drifted"),
+            held: count("held"),
+            busy: count("busy"),
+            failed: count("failed"),
+            unreadable: count("unreadable"),
+        }
+    }
+
+    /// Both together.
+    #[must_use]
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            as_declared: self.as_declared + other.as_declared,
+            drifted: self.drifted + other.drifted,
+            held: self.held + other.held,
+            busy: self.busy + other.busy,
+            failed: self.failed + other.failed,
+            unreadable: self.unreadable + other.unreadable,
+        }
+    }
+
+    /// Each state by the name that hosts have for it.
+    pub(crate) fn each(self) -> [(&'static str, u64); 6] {
+        let Self { as_declared, drifted, held, busy, failed, unreadable } = self;
+        [
+            ("as_declared", as_declared),
+            ("drifted", drifted),
+            ("held", held),
+            ("busy", busy),
+            ("failed", failed),
+            ("unreadable", unreadable),
+        ]
+    }
+}
+
 /// One host in a few words.
 #[derive(Debug, Clone)]
 pub(crate) struct FleetHost {
@@ -40,6 +93,8 @@ pub(crate) struct FleetHost {
     pub(crate) in_effect: u64,
     pub(crate) refused: u64,
     pub(crate) counts: BTreeMap<String, u64>,
+    /// The same as numbers: a page of a fleet looks at them for every host.
+    pub(crate) sums: GuestSums,
     pub(crate) pending: u64,
     pub(crate) frozen: bool,
     /// What a search looks in: id and labels, in small letters.
@@ -61,17 +116,13 @@ impl FleetHost {
         Self {
             in_effect: generation.get("number").and_then(Value::as_u64).unwrap_or_default(),
             refused: refused.map_or(0, |refused| refused.generation.0),
+            sums: GuestSums::of(&counts),
             counts,
             pending: pending.unsigned_abs(),
             frozen: agent.frozen.is_some(),
             haystack,
             row,
         }
-    }
-
-    /// How many guests are in one of these states.
-    pub(crate) fn guests(&self, states: &[&str]) -> u64 {
-        states.iter().filter_map(|state| self.counts.get(*state)).sum()
     }
 
     /// How it stands at a moment.
@@ -83,9 +134,9 @@ impl FleetHost {
             HostStanding::Refused
         } else if self.in_effect != wanted {
             HostStanding::Behind
-        } else if self.guests(&["failed", "unreadable"]) > 0 {
+        } else if self.sums.failed + self.sums.unreadable > 0 {
             HostStanding::Failing
-        } else if self.guests(&["drifted", "held", "busy"]) > 0 {
+        } else if self.sums.drifted + self.sums.held + self.sums.busy > 0 {
             HostStanding::Drifted
         } else {
             HostStanding::InSync
@@ -127,7 +178,7 @@ pub(crate) struct FleetIndex {
 
 struct FilledIndex {
     hosts: BTreeMap<String, Arc<FleetHost>>,
-    changes: broadcast::Receiver<StoreChange>,
+    changes: broadcast::Receiver<NumberedChange>,
     looked_at: Instant,
     heard_at: Instant,
     listened_at: Instant,
@@ -194,15 +245,16 @@ impl FilledIndex {
         let mut hosts = BTreeSet::new();
         loop {
             match self.changes.try_recv() {
-                Ok(
+                Ok(NumberedChange { change, .. }) => match change {
                     StoreChange::Host(host)
                     | StoreChange::Report(host)
                     | StoreChange::Pending(host)
-                    | StoreChange::Document(host),
-                ) => {
-                    hosts.insert(host);
-                }
-                Ok(StoreChange::Audit) => {}
+                    | StoreChange::Document(host)
+                    | StoreChange::Elsewhere(host) => {
+                        hosts.insert(host);
+                    }
+                    StoreChange::Audit => {}
+                },
                 Err(TryRecvError::Lagged(_)) => return Ok(None),
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }

@@ -1,5 +1,7 @@
 //! Hosts: who is there and how each stands; their labels, their tokens, their end.
 
+use std::collections::BTreeMap;
+
 use axum::http::Method;
 use evenkeel_core::id::HostId;
 use schemars::SchemaGenerator;
@@ -12,7 +14,7 @@ use super::page::{PAGE_MAX, after, limit, page};
 use super::wire::{
     EnrolTokenAnswer, EnrolTokenRequest, HostBody, HostDetailBody, LabelsRequest, PageBody,
 };
-use crate::access::{Access, Scope};
+use crate::access::{Access, Person, Scope};
 use crate::call::Call;
 use crate::problem::Problem;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow, json, no_content};
@@ -108,6 +110,17 @@ async fn remove(hub: Hub, call: Call) -> Answer {
 
 async fn set_labels(hub: Hub, call: Call) -> Answer {
     let LabelsRequest { labels } = call.json()?;
+    change_labels(&hub, call.person(), call.part("host")?, labels).await?;
+    no_content()
+}
+
+/// Sets the labels of a host, as somebody who may.
+pub(crate) async fn change_labels(
+    hub: &Hub,
+    person: &Person,
+    host: &str,
+    labels: BTreeMap<String, String>,
+) -> Result<(), Problem> {
     let fits = |text: &str| {
         text.len() <= LABEL_BYTES_MAX && !text.contains(|c: char| c.is_control() || c == ',')
     };
@@ -119,8 +132,8 @@ async fn set_labels(hub: Hub, call: Call) -> Answer {
             "a host has at most {LABELS_MAX} labels, of at most {LABEL_BYTES_MAX} bytes, without commas"
         )));
     }
-    hub.store().set_labels(call.part("host")?, labels, &call.person().account.name).await?;
-    no_content()
+    hub.store().set_labels(host, labels, &person.account.name).await?;
+    Ok(())
 }
 
 async fn enrol_token(hub: Hub, call: Call) -> Answer {

@@ -10,7 +10,7 @@
 //!
 //! [`Person::sees`]: crate::access::Person::sees
 
-mod accounts;
+pub(crate) mod accounts;
 pub(crate) mod approvals;
 pub(crate) mod audit;
 mod author;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use sqlx::Row as _;
 
-use super::change::StoreChange;
+use super::change::{OWN_LINES_KEPT, StoreChange};
+use super::connect::DatabaseKind;
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreError};
@@ -38,16 +39,17 @@ impl WriteTx<'_> {
         subject: &str,
         detail: &str,
     ) -> Result<(), StoreError> {
-        sqlx::query(
-            "INSERT INTO audit (at, who, act, subject, detail) VALUES ($1, $2, $3, $4, $5)",
+        let row = sqlx::query(
+            "INSERT INTO audit (at, who, act, subject, detail) VALUES ($1, $2, $3, $4, $5) RETURNING serial",
         )
         .bind(self.now.0)
         .bind(who)
         .bind(act)
         .bind(subject)
         .bind(plain(detail, DETAIL_BYTES_MAX))
-        .execute(&mut *self.connection)
+        .fetch_one(&mut *self.connection)
         .await?;
+        self.wrote_line(row.try_get(0)?);
         self.changed(StoreChange::Audit);
         Ok(())
     }
@@ -69,13 +71,19 @@ impl HubStore {
     /// The numbers of the lines that any replica wrote within so many milliseconds, by the database's clock. Numbers become
     /// visible out of order, so that the newest alone would not tell of all.
     pub(crate) async fn audited_within(&self, ms: i64) -> Result<BTreeSet<i64>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT serial FROM audit WHERE at > \
-             CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 ORDER BY serial DESC LIMIT 1000",
-        )
-        .bind(ms)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
+        let query = match self.database().kind() {
+            DatabaseKind::Sqlite => {
+                sqlx::query("SELECT serial FROM audit WHERE at > $1 ORDER BY serial DESC LIMIT $2")
+                    .bind(HubTime::now().0 - ms)
+            }
+            DatabaseKind::Postgres => sqlx::query(
+                "SELECT serial FROM audit WHERE at > \
+                 CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 ORDER BY serial DESC LIMIT $2",
+            )
+            .bind(ms),
+        };
+        let limit = i64::try_from(OWN_LINES_KEPT).expect("it is small");
+        let rows = query.bind(limit).fetch_all(&mut *self.reader().await?).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

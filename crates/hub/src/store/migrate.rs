@@ -18,13 +18,19 @@ pub(crate) struct SchemaStep {
 }
 
 /// All steps; the number of a schema is how many of them it went through.
-pub(crate) const STEPS: &[SchemaStep] = &[SchemaStep {
-    sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
-    postgres: include_str!("../../migrations/postgres/0001_first.sql"),
-}];
+pub(crate) const STEPS: &[SchemaStep] = &[
+    SchemaStep {
+        sqlite: include_str!("../../migrations/sqlite/0001_first.sql"),
+        postgres: include_str!("../../migrations/postgres/0001_first.sql"),
+    },
+    SchemaStep {
+        sqlite: include_str!("../../migrations/sqlite/0002_newest_envelopes.sql"),
+        postgres: include_str!("../../migrations/postgres/0002_newest_envelopes.sql"),
+    },
+];
 
 /// The schema this version knows.
-pub const SCHEMA: i64 = 1;
+pub const SCHEMA: i64 = 2;
 
 /// The number all hubs lock while they migrate: "evenkeel" on a telephone.
 const MIGRATION_LOCK: &str = "SELECT pg_advisory_xact_lock(38365335)";

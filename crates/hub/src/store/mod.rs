@@ -43,7 +43,7 @@ use sqlx::{Any, Row as _};
 pub use account_admin::ListedAccount;
 pub use accounts::{Account, AccountKey, CodePurpose, NewAccount, PersonRole};
 pub use audit::AuditLine;
-pub use change::{Changes, StoreChange};
+pub use change::{Changes, NumberedChange, StoreChange, Subscription};
 pub use connect::{Database, DatabaseKind};
 pub use documents::{DocumentRow, NewDocument, Pushed, StoredDocument};
 pub use drafts::{DraftRow, NewDraft};

@@ -96,7 +96,7 @@ impl StoreWrite for NewReport {
         self.verdicts(tx).await?;
         self.state(tx, begins, begins || guests || items).await?;
         self.anchor(tx).await?;
-        self.advance(tx, &mark, serial).await?;
+        self.advance(tx, &mark, serial, begins || self.is_news()).await?;
         if items || !self.report.verdicts.is_empty() {
             tx.changed(StoreChange::Pending(self.host.clone()));
         }
@@ -106,8 +106,6 @@ impl StoreWrite for NewReport {
 
 impl NewReport {
     /// The host's row, ours until the commit. It may have been given another key since the request was let in.
-    ///
-    /// It is not marked as changed for other replicas: a report is no news for whoever polls.
     async fn mark(&self, tx: &mut WriteTx<'_>) -> Result<ReportMark, StoreError> {
         let lock = tx.for_update();
         let query = format!(
@@ -373,29 +371,65 @@ impl NewReport {
         Ok(())
     }
 
+    /// Whether it says more than that the host is there.
+    fn is_news(&self) -> bool {
+        let HostReport {
+            generation,
+            refused,
+            agent,
+            pass,
+            guests,
+            gone,
+            ops,
+            decisions,
+            pending,
+            pending_gone,
+            verdicts,
+            head: _,
+            at: _,
+        } = &self.report;
+        generation.is_some()
+            || refused.is_some()
+            || agent.is_some()
+            || pass.is_some()
+            || !guests.is_empty()
+            || !gone.is_empty()
+            || !ops.is_empty()
+            || !decisions.is_empty()
+            || !pending.is_empty()
+            || !pending_gone.is_empty()
+            || !verdicts.is_empty()
+    }
+
+    /// The row is marked as changed where there is news, so that other replicas hear of it. A sign of life is none: they read
+    /// those from time to time, and a quiet fleet leaves the index of changes alone.
     async fn advance(
         &self,
         tx: &mut WriteTx<'_>,
         mark: &ReportMark,
         serial: i64,
+        is_news: bool,
     ) -> Result<(), StoreError> {
         let said = self.report.generation.as_ref().map_or(0, |state| state.number.0);
         let said = i64::try_from(said).unwrap_or(NUMBER_MAX).min(NUMBER_MAX);
         // A number no hub of ours can have given would leave no room for the next one.
         let reported =
             if said.saturating_sub(mark.newest) > GENERATION_STEP_MAX { 0 } else { said };
-        sqlx::query(
+        let changed = if is_news { ", changed_at = $4, version = version + 1" } else { "" };
+        let query = format!(
             "UPDATE hosts SET instance = $1, seq = $2, serial = $3, last_seen = $4, \
-             reported = CASE WHEN reported < $5 THEN $5 ELSE reported END WHERE id = $6",
-        )
-        .bind(self.instance.as_str())
-        .bind(self.seq)
-        .bind(serial)
-        .bind(tx.now.0)
-        .bind(reported)
-        .bind(self.host.as_str())
-        .execute(&mut *tx.connection)
-        .await?;
+             reported = CASE WHEN reported < $5 THEN $5 ELSE reported END{changed} WHERE id = $6 RETURNING version",
+        );
+        let row = sqlx::query(sqlx::AssertSqlSafe(query))
+            .bind(self.instance.as_str())
+            .bind(self.seq)
+            .bind(serial)
+            .bind(tx.now.0)
+            .bind(reported)
+            .bind(self.host.as_str())
+            .fetch_one(&mut *tx.connection)
+            .await?;
+        tx.wrote(&self.host, row.try_get(0)?);
         tx.changed(StoreChange::Report(self.host.clone()));
         Ok(())
     }

@@ -121,9 +121,10 @@ impl HubStore {
     ) -> Result<Vec<TimelineRow>, StoreError> {
         let find =
             self.find_in("lower(who || ' ' || act || ' ' || subject || ' ' || detail)", "$3");
+        let of_host = if filter.host.is_empty() { "$2 = ''" } else { "subject = $2" };
         let query = format!(
             "SELECT serial, at, who, act, subject, detail FROM audit WHERE serial < $1 \
-             AND ($2 = '' OR subject = $2) AND ($3 = '' OR {find}) ORDER BY serial DESC LIMIT $4"
+             AND {of_host} AND ($3 = '' OR {find}) ORDER BY serial DESC LIMIT $4"
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(query))
             .bind(before)
@@ -156,9 +157,12 @@ impl HubStore {
         limit: i64,
     ) -> Result<Vec<TimelineRow>, StoreError> {
         let find = self.find_in("lower(host || ' ' || guest || ' ' || body)", "$5");
+        let of_host = if filter.host.is_empty() { "$4 = ''" } else { "host = $4" };
+        // The bound by itself lets both databases walk their index from there, and end after a page: an OR around it made them
+        // read and sort everything.
         let query = format!(
-            "SELECT {columns} WHERE (received_at < $1 OR (received_at = $1 AND \
-             (host > $2 OR (host = $2 AND serial < $3)))) AND ($4 = '' OR host = $4) \
+            "SELECT {columns} WHERE received_at <= $1 AND (received_at < $1 OR host > $2 \
+             OR (host = $2 AND serial < $3)) AND {of_host} \
              AND ($5 = '' OR {find}) ORDER BY received_at DESC, host, serial DESC LIMIT $6"
         );
         let rows = sqlx::query(sqlx::AssertSqlSafe(query))

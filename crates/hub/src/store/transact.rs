@@ -41,32 +41,71 @@ pub(in crate::store) struct WriteTx<'c> {
     /// The moment, the same for the whole transaction.
     pub(in crate::store) now: HubTime,
     kind: DatabaseKind,
+    told: ToldChanges,
+}
+
+/// What a transaction tells once it is committed.
+#[derive(Default)]
+pub(super) struct ToldChanges {
     changes: Vec<StoreChange>,
+    /// The versions of hosts' rows that it wrote.
+    versions: Vec<(String, i64)>,
+    /// The lines of the audit that it wrote.
+    lines: Vec<i64>,
+}
+
+impl ToldChanges {
+    /// It is committed.
+    pub(super) fn tell(self, changes: &Changes) {
+        // First whose they are: a look at the rows in between must not take them for another process's.
+        for (host, version) in self.versions {
+            changes.wrote(host, version);
+        }
+        for serial in self.lines {
+            changes.wrote_line(serial);
+        }
+        for change in self.changes {
+            changes.tell(change);
+        }
+    }
 }
 
 impl<'c> WriteTx<'c> {
     pub(super) fn new(connection: &'c mut AnyConnection, now: HubTime, kind: DatabaseKind) -> Self {
-        Self { connection, now, kind, changes: Vec::new() }
+        Self { connection, now, kind, told: ToldChanges::default() }
     }
 
     /// To be told after the commit.
     pub(in crate::store) fn changed(&mut self, change: StoreChange) {
-        if !self.changes.contains(&change) {
-            self.changes.push(change);
+        if !self.told.changes.contains(&change) {
+            self.told.changes.push(change);
         }
     }
 
+    /// The version that a host's row has with the commit.
+    pub(in crate::store) fn wrote(&mut self, host: &str, version: i64) {
+        self.told.versions.push((host.to_owned(), version));
+    }
+
+    /// The number that a line of the audit has with the commit.
+    pub(in crate::store) fn wrote_line(&mut self, serial: i64) {
+        self.told.lines.push(serial);
+    }
+
     /// Forgets what was told since: the write is rolled back.
-    pub(super) fn changes_mark(&self) -> usize {
-        self.changes.len()
+    pub(super) fn changes_mark(&self) -> [usize; 3] {
+        let ToldChanges { changes, versions, lines } = &self.told;
+        [changes.len(), versions.len(), lines.len()]
     }
 
-    pub(super) fn forget_changes(&mut self, mark: usize) {
-        self.changes.truncate(mark);
+    pub(super) fn forget_changes(&mut self, [changes, versions, lines]: [usize; 3]) {
+        self.told.changes.truncate(changes);
+        self.told.versions.truncate(versions);
+        self.told.lines.truncate(lines);
     }
 
-    pub(super) fn into_changes(self) -> Vec<StoreChange> {
-        self.changes
+    pub(super) fn into_changes(self) -> ToldChanges {
+        self.told
     }
 
     /// What is put behind a `SELECT` to keep the row until the commit. SQLite has one writer and needs none.
@@ -80,14 +119,18 @@ impl<'c> WriteTx<'c> {
     /// The host's row is ours until the commit, changed and with a new version: every write about a host begins here, so that
     /// two of them never wait for each other crosswise. False if there is no such host.
     pub(in crate::store) async fn take_host(&mut self, host: &str) -> Result<bool, StoreError> {
-        let done =
-            sqlx::query("UPDATE hosts SET version = version + 1, changed_at = $1 WHERE id = $2")
-                .bind(self.now.0)
-                .bind(host)
-                .execute(&mut *self.connection)
-                .await?;
+        let row = sqlx::query(
+            "UPDATE hosts SET version = version + 1, changed_at = $1 WHERE id = $2 RETURNING version",
+        )
+        .bind(self.now.0)
+        .bind(host)
+        .fetch_optional(&mut *self.connection)
+        .await?;
         self.changed(StoreChange::Host(host.to_owned()));
-        Ok(done.rows_affected() == 1)
+        if let Some(row) = &row {
+            self.wrote(host, row.try_get(0)?);
+        }
+        Ok(row.is_some())
     }
 }
 
@@ -179,9 +222,7 @@ async fn in_the_pool<W: StoreWrite>(
     loop {
         match once(pool, write).await {
             Ok((out, told)) => {
-                for change in told {
-                    changes.tell(change);
-                }
+                told.tell(changes);
                 return Ok(out);
             }
             Err(failed) if failed.again && tried < RETRIES => {
@@ -217,7 +258,7 @@ impl From<sqlx::Error> for FailedWrite {
 async fn once<W: StoreWrite>(
     pool: &AnyPool,
     write: &W,
-) -> Result<(W::Out, Vec<StoreChange>), FailedWrite> {
+) -> Result<(W::Out, ToldChanges), FailedWrite> {
     let mut connection = pool.acquire().await?;
     // Dropped before its commit, the transaction is rolled back.
     let mut transaction = connection.begin().await?;

@@ -104,8 +104,6 @@ async fn commit(
     death_point::pass();
     connection.execute("COMMIT").await?;
     death_point::pass();
-    for change in told {
-        changes.tell(change);
-    }
+    told.tell(changes);
     Ok(())
 }

@@ -9,7 +9,7 @@ use crate::problem::ProblemCode;
 use crate::secret_text::{SecretHash, SecretKind, SecretText};
 use crate::store::{
     Account, AccountKey, CodePurpose, DRAFTS_PER_HOST_MAX, NewAccount, NewDraft, PersonRole,
-    StoreChange, StoreError,
+    StoreError,
 };
 
 async fn account(bed: &TestBed, name: &str, role: PersonRole, scope: &str) {
@@ -166,35 +166,4 @@ pub(super) async fn people_read_what_hosts_reported(bed: TestBed) {
     assert_eq!(store.envelopes_before("pve1", i64::MAX, 9).await.unwrap(), []);
     assert_eq!(store.envelope("env_1").await.unwrap(), None);
     store.host_states().await.unwrap();
-}
-
-pub(super) async fn a_stream_hears_of_a_write_at_another_replica(bed: TestBed) {
-    // A file has one process; what it writes is told by itself.
-    if bed.store().database().kind() == crate::store::DatabaseKind::Sqlite {
-        return;
-    }
-    let token = bed.token("pve1", false).await;
-    TestHost::new(&bed, "pve1").enrol(&token).await;
-    let other = bed.another().await;
-    // What happened before is old news by then.
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    let mut changes = other.hub.store().changes().subscribe();
-    bed.store().push(document("pve1", 0, "one")).await.unwrap();
-    let heard = tokio::time::timeout(Duration::from_secs(5), async {
-        loop {
-            if let Ok(StoreChange::Report(host)) = changes.recv().await {
-                return host;
-            }
-        }
-    });
-    assert_eq!(heard.await.unwrap(), "pve1");
-    // A line of the audit that touches no host.
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    let mut changes = other.hub.store().changes().subscribe();
-    bed.store().audit("alice", "login", "alice", "").await.unwrap();
-    let heard = tokio::time::timeout(Duration::from_secs(5), async {
-        while changes.recv().await.unwrap() != StoreChange::Audit {}
-    });
-    heard.await.expect("the other replica tells of the line");
-    other.stop().await;
 }

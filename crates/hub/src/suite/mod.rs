@@ -15,6 +15,7 @@ pub(crate) mod postgres;
 mod pushes;
 mod replicas;
 mod reports;
+mod streams;
 
 use evenkeel_core::fleet::WireFile;
 use std::sync::Arc;
@@ -85,8 +86,11 @@ const CASES: &[SuiteCase] = cases! {
         a_code_becomes_one_session_however_many_ask,
         the_last_admin_stays,
         drafts_are_bounded_and_share_their_texts,
-        people_read_what_hosts_reported,
-        a_stream_hears_of_a_write_at_another_replica;
+        people_read_what_hosts_reported;
+    streams:
+        a_report_taken_by_another_replica_is_heard,
+        who_comes_back_is_told_what_they_missed,
+        a_write_at_another_replica_is_told_here;
     limits:
         a_body_over_its_limit_is_refused,
         history_is_bounded_and_newest_first_stays,

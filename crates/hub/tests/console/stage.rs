@@ -1,5 +1,7 @@
 //! A hub on loopback with a fleet on it, put there as hosts would report it.
 
+use std::net::SocketAddr;
+
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::fleet::HostReport;
 use evenkeel_core::operation::UnixSeconds;
@@ -24,15 +26,17 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = ServerOptions {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            state: directory.path().to_owned(),
-            database: None,
-            public_url: None,
-            tls: TlsChoice::Plain,
-            limits: ServeLimits::default(),
-        };
-        Self { running: server::start(options).await.unwrap(), directory }
+        let running = started(&directory, "127.0.0.1:0".parse().unwrap()).await;
+        Self { running, directory }
+    }
+
+    /// The same hub, ended and begun anew at the same address.
+    pub(crate) async fn restarted(self) -> Self {
+        let Self { running, directory } = self;
+        let address = running.address;
+        running.stop().await;
+        let running = started(&directory, address).await;
+        Self { running, directory }
     }
 
     pub(crate) fn url(&self, path: &str) -> String {
@@ -124,6 +128,18 @@ impl Stage {
         ))
         .await;
     }
+}
+
+async fn started(directory: &tempfile::TempDir, listen: SocketAddr) -> RunningHub {
+    let options = ServerOptions {
+        listen,
+        state: directory.path().to_owned(),
+        database: None,
+        public_url: None,
+        tls: TlsChoice::Plain,
+        limits: ServeLimits::default(),
+    };
+    server::start(options).await.unwrap()
 }
 
 /// An act that waits, on a host whose key has this seed.

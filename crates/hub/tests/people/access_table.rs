@@ -16,6 +16,7 @@ use super::world::{TestKey, With, World, files};
 /// Method, path, who, and whether a request that is answered leaves a line in the audit.
 const MEANT: &[(&str, &str, Meant, Leaves)] = &[
     ("GET", "/console", Meant::Anyone, Leaves::Nothing),
+    ("GET", "/console/accounts", Meant::HubAdmin, Leaves::Nothing),
     ("GET", "/console/approvals", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
     ("GET", "/console/audit", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
     ("GET", "/console/audit/lines", Meant::Some(PersonRole::Viewer), Leaves::Nothing),
@@ -51,6 +52,9 @@ const MEANT: &[(&str, &str, Meant, Leaves)] = &[
     ("GET", "/console/hosts/{host}/row", Meant::OfHost(PersonRole::Viewer), Leaves::Nothing),
     ("GET", "/console/static/{file}", Meant::Anyone, Leaves::Nothing),
     ("GET", "/first-admin", Meant::Anyone, Leaves::Nothing),
+    ("POST", "/console/accounts", Meant::HubAdmin, Leaves::AuditLine),
+    ("POST", "/console/accounts/{name}/keys", Meant::HubAdmin, Leaves::AuditLine),
+    ("POST", "/console/accounts/{name}/remove", Meant::HubAdmin, Leaves::AuditLine),
     ("POST", "/console/envelopes", Meant::Some(PersonRole::Editor), Leaves::AuditLine),
     (
         "POST",
@@ -71,6 +75,7 @@ const MEANT: &[(&str, &str, Meant, Leaves)] = &[
         Meant::OfHost(PersonRole::Editor),
         Leaves::Nothing,
     ),
+    ("POST", "/console/hosts/{host}/labels", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
     ("POST", "/console/logout", Meant::Some(PersonRole::Viewer), Leaves::AuditLine),
     ("DELETE", "/v1/accounts/{name}", Meant::HubAdmin, Leaves::AuditLine),
     ("DELETE", "/v1/hosts/{host}", Meant::OfHost(PersonRole::Admin), Leaves::AuditLine),
@@ -274,6 +279,14 @@ fn body_of(world: &World, method: &Method, path: &str) -> Option<Value> {
         ("POST", "/console/hosts/{host}/documents/{generation}/restore") => {
             form(&[("as", "draft"), ("seen", "1")])
         }
+        ("POST", "/console/accounts") => {
+            let key = TestKey::new(77).public().to_string();
+            form(&[("name", "new"), ("role", "viewer"), ("scope", "*"), ("key", &key)])
+        }
+        ("POST", "/console/accounts/{name}/keys") => {
+            form(&[("key", &TestKey::new(78).public().to_string())])
+        }
+        ("POST", "/console/hosts/{host}/labels") => form(&[("labels", "site=berlin, rack=a1")]),
         ("PUT", "/v1/hosts/{host}/labels") => json!({"labels": {"site": "berlin"}}),
         _ => return None,
     })
