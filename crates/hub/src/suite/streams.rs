@@ -48,8 +48,8 @@ impl TestStream {
 
     /// The mark of what was heard last.
     fn mark(&self) -> String {
-        let marks = self.heard.lines().filter_map(|line| line.strip_prefix("id: "));
-        marks.last().unwrap().to_owned()
+        let mut marks = self.heard.lines().filter_map(|line| line.strip_prefix("id: "));
+        marks.next_back().unwrap().to_owned()
     }
 }
 
