@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use evenkeel_core::id::{HostId, NodeName};
+use secrecy::SecretString;
 use serde::Deserialize;
 
 use crate::daemon::places;
@@ -20,6 +21,7 @@ use crate::policy::Policy;
 use crate::pve::endpoint::{Endpoint, EndpointError};
 use crate::pve::tls::{CertFingerprint, FingerprintError, TlsTrust, TrustError};
 use crate::pve::token::{Token, TokenError};
+use crate::secret_file::SECRET_BYTES_MAX;
 use crate::state_dir::StateDir;
 
 pub use mistakes::ConfigMistakes;
@@ -379,9 +381,25 @@ impl PveConfig {
         }
     }
 
-    /// The token from its file.
+    /// The token: the copy that the service manager hands over (`LoadCredential=token:…`), or from its file, which then
+    /// only root need be able to read.
     pub fn token(&self) -> Result<Token, ConfigError> {
-        Ok(Token::from_file(self.token_file.as_deref().ok_or(ConfigError::NoToken)?)?)
+        let credentials = std::env::var_os("CREDENTIALS_DIRECTORY").map(PathBuf::from);
+        self.token_beside(credentials.as_deref())
+    }
+
+    fn token_beside(&self, credentials: Option<&Path>) -> Result<Token, ConfigError> {
+        let copy =
+            credentials.map(|directory| directory.join("token")).filter(|copy| copy.exists());
+        let Some(copy) = copy else {
+            return Ok(Token::from_file(self.token_file.as_deref().ok_or(ConfigError::NoToken)?)?);
+        };
+        // Who may read it is the service manager's business: it uses access lists, which look like an open mode.
+        let unreadable = |error| TokenError::Unreadable { path: copy.clone(), error };
+        let read = plain_file::read(&copy, SECRET_BYTES_MAX).map_err(unreadable)?;
+        let text = String::from_utf8(read.bytes)
+            .map_err(|_| TokenError::Malformed { why: "it is not text" })?;
+        Ok(Token::from_text(&SecretString::from(text))?)
     }
 }
 
@@ -557,5 +575,22 @@ mod tests {
         assert!(matches!(empty.pve.endpoint(), Err(ConfigError::NoUrl)));
         assert!(matches!(empty.pve.token(), Err(ConfigError::NoToken)));
         assert!(ConfigError::NoUrl.hint().contains("PROXMOX_VE_ENDPOINT"));
+    }
+
+    #[test]
+    fn a_token_that_the_service_manager_hands_over_is_taken_before_its_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("on-disk");
+        fs_err::write(&file, "agent@pve!disk=secret").unwrap();
+        let pve = PveConfig { token_file: Some(file.clone()), ..PveConfig::default() };
+        let exposed = pve.token_beside(Some(directory.path())).unwrap_err();
+        assert!(
+            exposed.to_string().contains("mode"),
+            "a file of ours must be its owner's: {exposed}"
+        );
+        let copy = directory.path().join("token");
+        fs_err::write(&copy, "agent@pve!copy=secret\n").unwrap();
+        assert_eq!(pve.token_beside(Some(directory.path())).unwrap().id(), "agent@pve!copy");
+        assert!(pve.token_beside(None).is_err(), "nobody else's copy is looked for");
     }
 }

@@ -3,6 +3,7 @@
 mod enrolment;
 mod fleet;
 mod hub;
+mod node;
 mod oversight;
 mod selection;
 mod signing;
@@ -25,6 +26,7 @@ pub(crate) use fleet::{
     FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
 };
 pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
+pub(crate) use node::SetupArgs;
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
@@ -78,6 +80,8 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(DoctorArgs),
+    /// Set this node up: the agent's user, role, token, files and unit; or take it back
+    Setup(SetupArgs),
     /// Stop every change on this host until it is thawed; a running agent obeys at once
     Freeze(Freeze),
     /// Let changes go on

@@ -41,6 +41,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Submit(arguments) => waiting(command::approvals::submit(&arguments)),
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
+        Verb::Setup(arguments) => command::setup::run(&arguments),
         Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
         Verb::Audit(arguments) => waiting(command::audit::run(&arguments)),

@@ -79,10 +79,11 @@ pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
     let journal = match state.open_journal(&ambient) {
         Ok(journal) => journal.handle,
-        // There is no second executor: a running agent makes the pass.
-        Err(busy @ StateError::Busy(_)) => {
+        // There is no second executor: a running agent makes the pass. To root, whose journal it is not, its directory does
+        // not even look busy.
+        Err(error @ (StateError::Busy(_) | StateError::Directory { .. })) => {
             let asked = apply_by_agent::run(&connection, &state, &desired, wanted, arguments).await;
-            return asked.unwrap_or_else(|| Err(busy.into()));
+            return asked.unwrap_or_else(|| Err(error.into()));
         }
         Err(error) => return Err(error.into()),
     };

@@ -38,6 +38,7 @@ mod overlooked;
 mod profiles;
 mod secrets;
 mod server_trouble;
+mod setting_up;
 mod signers;
 mod signing;
 mod signing_prompts;

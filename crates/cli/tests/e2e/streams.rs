@@ -7,7 +7,7 @@ use crate::agent::{configure, usual};
 use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 29] = [
     "demo",
     "sim",
     "plan",
@@ -19,6 +19,7 @@ const VERBS: [&str; 28] = [
     "submit",
     "import",
     "doctor",
+    "setup",
     "freeze",
     "thaw",
     "audit",

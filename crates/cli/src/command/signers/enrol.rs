@@ -57,7 +57,7 @@ fn signer(arguments: &EnrolArgs) -> Result<Signer, Failure> {
 }
 
 /// The one line of a file that is not empty and no comment.
-pub(super) fn one_line(path: &Utf8Path) -> Result<String, Failure> {
+pub(in crate::command) fn one_line(path: &Utf8Path) -> Result<String, Failure> {
     let text = file::read_text(path, KEY_FILE_BYTES_MAX)?;
     let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {

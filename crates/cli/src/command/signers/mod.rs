@@ -3,7 +3,7 @@
 //! A trust file is the first link, installed by root. Every later change is a signed rotation that the
 //! host's agent judges; nothing here changes a host.
 
-mod enrol;
+pub(super) mod enrol;
 mod list;
 mod rotate;
 

@@ -1,0 +1,190 @@
+//! `evenkeel setup`: from a Proxmox VE node to a running agent, by the node's own tools, and back.
+//!
+//! ```text
+//!   node.rs   what is there: pveum, pvesh and systemctl are asked, /etc is read; nothing is changed
+//!   steps.rs  what is missing, as commands and files; pure
+//!   here      shown, agreed to, carried out in order
+//! ```
+//!
+//! Every command is shown before the first one runs, and a second run finds nothing to do. Guests are not touched. The
+//! token's secret goes from `pveum` into its file, and into nothing else: no message, no argument, no log.
+
+mod node;
+mod steps;
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use camino::Utf8Path;
+use evenkeel_core::rights::{self, Rights};
+use evenkeel_core::sign::{Role, Signer, enrol, trust_file};
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use super::signers::enrol::one_line;
+use crate::cli::SetupArgs;
+use crate::error::{Exit, Failure};
+use crate::terminal;
+use node::NodeView;
+use steps::{SetupFile, SetupStep};
+
+pub(crate) fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
+    let node = NodeView::look(&arguments.root)?;
+    let (steps, notes) = if arguments.remove {
+        steps::to_remove(&node)
+    } else {
+        let needed = needed(arguments, &node)?;
+        steps::to_make(&node, &needed, trust(arguments)?)
+    };
+    let mut out = std::io::stdout();
+    for note in &notes {
+        writeln!(out, "note: {note}")?;
+    }
+    if steps.is_empty() {
+        writeln!(out, "Nothing to do on {}.", node.name)?;
+        return Ok(Exit::Ok);
+    }
+    writeln!(out, "On {}, as root:", node.name)?;
+    for step in &steps {
+        write!(out, "{}", step.shown())?;
+    }
+    if arguments.dry_run {
+        writeln!(out, "Nothing was changed: --dry-run.")?;
+        return Ok(Exit::Ok);
+    }
+    if !arguments.yes && !agreed(steps.len())? {
+        writeln!(out, "Nothing was changed.")?;
+        return Ok(Exit::Ok);
+    }
+    for step in &steps {
+        carry_out(step, &node)?;
+    }
+    let next = if arguments.remove {
+        "Done. Journal, desired files and signers are left: /var/lib/evenkeel, /etc/evenkeel."
+    } else {
+        "Done. `evenkeel doctor` looks at everything, `evenkeel import --out /etc/evenkeel/desired` writes down the guests there \
+         are; then run setup once more, for the rights that keeping them takes."
+    };
+    writeln!(out, "{next}")?;
+    Ok(Exit::Ok)
+}
+
+fn agreed(steps: usize) -> Result<bool, Failure> {
+    if !terminal::is_there() {
+        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
+            .hint("give -y to go on without being asked, or --dry-run to look only"));
+    }
+    terminal::agrees(&format!("Carry out these {steps} steps?"))
+}
+
+/// The fewest rights: to look, to keep what is declared, and for what somebody names.
+fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, Failure> {
+    let desired = node.desired(&arguments.desired)?;
+    let mut needed = rights::to_keep(&desired, node.release);
+    for purpose in &arguments.purposes {
+        for (path, privileges) in purpose.purpose().rights(node.release) {
+            needed.entry(path).or_default().extend(privileges);
+        }
+    }
+    Ok(needed)
+}
+
+/// The trust file of the keys that were given; none if none were.
+fn trust(arguments: &SetupArgs) -> Result<Option<String>, Failure> {
+    let operational = arguments.operational.iter().map(|path| (path, Role::Operational));
+    let recovery = arguments.recovery.iter().map(|path| (path, Role::Recovery));
+    let mut text = None;
+    for (path, role) in operational.chain(recovery) {
+        let signer = signer(path, role)?;
+        let before = text.unwrap_or_else(trust_file::empty);
+        let added = trust_file::add(&before, &signer).map_err(|error| {
+            Failure::new(Exit::Invalid, format!("{path} cannot be enrolled: {error}"))
+                .hint("one role and one name per key")
+        })?;
+        text = Some(added);
+    }
+    Ok(text)
+}
+
+/// A key by the name in its comment, or by that of its file.
+fn signer(path: &Utf8Path, role: Role) -> Result<Signer, Failure> {
+    let line = one_line(path)?;
+    let comment = line
+        .split_whitespace()
+        .nth(2)
+        .map(|comment| comment.split('@').next().unwrap_or(comment).to_owned());
+    let name = comment.filter(|name| !name.is_empty());
+    let name = name.or_else(|| path.file_stem().map(str::to_owned)).unwrap_or_default();
+    enrol::from_public_key(&name, role, &line)
+        .map_err(|refusal| Failure::from(refusal).in_file(path))
+}
+
+fn carry_out(step: &SetupStep, node: &NodeView) -> Result<(), Failure> {
+    match step {
+        SetupStep::Run(words) => {
+            run_command(words)?;
+        }
+        SetupStep::MakeToken { words, file } => {
+            let answer = run_command(words)?;
+            let answer: serde_json::Value = serde_json::from_str(&answer).map_err(|error| {
+                // Not what it said: the secret is in it.
+                Failure::new(
+                    Exit::Failed,
+                    format!("pveum's answer about the token is not JSON: {error}"),
+                )
+                .hint("run `evenkeel setup` again: it makes another token")
+            })?;
+            let (id, secret) = (answer["full-tokenid"].as_str(), answer["value"].as_str());
+            let (Some(id), Some(secret)) = (id, secret) else {
+                return Err(Failure::new(Exit::Failed, "pveum's answer has no token in it")
+                    .hint("run `evenkeel setup` again: it makes another token"));
+            };
+            write(&SetupFile { text: format!("{id}={secret}\n"), ..file.clone() }, node)?;
+        }
+        SetupStep::Write(file) => write(file, node)?,
+        SetupStep::Remove(path) => fs_err::remove_file(node.at(path).as_std_path())?,
+        SetupStep::MakeDirectory { path, mode } => {
+            let place = node.at(path);
+            fs_err::create_dir_all(place.as_std_path())?;
+            own(&place, *mode, node.group)?;
+        }
+    }
+    Ok(())
+}
+
+/// One command of the node's own; what it said.
+fn run_command(words: &[String]) -> Result<String, Failure> {
+    let (program, arguments) = words.split_first().expect("a command has a name");
+    let ran = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let ran = ran
+        .map_err(|error| Failure::new(Exit::Failed, format!("{program} cannot be run: {error}")))?;
+    if !ran.status.success() {
+        let said = String::from_utf8_lossy(&ran.stderr);
+        let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let message = format!("`{}` failed: {}", words.join(" "), said.join("; "));
+        return Err(Failure::new(Exit::Failed, message).hint(
+            "what was done before it stays; run `evenkeel setup` again when that is mended",
+        ));
+    }
+    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+}
+
+/// Whole or not at all, and never readable by others in between.
+fn write(file: &SetupFile, node: &NodeView) -> Result<(), Failure> {
+    let place = node.at(file.path);
+    let passing = format!("{place}.new");
+    let mut options = fs_err::OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut handle = options.open(&passing)?;
+    handle.write_all(file.text.as_bytes())?;
+    handle.sync_all()?;
+    own(Utf8Path::new(&passing), file.mode, if file.for_agent { node.group } else { None })?;
+    Ok(fs_err::rename(&passing, place.as_std_path())?)
+}
+
+fn own(place: &Utf8Path, mode: u32, group: Option<u32>) -> Result<(), Failure> {
+    use std::os::unix::fs::PermissionsExt as _;
+    if let Some(group) = group {
+        fs_err::os::unix::fs::chown(place.as_std_path(), None, Some(group))?;
+    }
+    Ok(fs_err::set_permissions(place.as_std_path(), std::fs::Permissions::from_mode(mode))?)
+}
