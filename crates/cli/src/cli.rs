@@ -26,7 +26,7 @@ pub(crate) use fleet::{
     FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
 };
 pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
-pub(crate) use node::SetupArgs;
+pub(crate) use node::{SelftestArgs, SetupArgs};
 pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
@@ -82,6 +82,8 @@ pub(crate) enum Verb {
     Doctor(DoctorArgs),
     /// Set this node up: the agent's user, role, token, files and unit; or take it back
     Setup(SetupArgs),
+    /// Try what a change depends on, on one guest, and print a report to send with a bug
+    Selftest(SelftestArgs),
     /// Stop every change on this host until it is thawed; a running agent obeys at once
     Freeze(Freeze),
     /// Let changes go on

@@ -11,6 +11,7 @@ use evenkeel_agent::config::{AgentConfig, ConfigError, DEFAULT_PATH, OneOrMany};
 use evenkeel_agent::find_guest::FindGuestError;
 use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::error::{Error, ErrorClass, NotSent};
+use evenkeel_agent::pve::exchange::Exchange;
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::token::{Token, TokenError};
 use evenkeel_agent::source::dir::DirError;
@@ -42,6 +43,14 @@ pub(crate) struct Connection {
 
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
 pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, Failure> {
+    connect_through(arguments, |exchange| exchange).await
+}
+
+/// Connects, with something between the client and the wire.
+pub(crate) async fn connect_through(
+    arguments: &ConnectArgs,
+    through: impl FnOnce(Arc<dyn Exchange>) -> Arc<dyn Exchange>,
+) -> Result<Connection, Failure> {
     let config = configuration(arguments)?;
     let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
     let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
@@ -59,7 +68,7 @@ pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, Failu
         Some(node) => node,
         None => answering_node(&exchange).await?,
     };
-    Ok(Connection { client: Client::new(exchange, node), config, token_id, seal_key })
+    Ok(Connection { client: Client::new(through(exchange), node), config, token_id, seal_key })
 }
 
 /// The person's patience instead of ours; connecting is part of it.

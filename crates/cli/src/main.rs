@@ -42,6 +42,7 @@ fn run(verb: Verb) -> Result<Exit, Failure> {
         Verb::Import(arguments) => waiting(command::import::run(&arguments)),
         Verb::Doctor(arguments) => waiting(command::doctor::run(&arguments)),
         Verb::Setup(arguments) => command::setup::run(&arguments),
+        Verb::Selftest(arguments) => waiting(command::selftest::run(&arguments)),
         Verb::Freeze(arguments) => command::freeze::freeze(&arguments),
         Verb::Thaw(arguments) => command::freeze::thaw(&arguments),
         Verb::Audit(arguments) => waiting(command::audit::run(&arguments)),

@@ -104,6 +104,9 @@ pub(crate) const BODY_MAX_BYTES: usize = 512 * 1024;
 /// PVE reads at most 8 KiB of headers; the target must leave room for the token and the rest.
 pub(crate) const TARGET_MAX_BYTES: usize = 6 * 1024;
 
+/// A digest as PVE spells one, of nothing.
+const STALE_DIGEST: &str = "0000000000000000000000000000000000000000";
+
 impl HttpRequest {
     /// A read.
     pub fn get(path: ApiPath, query: Query) -> Self {
@@ -172,6 +175,12 @@ impl HttpRequest {
     /// The call in words, for errors: method and path, no parameters.
     pub fn call(&self) -> String {
         format!("{} {}", self.method.as_str(), self.path)
+    }
+
+    /// The same write with a digest that no configuration has; none if it carries none. For `selftest`, which wants to
+    /// see the node refuse it: a write that was cleared becomes one that is refused, and never another one.
+    pub fn with_stale_digest(mut self) -> Option<Self> {
+        self.parameters.replace("digest", STALE_DIGEST).then_some(self)
     }
 
     pub(super) fn parameters(&self) -> &Form {

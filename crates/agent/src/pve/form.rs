@@ -84,6 +84,12 @@ impl Form {
         self.fields.is_empty()
     }
 
+    /// Gives a parameter another value; tells whether it was there.
+    pub(super) fn replace(&mut self, name: &str, value: &str) -> bool {
+        let found = self.fields.iter_mut().find(|(there, _)| there == name);
+        found.map(|(_, old)| *old = FormValue::Plain(value.to_owned())).is_some()
+    }
+
     /// `name=value&name=value`, strictly encoded.
     pub(crate) fn encoded(&self) -> String {
         let pairs: Vec<String> = self

@@ -1,8 +1,12 @@
-//! What is said to `setup`, the verb for a node of one's own.
+//! What is said to `setup` and `selftest`, the verbs for a node of one's own.
 
 use camino::Utf8PathBuf;
 use clap::{Args, ValueEnum};
+use evenkeel_core::operation::StorageName;
 use evenkeel_core::rights::Purpose;
+use evenkeel_core::selection::GuestName;
+
+use super::{ConnectArgs, OutputArgs};
 
 /// Arguments of `setup`.
 #[derive(Debug, Args)]
@@ -65,4 +69,25 @@ impl NodePurpose {
             Self::Backup => Purpose::BackUp,
         }
     }
+}
+
+/// Arguments of `selftest`.
+#[derive(Debug, Args)]
+pub(crate) struct SelftestArgs {
+    /// The guest it is tried on: one that nobody works on meanwhile, such as 101 or lxc/101
+    #[arg(long, value_name = "GUEST")]
+    pub(crate) guest: GuestName,
+    /// A storage for backups: a backup of the guest shows its lock and a task that is taken up again. The archive stays
+    #[arg(long, value_name = "STORAGE")]
+    pub(crate) storage: Option<StorageName>,
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// The state directory [default: `state.dir` of agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }

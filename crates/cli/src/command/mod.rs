@@ -23,6 +23,7 @@ pub(crate) mod reference;
 pub(crate) mod retry;
 pub(crate) mod run;
 pub(crate) mod schema;
+pub(crate) mod selftest;
 pub(crate) mod setup;
 pub(crate) mod show;
 pub(crate) mod sign;

@@ -69,6 +69,7 @@ mod tests {
             ("validate", schema_for!(audit::ValidateFormat)),
             ("verify", schema_for!(verify::VerifyFormat)),
             ("doctor", schema_for!(tools::DoctorFormat)),
+            ("selftest", schema_for!(tools::SelftestFormat)),
             ("freeze", schema_for!(tools::FreezeFormat)),
             ("thaw", schema_for!(tools::ThawFormat)),
             ("sim", schema_for!(tools::SimFormat)),

@@ -1,4 +1,4 @@
-//! What `doctor`, `freeze`, `thaw`, `sim`, `explain` and `show` print with `-o json`.
+//! What `doctor`, `selftest`, `freeze`, `thaw`, `sim`, `explain` and `show` print with `-o json`.
 
 use std::collections::BTreeMap;
 
@@ -33,6 +33,21 @@ pub(crate) struct FindingFormat {
     pub(crate) what: String,
     /// What to do about it.
     pub(crate) next: Option<String>,
+}
+
+/// What `selftest` tried, in order: the report to send with a bug. It names no server, no token and no guest by name.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct SelftestFormat {
+    /// 1.
+    pub(crate) format_version: u32,
+    /// The version of evenkeel.
+    pub(crate) evenkeel: &'static str,
+    /// The version of Proxmox VE, as the node tells it.
+    pub(crate) proxmox: String,
+    /// The guest it was tried on.
+    pub(crate) guest: String,
+    /// Each step.
+    pub(crate) findings: Vec<FindingFormat>,
 }
 
 /// A host was frozen.

@@ -37,6 +37,7 @@ mod odd_files;
 mod overlooked;
 mod profiles;
 mod secrets;
+mod selftesting;
 mod server_trouble;
 mod setting_up;
 mod signers;

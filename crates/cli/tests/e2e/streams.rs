@@ -7,7 +7,7 @@ use crate::agent::{configure, usual};
 use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 29] = [
+const VERBS: [&str; 30] = [
     "demo",
     "sim",
     "plan",
@@ -20,6 +20,7 @@ const VERBS: [&str; 29] = [
     "import",
     "doctor",
     "setup",
+    "selftest",
     "freeze",
     "thaw",
     "audit",

@@ -7,13 +7,13 @@ use crate::format::tools::{DoctorFormat, FindingFormat};
 use crate::render::style::{ADD, ALARM, CHANGE, FAINT, styled};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(in crate::command) enum Verdict {
     Ok,
     Warning,
     Failed,
 }
 
-pub(super) struct Finding {
+pub(in crate::command) struct Finding {
     verdict: Verdict,
     subject: &'static str,
     what: String,
@@ -22,39 +22,39 @@ pub(super) struct Finding {
 
 /// What was looked at, in order.
 #[derive(Default)]
-pub(super) struct Findings(Vec<Finding>);
+pub(in crate::command) struct Findings(Vec<Finding>);
 
 impl Findings {
     /// The code to end with: a warning is for a person to judge.
-    pub(super) fn exit(&self) -> Exit {
+    pub(in crate::command) fn exit(&self) -> Exit {
         let failed = self.0.iter().any(|finding| finding.verdict == Verdict::Failed);
         if failed { Exit::Failed } else { Exit::Ok }
     }
 
     /// Something will not work, and what mends it is said with a later finding.
-    pub(super) fn fail_with_the_next(&mut self, subject: &'static str, what: String) {
+    pub(in crate::command) fn fail_with_the_next(&mut self, subject: &'static str, what: String) {
         self.0.push(Finding { verdict: Verdict::Failed, subject, what, next: None });
     }
 
     /// All is well.
-    pub(super) fn ok(&mut self, subject: &'static str, what: String) {
+    pub(in crate::command) fn ok(&mut self, subject: &'static str, what: String) {
         self.0.push(Finding { verdict: Verdict::Ok, subject, what, next: None });
     }
 
     /// What to do next about the last finding, which is well as it is.
-    pub(super) fn advise(&mut self, next: &str) {
+    pub(in crate::command) fn advise(&mut self, next: &str) {
         if let Some(last) = self.0.last_mut() {
             last.next = Some(next.to_owned());
         }
     }
 
     /// A person must judge it.
-    pub(super) fn warn(&mut self, subject: &'static str, what: &str, next: &str) {
+    pub(in crate::command) fn warn(&mut self, subject: &'static str, what: &str, next: &str) {
         self.push(Verdict::Warning, subject, what, next);
     }
 
     /// Something will not work.
-    pub(super) fn fail(&mut self, subject: &'static str, what: &str, next: &str) {
+    pub(in crate::command) fn fail(&mut self, subject: &'static str, what: &str, next: &str) {
         self.push(Verdict::Failed, subject, what, next);
     }
 
@@ -67,13 +67,15 @@ impl Findings {
         });
     }
 
+    /// All of them, for programs.
+    pub(in crate::command) fn as_format(&self) -> Vec<FindingFormat> {
+        self.0.iter().map(Finding::as_format).collect()
+    }
+
     /// Tells them all.
-    pub(super) fn tell(&self, output: OutputFormat) -> Result<(), Failure> {
+    pub(in crate::command) fn tell(&self, output: OutputFormat) -> Result<(), Failure> {
         match output {
-            OutputFormat::Json => {
-                let findings = self.0.iter().map(Finding::as_format).collect();
-                format::print(&DoctorFormat::new(findings))?;
-            }
+            OutputFormat::Json => format::print(&DoctorFormat::new(self.as_format()))?,
             OutputFormat::Table => {
                 let mut out = anstream::stdout();
                 for finding in &self.0 {

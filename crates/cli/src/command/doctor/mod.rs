@@ -8,10 +8,10 @@
 //! Only reads, but for `--write` (write.rs), which goes through the engine as every change does. Ends with 0 if nothing failed; a warning is for a person to judge. What this machine tells is told even if
 //! the server does not answer.
 
-mod findings;
+pub(super) mod findings;
 mod host;
 mod server;
-mod write;
+pub(super) mod write;
 
 use crate::cli::DoctorArgs;
 use crate::connect::{configuration, connect, state_dir};

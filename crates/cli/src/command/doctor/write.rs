@@ -50,11 +50,7 @@ pub(super) async fn check(
         return Ok(());
     }
     let ambient: Arc<dyn Ambient> = Arc::new(Machine);
-    let journal = state.open_journal(&ambient).map_err(|error| match error {
-        StateError::Busy(_) => Failure::from(error)
-            .hint("stop the agent meanwhile (`systemctl stop evenkeel`): a write goes through its journal"),
-        StateError::Directory { .. } | StateError::NoMachine(_) | StateError::Journal(_) => error.into(),
-    })?;
+    let journal = state.open_journal(&ambient).map_err(not_opened)?;
     let mut engine = start(connection, state, journal.handle, ambient).await?;
     recover(&mut engine).await?;
     let trip = round_trip(connection, &mut engine, id, before.as_deref());
@@ -73,12 +69,24 @@ pub(super) async fn check(
     Ok(())
 }
 
-async fn find(connection: &Connection, named: &GuestName) -> Result<Guest, Failure> {
+/// A state directory that cannot be had.
+pub(in crate::command) fn not_opened(error: StateError) -> Failure {
+    match error {
+        StateError::Busy(_) => Failure::from(error)
+            .hint("stop the agent meanwhile (`systemctl stop evenkeel`): a write goes through its journal"),
+        StateError::Directory { .. } | StateError::NoMachine(_) | StateError::Journal(_) => error.into(),
+    }
+}
+
+pub(in crate::command) async fn find(
+    connection: &Connection,
+    named: &GuestName,
+) -> Result<Guest, Failure> {
     let id = find_guest(&connection.client, named).await?;
     Ok(observe_guest(&connection.client, id).await?)
 }
 
-fn description(guest: &Guest) -> Result<Option<String>, Failure> {
+pub(in crate::command) fn description(guest: &Guest) -> Result<Option<String>, Failure> {
     let config = guest.config.as_ref().map_err(|error| {
         Failure::new(Exit::Failed, format!("{} cannot be read: {error}", guest.id)).hint(error.next)
     })?;
@@ -127,7 +135,10 @@ async fn round_trip(
 }
 
 /// One guest with this description, or without any.
-fn declared(id: GuestId, description: Option<&str>) -> Result<Desired, Failure> {
+pub(in crate::command) fn declared(
+    id: GuestId,
+    description: Option<&str>,
+) -> Result<Desired, Failure> {
     let mut guest = json!({ "kind": id.kind.as_str() });
     match description {
         Some(text) => guest["description"] = json!(text),
@@ -144,7 +155,11 @@ fn declared(id: GuestId, description: Option<&str>) -> Result<Desired, Failure> 
 }
 
 /// Brings the guest to what is declared, and nothing else.
-async fn one_pass(engine: &mut Engine, desired: &Desired, id: GuestId) -> Result<(), Failure> {
+pub(in crate::command) async fn one_pass(
+    engine: &mut Engine,
+    desired: &Desired,
+    id: GuestId,
+) -> Result<(), Failure> {
     let preview = engine.look(desired, PassScope::Whole, PassCause::Person).await?;
     if let Some(why) = not_runnable(&preview.plan) {
         let hint = "nothing was sent; try again when that is over, or name another guest";
@@ -172,7 +187,7 @@ fn not_runnable(plan: &Plan) -> Option<String> {
 }
 
 /// A terminal that went away must not stop what is under way.
-fn eprintln_quietly(text: &str) {
+pub(in crate::command) fn eprintln_quietly(text: &str) {
     use std::io::Write as _;
     let _ = writeln!(anstream::stderr(), "\n{text}");
 }
