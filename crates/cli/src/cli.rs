@@ -80,9 +80,9 @@ pub(crate) enum Verb {
     Import(ImportArgs),
     /// Check the connection, the token's rights and everything a plan depends on
     Doctor(DoctorArgs),
-    /// On a node: make user, role, token and files for the agent, and start it; `--remove` takes it back
+    /// Set this node up: the agent's user, role, token, files and unit; or take it back
     Setup(SetupArgs),
-    /// Try everything a write depends on, on one guest, put it back, and print a report to send with a bug
+    /// Try what a change depends on, on one guest, and print a report to send with a bug
     Selftest(SelftestArgs),
     /// Stop every change on this host until it is thawed; a running agent obeys at once
     Freeze(Freeze),

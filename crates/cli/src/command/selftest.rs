@@ -17,7 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
-use evenkeel_agent::engine::{Engine, EngineEvent};
+use evenkeel_agent::engine::{Engine, EngineError, EngineEvent};
+use evenkeel_agent::journal::JournalState;
 use evenkeel_agent::observe::observe_guest;
 use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
 use evenkeel_agent::pve::{TaskFilter, TaskSource};
@@ -43,7 +44,7 @@ use crate::terminal;
 const LINE: &str = "evenkeel selftest: ümläut, 100 % = # : \"quoted\". If you still read this a minute later, remove this line.";
 
 /// How long a backup may take until it is left alone; the operation stays in the journal.
-const BACKUP_PATIENCE: Duration = Duration::from_secs(900);
+const BACKUP_PATIENCE: Duration = Duration::from_mins(15);
 
 /// How often is looked whether the backup's task runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -64,7 +65,8 @@ pub(crate) async fn run(arguments: &SelftestArgs) -> Result<Exit, Failure> {
     findings
         .ok("about", format!("evenkeel {}, Proxmox VE {proxmox}, {id}", env!("CARGO_PKG_VERSION")));
     let trial = Trial { connection: &connection, state: &state, id, stale };
-    let ended = to_the_end(trial.run(&before, arguments.storage.as_ref(), &mut findings)).await;
+    let steps = trial.run(&before, arguments.storage.as_ref(), &mut findings);
+    let ended = Box::pin(to_the_end(steps)).await;
     if let Err(failure) = &ended {
         let next = failure
             .hint
@@ -184,16 +186,12 @@ impl Trial<'_> {
         let restored = one_pass(&mut engine, &declared(self.id, text.as_deref())?, self.id).await;
         written?;
         restored?;
-        match storage {
-            Some(storage) => self.backs_up(engine, storage, findings).await?,
-            None => {
-                let what = "lock and task were not tried: a backup would show both";
-                findings.warn(
-                    "task",
-                    what,
-                    "give --storage with a storage for backups; the archive stays there",
-                );
-            }
+        if let Some(storage) = storage {
+            self.backs_up(engine, storage, findings).await?;
+        } else {
+            let what = "lock and task were not tried: a backup would show both";
+            let next = "give --storage with a storage for backups; the archive stays there";
+            findings.warn("task", what, next);
         }
         self.compare(before, findings).await
     }
@@ -273,7 +271,7 @@ impl Trial<'_> {
     ) -> Result<(), Failure> {
         let params = BTreeMap::from([("storage".to_owned(), storage.to_string())]);
         let begun = engine.ask(ActionKind::Backup, self.id, params).await;
-        let op = match begun.map_err(|error| error.refusal()) {
+        let op = match begun.map_err(EngineError::refusal) {
             Ok(op) => op,
             Err(Ok(refusal)) => {
                 let next = "name another storage, or see `evenkeel doctor` for the rights it takes";
@@ -306,39 +304,49 @@ impl Trial<'_> {
         while engine.is_settling() && Instant::now() < deadline {
             drop(engine.work().await?);
         }
-        let ended = engine
-            .journal()
-            .read(move |state, _| state.ledger().get(op).map(|op| op.state.clone()))
-            .await;
-        let kind = upid.as_str().split(':').nth(5).map(str::to_owned);
+        self.judge(&engine, op, &upid, storage, findings).await
+    }
+
+    /// How the operation ended, and that its task was started once.
+    async fn judge(
+        &self,
+        engine: &Engine,
+        op: OperationId,
+        upid: &Upid,
+        storage: &StorageName,
+        findings: &mut Findings,
+    ) -> Result<(), Failure> {
+        let known =
+            move |state: &JournalState, _| state.ledger().get(op).map(|op| op.state.clone());
+        let ended = engine.journal().read(known).await.ok().flatten();
+        // Both stand in its name: what it does, and when it was started.
+        let part =
+            |upid: &Upid, at| upid.as_str().split(':').nth(at).unwrap_or_default().to_owned();
         let filter = TaskFilter {
             source: Some(TaskSource::All),
             vmid: Some(self.id.vmid),
-            kind,
+            kind: Some(part(upid, 5)),
             limit: Some(50),
             ..TaskFilter::default()
         };
-        let started = upid.as_str().split(':').nth(4).unwrap_or_default().to_owned();
         let tasks = self.connection.client.tasks(&filter).await?;
-        let since = tasks
-            .iter()
-            .filter(|task| task.upid.as_str().split(':').nth(4) >= Some(&started))
-            .count();
-        match (ended.ok().flatten(), since) {
+        let started = part(upid, 4);
+        let since = tasks.iter().filter(|task| part(&task.upid, 4) >= started).count();
+        match (ended, since) {
             (Some(OpState::Succeeded { .. }), 1) => {
-                findings.ok("task", "the agent went away in the middle of a task; the next one took it up and closed it".to_owned());
-                findings.advise(&format!("the archive of this backup is on {storage}; remove it there if you do not want it"));
+                let what = "the agent went away in the middle of a task; the next one took it up and closed it";
+                findings.ok("task", what.to_owned());
+                findings.advise(&format!(
+                    "the archive of this backup is on {storage}; remove it there if you do not want it"
+                ));
             }
             (state, since) => {
                 let state = state.map_or("not there", |state| state.as_str());
                 let what = format!(
                     "after the agent went away its operation is {state}, and {since} tasks were started"
                 );
-                findings.fail(
-                    "task",
-                    &what,
-                    "send this report with `evenkeel journal show` of the operation",
-                );
+                let next = "send this report with `evenkeel journal show` of the operation";
+                findings.fail("task", &what, next);
             }
         }
         Ok(())

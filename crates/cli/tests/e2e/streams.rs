@@ -7,7 +7,7 @@ use crate::agent::{configure, usual};
 use crate::keys::Terminal;
 use crate::support::{Desk, Node};
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 30] = [
     "demo",
     "sim",
     "plan",
@@ -19,6 +19,8 @@ const VERBS: [&str; 28] = [
     "submit",
     "import",
     "doctor",
+    "setup",
+    "selftest",
     "freeze",
     "thaw",
     "audit",

@@ -170,7 +170,7 @@ fn run_command(words: &[String]) -> Result<String, Failure> {
 
 /// Whole or not at all, and never readable by others in between.
 fn write(file: &SetupFile, node: &NodeView) -> Result<(), Failure> {
-    let place = node.at(&file.path);
+    let place = node.at(file.path);
     let passing = format!("{place}.new");
     let mut options = fs_err::OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(0o600);

@@ -41,8 +41,30 @@ pub(super) struct NodeView {
     /// Our files that are there, with what is in them. The token's is only known to be there.
     pub(super) files: Vec<(&'static str, String)>,
     pub(super) has_desired: bool,
-    pub(super) is_enabled: bool,
-    pub(super) is_active: bool,
+    pub(super) unit: UnitState,
+}
+
+/// How the agent's unit stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum UnitState {
+    /// It runs, and will after the next boot.
+    Runs,
+    /// One of both.
+    Partly,
+    /// Neither.
+    Off,
+}
+
+impl UnitState {
+    fn look() -> Result<Self, Failure> {
+        let enabled = command("systemctl", &["is-enabled", UNIT])?.is_some();
+        let active = command("systemctl", &["is-active", UNIT])?.is_some();
+        Ok(match (enabled, active) {
+            (true, true) => Self::Runs,
+            (true, false) | (false, true) => Self::Partly,
+            (false, false) => Self::Off,
+        })
+    }
 }
 
 impl NodeView {
@@ -99,8 +121,7 @@ impl NodeView {
             fingerprint: None,
             files: Vec::new(),
             has_desired: root.join("etc/evenkeel/desired").is_dir(),
-            is_enabled: command("systemctl", &["is-enabled", UNIT])?.is_some(),
-            is_active: command("systemctl", &["is-active", UNIT])?.is_some(),
+            unit: UnitState::look()?,
         };
         view.read_files()?;
         Ok(view)

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use evenkeel_core::rights::Rights;
 
-use super::node::{NodeView, ROLE, TOKEN, USER};
+use super::node::{NodeView, ROLE, TOKEN, USER, UnitState};
 
 /// The agent's unit.
 pub(super) const UNIT: &str = "evenkeel.service";
@@ -114,7 +114,7 @@ pub(super) fn to_make(
             "pveum", "acl", "modify", "/", "--users", USER, "--tokens", &token, "--roles", ROLE,
         ]));
     }
-    if !(node.is_enabled && node.is_active) {
+    if node.unit != UnitState::Runs {
         steps.push(run(&["systemctl", "enable", "--now", UNIT]));
     } else if steps
         .iter()
@@ -181,7 +181,7 @@ fn make_files(
     }
     match (trust, node.file(TRUST_FILE)) {
         (Some(text), None) => {
-            write(TRUST_FILE, format!("{OURS}; change it with `evenkeel signers`.\n{text}"))
+            write(TRUST_FILE, format!("{OURS}; change it with `evenkeel signers`.\n{text}"));
         }
         (Some(text), Some(there)) if !there.ends_with(&text) => {
             notes.push(format!(
@@ -216,7 +216,7 @@ fn agent_toml(node: &NodeView) -> String {
 /// Everything that `setup` made and that nobody else uses.
 pub(super) fn to_remove(node: &NodeView) -> (Vec<SetupStep>, Vec<String>) {
     let (mut steps, mut notes) = (Vec::new(), Vec::new());
-    if node.is_enabled || node.is_active {
+    if node.unit != UnitState::Off {
         steps.push(run(&["systemctl", "disable", "--now", UNIT]));
     }
     let token = token_id();
@@ -232,7 +232,7 @@ pub(super) fn to_remove(node: &NodeView) -> (Vec<SetupStep>, Vec<String>) {
     match (node.has_user, node.tokens.iter().find(|(name, _)| name != TOKEN)) {
         (true, None) => steps.push(run(&["pveum", "user", "delete", USER])),
         (true, Some((other, _))) => {
-            notes.push(format!("{USER} stays: it has another token, {other}"))
+            notes.push(format!("{USER} stays: it has another token, {other}"));
         }
         (false, _) => {}
     }
