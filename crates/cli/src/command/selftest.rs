@@ -412,7 +412,7 @@ fn changed_keys(before: &Guest, after: &Guest) -> Vec<String> {
     let texts = |guest: &Guest| -> BTreeMap<String, String> {
         let fields = guest.config.as_ref().map(|config| config.fields.clone()).unwrap_or_default();
         fields
-            .into_iter()
+            .iter()
             .map(|field| {
                 let current = field.current.as_ref().map(|value| value.text.trim_end().to_owned());
                 (field.key.to_string(), format!("{current:?} {:?}", field.waiting))
