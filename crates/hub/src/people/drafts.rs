@@ -61,13 +61,15 @@ async fn add(hub: Hub, call: Call) -> Answer {
     json(&add_draft(&hub, call.person(), &host, request).await?)
 }
 
-/// The random bytes in a draft's name.
-const NAME_BYTES: usize = 8;
+/// The longest name of a draft: four times what the hub draws.
+const NAME_BYTES_MAX: usize = 64;
 
 /// Refuses what no draft is called, before anything is done for it.
 pub(super) fn check_id(id: &str) -> Result<(), Problem> {
-    let digits = id.strip_prefix("drf_").filter(|digits| digits.len() == 2 * NAME_BYTES);
-    let is_name = digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    let is_name = id.len() <= NAME_BYTES_MAX
+        && id.strip_prefix("drf_").is_some_and(|rest| {
+            !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_alphanumeric())
+        });
     if is_name { Ok(()) } else { Err(Problem::invalid("no draft is called so")) }
 }
 
@@ -82,7 +84,7 @@ pub(crate) async fn add_draft(
     let checked = check(files, newest(hub, host).await?).await?;
     let manifest = checked.files.manifest();
     let draft = NewDraft {
-        id: format!("drf_{}", random_hex(NAME_BYTES)),
+        id: format!("drf_{}", random_hex(8)),
         host: host.id.clone(),
         base: host.wanted,
         files: checked.texts(),
