@@ -18,18 +18,21 @@ use super::disk::{Disk, Files};
 #[derive(Debug)]
 pub struct ReadOnlyDirectory {
     path: PathBuf,
+    /// Whose it is.
+    owner: u32,
 }
 
 impl ReadOnlyDirectory {
-    /// Checks that the directory is there and private.
+    /// Checks that the directory is there and private. Root may look into another user's: the agent has one of its own.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let found = fs::symlink_metadata(&path)?;
         if !found.is_dir() {
             return Err(refused(&path, "it is not a directory of its own"));
         }
-        check_private(&path, &found)?;
-        Ok(Self { path })
+        let (owner, reader) = (found.uid(), own_user());
+        check_private(&path, &found, if reader == ROOT { owner } else { reader })?;
+        Ok(Self { path, owner })
     }
 
     /// Why this file system may not keep what it was told to keep, if it may not. The journal works
@@ -65,7 +68,7 @@ impl Files for ReadOnlyDirectory {
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
         let path = self.path.join(name);
         let mut file = fs::OpenOptions::new().read(true).custom_flags(no_follow()).open(&path)?;
-        check_file(&path, &file.metadata()?)?;
+        check_file(&path, &file.metadata()?, self.owner)?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes)?;
         Ok(bytes)
@@ -93,6 +96,10 @@ impl RealDisk {
             Err(error) => return Err(refused(&path, &error.to_string())),
         }
         let files = ReadOnlyDirectory::open(path)?;
+        // What root wrote there, its owner could not go on with.
+        if files.owner != own_user() {
+            return Err(refused(&files.path, ANOTHER_USERS));
+        }
         let directory = fs::File::open(&files.path)?;
         rustix::fs::flock(directory.file(), FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { files, directory, open: None })
@@ -109,7 +116,7 @@ impl RealDisk {
             let mut options = fs::OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600).custom_flags(no_follow());
             let file = options.open(&path)?;
-            check_file(&path, &file.metadata()?)?;
+            check_file(&path, &file.metadata()?, self.files.owner)?;
             self.open = Some((name.to_owned(), file));
         }
         let (_, file) = self.open.as_ref().expect("it was opened just above");
@@ -173,6 +180,14 @@ impl Disk for RealDisk {
     }
 }
 
+const ROOT: u32 = 0;
+
+const ANOTHER_USERS: &str = "it belongs to another user";
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// A symbolic link in place of a file would let its maker choose what is overwritten.
 fn no_follow() -> i32 {
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).bits().cast_signed()
@@ -186,19 +201,19 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
-fn check_file(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
+fn check_file(path: &Path, found: &std::fs::Metadata, owner: u32) -> io::Result<()> {
     if !found.is_file() {
         return Err(refused(path, "it is not a plain file"));
     }
     if found.nlink() > 1 {
         return Err(refused(path, "it has a second name (hard link)"));
     }
-    check_private(path, found)
+    check_private(path, found, owner)
 }
 
-fn check_private(path: &Path, found: &std::fs::Metadata) -> io::Result<()> {
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(refused(path, "it belongs to another user"));
+fn check_private(path: &Path, found: &std::fs::Metadata, owner: u32) -> io::Result<()> {
+    if found.uid() != owner {
+        return Err(refused(path, ANOTHER_USERS));
     }
     if found.mode() & 0o077 != 0 {
         return Err(refused(path, "others have access to it: take it away with chmod go-rwx"));

@@ -115,3 +115,22 @@ fn a_torn_tail_on_a_real_disk_is_cut_and_work_goes_on() {
     assert_eq!(open(&path, SMALL).head().seq, Seq(4));
     assert!(path.join("reserve").exists());
 }
+
+#[test]
+fn root_reads_the_journal_of_the_agents_user_and_never_writes_to_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("journal");
+    drop(open(&path, SMALL));
+    let segment = path.join("journal-000001.jsonl");
+    // Only root can give a file away, and only root is spoken of here.
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+        return;
+    }
+    let refused = RealDisk::open(&path).unwrap_err().to_string();
+    assert!(refused.ends_with("it belongs to another user"), "{refused}");
+    // A file that is not the agent's is none of its lines.
+    let read = |path: &Path| verify::verify(&ReadOnlyDirectory::open(path).unwrap());
+    assert!(read(&path).is_err());
+    std::os::unix::fs::chown(&segment, Some(12_345), None).unwrap();
+    read(&path).unwrap();
+}
