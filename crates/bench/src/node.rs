@@ -15,7 +15,8 @@ use evenkeel_agent::cluster_files::{ClusterDirectory, ClusterFiles};
 use evenkeel_agent::engine::{Engine, EngineContext};
 use evenkeel_agent::source::dir;
 use evenkeel_agent::state_dir::StateDir;
-use evenkeel_core::desired::Desired;
+use evenkeel_core::desired::{DeclaredGuest, Desired, WantedState};
+use evenkeel_core::id::GuestKind;
 use evenkeel_core::lane::LaneLimits;
 use tokio::runtime::Runtime;
 
@@ -27,7 +28,7 @@ use crate::server::{Bare, Server, evenkeel};
 const GUESTS: u32 = 1_000;
 
 /// How many changes are healed, one after the other.
-const CHANGES: u32 = 60;
+const CHANGES: usize = 60;
 
 pub(crate) fn run() -> Vec<BenchRow> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -144,8 +145,7 @@ impl NodeBench {
         let _agent = RunningAgent::start(&self.server, directory, &self.files);
         runtime.block_on(self.bare.until_at_rest());
         let mut times = Vec::new();
-        for change in 0..CHANGES {
-            let number = 100 + change * 2 * 7;
+        for number in with_memory(&self.desired).into_iter().take(CHANGES) {
             let path = format!("/nodes/pve1/{}/{number}/config", kind(number));
             let before = runtime.block_on(self.bare.text(&path));
             let began = Instant::now();
@@ -173,6 +173,18 @@ impl NodeBench {
             BenchRow::new(name("99 of 100"), "ms", most, 1_000.0),
         ]
     }
+}
+
+/// Containers whose memory is declared: import leaves out what is Proxmox VE's default.
+pub(crate) fn with_memory(desired: &Desired) -> Vec<u32> {
+    let has_memory = |guest: &&DeclaredGuest| match &guest.state {
+        WantedState::Present(spec) => {
+            spec.fields.iter().any(|field| field.key.to_string() == "memory")
+        }
+        WantedState::Bin(_) | WantedState::Absent { .. } => false,
+    };
+    let containers = desired.guests.values().filter(|guest| guest.id.kind == GuestKind::Lxc);
+    containers.filter(has_memory).map(|guest| guest.id.vmid.get()).collect()
 }
 
 /// Guests of the simulator take turns.

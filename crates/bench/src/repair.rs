@@ -14,7 +14,7 @@ use futures_util::stream::{self, StreamExt as _};
 
 use crate::BenchRow;
 use crate::measure::median;
-use crate::node::engine;
+use crate::node::{engine, with_memory};
 use crate::server::{Bare, Server};
 
 const GUESTS: u32 = 200;
@@ -40,9 +40,12 @@ pub(crate) fn run() -> Vec<BenchRow> {
         .expect("and is right");
     let mut engine = runtime.block_on(engine(&server, &directory.path().join("state"), None));
     let bare = server.bare();
+    let mut numbers = with_memory(&desired);
+    numbers.truncate(CHANGED as usize);
+    assert_eq!(numbers.len(), CHANGED as usize, "enough containers declare their memory");
     let (mut values, mut floors, mut requests) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..=REPETITIONS {
-        runtime.block_on(change(&bare));
+        runtime.block_on(change(&bare, &numbers));
         let before = runtime.block_on(bare.requests()).len();
         let began = Instant::now();
         runtime.block_on(repaired(&mut engine, &desired));
@@ -50,9 +53,9 @@ pub(crate) fn run() -> Vec<BenchRow> {
         let sent = runtime.block_on(bare.requests()).len() - before;
         let acting = u32::try_from(sent).expect("a few hundred") - (GUESTS + 3);
         requests.push(f64::from(acting) / f64::from(CHANGED));
-        runtime.block_on(change(&bare));
+        runtime.block_on(change(&bare, &numbers));
         let began = Instant::now();
-        runtime.block_on(barely_repaired(&bare));
+        runtime.block_on(barely_repaired(&bare, &numbers));
         floors.push(began.elapsed().as_secs_f64() * 1e3);
     }
     vec![
@@ -66,13 +69,8 @@ pub(crate) fn run() -> Vec<BenchRow> {
     ]
 }
 
-/// The containers that are changed.
-fn numbers() -> impl Iterator<Item = u32> {
-    (0..CHANGED).map(|at| 100 + at * 2 * 7)
-}
-
-async fn change(bare: &Bare) {
-    for number in numbers() {
+async fn change(bare: &Bare, numbers: &[u32]) {
+    for number in numbers {
         let event = format!(
             "{{\"kind\": \"edit\", \"guest\": \"lxc/{number}\", \"set\": {{\"memory\": \"77\"}}}}"
         );
@@ -93,7 +91,7 @@ async fn repaired(engine: &mut Engine, desired: &Desired) {
     }
 }
 
-async fn barely_repaired(bare: &Bare) {
+async fn barely_repaired(bare: &Bare, numbers: &[u32]) {
     let lists = ["/nodes/pve1/lxc", "/nodes/pve1/qemu"];
     futures_util::future::join(bare.get(lists[0]), bare.get(lists[1])).await;
     let paths: Vec<String> = (100..100 + GUESTS)
@@ -101,8 +99,8 @@ async fn barely_repaired(bare: &Bare) {
         .collect();
     let sizes = stream::iter(&paths).map(|path| bare.get(path)).buffer_unordered(CONCURRENCY);
     black_box(sizes.fold(0, |sum, size| async move { sum + size }).await);
-    let repairs = stream::iter(numbers()).map(|number| async move {
-        let guest = guest(number);
+    let repairs = stream::iter(numbers).map(|number| async move {
+        let guest = guest(*number);
         bare.get(&format!("/nodes/pve1/{guest}/pending")).await;
         bare.send("PUT", &format!("/nodes/pve1/{guest}/config"), "memory=512").await;
         bare.get(&format!("/nodes/pve1/{guest}/pending")).await
