@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::dice::Dice;
-use crate::last_removals::FAR_AHEAD_S;
+use crate::last_removals::FAR_OFF_S;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
 use crate::scene::{AGENT_TOKEN, AGENT_USER};
 use crate::signers::SigningMistake;
@@ -162,7 +162,7 @@ impl SeedRun {
     pub(crate) fn set_node_clock(&mut self, off_s: i64) {
         let step_s = off_s - self.node_off_s;
         self.node_off_s = off_s;
-        self.leapt |= off_s > FAR_AHEAD_S;
+        self.leapt |= off_s.unsigned_abs() > FAR_OFF_S;
         self.note(|| format!("the node's clock is set off by {off_s} s"));
         self.rig.node.with(|sim| sim.happen(Event::Clock { step_s }));
         self.oracle.asked_to_try(None);

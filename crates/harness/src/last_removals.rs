@@ -25,8 +25,9 @@ const BETWEEN_PASSES: Duration = Duration::from_mins(7);
 /// Signed acts are counted for a day, by a clock that may have been set a day ahead.
 const BUDGET_DAYS: u32 = 4;
 
-/// A clock that is further ahead than this leaves acts that are still counted then.
-pub(crate) const FAR_AHEAD_S: i64 = 2 * 86_400;
+/// A clock that is further ahead than this leaves acts that are still counted then; one that was as far behind, a host that
+/// doubts the true time.
+pub(crate) const FAR_OFF_S: u64 = 2 * 86_400;
 
 /// What is done by the agent within the passes it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent_driver::DriverCommand;
 use crate::faults::FaultMaker;
-use crate::last_removals::FAR_AHEAD_S;
+use crate::last_removals::FAR_OFF_S;
 use crate::oracle::HostRules;
 use crate::rig::Rig;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, wait};
@@ -245,7 +245,7 @@ impl SeedRun {
         let by_s = *self.dice.pick(&WRONG_BY_S);
         self.note(|| format!("the clock is set off by {by_s} s"));
         self.rig.ambient.set_off(by_s);
-        self.leapt |= by_s > FAR_AHEAD_S;
+        self.leapt |= by_s.unsigned_abs() > FAR_OFF_S;
         self.oracle.clock_is_set();
     }
 

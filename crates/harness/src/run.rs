@@ -88,7 +88,7 @@ pub(crate) struct SeedRun {
     pub(crate) signers: Option<SignerGroup>,
     /// The hub it takes its documents from, if it has one.
     pub(crate) linked: Option<LinkedRun>,
-    /// Whether the host's or the node's clock was once set far ahead: what began then counts in budgets as long.
+    /// Whether the host's or the node's clock was once set far off: what began then counts in budgets, or it is doubted.
     pub(crate) leapt: bool,
     /// Whom somebody signed for last.
     pub(crate) signed_guest: Option<GuestId>,

@@ -205,7 +205,8 @@ fn status_ends_with_7_while_the_node_cannot_be_read() {
     let agent = Agent::start(&node);
     status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
     let gone = evenkeel_sim::Effect::Garbage { body: "<html>".to_owned() };
-    node.http.node.with(|simulator| simulator.inject(gone.on("/version")));
+    // What every pass asks for, whatever it remembers.
+    node.http.node.with(|simulator| simulator.inject(gone.on("/lxc")));
     status_when(&node, |status| status["agent"]["node_trouble"].is_object());
     ask(&node, "status", &[]).ends_with(7);
     agent.terminate();

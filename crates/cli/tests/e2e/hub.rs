@@ -149,5 +149,5 @@ fn an_older_version_refuses_a_newer_database_with_a_sentence() {
     let refused = hub(&desk, &["check"]).ends_with(3);
     assert!(refused.stderr.contains("it was used by a newer evenkeel"), "{}", refused.stderr);
     let refused = hub(&desk, &["--listen", "127.0.0.1:0"]).ends_with(3);
-    assert!(refused.stderr.contains("schema 99, and this version knows 1"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("schema 99, and this version knows "), "{}", refused.stderr);
 }
