@@ -75,6 +75,12 @@ impl FuzzWorld {
         if row.path == "/console/logout" {
             with = world.token("fuzzer", 90).await;
         }
+        if row.path == "/console/accounts/{name}/remove" {
+            // It may have gone in the case before.
+            let key = TestKey::numbered(number).public().to_string();
+            let other = json!({"name": "other", "role": "viewer", "scope": "eu-*", "key": key});
+            world.ask(Method::POST, "/v1/accounts", &self.admin, Some(other)).await;
+        }
         let body = match row.path {
             "/v1/agent/enrol" => self.enrolment(number).await,
             "/v1/agent/reports" => self.report(),
@@ -128,7 +134,15 @@ impl FuzzWorld {
             "/console/hosts/{host}/documents/{generation}/restore" => {
                 json!({"as": "draft", "seen": seen})
             }
-            "/console/hosts/{host}/drafts/{draft}/drop" | "/console/logout" => json!({"x": "y"}),
+            "/console/hosts/{host}/labels" => json!({"labels": "site=berlin, rack="}),
+            "/console/accounts" => json!({"name": format!("new{number}"), "role": "viewer",
+                "scope": "eu-*", "key": TestKey::numbered(number).public().to_string()}),
+            "/console/accounts/{name}/keys" => {
+                json!({"key": TestKey::numbered(number).public().to_string()})
+            }
+            "/console/hosts/{host}/drafts/{draft}/drop"
+            | "/console/accounts/{name}/remove"
+            | "/console/logout" => json!({"x": "y"}),
             path => panic!("the form {path} has no fields here"),
         }
     }
