@@ -27,7 +27,7 @@ use evenkeel_sim::{Effect, Fault, InProcess, RequestRecord, Scenario, Simulator,
 use tokio::runtime::Runtime;
 
 use crate::BenchRow;
-use crate::measure::median;
+use crate::measure::{median, runtime};
 use crate::observe::peak_resident_kib;
 use crate::server::{Bare, Server};
 
@@ -58,8 +58,7 @@ struct MadeGuests {
 }
 
 pub(crate) fn run() -> Vec<BenchRow> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.expect("a runtime starts");
+    let runtime = runtime();
     let made: Vec<MadeGuests> =
         SIZES.iter().map(|(guests, times)| measure(&runtime, *guests, *times)).collect();
     let mut rows = Vec::new();

@@ -31,7 +31,7 @@ use tokio::sync::RwLock;
 
 use crate::BenchRow;
 use crate::fleet::as_declared;
-use crate::measure::{by_turns, median};
+use crate::measure::{by_turns, median, runtime};
 
 /// Guests of the node; a quarter of them are destroyed by the engine and a quarter bare.
 const GUESTS: u32 = 80;
@@ -39,8 +39,7 @@ const GUESTS: u32 = 80;
 const CALLS: u32 = 200;
 
 pub(crate) fn run() -> Vec<BenchRow> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let (value, floor) = runtime.expect("a runtime starts").block_on(destroys());
+    let (value, floor) = runtime().block_on(destroys());
     vec![judgement(), BenchRow::new("gate/signed destroy, end to end", "ms", value, floor)]
 }
 

@@ -2,6 +2,8 @@
 
 use std::time::Instant;
 
+use tokio::runtime::Runtime;
+
 /// The medians of two things in nanoseconds, run by turns so that what disturbs one disturbs both.
 pub(crate) fn by_turns(
     repetitions: usize,
@@ -24,6 +26,12 @@ fn nanoseconds(run: &mut impl FnMut()) -> f64 {
     let start = Instant::now();
     run();
     start.elapsed().as_nanos() as f64
+}
+
+/// What runs a bench: one thread, so that a floor has no more of the machine than what it stands beside.
+pub(crate) fn runtime() -> Runtime {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime starts")
 }
 
 /// The one in the middle.

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 use evenkeel_agent::ambient::{Ambient, Machine};
 use evenkeel_agent::cluster_files::{ClusterDirectory, ClusterFiles};
 use evenkeel_agent::engine::{Engine, EngineContext};
-use evenkeel_agent::source::dir;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::desired::{DeclaredGuest, Desired, WantedState};
 use evenkeel_core::id::GuestKind;
@@ -21,7 +20,7 @@ use evenkeel_core::lane::LaneLimits;
 use tokio::runtime::Runtime;
 
 use crate::BenchRow;
-use crate::measure::{by_turns, median};
+use crate::measure::{by_turns, median, runtime};
 use crate::server::{Bare, Server, evenkeel};
 
 /// As many guests as the goals are about.
@@ -31,10 +30,7 @@ const GUESTS: u32 = 1_000;
 const CHANGES: usize = 60;
 
 pub(crate) fn run() -> Vec<BenchRow> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = runtime();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut bench = NodeBench::new(&runtime, directory.path());
     let mut rows = bench.at_rest(&runtime);
@@ -59,13 +55,7 @@ impl NodeBench {
     fn new(runtime: &Runtime, directory: &Path) -> Self {
         let files = directory.join("pve");
         let server = Server::with_cluster_fs(GUESTS, &files);
-        let imported = directory.join("desired");
-        let import = server.verb("import").arg("--out").arg(&imported).output();
-        assert!(import.expect("evenkeel runs").status.success(), "import works");
-        let desired = dir::load(&imported)
-            .expect("what import writes can be read")
-            .desired
-            .expect("and is right");
+        let desired = server.imported(&directory.join("desired"));
         let near = ClusterDirectory::of_node(&files, &"pve1".parse().expect("a node"));
         let near: Arc<dyn ClusterFiles> = Arc::new(near.expect("the simulator shows its files"));
         let engine =

@@ -14,7 +14,7 @@ use futures_util::stream::{self, StreamExt as _};
 use tokio::runtime::Runtime;
 
 use crate::BenchRow;
-use crate::measure::by_turns;
+use crate::measure::{by_turns, runtime};
 use crate::server::{Bare, Server};
 
 /// What is read once, however many guests there are.
@@ -31,10 +31,7 @@ const ONCE: [&str; 8] = [
 
 pub(crate) fn run() -> Vec<BenchRow> {
     // As the agent and the verbs run it: one thread that waits.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = runtime();
     let mut rows = Vec::new();
     let mut plain = Vec::new();
     for (guests, repetitions) in [(100, 101), (1_000, 41), (10_000, 5)] {
@@ -93,8 +90,7 @@ async fn fetch(bare: &Bare, paths: &[String]) -> usize {
 fn memory_of_a_plan(runtime: &Runtime) -> BenchRow {
     let server = Server::start(10_000, false);
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let imported = server.verb("import").arg("--out").arg(directory.path()).output();
-    assert!(imported.expect("evenkeel runs").status.success(), "import works");
+    server.imported(directory.path());
     let mut plan = server.verb("plan");
     plan.arg("--desired").arg(directory.path()).arg("--detailed-exitcode");
     let mut child = plan.stdout(std::process::Stdio::null()).spawn().expect("evenkeel runs");

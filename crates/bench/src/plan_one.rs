@@ -9,31 +9,24 @@ use std::hint::black_box;
 
 use evenkeel_agent::policy::Policy;
 use evenkeel_agent::preview::preview;
-use evenkeel_agent::source::dir;
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::selection::PassScope;
 
 use crate::BenchRow;
-use crate::measure::by_turns;
+use crate::measure::{by_turns, runtime};
 use crate::server::Server;
 
 /// How many guests there are beside the one.
 const GUESTS: u32 = 2_000;
 
 pub(crate) fn run() -> Vec<BenchRow> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = runtime();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let mut rows = Vec::new();
     for tls in [false, true] {
         let server = Server::start(GUESTS, tls);
         let files = directory.path().join(if tls { "tls" } else { "http" });
-        let imported = server.verb("import").arg("--out").arg(&files).output();
-        assert!(imported.expect("evenkeel runs").status.success(), "import works");
-        let loaded = dir::load(&files).expect("what was imported can be read");
-        let desired = loaded.desired.expect("what was imported is valid");
+        let desired = server.imported(&files);
         let guest = desired.guests.values().nth(GUESTS as usize / 2).expect("one of many").id;
         let scope = PassScope::Chosen(BTreeSet::from([guest.vmid]));
         let (client, bare) = (server.client(), server.bare());

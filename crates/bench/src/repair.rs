@@ -8,12 +8,11 @@ use std::time::Instant;
 
 use evenkeel_agent::engine::{Engine, EngineEvent};
 use evenkeel_agent::observe::CONCURRENCY;
-use evenkeel_agent::source::dir;
 use evenkeel_core::desired::Desired;
 use futures_util::stream::{self, StreamExt as _};
 
 use crate::BenchRow;
-use crate::measure::median;
+use crate::measure::{median, runtime};
 use crate::node::{engine, with_memory};
 use crate::server::{Bare, Server};
 
@@ -25,19 +24,10 @@ const REPETITIONS: usize = 15;
 const WRITES_AT_ONCE: usize = 2;
 
 pub(crate) fn run() -> Vec<BenchRow> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .expect("a runtime starts");
+    let runtime = runtime();
     let directory = tempfile::tempdir().expect("a temporary directory");
     let server = Server::start(GUESTS, true);
-    let imported = directory.path().join("desired");
-    let import = server.verb("import").arg("--out").arg(&imported).output();
-    assert!(import.expect("evenkeel runs").status.success(), "import works");
-    let desired = dir::load(&imported)
-        .expect("what import writes can be read")
-        .desired
-        .expect("and is right");
+    let desired = server.imported(&directory.path().join("desired"));
     let mut engine = runtime.block_on(engine(&server, &directory.path().join("state"), None));
     let bare = server.bare();
     let mut numbers = with_memory(&desired);

@@ -10,6 +10,8 @@ use evenkeel_agent::pve::Client;
 use evenkeel_agent::pve::http::{HttpExchange, Timeouts};
 use evenkeel_agent::pve::tls::{CertFingerprint, TlsTrust};
 use evenkeel_agent::pve::token::Token;
+use evenkeel_agent::source::dir;
+use evenkeel_core::desired::Desired;
 use evenkeel_sim::RequestRecord;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
 use secrecy::SecretString;
@@ -52,6 +54,14 @@ impl Server {
         command.args(["sim", "--listen", "127.0.0.1:0", "-o", "json", "--plain-http"]);
         command.args(["--guests", &guests.to_string()]).arg("--cluster-fs").arg(directory);
         Self::announced(command)
+    }
+
+    /// What is on it, declared as `evenkeel import` does, in a directory.
+    pub(crate) fn imported(&self, directory: &Path) -> Desired {
+        let imported = self.verb("import").arg("--out").arg(directory).output();
+        assert!(imported.expect("evenkeel runs").status.success(), "import works");
+        let loaded = dir::load(directory).expect("what was imported can be read");
+        loaded.desired.expect("what was imported is valid")
     }
 
     /// The configuration of an agent for this server that lives on its node.
