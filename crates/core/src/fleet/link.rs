@@ -3,6 +3,7 @@
 //! Both sides read with these types; what a host must believe is judged elsewhere, on signed bytes. Tokens and credentials
 //! are never printed.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use base64::Engine as _;
@@ -128,13 +129,22 @@ impl WireDocument {
     }
 }
 
-/// The last head that a host reported. An object that says something else is no answer: it would read as "none".
+/// The last head that a host reported. What says something else is no answer: it would read as "none".
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "BTreeMap<String, SealedText>")]
 pub struct AnchorAnswer {
     /// As the host signed it; none if it never reported one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub head: Option<SealedText>,
+}
+
+impl TryFrom<BTreeMap<String, SealedText>> for AnchorAnswer {
+    type Error = &'static str;
+
+    fn try_from(mut fields: BTreeMap<String, SealedText>) -> Result<Self, Self::Error> {
+        let head = fields.remove("head");
+        if fields.is_empty() { Ok(Self { head }) } else { Err("it is about something else") }
+    }
 }
 
 /// A report was kept.
@@ -178,7 +188,7 @@ mod tests {
     fn an_answer_about_something_else_does_not_say_that_no_head_was_told() {
         let read = serde_json::from_str::<AnchorAnswer>;
         assert_eq!(read("{}").unwrap(), AnchorAnswer { head: None });
-        for other in [r#"{"generation":7}"#, r#"{"generation":-1,"envelopes":[]}"#, "null", "[1]"] {
+        for other in [r#"{"generation":7}"#, r#"{"generation":-1,"envelopes":[]}"#, "null", "[]"] {
             assert!(read(other).is_err(), "{other}");
         }
     }
