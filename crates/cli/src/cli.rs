@@ -31,7 +31,6 @@ pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
-    WritingArgs,
 };
 pub(crate) use verb_advice::advice;
 

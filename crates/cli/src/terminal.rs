@@ -69,6 +69,29 @@ pub(crate) fn is_there() -> bool {
     std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
+/// Refuses where nobody can be asked; `next` is what to give instead.
+pub(crate) fn must_be_there(next: &str) -> Result<(), Failure> {
+    if is_there() {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Usage, "there is no terminal to ask on").hint(next))
+}
+
+/// Goes on if a person agrees, or said so before. Nobody is asked who is not there. `undone` is what does not happen then.
+pub(crate) fn agreed(yes: bool, question: &str, undone: &str) -> Result<(), Failure> {
+    if yes {
+        return Ok(());
+    }
+    if !is_there() {
+        let message = format!("nothing was {undone}: there is no terminal to ask on");
+        return Err(Failure::new(Exit::Usage, message).hint("read what is shown, then add --yes"));
+    }
+    if agrees(question)? {
+        return Ok(());
+    }
+    Err(Failure::new(Exit::Failed, format!("nothing was {undone}, as you said")))
+}
+
 /// The same question, to be dropped when a signal comes: a thread reads the answer, and ends with the process.
 pub(crate) async fn agrees_in_time(question: &str) -> Result<bool, Failure> {
     let (tell, told) = tokio::sync::oneshot::channel();

@@ -1,7 +1,8 @@
 //! What is said to `setup` and `selftest`, the verbs for a node of one's own.
 
 use camino::Utf8PathBuf;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use evenkeel_core::operation::StorageName;
 use evenkeel_core::rights::Purpose;
 use evenkeel_core::selection::GuestName;
@@ -18,8 +19,8 @@ pub(crate) struct SetupArgs {
     #[arg(long, value_name = "FILE", requires = "operational", conflicts_with = "remove")]
     pub(crate) recovery: Vec<Utf8PathBuf>,
     /// What the token may be used for, beside reading and keeping what is declared
-    #[arg(long = "for", value_name = "PURPOSE", value_enum)]
-    pub(crate) purposes: Vec<NodePurpose>,
+    #[arg(long = "for", value_name = "PURPOSE", value_parser = purposes())]
+    pub(crate) purposes: Vec<Purpose>,
     /// Desired files whose rights the role gets
     #[arg(long, value_name = "DIR", default_value = "/etc/evenkeel/desired")]
     pub(crate) desired: Utf8PathBuf,
@@ -37,38 +38,14 @@ pub(crate) struct SetupArgs {
     pub(crate) root: Utf8PathBuf,
 }
 
-/// What a token may be used for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NodePurpose {
-    /// Make guests from templates, images or nothing
-    Make,
-    /// Make privileged containers
-    MakePrivileged,
-    /// Copy guests
-    Clone,
-    /// Make guests from backups
-    Restore,
-    /// Turn guests into templates
-    Template,
-    /// Move volumes
-    Move,
-    /// Back guests up
-    Backup,
-}
-
-impl NodePurpose {
-    /// As core's registry of rights has it.
-    pub(crate) fn purpose(self) -> Purpose {
-        match self {
-            Self::Make => Purpose::Make,
-            Self::MakePrivileged => Purpose::MakePrivileged,
-            Self::Clone => Purpose::Clone,
-            Self::Restore => Purpose::Restore,
-            Self::Template => Purpose::Template,
-            Self::Move => Purpose::Move,
-            Self::Backup => Purpose::BackUp,
-        }
-    }
+/// The purposes that core's registry of rights has, by name.
+fn purposes() -> impl TypedValueParser<Value = Purpose> {
+    let named =
+        Purpose::ALL.map(|purpose| PossibleValue::new(purpose.name()).help(purpose.words()));
+    PossibleValuesParser::new(named).map(|name| {
+        let found = Purpose::ALL.into_iter().find(|purpose| purpose.name() == name);
+        found.expect("it is one of the possible values")
+    })
 }
 
 /// Arguments of `selftest`.

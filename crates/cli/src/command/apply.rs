@@ -175,10 +175,7 @@ pub(super) async fn agreed(
     if now.actions.is_empty() || was_saved || arguments.yes {
         return Ok(true);
     }
-    if !terminal::is_there() {
-        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
-            .hint("give -y to go on without being asked"));
-    }
+    terminal::must_be_there("give -y to go on without being asked")?;
     let question = format!("Apply {}?", render::counted(now.actions.len(), "action"));
     let agreed = terminal::agrees_in_time(&question).await?;
     if !agreed {

@@ -99,10 +99,7 @@ async fn to_the_end<T>(steps: impl Future<Output = T>) -> T {
 }
 
 fn asked(id: GuestId) -> Result<bool, Failure> {
-    if !terminal::is_there() {
-        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
-            .hint("give -y to try it without being asked"));
-    }
+    terminal::must_be_there("give -y to try it without being asked")?;
     terminal::agrees(&format!("Change the description of {id}, and put it back?"))
 }
 

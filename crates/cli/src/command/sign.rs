@@ -14,7 +14,8 @@ use crate::command::{approvals, fleet};
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::offer::{Offer, OfferOrigin};
-use crate::signing::{agreed, file, now};
+use crate::signing::{file, now};
+use crate::terminal;
 
 /// What the statement's file is called where there is none yet.
 const STATEMENT: &str = "statement.json";
@@ -79,7 +80,7 @@ fn signatures(
     };
     let by_hand = by_hand(offer, key.as_str(), out.as_str(), arguments);
     writeln!(std::io::stderr(), "The same by hand:\n{by_hand}")?;
-    agreed(&arguments.writing, &format!("Sign this with {key}?"))?;
+    terminal::agreed(arguments.writing.yes, &format!("Sign this with {key}?"), "signed")?;
     Ok(vec![keygen::sign(key, namespace, &offer.payload)?])
 }
 

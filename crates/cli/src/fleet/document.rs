@@ -165,7 +165,7 @@ impl<'c> HostAtHub<'c> {
             terminal::tell(
                 "note: nobody signs this; the host takes it only if its root wrote `desired_signed = false`\n",
             )?;
-            agreed(author, "Hand it in unsigned?")?;
+            terminal::agreed(author.yes, "Hand it in unsigned?", "handed in")?;
             None
         };
         let request = PushRequest { files: document.bodies(), message, author: statement, draft };
@@ -205,7 +205,7 @@ impl<'c> HostAtHub<'c> {
             window: Window::new(now.minus(CLOCK_SKEW_S), now.plus(author.life_s))?,
         };
         terminal::tell(&words(&statement, document))?;
-        agreed(author, &format!("Sign this with {key}?"))?;
+        terminal::agreed(author.yes, &format!("Sign this with {key}?"), "handed in")?;
         let bytes = statement.to_bytes()?;
         let made = keygen::sign(key, Namespace::Desired, &bytes)?;
         let sealed = SealedText::of(&Envelope::seal(&bytes, &[&made.armour])?)?;
@@ -226,18 +226,4 @@ fn words(statement: &DesiredStatement, document: &ReadDocument) -> String {
         host.key,
         time::print(window.expires_at()),
     )
-}
-
-fn agreed(author: &AuthorArgs, question: &str) -> Result<(), Failure> {
-    if author.yes {
-        return Ok(());
-    }
-    if !terminal::is_there() {
-        let message = "nothing was handed in: there is no terminal to ask on";
-        return Err(Failure::new(Exit::Usage, message).hint("read what is shown, then add --yes"));
-    }
-    if terminal::agrees(question)? {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::Failed, "nothing was handed in, as you said"))
 }

@@ -13,9 +13,7 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::Refusal;
 use evenkeel_core::sign::{Nonce, STATEMENT_LIFE_MAX_S, Window};
 
-use crate::cli::WritingArgs;
 use crate::error::{Exit, Failure};
-use crate::terminal;
 
 /// How long an approval is good for if nobody says.
 pub(crate) const LIFE_DEFAULT_S: u64 = 60 * 60;
@@ -43,19 +41,4 @@ pub(crate) fn nonce() -> Result<Nonce, Failure> {
         |error| Failure::new(Exit::Failed, format!("the system gives no randomness: {error}"));
     getrandom::fill(&mut bits).map_err(|error| broken(error.to_string()))?;
     Nonce::from_random(bits).map_err(|error| broken(error.to_string()))
-}
-
-/// Goes on if a person agrees, or said so before. Nobody is asked who is not there.
-pub(crate) fn agreed(writing: &WritingArgs, question: &str) -> Result<(), Failure> {
-    if writing.yes {
-        return Ok(());
-    }
-    if !terminal::is_there() {
-        let message = "nothing was signed: there is no terminal to ask on";
-        return Err(Failure::new(Exit::Usage, message).hint("read what is shown, then add --yes"));
-    }
-    if terminal::agrees(question)? {
-        return Ok(());
-    }
-    Err(Failure::new(Exit::Failed, "nothing was signed, as you said"))
 }

@@ -57,6 +57,19 @@ impl Purpose {
         [made, privileged, template].into_iter().flatten().collect()
     }
 
+    /// Its name where somebody asks for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Make => "make",
+            Self::MakePrivileged => "make-privileged",
+            Self::Clone => "clone",
+            Self::Restore => "restore",
+            Self::Template => "template",
+            Self::Move => "move",
+            Self::BackUp => "backup",
+        }
+    }
+
     /// What it is called: `for making guests`.
     pub fn words(self) -> &'static str {
         match self {

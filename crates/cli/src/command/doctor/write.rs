@@ -104,10 +104,7 @@ fn without_added(text: &str) -> Option<String> {
 }
 
 fn asked(id: GuestId) -> Result<bool, Failure> {
-    if !terminal::is_there() {
-        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
-            .hint("give -y to write without being asked"));
-    }
+    terminal::must_be_there("give -y to write without being asked")?;
     terminal::agrees(&format!("Write a line to the description of {id}, and restore it?"))
 }
 

@@ -69,10 +69,7 @@ pub(crate) fn run(arguments: &SetupArgs) -> Result<Exit, Failure> {
 }
 
 fn agreed(steps: usize) -> Result<bool, Failure> {
-    if !terminal::is_there() {
-        return Err(Failure::new(Exit::Usage, "there is no terminal to ask on")
-            .hint("give -y to go on without being asked, or --dry-run to look only"));
-    }
+    terminal::must_be_there("give -y to go on without being asked, or --dry-run to look only")?;
     terminal::agrees(&format!("Carry out these {steps} steps?"))
 }
 
@@ -81,7 +78,7 @@ fn needed(arguments: &SetupArgs, node: &NodeView) -> Result<Rights, Failure> {
     let desired = node.desired(&arguments.desired)?;
     let mut needed = rights::to_keep(&desired, node.release);
     for purpose in &arguments.purposes {
-        for (path, privileges) in purpose.purpose().rights(node.release) {
+        for (path, privileges) in purpose.rights(node.release) {
             needed.entry(path).or_default().extend(privileges);
         }
     }

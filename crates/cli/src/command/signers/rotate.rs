@@ -20,7 +20,8 @@ use crate::cli::{Addition, RotateArgs};
 use crate::error::{Exit, Failure};
 use crate::signing::keygen::{self, MadeSignature, quoted};
 use crate::signing::known_hosts::KnownHosts;
-use crate::signing::{agreed, file, now, trust, window};
+use crate::signing::{file, now, trust, window};
+use crate::terminal;
 
 pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Result<Exit, Failure> {
     for path in [&arguments.out, &arguments.prepare].into_iter().flatten() {
@@ -42,7 +43,11 @@ pub(crate) fn run(arguments: &RotateArgs, authority: RotationAuthority) -> Resul
     }
     let out = arguments.out.as_ref().expect("clap demands --out where there is no --prepare");
     let key = arguments.key.as_ref().expect("clap demands --key where there is no --prepare");
-    agreed(&arguments.writing, &format!("Sign this with {key} and each new key?"))?;
+    terminal::agreed(
+        arguments.writing.yes,
+        &format!("Sign this with {key} and each new key?"),
+        "signed",
+    )?;
     let mut made = vec![keygen::sign(key, authority.namespace(), &bytes)?];
     for (signer, path) in &added {
         if !arguments.elsewhere.contains(&signer.name) {
