@@ -119,19 +119,20 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
         }
     };
     for host in &removed {
+        known.remove(host);
         store.links().forget(host);
         hub.wakes().wake(host);
     }
-    let before = std::mem::take(known);
     for host in changed {
-        if before.get(&host.id) != Some(&host.version) {
-            // Forgotten first: whoever is woken must not find what was there before.
-            store.links().found(&host.id, host.version);
-            if !store.changes().is_own(&host.id, host.version) {
-                store.changes().tell(StoreChange::Elsewhere(host.id.clone()));
-            }
+        let seen = known.insert(host.id.clone(), host.version);
+        if seen == Some(host.version) {
+            continue;
         }
-        known.insert(host.id, host.version);
+        // Forgotten first: whoever is woken must not find what was there before.
+        store.links().found(&host.id, host.version);
+        if !store.changes().is_own(&host.id, seen, host.version) {
+            store.changes().tell(StoreChange::Elsewhere(host.id));
+        }
     }
     store.links().looked(began, Duration::from_millis(LOOK_BACK_MS.unsigned_abs()));
 }

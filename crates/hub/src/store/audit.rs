@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use sqlx::Row as _;
 
 use super::change::{OWN_LINES_KEPT, StoreChange};
-use super::connect::DatabaseKind;
 use super::text::plain;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreError};
@@ -71,19 +70,12 @@ impl HubStore {
     /// The numbers of the lines that any replica wrote within so many milliseconds, by the database's clock. Numbers become
     /// visible out of order, so that the newest alone would not tell of all.
     pub(crate) async fn audited_within(&self, ms: i64) -> Result<BTreeSet<i64>, StoreError> {
-        let query = match self.database().kind() {
-            DatabaseKind::Sqlite => {
-                sqlx::query("SELECT serial FROM audit WHERE at > $1 ORDER BY serial DESC LIMIT $2")
-                    .bind(HubTime::now().0 - ms)
-            }
-            DatabaseKind::Postgres => sqlx::query(
-                "SELECT serial FROM audit WHERE at > \
-                 CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 ORDER BY serial DESC LIMIT $2",
-            )
-            .bind(ms),
-        };
+        let (since, bound) = self.since(ms);
+        let query =
+            format!("SELECT serial FROM audit WHERE at > {since} ORDER BY serial DESC LIMIT $2");
         let limit = i64::try_from(OWN_LINES_KEPT).expect("it is small");
-        let rows = query.bind(limit).fetch_all(&mut *self.reader().await?).await?;
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(bound).bind(limit);
+        let rows = query.fetch_all(&mut *self.reader().await?).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -4,6 +4,7 @@
 //! that was away names the last change it heard and is told the rest, if that is still remembered.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::broadcast;
@@ -74,8 +75,8 @@ struct ChangeChannel {
 /// What this process wrote itself, and has told: whoever looks for others' writes passes it over.
 #[derive(Debug, Default)]
 struct OwnWrites {
-    /// The version of each host's row that was written last.
-    versions: HashMap<String, i64>,
+    /// The versions of each host's row that were written last, without one of another process between them.
+    versions: HashMap<String, RangeInclusive<i64>>,
     /// The newest lines of the audit.
     lines: BTreeSet<i64>,
 }
@@ -150,7 +151,15 @@ impl Changes {
 
     /// This process wrote a host's row, and tells of it itself.
     pub(crate) fn wrote(&self, host: String, version: i64) {
-        self.own().versions.insert(host, version);
+        let mut own = self.own();
+        let run = own.versions.entry(host).or_insert(version..=version);
+        let (first, last) = (*run.start(), *run.end());
+        // Two writes may be told the other way round.
+        *run = if (first - 1..=last + 1).contains(&version) {
+            first.min(version)..=last.max(version)
+        } else {
+            version..=version
+        };
     }
 
     /// The same of a line of the audit.
@@ -162,9 +171,11 @@ impl Changes {
         }
     }
 
-    /// Whether this process wrote this version of a host's row.
-    pub(crate) fn is_own(&self, host: &str, version: i64) -> bool {
-        self.own().versions.get(host) == Some(&version)
+    /// Whether this process wrote this version of a host's row, and every other since the one that was seen last.
+    pub(crate) fn is_own(&self, host: &str, seen: Option<i64>, version: i64) -> bool {
+        let own = self.own();
+        let run = own.versions.get(host).filter(|run| run.contains(&version));
+        run.is_some_and(|run| seen.is_none_or(|seen| *run.start() <= seen + 1))
     }
 
     /// Whether this process wrote this line of the audit.
@@ -224,8 +235,13 @@ mod tests {
     fn a_process_knows_its_own_versions() {
         let changes = Changes::new(Arc::default());
         changes.wrote("pve1".to_owned(), 7);
-        assert!(changes.is_own("pve1", 7));
-        assert!(!changes.is_own("pve1", 8) && !changes.is_own("pve2", 7));
+        assert!(changes.is_own("pve1", None, 7));
+        assert!(!changes.is_own("pve1", None, 8) && !changes.is_own("pve2", None, 7));
+        // Told the other way round, with one of another process before them.
+        changes.wrote("pve1".to_owned(), 10);
+        changes.wrote("pve1".to_owned(), 9);
+        assert!(changes.is_own("pve1", Some(8), 10) && changes.is_own("pve1", Some(9), 10));
+        assert!(!changes.is_own("pve1", Some(7), 10), "8 was another's");
         (1..=2_000).for_each(|serial| changes.wrote_line(serial));
         assert!(changes.is_own_line(2_000) && changes.is_own_line(1_001));
         assert!(!changes.is_own_line(1_000) && !changes.is_own_line(2_001));

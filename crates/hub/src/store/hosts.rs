@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::connect::DatabaseKind;
 use super::transact::{StoreWrite, WriteTx};
 use super::{HubStore, HubTime, StoreError};
 use crate::problem::Problem;
@@ -145,18 +144,10 @@ impl HubStore {
 
     /// Rows that changed within so many milliseconds, by the clock that wrote them.
     pub async fn hosts_changed_within(&self, ms: i64) -> Result<Vec<ChangedHost>, StoreError> {
-        let rows = match self.database().kind() {
-            DatabaseKind::Sqlite => {
-                sqlx::query("SELECT id, version FROM hosts WHERE changed_at > $1")
-                    .bind(HubTime::now().0 - ms)
-            }
-            DatabaseKind::Postgres => sqlx::query(
-                "SELECT id, version FROM hosts WHERE changed_at > \
-                 CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1",
-            )
-            .bind(ms),
-        };
-        let rows = rows.fetch_all(&mut *self.reader().await?).await?;
+        let (since, bound) = self.since(ms);
+        let query = format!("SELECT id, version FROM hosts WHERE changed_at > {since}");
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(bound);
+        let rows = query.fetch_all(&mut *self.reader().await?).await?;
         rows.iter()
             .map(|row| Ok(ChangedHost { id: row.try_get(0)?, version: row.try_get(1)? }))
             .collect()
@@ -165,18 +156,10 @@ impl HubStore {
     /// Hosts that anybody removed within so many milliseconds, by the clock that wrote it. They leave no row that changed;
     /// the line in the audit is written with the removal, and stays.
     pub(crate) async fn hosts_removed_within(&self, ms: i64) -> Result<Vec<String>, StoreError> {
-        let rows = match self.database().kind() {
-            DatabaseKind::Sqlite => {
-                sqlx::query("SELECT subject FROM audit WHERE at > $1 AND act = $2")
-                    .bind(HubTime::now().0 - ms)
-            }
-            DatabaseKind::Postgres => sqlx::query(
-                "SELECT subject FROM audit WHERE at > \
-                 CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1 AND act = $2",
-            )
-            .bind(ms),
-        };
-        let rows = rows.bind(HOST_REMOVED).fetch_all(&mut *self.reader().await?).await?;
+        let (since, bound) = self.since(ms);
+        let query = format!("SELECT subject FROM audit WHERE at > {since} AND act = $2");
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(bound).bind(HOST_REMOVED);
+        let rows = query.fetch_all(&mut *self.reader().await?).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

@@ -143,6 +143,16 @@ impl HubStore {
         &self.inner.changes
     }
 
+    /// The moment so many milliseconds ago by the clock that writes times: how a query says it, and what is bound as `$1`.
+    fn since(&self, ms: i64) -> (&'static str, i64) {
+        match self.database().kind() {
+            DatabaseKind::Sqlite => ("$1", HubTime::now().0 - ms),
+            DatabaseKind::Postgres => {
+                ("CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT) - $1", ms)
+            }
+        }
+    }
+
     /// What is remembered of hosts' links.
     pub(crate) fn links(&self) -> &LinkMemory {
         &self.inner.links

@@ -429,7 +429,10 @@ impl NewReport {
             .bind(self.host.as_str())
             .fetch_one(&mut *tx.connection)
             .await?;
-        tx.wrote(&self.host, row.try_get(0)?);
+        // Without news the version is whoever's wrote the row last.
+        if is_news {
+            tx.wrote(&self.host, row.try_get(0)?);
+        }
         tx.changed(StoreChange::Report(self.host.clone()));
         Ok(())
     }

@@ -72,7 +72,7 @@ async fn settled() {
 }
 
 pub(super) async fn a_report_taken_by_another_replica_is_heard(bed: TestBed) {
-    let host = TestHost::enrolled(&bed, "pve1").await;
+    let mut host = TestHost::enrolled(&bed, "pve1").await;
     let (token, stranger) = (watcher(&bed, "alice", "*").await, watcher(&bed, "bob", "eu-*").await);
     let other = bed.another().await;
     settled().await;
@@ -86,11 +86,14 @@ pub(super) async fn a_report_taken_by_another_replica_is_heard(bed: TestBed) {
     }
     // Its own replica tells it once: it knows that it wrote the row itself.
     let version = bed.number("SELECT version FROM hosts").await;
-    assert!(bed.store().changes().is_own("pve1", version));
-    assert!(!other.hub.store().changes().is_own("pve1", version));
-    // A sign of life is no news for anybody else, and leaves the row as it is.
+    assert!(bed.store().changes().is_own("pve1", None, version));
+    assert!(!other.hub.store().changes().is_own("pve1", None, version));
+    // A sign of life is no news for anybody else, and leaves the row as it is: whoever takes it did not write that.
+    host.url.clone_from(&other.url);
     assert_eq!(host.report(2, 1, &HostReport::default()).await.status, 200);
+    host.url = bed.url().to_owned();
     assert_eq!(bed.number("SELECT version FROM hosts").await, version);
+    assert!(!other.hub.store().changes().is_own("pve1", None, version));
     assert_eq!(host.report(3, 2, &with_guest("lxc/101", "drifted")).await.status, 200);
     assert_eq!(bed.number("SELECT version FROM hosts").await, version + 1);
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
