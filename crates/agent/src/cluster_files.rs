@@ -1,9 +1,9 @@
-//! The two files by which a node's cluster file system tells what was written: `.version` and `.vmlist`.
+//! The files by which a node tells what changed: `.version` and `.vmlist` of its cluster file system, and its active tasks.
 //!
-//! Read by every pass before it asks for anything, and by the daemon's watch each second. Both are made by the process
-//! behind `/etc/pve` when somebody asks for their size, so that is asked for first and past the kernel's memory of it. They
-//! are read on a thread of their own: a process that hangs must hang nobody else. What is read here is never written, and
-//! decides only what is looked at.
+//! The first two are read by every pass before it asks for anything, all of them by the daemon's watch each second. Those two
+//! are made by the process behind `/etc/pve` when somebody asks for their size, so that is asked for first and past the
+//! kernel's memory of it. They are read on a thread of their own: a process that hangs must hang nobody else. What is read
+//! here is never written, and decides only what is looked at.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use evenkeel_core::active_tasks::ActiveTasks;
 use evenkeel_core::id::{GuestKind, NodeName, VmId};
 use evenkeel_core::remembered::{ClusterMarks, FileMark};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -23,6 +24,9 @@ use crate::plain_file::{self, FileError, off_loop};
 
 /// Where Proxmox VE has it.
 pub const CLUSTER_FS: &str = "/etc/pve";
+
+/// Where Proxmox VE keeps a line for every task that runs, and for those that ended last.
+const ACTIVE_TASKS: &str = "/var/log/pve/tasks/active";
 
 /// The longest file that is read; a thousand guests have sixty thousand bytes.
 const BYTES_MAX: usize = 16 << 20;
@@ -43,13 +47,18 @@ pub enum ClusterFile {
     Version,
     /// Every guest of the cluster, with the number of its file.
     GuestList,
+    /// The node's tasks, running and just ended. A node that has had none has no such file.
+    ActiveTasks,
 }
 
 impl ClusterFile {
-    fn name(self) -> &'static str {
+    /// Where it is on a node whose cluster file system is here. Only a stand-in for a node has its tasks in there too.
+    fn path(self, cluster_fs: &Path) -> PathBuf {
         match self {
-            Self::Version => ".version",
-            Self::GuestList => ".vmlist",
+            Self::Version => cluster_fs.join(".version"),
+            Self::GuestList => cluster_fs.join(".vmlist"),
+            Self::ActiveTasks if cluster_fs == Path::new(CLUSTER_FS) => ACTIVE_TASKS.into(),
+            Self::ActiveTasks => cluster_fs.join("tasks/active"),
         }
     }
 }
@@ -95,7 +104,7 @@ impl ClusterDirectory {
     /// The directory of this node, once it was looked at: it can be read, and names the node as its own.
     pub fn of_node(path: &Path, node: &NodeName) -> Result<Self, NotClusterFs> {
         let [version, list] = [ClusterFile::Version, ClusterFile::GuestList]
-            .map(|file| read_now(&path.join(file.name())).map_err(NotClusterFs::Unreadable));
+            .map(|file| read_now(&file.path(path)).map_err(NotClusterFs::Unreadable));
         let (version, list) = (version?, list?);
         parse(&version, &list).map_err(NotClusterFs::Unclear)?;
         let found = own_node(&version).map_err(NotClusterFs::Unclear)?;
@@ -114,7 +123,7 @@ impl ClusterDirectory {
 
 impl ClusterFiles for ClusterDirectory {
     fn read(&self, file: ClusterFile) -> ReadFuture<'_> {
-        let path = self.path.join(file.name());
+        let path = file.path(&self.path);
         Box::pin(async move {
             if self.under_way.load(Ordering::Relaxed) >= HANGING_MAX {
                 return Err(format!("{} hangs", self.path.display()));
@@ -162,6 +171,12 @@ pub(crate) async fn read_marks(files: &dyn ClusterFiles) -> Result<ClusterMarks,
     let version = files.read(ClusterFile::Version).await?;
     let list = files.read(ClusterFile::GuestList).await?;
     parse(&version, &list)
+}
+
+/// The node's tasks.
+pub(crate) async fn read_tasks(files: &dyn ClusterFiles) -> Result<ActiveTasks, String> {
+    let text = files.read(ClusterFile::ActiveTasks).await?;
+    Ok(ActiveTasks::read(&String::from_utf8_lossy(&text)))
 }
 
 /// What changes when anything does that a pass is about: the process, and the number of its list.

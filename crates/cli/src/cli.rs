@@ -155,7 +155,7 @@ pub(crate) struct SimArgs {
     /// Keep the state in this file, from one run to the next
     #[arg(long, value_name = "FILE")]
     pub(crate) state: Option<Utf8PathBuf>,
-    /// Show in this directory what the node's /etc/pve tells of configuration files
+    /// Show in this directory what the node's /etc/pve tells of configuration files, and its active tasks
     #[arg(long, value_name = "DIR")]
     pub(crate) cluster_fs: Option<Utf8PathBuf>,
     /// Speak plain HTTP instead of TLS

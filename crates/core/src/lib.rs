@@ -12,6 +12,7 @@
 //! clippy refuses them.
 
 pub mod action_registry;
+pub mod active_tasks;
 pub mod actual;
 pub mod allocation;
 pub mod approval;

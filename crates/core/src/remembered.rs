@@ -102,13 +102,37 @@ impl<T> RememberedReadings<T> {
     }
 }
 
-/// What may have changed between two looks at the cluster file system.
+/// What may have changed between two looks at what the node tells.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ChangedGuests {
     /// Numbers cannot be compared, so it may be anything.
     Any,
-    /// The files of these guests were written, came to this node or left it, or came to be.
+    /// The files of these guests were written, came to this node or left it, or came to be; or a task about them ended.
     These(BTreeSet<VmId>),
+}
+
+impl ChangedGuests {
+    /// Nothing did.
+    pub fn none() -> Self {
+        Self::These(BTreeSet::new())
+    }
+
+    /// Whether nothing did.
+    pub fn is_none(&self) -> bool {
+        *self == Self::none()
+    }
+
+    /// Both.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::These(mut these), Self::These(others)) => {
+                these.extend(others);
+                Self::These(these)
+            }
+            (Self::Any, _) | (_, Self::Any) => Self::Any,
+        }
+    }
 }
 
 /// What changed on a node. A number that is gone is not among it: nothing of a guest that somebody has just removed is

@@ -36,6 +36,7 @@ impl ClusterFiles for SimClusterFiles {
             let text = self.node.with(|sim| match file {
                 ClusterFile::Version => sim.cluster_version(),
                 ClusterFile::GuestList => sim.cluster_list(),
+                ClusterFile::ActiveTasks => sim.active_task_lines(),
             });
             Ok(text.into_bytes())
         })

@@ -3,7 +3,8 @@
 //! Every write of a guest's file draws a number from one counter of the process, and the guest's entry bears it. A process
 //! that starts anew begins to count anew, under another `starttime`; one that takes the cluster's files over after a
 //! partition rebuilds the list, and every guest gets a new number. The engine calls [`ClusterFs::note`] after every step,
-//! before anybody can be answered by what the step wrote. A directory gets each file whole or not at all.
+//! before anybody can be answered by what the step wrote. A directory gets each file whole or not at all. Beside them it
+//! gets `tasks/active`, which a node has in `/var/log/pve`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,6 +31,8 @@ pub(crate) struct ClusterFs {
     ha: Counted<BTreeMap<String, String>>,
     /// Where it is shown, if anywhere.
     directory: Option<PathBuf>,
+    /// The file of active tasks as it is shown.
+    active_tasks: String,
 }
 
 /// A file with a number of its own.
@@ -71,6 +74,7 @@ impl ClusterFs {
             options: Counted::default(),
             ha: Counted::default(),
             directory: None,
+            active_tasks: String::new(),
         };
         fs.list_anew(world);
         fs
@@ -180,9 +184,14 @@ impl Simulator {
         self.cluster_fs.version_text(&self.world.node)
     }
 
+    /// What `/var/log/pve/tasks/active` says now.
+    pub fn active_task_lines(&self) -> String {
+        self.tasks.active_text()
+    }
+
     /// From now on a directory shows what `/etc/pve` would, `local` included.
     pub fn show_cluster_fs(&mut self, directory: &Path) -> io::Result<()> {
-        std::fs::create_dir_all(directory)?;
+        std::fs::create_dir_all(directory.join("tasks"))?;
         let link = directory.join("local");
         match std::fs::remove_file(&link) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -191,6 +200,7 @@ impl Simulator {
         std::os::unix::fs::symlink(format!("nodes/{}", self.world.node), &link)?;
         self.cluster_fs.directory = Some(directory.to_owned());
         self.note_writes();
+        replace(&directory.join("tasks/active"), &self.cluster_fs.active_tasks)?;
         self.cluster_fs.show(&self.world.node)
     }
 
@@ -199,14 +209,28 @@ impl Simulator {
         if self.cluster_fs.note(&mut self.world) {
             self.show_cluster_files();
         }
+        self.show_active_tasks();
+    }
+
+    /// Shows the tasks, if that is asked for and they are others than were shown.
+    fn show_active_tasks(&mut self) {
+        let Some(directory) = &self.cluster_fs.directory else { return };
+        let text = self.tasks.active_text();
+        if self.cluster_fs.active_tasks != text {
+            // It is a hint: where it cannot be written, nobody is worse off than without it.
+            let _shown = replace(&directory.join("tasks/active"), &text);
+            self.cluster_fs.active_tasks = text;
+        }
     }
 
     /// The process behind `/etc/pve` starts again: it counts from the beginning, under another start time.
     pub(crate) fn restart_cluster_fs(&mut self) {
         let starttime = self.unix_s().max(self.cluster_fs.starttime + 1);
         let directory = self.cluster_fs.directory.take();
+        let active_tasks = std::mem::take(&mut self.cluster_fs.active_tasks);
         self.world.guests.take_touched();
-        self.cluster_fs = ClusterFs { directory, ..ClusterFs::start(&self.world, starttime) };
+        let anew = ClusterFs::start(&self.world, starttime);
+        self.cluster_fs = ClusterFs { directory, active_tasks, ..anew };
         self.show_cluster_files();
     }
 

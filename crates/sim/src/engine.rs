@@ -254,6 +254,7 @@ impl Simulator {
                     };
                 }
             }
+            Event::Switch { guest, running } => self.switch(guest, running),
             Event::IgnoreShutdown { guest, ignores } => {
                 if let Some(record) = self.world.guest_mut(guest) {
                     record.ignores_shutdown = ignores;

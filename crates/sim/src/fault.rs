@@ -119,6 +119,13 @@ pub enum Event {
         /// Whether it runs then.
         running: bool,
     },
+    /// root@pam starts or stops a guest, by a task.
+    Switch {
+        /// Which.
+        guest: GuestId,
+        /// Whether it runs then.
+        running: bool,
+    },
     /// From now on the guest ignores polite shutdowns, or obeys again.
     IgnoreShutdown {
         /// Which.

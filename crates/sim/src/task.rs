@@ -115,6 +115,8 @@ pub(crate) struct Tasks {
 
 /// The index is turned over when it has grown beyond this; the last two turns are searched.
 const INDEX_BYTES: usize = 50_000;
+/// Lines of the file of active tasks, unless more are running.
+const ACTIVE_MAX: usize = 25;
 /// The first process id given out.
 const FIRST_PID: u32 = 1000;
 
@@ -193,6 +195,20 @@ impl Tasks {
             self.index_bytes = 0;
             self.generation += 1;
         }
+    }
+
+    /// What `/var/log/pve/tasks/active` says: whatever runs, and of the rest those that were started last.
+    pub(crate) fn active_text(&self) -> String {
+        let visible = self.all.iter().rev().filter(|task| task.is_visible());
+        let (running, mut ended): (Vec<&SimTask>, Vec<&SimTask>) =
+            visible.partition(|task| task.is_running());
+        ended.sort_by_key(|task| std::cmp::Reverse(task.upid.start_s));
+        ended.truncate(ACTIVE_MAX.saturating_sub(running.len()));
+        let lines = running.iter().chain(&ended).map(|task| match (task.end_s, &task.exit) {
+            (Some(end_s), Some(exit)) => format!("{} 1 {end_s:08X} {exit}\n", task.upid),
+            (Some(_) | None, _) => format!("{} 0\n", task.upid),
+        });
+        lines.collect()
     }
 
     /// Forgets every ended task, list and logs.

@@ -1,11 +1,12 @@
-//! Looks each second at what the node's cluster file system counts, and wakes the loop when a configuration was written.
+//! Looks each second at what the node tells, and wakes the loop when a configuration was written or a task ended.
 //!
 //! ```text
 //!   .version: the same number? ─> nothing more
-//!                └── another ─> .vmlist ─> which guests of this node? ─> the loop ─> a pass about these
+//!                └── another ─> .vmlist ─> which guests of this node? ─┬─> the loop ─> a pass about these
+//!   active tasks: which of other people ended? ────────────────────────┘
 //! ```
 //!
-//! Looking costs one small file and no request. It is a hint and nothing more: what is missed here is found at the next
+//! Looking costs two small files and no request. It is a hint and nothing more: what is missed here is found at the next
 //! interval. A guest that changes without end, because somebody else keeps writing it too, wakes the loop a few times and
 //! then waits for the interval, so that two who disagree do not write as fast as they can.
 
@@ -13,13 +14,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use evenkeel_core::active_tasks::ActiveTasks;
 use evenkeel_core::id::{NodeName, VmId};
 use evenkeel_core::remembered::{ChangedGuests, ClusterMarks, changed};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::cluster_files::{ClusterFiles, read_head, read_marks};
+use crate::cluster_files::{ClusterFiles, read_head, read_marks, read_tasks};
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -32,30 +34,20 @@ const WAKES_MAX: usize = 6;
 const WAKES_WITHIN: Duration = Duration::from_mins(1);
 
 /// Tells of changes until nobody listens any more.
-pub(super) async fn watch(
-    files: Arc<dyn ClusterFiles>,
-    node: NodeName,
-    changes: mpsc::Sender<ChangedGuests>,
-) {
+pub(super) async fn watch(mut node: NodeWatch, changes: mpsc::Sender<ChangedGuests>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut last: Option<ClusterMarks> = None;
-    let mut untold = ChangedGuests::These(BTreeSet::new());
+    let mut untold = ChangedGuests::none();
     loop {
         ticks.tick().await;
-        if let Some(now) = newer(files.as_ref(), last.as_ref()).await {
-            if let Some(then) = &last {
-                untold = merged(untold, changed(then, &now, &node));
-            }
-            last = Some(now);
-        }
-        if untold == ChangedGuests::These(BTreeSet::new()) {
+        untold = untold.and(node.look().await);
+        if untold.is_none() {
             if changes.is_closed() {
                 return;
             }
             continue;
         }
-        let told = std::mem::replace(&mut untold, ChangedGuests::These(BTreeSet::new()));
+        let told = std::mem::replace(&mut untold, ChangedGuests::none());
         match changes.try_send(told) {
             Ok(()) => {}
             // The loop is at work; it hears of all of it at once.
@@ -65,23 +57,49 @@ pub(super) async fn watch(
     }
 }
 
-/// The marks, if they are others than those. What cannot be read now is looked at again in a second.
-async fn newer(files: &dyn ClusterFiles, last: Option<&ClusterMarks>) -> Option<ClusterMarks> {
-    if let Some(last) = last
-        && read_head(files).await.ok()? == (last.started_s, last.list)
-    {
-        return None;
-    }
-    read_marks(files).await.ok()
+/// A node, and what it told at the last look.
+pub(super) struct NodeWatch {
+    files: Arc<dyn ClusterFiles>,
+    node: NodeName,
+    /// Our token as tasks show it.
+    owner: String,
+    marks: Option<ClusterMarks>,
+    tasks: Option<ActiveTasks>,
 }
 
-fn merged(one: ChangedGuests, other: ChangedGuests) -> ChangedGuests {
-    match (one, other) {
-        (ChangedGuests::These(mut these), ChangedGuests::These(others)) => {
-            these.extend(others);
-            ChangedGuests::These(these)
+impl NodeWatch {
+    /// Nothing was told yet.
+    pub(super) fn new(files: Arc<dyn ClusterFiles>, node: NodeName, owner: String) -> Self {
+        Self { files, node, owner, marks: None, tasks: None }
+    }
+
+    /// What changed since the last look. What cannot be read now is looked at again in a second.
+    async fn look(&mut self) -> ChangedGuests {
+        let mut found = ChangedGuests::none();
+        if let Some(now) = self.newer_marks().await {
+            if let Some(then) = &self.marks {
+                found = found.and(changed(then, &now, &self.node));
+            }
+            self.marks = Some(now);
         }
-        (ChangedGuests::Any, _) | (_, ChangedGuests::Any) => ChangedGuests::Any,
+        if let Ok(now) = read_tasks(self.files.as_ref()).await {
+            if let Some(then) = &self.tasks {
+                found = found.and(now.ended_since(then, &self.owner));
+            }
+            self.tasks = Some(now);
+        }
+        found
+    }
+
+    /// The marks, if they are others than those of the last look.
+    async fn newer_marks(&self) -> Option<ClusterMarks> {
+        let files = self.files.as_ref();
+        if let Some(last) = &self.marks
+            && read_head(files).await.ok()? == (last.started_s, last.list)
+        {
+            return None;
+        }
+        read_marks(files).await.ok()
     }
 }
 
@@ -120,19 +138,23 @@ impl WakeLimits {
 mod tests {
     use std::sync::Mutex;
 
+    use tokio::task::JoinHandle;
+
     use super::*;
     use crate::cluster_files::{ClusterFile, ReadFuture};
 
-    /// Files that a test writes, and how often each was read.
+    /// Files that a test writes, and how often the first two were read.
     #[derive(Debug)]
     struct WrittenFiles {
         marks: Mutex<(u64, Vec<(u32, u64)>)>,
+        tasks: Mutex<Option<String>>,
         reads: Mutex<(usize, usize)>,
     }
 
     impl WrittenFiles {
         fn new(guests: &[(u32, u64)]) -> Arc<Self> {
-            Arc::new(Self { marks: Mutex::new((1, guests.to_vec())), reads: Mutex::default() })
+            let marks = Mutex::new((1, guests.to_vec()));
+            Arc::new(Self { marks, tasks: Mutex::default(), reads: Mutex::default() })
         }
 
         fn write(&self, guests: &[(u32, u64)]) {
@@ -160,6 +182,10 @@ mod tests {
                     let ids: Vec<String> = guests.iter().map(entry).collect();
                     format!("{{\"version\": {list}, \"ids\": {{{}}}}}", ids.join(","))
                 }
+                ClusterFile::ActiveTasks => match self.tasks.lock().unwrap().clone() {
+                    Some(text) => text,
+                    None => return Box::pin(std::future::ready(Err("it is not there".to_owned()))),
+                },
             };
             Box::pin(std::future::ready(Ok(text.into_bytes())))
         }
@@ -169,18 +195,25 @@ mod tests {
         VmId::try_from(number).unwrap()
     }
 
+    fn watched(files: &Arc<WrittenFiles>) -> (JoinHandle<()>, mpsc::Receiver<ChangedGuests>) {
+        let (tell, told) = mpsc::channel(1);
+        let node = NodeWatch::new(files.clone(), "pve1".parse().unwrap(), "keel@pve!k".to_owned());
+        (tokio::spawn(watch(node, tell)), told)
+    }
+
+    async fn heard(told: &mut mpsc::Receiver<ChangedGuests>) -> Option<ChangedGuests> {
+        tokio::time::timeout(Duration::from_millis(1_001), told.recv()).await.unwrap()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_change_is_told_within_a_second_and_rest_reads_one_small_file_a_second() {
         let files = WrittenFiles::new(&[(100, 1), (101, 2)]);
-        let (tell, mut told) = mpsc::channel(1);
-        let watching = watch(files.clone(), "pve1".parse().unwrap(), tell);
-        let watching = tokio::spawn(watching);
+        let (watching, mut told) = watched(&files);
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(told.try_recv().ok(), None, "nothing changed");
         assert_eq!(files.reads.lock().unwrap().1, 1, "the list is read once");
         files.write(&[(100, 3), (101, 2)]);
-        let heard = tokio::time::timeout(Duration::from_millis(1_001), told.recv()).await;
-        assert_eq!(heard.unwrap(), Some(ChangedGuests::These([vmid(100)].into())));
+        assert_eq!(heard(&mut told).await, Some(ChangedGuests::These([vmid(100)].into())));
         // Two changes while the loop is at work are told at once, when it listens again.
         files.write(&[(100, 4), (101, 2)]);
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -193,6 +226,28 @@ mod tests {
         assert_eq!(rest, Some(ChangedGuests::These([vmid(100), vmid(101)].into())));
         drop(told);
         tokio::time::timeout(Duration::from_secs(2), watching).await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_of_somebody_else_that_ended_is_told_and_no_file_of_tasks_is_no_trouble() {
+        let files = WrittenFiles::new(&[(100, 1), (101, 2)]);
+        let (watching, mut told) = watched(&files);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let write = |lines: &str| *files.tasks.lock().unwrap() = Some(lines.to_owned());
+        write("");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let line = |id: u32, user: &str, rest: &str| {
+            format!("UPID:pve1:0000{id:04X}:00000001:6553F100:vzstop:{id}:{user}: {rest}\n")
+        };
+        write(&line(101, "root@pam", "0"));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(told.try_recv().ok(), None, "it has not ended");
+        let ours = line(100, "keel@pve!k", "1 6553F102 OK");
+        write(&format!("{ours}{}", line(101, "root@pam", "1 6553F102 OK")));
+        assert_eq!(heard(&mut told).await, Some(ChangedGuests::These([vmid(101)].into())));
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(told.try_recv().ok(), None, "once");
+        watching.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -54,7 +54,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use bearer::BearerToken;
-use cluster_watch::WakeLimits;
+use cluster_watch::{NodeWatch, WakeLimits};
 use declared::DeclaredFiles;
 use hub::HubSide;
 use inputs::{LoopInput, LoopInputs};
@@ -183,7 +183,8 @@ pub async fn run(setup: Setup, systemd: Systemd) -> Result<(), DaemonError> {
     }
     if let Some(files) = setup.cluster_files.clone() {
         let (changes, changed) = mpsc::channel(1);
-        tasks.spawn(cluster_watch::watch(files, setup.node.clone(), changes));
+        let node = NodeWatch::new(files, setup.node.clone(), setup.owner.clone());
+        tasks.spawn(cluster_watch::watch(node, changes));
         inputs.hear_cluster(changed);
     }
     let hub = hub::prepare(&setup.config)?;

@@ -66,7 +66,7 @@ impl AgentLoop {
         Ok(LoopTurn::Continue(()))
     }
 
-    /// Configurations of guests were written: those that are declared are looked at now. When many were, or nobody can
+    /// Configurations of guests were written, or tasks about them ended: those that are declared are looked at now. When many were, or nobody can
     /// tell which, a whole pass is due.
     pub(super) async fn wake(
         &mut self,
@@ -89,7 +89,7 @@ impl AgentLoop {
             self.schedule.at_once(Instant::now());
             return Ok(LoopTurn::Continue(()));
         }
-        tracing::debug!(guests = woken.len(), "configurations were written");
+        tracing::debug!(guests = woken.len(), "guests changed");
         let scope = PassScope::Chosen(woken);
         match self.look(&desired, scope, PassCause::Schedule, inputs).await? {
             LookResult::Stopped => return Ok(LoopTurn::Break(())),

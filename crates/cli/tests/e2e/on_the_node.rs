@@ -1,5 +1,6 @@
 //! `evenkeel run` on the node itself, where the cluster file system tells which configurations were written.
 
+use evenkeel_core::id::GuestId;
 use evenkeel_sim::Event;
 
 use crate::agent::{Agent, configure, usual, wait_for, writes};
@@ -59,5 +60,24 @@ fn a_directory_that_is_not_the_nodes_is_said_and_the_agent_runs_all_the_same() {
     let agent = Agent::start(&node);
     agent.says("`cluster_fs` cannot be used");
     agent.says("pass ended");
+    agent.terminate();
+}
+
+#[test]
+fn a_guest_that_somebody_stops_is_started_again_at_once() {
+    let node = near(12, "SHOWN");
+    let agent = Agent::start(&node);
+    agent.says("pass ended");
+    let guest: GuestId = "lxc/100".parse().unwrap();
+    let runs = || node.http.node.with(|sim| sim.world.guest(guest).unwrap().power.is_running());
+    assert!(runs(), "it is declared to run");
+    node.http.node.with(evenkeel_sim::Simulator::clear_records);
+    node.happen(Event::Switch { guest, running: false });
+    wait_for(|| agent.log(), || (!runs()).then_some(()));
+    wait_for(|| agent.log(), || runs().then_some(()));
+    assert_eq!(writes(&node).len(), 1);
+    let others = node.requests().into_iter().filter(|request| !request.path.contains("/100/"));
+    let others: Vec<String> = others.map(|request| request.path).collect();
+    assert!(others.iter().all(|path| path.contains("/tasks/")), "{others:?}");
     agent.terminate();
 }

@@ -219,6 +219,19 @@ impl Simulator {
         Some(plain(found.config.clone()))
     }
 
+    /// Starts or stops a guest, as root@pam.
+    pub(super) fn switch(&mut self, guest: GuestId, running: bool) {
+        let (start, stop) = match guest.kind {
+            GuestKind::Lxc => ("vzstart", "vzstop"),
+            GuestKind::Qemu => ("qmstart", "qmstop"),
+        };
+        if running {
+            self.fork_as_root(start, guest, TaskJob::Start { guest }, 0);
+        } else {
+            self.fork_as_root(stop, guest, TaskJob::Stop { guest }, 0);
+        }
+    }
+
     fn fork_destroy(&mut self, guest: GuestId) {
         let kind = match guest.kind {
             GuestKind::Lxc => "vzdestroy",
