@@ -24,8 +24,8 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::clock::ClockReading;
 use evenkeel_core::sign::{
-    self, ClockChange, Envelope, HostBinding, Lineage, Namespace, Occasion, PLANNED_LINKS_MAX,
-    Rotation, STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
+    self, ClockChange, Envelope, HostBinding, Lineage, Occasion, PLANNED_LINKS_MAX, Rotation,
+    STATEMENT_LIFE_MAX_S, StatementLimits, TrustHash, TrustVersion, TrustedSigners,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -254,24 +254,11 @@ fn still_overstated(
 
 /// By whose word an envelope claims to change the signers.
 fn authority_of(envelope: &Envelope) -> Result<sign::RotationAuthority, Refusal> {
-    match envelope.claimed_namespace() {
-        Some(Namespace::Recover) => Ok(sign::RotationAuthority::Recovery),
-        Some(Namespace::Rotate) => Ok(sign::RotationAuthority::Planned),
-        Some(
-            Namespace::Op
-            | Namespace::Pending
-            | Namespace::Enrol
-            | Namespace::Report
-            | Namespace::Head
-            | Namespace::Desired
-            | Namespace::Acknowledge
-            | Namespace::Login,
-        )
-        | None => {
-            let detail = "its signatures were not made for a rotation or a recovery";
-            Err(Refusal::new(ReasonCode::SigNamespace, detail))
-        }
-    }
+    let claimed = envelope.claimed_namespace().and_then(sign::RotationAuthority::of);
+    claimed.ok_or_else(|| {
+        let detail = "its signatures were not made for a rotation or a recovery";
+        Refusal::new(ReasonCode::SigNamespace, detail)
+    })
 }
 
 /// Root put another first link in place of the whole chain: it is told, and what it replaces is forgotten.

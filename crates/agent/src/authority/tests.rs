@@ -7,8 +7,8 @@ use std::io::Write as _;
 use ed25519_dalek::Signer as _;
 use evenkeel_core::sign::clock::ClockDoubt;
 use evenkeel_core::sign::{
-    ClockChange, PublicKey, Role, Signer, SkPolicy, Validity, Window, assemble, signed_bytes,
-    trust_file,
+    ClockChange, Namespace, PublicKey, Role, Signer, SkPolicy, Validity, Window, assemble,
+    signed_bytes, trust_file,
 };
 use serde_json::json;
 

@@ -15,7 +15,8 @@ use evenkeel_core::lane::LaneRefusal;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{
     Act, ApprovalDecision, Envelope, Expected, FoundGuest, HostBinding, Namespace, OpResult,
-    PayloadHash, PendingId, PendingItem, Statement, TrustVersion, authorise, statement_of,
+    PayloadHash, PendingId, PendingItem, RotationAuthority, Statement, TrustVersion, authorise,
+    statement_of,
 };
 use serde_json::json;
 
@@ -74,33 +75,20 @@ impl Engine {
         let Some(approvals) = self.context.approvals.clone() else {
             return Ok(Submitted::Refused(no_signers()));
         };
-        let claimed = Envelope::parse(bytes).ok().and_then(|envelope| {
-            let namespace = envelope.claimed_namespace()?;
-            Some((namespace, envelope))
-        });
-        match claimed {
-            Some((Namespace::Rotate | Namespace::Recover, _)) => {
+        if let Ok(envelope) = Envelope::parse(bytes)
+            && let Some(namespace) = envelope.claimed_namespace()
+        {
+            if RotationAuthority::of(namespace).is_some() {
                 // Boxed, as what follows: it is rare, and every approval would carry it along.
                 return Box::pin(self.rotate(origin, approvals, bytes)).await;
             }
-            Some((Namespace::Acknowledge, envelope)) => {
+            if namespace == Namespace::Acknowledge {
                 let submitted = Box::pin(self.acknowledge(&approvals, &envelope)).await?;
                 if let Submitted::Refused(refusal) = &submitted {
                     self.note(origin, bytes, refusal).await?;
                 }
                 return Ok(submitted);
             }
-            Some((
-                Namespace::Op
-                | Namespace::Pending
-                | Namespace::Enrol
-                | Namespace::Report
-                | Namespace::Head
-                | Namespace::Desired
-                | Namespace::Login,
-                _,
-            ))
-            | None => {}
         }
         let order = match self.judge_early(&approvals, bytes).await? {
             Early::Order(order) => *order,

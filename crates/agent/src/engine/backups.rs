@@ -71,34 +71,49 @@ pub(super) async fn remember(
     Ok(())
 }
 
-/// Strikes out what is no longer known: a volume that is in backups now or that its guest does not mention, and
-/// everything of a guest nobody declares, because nobody looks at it.
+/// Strikes out what need not be remembered any more, of backups and of moves.
 pub(super) async fn forget(
     context: &EngineContext,
     desired: &Desired,
     actual: &Snapshot,
     scope: &PassScope,
 ) -> Result<(), Fatal> {
-    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
-    for (vmid, volumes) in known.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
-        let guest = actual.guests.get(&vmid).filter(|_| desired.guests.contains_key(&vmid));
-        let over: BTreeSet<String> = match guest.map(|guest| &guest.config) {
-            Some(Ok(config)) => {
-                let (saved, mentioned) = (saved_volumes(config), config.volumes());
-                let stays =
-                    |volume: &String| mentioned.contains_key(volume) && !saved.contains(volume);
-                volumes.into_iter().filter(|volume| !stays(volume)).collect()
-            }
-            // It is there and could not be read: nothing new is known of it.
-            Some(Err(_)) => BTreeSet::new(),
-            None => volumes,
-        };
-        for volume in over {
-            let kept = Kept::remove(Subject::Volume, key(vmid, &volume));
-            context.append_if_room(Record::Kept(kept)).await?;
-        }
+    let known = context.journal.read(|state, _| (remembered(state), moves::remembered(state)));
+    let (unsaved, moved) = known.await.map_err(Fatal::Journal)?;
+    let mut over = Vec::new();
+    for (vmid, volumes) in unsaved.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
+        let volumes = no_longer_unsaved(vmid, volumes, desired, actual);
+        over.extend(volumes.iter().map(|volume| key(vmid, volume)));
+    }
+    for (vmid, volumes) in moved.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
+        over.extend(moves::no_longer_there(vmid, volumes.into_keys(), desired, actual));
+    }
+    for key in over {
+        let kept = Kept::remove(Subject::Volume, key);
+        context.append_if_room(Record::Kept(kept)).await?;
     }
     Ok(())
+}
+
+/// Volumes that are in backups now or that their guest does not mention, and everything of a guest nobody declares,
+/// because nobody looks at it.
+fn no_longer_unsaved(
+    vmid: VmId,
+    volumes: BTreeSet<String>,
+    desired: &Desired,
+    actual: &Snapshot,
+) -> BTreeSet<String> {
+    let guest = actual.guests.get(&vmid).filter(|_| desired.guests.contains_key(&vmid));
+    match guest.map(|guest| &guest.config) {
+        Some(Ok(config)) => {
+            let (saved, mentioned) = (saved_volumes(config), config.volumes());
+            let stays = |volume: &String| mentioned.contains_key(volume) && !saved.contains(volume);
+            volumes.into_iter().filter(|volume| !stays(volume)).collect()
+        }
+        // It is there and could not be read: nothing new is known of it.
+        Some(Err(_)) => BTreeSet::new(),
+        None => volumes,
+    }
 }
 
 fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeSet<String>> {

@@ -132,27 +132,12 @@ pub(super) async fn carry_out(
     turn: &mut Turn,
     look: &mut Option<GuestLook>,
 ) -> Result<OpReport, Fatal> {
-    let report = try_often(context, first, order, turn, look).await?;
-    // What was not even begun is in the report of the pass; a line for each would bury the others.
-    if report.end != OpEnd::Skipped {
-        context.tell(Progress::Ended(Box::new(report.clone())));
-    }
-    Ok(report)
-}
-
-async fn try_often(
-    context: &EngineContext,
-    first: OperationId,
-    order: &Order,
-    turn: &mut Turn,
-    look: &mut Option<GuestLook>,
-) -> Result<OpReport, Fatal> {
     let mut tries_left = match order {
         Order::Planned(_) => TRIES_MAX,
         Order::Approved(_) | Order::Asked(_) | Order::Owed(_) => 1,
     };
     let (mut op, mut started, mut pause) = (first, 0, FIRST_PAUSE);
-    loop {
+    let report = loop {
         let tried = try_once(context, op, order, turn, look.take()).await?;
         tries_left -= 1;
         started += usize::from(tried.started);
@@ -162,14 +147,19 @@ async fn try_often(
             let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
             let Tried { end, upid, .. } = tried;
             *look = tried.look;
-            return Ok(OpReport { op, guest, kind, reasons, end, upid, started });
+            break OpReport { op, guest, kind, reasons, end, upid, started };
         }
         let why = "a lock file is taken; trying again".to_owned();
         context.tell(Progress::Waiting { op, guest: order.guest(), why });
         turn.pause(jittered(context, pause)).await;
         pause *= 2;
         op = context.new_operation();
+    };
+    // What was not even begun is in the report of the pass; a line for each would bury the others.
+    if report.end != OpEnd::Skipped {
+        context.tell(Progress::Ended(Box::new(report.clone())));
     }
+    Ok(report)
 }
 
 /// Up to a quarter longer, so that lanes that met once do not meet again.

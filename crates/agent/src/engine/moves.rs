@@ -10,7 +10,6 @@ use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::MovedVolumes;
-use evenkeel_core::selection::PassScope;
 use serde_json::json;
 
 use super::EngineContext;
@@ -44,33 +43,27 @@ pub(super) async fn remember(
     context.append_if_room(Record::Kept(kept)).await
 }
 
-/// Strikes out volumes that their guest does not mention any more, and everything of a declared guest that is gone. What
-/// nobody declares today, or our token does not see, may be declared and seen tomorrow, with its old volume still there.
-pub(super) async fn forget(
-    context: &EngineContext,
+/// The keys of volumes that their guest does not mention any more, or of all if a declared guest is gone. What nobody
+/// declares today, or our token does not see, may be declared and seen tomorrow, with its old volume still there.
+pub(super) fn no_longer_there(
+    vmid: VmId,
+    volumes: impl Iterator<Item = String>,
     desired: &Desired,
     actual: &Snapshot,
-    scope: &PassScope,
-) -> Result<(), Fatal> {
-    let known = context.journal.read(|state, _| remembered(state)).await.map_err(Fatal::Journal)?;
-    for (vmid, volumes) in known.into_iter().filter(|(vmid, _)| scope.has(*vmid)) {
-        let is_declared = desired.guests.contains_key(&vmid);
-        let mentioned = match actual.guests.get(&vmid).map(|guest| &guest.config) {
-            Some(Ok(config)) => config.volumes(),
-            None if is_declared && actual.proves_gone(vmid) => BTreeMap::new(),
-            // It could not be read, or not be seen: nothing new is known of it.
-            Some(Err(_)) | None => continue,
-        };
-        for volume in volumes.into_keys().filter(|volume| !mentioned.contains_key(volume)) {
-            let kept = Kept::remove(Subject::Volume, key(vmid, &volume));
-            context.append_if_room(Record::Kept(kept)).await?;
-        }
-    }
-    Ok(())
+) -> Vec<String> {
+    let is_declared = desired.guests.contains_key(&vmid);
+    let mentioned = match actual.guests.get(&vmid).map(|guest| &guest.config) {
+        Some(Ok(config)) => config.volumes(),
+        None if is_declared && actual.proves_gone(vmid) => BTreeMap::new(),
+        // It could not be read, or not be seen: nothing new is known of it.
+        Some(Err(_)) | None => return Vec::new(),
+    };
+    let gone = volumes.filter(|volume| !mentioned.contains_key(volume));
+    gone.map(|volume| key(vmid, &volume)).collect()
 }
 
 /// The slot of each volume, guest by guest.
-fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeMap<String, String>> {
+pub(super) fn remembered(state: &JournalState) -> BTreeMap<VmId, BTreeMap<String, String>> {
     let mut known: BTreeMap<VmId, BTreeMap<String, String>> = BTreeMap::new();
     for (key, kept) in state.kept(Subject::Volume).filter(|(_, kept)| kept.v == SHAPE) {
         let Some((vmid, volume)) = key.strip_prefix(MOVED).and_then(|key| key.split_once(' '))

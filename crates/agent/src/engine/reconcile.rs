@@ -36,7 +36,7 @@ use super::lane::OpResult;
 use super::pending::NotRaised;
 use super::removals::RemovalReader;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
-use super::{Engine, RunningPass, backups, bins, decisions, lane, moves, pending};
+use super::{Engine, RunningPass, backups, bins, decisions, lane, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{
     Looked, Preview, guests_asked_about, observe_declared, plan_knowing_others, shown,
@@ -246,7 +246,6 @@ impl Engine {
         let Preview { actual, plan, scope } = preview;
         // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
-        moves::forget(&self.context, desired, &actual, &scope).await?;
         // Remember what a guest was before it is put into the bin.
         bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
         let bins = bins::memories(&self.context).await?;

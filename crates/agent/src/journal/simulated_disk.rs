@@ -37,6 +37,7 @@ struct Contents {
     durable_names: BTreeMap<String, u64>,
     name_changes: Vec<NameChange>,
     calls: u64,
+    bytes_read: usize,
     faults: BTreeMap<u64, DiskFault>,
     dead: bool,
     capacity: Option<u64>,
@@ -75,6 +76,11 @@ impl SimulatedDisk {
     /// How many calls that change something were made.
     pub fn calls(&self) -> u64 {
         self.contents().calls
+    }
+
+    /// How many bytes were read.
+    pub fn bytes_read(&self) -> usize {
+        self.contents().bytes_read
     }
 
     /// Limits the space to what is used now and `free` bytes more; none takes the limit away.
@@ -281,7 +287,10 @@ impl Files for SimulatedDisk {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        self.contents().existing(name).map(|file| file.cached.clone())
+        let mut contents = self.contents();
+        let bytes = contents.existing(name)?.cached.clone();
+        contents.bytes_read += bytes.len();
+        Ok(bytes)
     }
 }
 

@@ -42,6 +42,11 @@ impl RotationAuthority {
     /// Both, the stronger first.
     pub const ALL: [Self; 2] = [Self::Recovery, Self::Planned];
 
+    /// The one whose signatures are for this, if they are for a change of the signers at all.
+    pub fn of(namespace: Namespace) -> Option<Self> {
+        Self::ALL.into_iter().find(|authority| authority.namespace() == namespace)
+    }
+
     /// What its signatures are for.
     pub fn namespace(self) -> Namespace {
         match self {

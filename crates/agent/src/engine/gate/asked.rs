@@ -9,12 +9,11 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::approval::asked_params;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::identity::identity;
-use evenkeel_core::operation::Repeat;
 use evenkeel_core::pve_call::PveCall;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::NotCleared;
-use super::cleared::{Cleared, ClearedPurpose, allowed};
+use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
 use crate::engine::final_backup::{Keeping, check_room};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -64,22 +63,12 @@ pub(super) async fn clear(
     order: &AskedOrder,
 ) -> Result<Cleared, NotCleared> {
     let (call, params, fresh) = order.judge(context).await.map_err(NotCleared::Held)?;
+    // No attempt is counted: who wants it again asks again.
     Ok(Cleared {
-        guest: order.guest,
-        kind: order.op,
         params,
         reasons: vec![order.reason()],
         decision: allowed("benign", "somebody asked for it"),
-        repeat: Repeat::Convergent,
-        call,
         identity: identity(&fresh).ok(),
-        identity_after: None,
-        task_mark: None,
-        purpose: ClearedPurpose::Ordinary,
-        // Who wants it again asks again.
-        attempt: None,
-        before: BTreeMap::new(),
-        volumes_before: None,
-        for_hub: None,
+        ..Cleared::plain(order.guest, order.op, call)
     })
 }

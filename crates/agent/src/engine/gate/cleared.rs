@@ -153,14 +153,19 @@ impl Cleared {
     /// One that clears nothing in particular, for tests of the client's own calls.
     #[cfg(test)]
     pub(crate) fn in_a_test() -> Self {
+        Self::plain("lxc/100".parse().unwrap(), ActionKind::Start, PveCall::Start)
+    }
+
+    /// An act that may be repeated, with nothing said of it yet.
+    pub(super) fn plain(guest: GuestId, kind: ActionKind, call: PveCall) -> Self {
         Self {
-            guest: "lxc/100".parse().unwrap(),
-            kind: ActionKind::Start,
+            guest,
+            kind,
             params: BTreeMap::new(),
             reasons: Vec::new(),
             decision: Map::new(),
             repeat: Repeat::Convergent,
-            call: PveCall::Start,
+            call,
             identity: None,
             identity_after: None,
             task_mark: None,

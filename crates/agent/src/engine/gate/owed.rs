@@ -10,11 +10,11 @@ use evenkeel_core::actual::Guest;
 use evenkeel_core::back_off::AttemptHash;
 use evenkeel_core::destroy::{Debt, Owed};
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{Operation, Repeat};
+use evenkeel_core::operation::Operation;
 use evenkeel_core::pve_call::{ConfigChange, PveCall};
 
 use super::NotCleared;
-use super::cleared::{Cleared, ClearedPurpose, allowed};
+use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
 use crate::engine::error::Fatal;
 use crate::engine::identity_proof::{our_tasks, read_tasks};
@@ -121,20 +121,11 @@ fn cleared(owing: &OwedOrder, fresh: &Guest) -> Result<Cleared, NotCleared> {
         }
     };
     Ok(Cleared {
-        guest: operation.intent.guest,
-        kind: owing.kind(),
         params,
         reasons: vec![reason],
         decision: allowed("benign", ""),
-        repeat: Repeat::Convergent,
-        call,
         identity: operation.intent.identity,
-        identity_after: None,
-        task_mark: None,
-        purpose: ClearedPurpose::Ordinary,
         attempt: Some(AttemptHash::owed(operation.id, *debt)),
-        before: BTreeMap::new(),
-        volumes_before: None,
-        for_hub: None,
+        ..Cleared::plain(operation.intent.guest, owing.kind(), call)
     })
 }
