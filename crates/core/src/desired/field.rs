@@ -96,7 +96,7 @@ impl FieldReader<'_> {
         items: &[Node],
         node: &Node,
     ) -> Result<Value, Vec<Diagnostic>> {
-        let Some(separator) = format.separator() else {
+        let Some((_, separator)) = format.items() else {
             return Err(vec![mismatch(name, format, node)]);
         };
         let mut texts = Vec::new();

@@ -23,6 +23,7 @@ mod reference;
 
 use std::fmt;
 
+pub(crate) use format::ListItem;
 pub use format::{Absent, Compared, FormatPart, Rule, Shape, Trailing, UNBOUNDED, ValueFormat};
 
 pub(crate) use explain::example;
