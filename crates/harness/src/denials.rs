@@ -36,6 +36,17 @@ const STEPS_S: [i64; 12] = [
     -600_000_000,
 ];
 
+/// What happens to an item while somebody signs for it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum ItemTrouble {
+    /// Its guest is another one by then.
+    Swap,
+    /// Something comes between two requests of its act.
+    Interruption,
+    /// The signers change while it is judged.
+    Rotation,
+}
+
 /// How often it is looked whether an act has come as far as it shall be met.
 const LOOKS: u32 = 100;
 
@@ -196,19 +207,35 @@ impl SeedRun {
         self.rig.node.with(|sim| sim.happen(event));
     }
 
+    /// An item that waits is signed for, and not everything goes well; if there is none, a pass may raise one.
+    pub(crate) async fn trouble_item<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: Pin<&mut F>,
+        trouble: ItemTrouble,
+    ) -> DriveEnd {
+        let Some((id, item)) = self.some_item() else {
+            self.tell(commands, DriverCommand::Pass);
+            return DriveEnd::Elapsed;
+        };
+        match trouble {
+            ItemTrouble::Swap => self.swap(commands, agent, (&id, &item)).await,
+            ItemTrouble::Interruption => self.interrupt(commands, agent, (&id, &item)).await,
+            ItemTrouble::Rotation => self.rotate_meanwhile(commands, agent, (&id, &item)).await,
+        }
+    }
+
     /// A guest that waits to be destroyed is replaced by one that looks the same, behind the agent's back, and then
     /// somebody signs for the former one.
-    pub(crate) async fn swap<F: Future<Output = LifeEnd>>(
+    async fn swap<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
+        (id, item): (&str, &PendingItem),
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item_or_pass(commands) else {
-            return DriveEnd::Elapsed;
-        };
         let guest = item.guest;
         if !self.denied.guests {
-            self.sign_item(commands, (&id, &item));
+            self.sign_item(commands, (id, item));
             return DriveEnd::Elapsed;
         }
         let hides = self.dice.below(4);
@@ -237,7 +264,7 @@ impl SeedRun {
         if self.dice.percent(30) {
             self.tell(commands, DriverCommand::Pass);
         }
-        self.sign_item(commands, (&id, &item));
+        self.sign_item(commands, (id, item));
         let seconds = self.dice.between(1, 40);
         let waited = wait(agent, Duration::from_secs(seconds), &mut None).await;
         if hides == 0 && self.dice.percent(70) {
@@ -323,28 +350,14 @@ impl SeedRun {
         waited
     }
 
-    /// An item that waits; if there is none, a pass may raise one.
-    fn some_item_or_pass(
-        &mut self,
-        commands: &UnboundedSender<DriverCommand>,
-    ) -> Option<(String, PendingItem)> {
-        let item = self.some_item();
-        if item.is_none() {
-            self.tell(commands, DriverCommand::Pass);
-        }
-        item
-    }
-
     /// Something happens between two requests of an act that has begun.
-    pub(crate) async fn interrupt<F: Future<Output = LifeEnd>>(
+    async fn interrupt<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
         mut agent: Pin<&mut F>,
+        (id, item): (&str, &PendingItem),
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item_or_pass(commands) else {
-            return DriveEnd::Elapsed;
-        };
-        self.sign_item(commands, (&id, &item));
+        self.sign_item(commands, (id, item));
         let (last, pause_ms) = (self.dice.percent(30), *self.dice.pick(&[20, 100, 250]));
         for _ in 0..LOOKS {
             match wait(agent.as_mut(), Duration::from_millis(pause_ms), &mut None).await {
@@ -387,15 +400,13 @@ impl SeedRun {
     }
 
     /// While an act is judged, the signers change.
-    pub(crate) async fn rotate_meanwhile<F: Future<Output = LifeEnd>>(
+    async fn rotate_meanwhile<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
         agent: Pin<&mut F>,
+        item: (&str, &PendingItem),
     ) -> DriveEnd {
-        let Some((id, item)) = self.some_item_or_pass(commands) else {
-            return DriveEnd::Elapsed;
-        };
-        self.sign_item(commands, (&id, &item));
+        self.sign_item(commands, item);
         let polls = self.dice.below(60);
         let waited = wait(agent, Duration::from_millis(1), &mut Some(polls)).await;
         self.rotate(commands);

@@ -88,10 +88,14 @@ impl DocumentForger {
         let known = KnownDocument { files: files.clone(), modes };
         self.declared.push(known.clone());
         self.known.insert(manifest, known);
-        let now_s = self.oracle.effective_s(&self.clock);
+        let now_s = self.now_s();
         let life_s = PUSHED_LIVES_S[self.declared.len() % PUSHED_LIVES_S.len()];
         let author = self.signed(generation, manifest, (now_s, life_s), true);
         (manifest, bytes(&document(generation, &files, author)))
+    }
+
+    fn now_s(&self) -> u64 {
+        self.oracle.effective_s(&self.clock)
     }
 
     fn statement(generation: u64, manifest: ManifestHash, from: (u64, u64)) -> DesiredStatement {
@@ -131,7 +135,7 @@ impl DocumentForger {
         if self.declared.is_empty() {
             return Vec::new();
         }
-        let now_s = self.oracle.effective_s(&self.clock);
+        let now_s = self.now_s();
         let plain = dice.pick(&self.declared).files.clone();
         let other = dice.pick(&self.declared).files.clone();
         let manifest = plain.manifest().hash();
@@ -164,8 +168,8 @@ impl DocumentForger {
                 let statement = Self::statement(asked, manifest, (now_s, AUTHOR_LIFE_S));
                 document(asked, &plain, sealed(by, &statement))
             }
-            6 | 7 => self.for_somebody_else(dice, asked, &plain, now_s),
-            8 => self.out_of_time(dice, asked, &plain, now_s),
+            6 | 7 => self.for_somebody_else(dice, asked, &plain),
+            8 => self.out_of_time(dice, asked, &plain),
             // Signed by whoever may, and wrong in itself.
             9 => self.faulty(asked, now_s, "[guest.100]\nkind = \"lxc\"\ncoers = 3\n"),
             10 => {
@@ -190,9 +194,8 @@ impl DocumentForger {
         dice: &mut Dice,
         asked: u64,
         files: &DocumentFiles,
-        now_s: u64,
     ) -> WireDocument {
-        let manifest = files.manifest().hash();
+        let (now_s, manifest) = (self.now_s(), files.manifest().hash());
         let mut statement = Self::statement(asked, manifest, (now_s, AUTHOR_LIFE_S));
         match dice.below(3) {
             0 => statement.host.id = "other".parse().expect("a host id"),
@@ -208,14 +211,8 @@ impl DocumentForger {
     }
 
     /// Signed for a time that is over, not yet come, or longer than any signature lives.
-    fn out_of_time(
-        &self,
-        dice: &mut Dice,
-        asked: u64,
-        files: &DocumentFiles,
-        now_s: u64,
-    ) -> WireDocument {
-        let manifest = files.manifest().hash();
+    fn out_of_time(&self, dice: &mut Dice, asked: u64, files: &DocumentFiles) -> WireDocument {
+        let (now_s, manifest) = (self.now_s(), files.manifest().hash());
         let (window, may_hold) = match dice.below(3) {
             // A clock that is set back, or goes on, makes these good.
             0 => ((now_s.saturating_sub(3_601), 3_600), true),

@@ -62,9 +62,13 @@ impl SeedRun {
         }
         let asked = async {
             let agent = &mut agent;
-            self.signed_removal(commands, agent, half_made).await?;
+            self.made_anew(commands, agent, half_made).await?;
+            if self.signers.is_some() && !self.leapt {
+                self.gone(commands, agent, half_made, "is signed for").await?;
+            }
             self.compensation(commands, agent, half_made).await?;
-            self.scratch_removal(commands, agent, scratch).await
+            self.made_anew(commands, agent, scratch).await?;
+            self.gone(commands, agent, scratch, "is scratch and declared absent").await
         };
         match asked.await {
             Ok(()) => DriveEnd::Elapsed,
@@ -72,20 +76,27 @@ impl SeedRun {
         }
     }
 
-    /// A guest that is declared absent and signed for.
-    async fn signed_removal<F: Future<Output = LifeEnd>>(
+    /// A guest that is declared is made.
+    async fn made_anew<F: Future<Output = LifeEnd>>(
         &mut self,
         commands: &UnboundedSender<DriverCommand>,
         agent: &mut Pin<&mut F>,
         guest: GuestId,
     ) -> Result<(), Cut> {
         self.begin_anew(commands, guest);
-        self.due(commands, agent, guest, Due::Made, "is declared").await?;
-        if self.signers.is_some() && !self.leapt {
-            self.wish_absent(guest, true);
-            self.due(commands, agent, guest, Due::Gone, "is signed for").await?;
-        }
-        Ok(())
+        self.due(commands, agent, guest, Due::Made, "is declared").await
+    }
+
+    /// A guest that is declared absent goes.
+    async fn gone<F: Future<Output = LifeEnd>>(
+        &mut self,
+        commands: &UnboundedSender<DriverCommand>,
+        agent: &mut Pin<&mut F>,
+        guest: GuestId,
+        why: &str,
+    ) -> Result<(), Cut> {
+        self.wish_absent(guest, true);
+        self.due(commands, agent, guest, Due::Gone, why).await
     }
 
     /// A guest whose making fails half way: what is left of it goes, and it is made again.
@@ -104,19 +115,6 @@ impl SeedRun {
             self.oracle.broke(format!("(7) {guest} was half made, and nobody removed that"));
         }
         Ok(())
-    }
-
-    /// A scratch guest that is declared absent.
-    async fn scratch_removal<F: Future<Output = LifeEnd>>(
-        &mut self,
-        commands: &UnboundedSender<DriverCommand>,
-        agent: &mut Pin<&mut F>,
-        guest: GuestId,
-    ) -> Result<(), Cut> {
-        self.begin_anew(commands, guest);
-        self.due(commands, agent, guest, Due::Made, "is declared").await?;
-        self.wish_absent(guest, true);
-        self.due(commands, agent, guest, Due::Gone, "is scratch and declared absent").await
     }
 
     /// Whatever there was of the guest has gone with everything it left, and it is wanted.

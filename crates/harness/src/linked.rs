@@ -199,12 +199,11 @@ impl SeedRun {
         let (Some(heads), Some(trust)) = (self.oracle.rollback(), self.trust()) else { return };
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let (Some(linked), Some(signers)) = (&mut self.linked, &mut self.signers) else { return };
-        let paper = if linked.dice.percent(30) {
-            signers.acknowledge_wrongly(&mut linked.dice, heads, now_s, &trust)
-        } else {
+        let wrongly = linked.dice.percent(30);
+        if !wrongly {
             self.oracle.acknowledged(heads);
-            signers.acknowledge(&mut linked.dice, heads, now_s, &trust)
-        };
+        }
+        let paper = signers.acknowledge(&mut linked.dice, heads, now_s, &trust, wrongly);
         if let Some(paper) = paper {
             self.note(|| format!("a rollback is acknowledged by paper {paper}"));
             self.hand_in(commands, paper);
@@ -313,7 +312,7 @@ impl SeedRun {
         let now_s = self.oracle.effective_s(&self.rig.ambient);
         let (Some(linked), Some(signers)) = (&mut self.linked, &mut self.signers) else { return };
         self.oracle.acknowledged(heads);
-        if let Some(paper) = signers.acknowledge(&mut linked.dice, heads, now_s, &trust) {
+        if let Some(paper) = signers.acknowledge(&mut linked.dice, heads, now_s, &trust, false) {
             self.hand_in(commands, paper);
         }
     }

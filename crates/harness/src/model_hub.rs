@@ -360,17 +360,10 @@ impl ModelState {
     }
 
     fn document(&mut self, number: u64) -> HubOutcome {
-        let body = match self.manner {
-            HubManner::ForgesDocuments => Some(self.forger.forge(&mut self.dice, number)),
-            HubManner::Honest
-            | HubManner::Gone
-            | HubManner::Hangs
-            | HubManner::LosesAnswers
-            | HubManner::LosesRequests
-            | HubManner::Garbage
-            | HubManner::Floods
-            | HubManner::RepeatsEnvelopes
-            | HubManner::LiesAboutHead => self.kept.documents.get(&number).cloned(),
+        let body = if self.manner == HubManner::ForgesDocuments {
+            Some(self.forger.forge(&mut self.dice, number))
+        } else {
+            self.kept.documents.get(&number).cloned()
         };
         let status = if body.is_some() { 200 } else { 404 };
         HubOutcome::Answered { status, body: body.unwrap_or_default() }

@@ -21,7 +21,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 use crate::agent_driver::{AgentDriver, DriverCommand};
 use crate::cluster_story::ClusterStory;
-use crate::denials::DeniedFacts;
+use crate::denials::{DeniedFacts, ItemTrouble};
 use crate::dice::Dice;
 use crate::faults::FaultMaker;
 use crate::leftovers::Leftovers;
@@ -280,9 +280,9 @@ impl SeedRun {
         self.hub_step(commands);
         if self.signers.is_some() && self.dice.percent(PEOPLE_PERCENT) {
             return match self.dice.below(100) {
-                0..=5 => self.swap(commands, agent).await,
-                6..=11 => self.interrupt(commands, agent).await,
-                12..=14 => self.rotate_meanwhile(commands, agent).await,
+                0..=5 => self.trouble_item(commands, agent, ItemTrouble::Swap).await,
+                6..=11 => self.trouble_item(commands, agent, ItemTrouble::Interruption).await,
+                12..=14 => self.trouble_item(commands, agent, ItemTrouble::Rotation).await,
                 15 | 16 => self.sign_at_once(commands, agent).await,
                 17 | 18 => self.raise_again(commands, agent).await,
                 _ => self.people(commands, agent).await,

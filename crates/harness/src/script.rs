@@ -9,7 +9,10 @@ use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
-use evenkeel_sim::{Effect, Fault, RequestRecord, Scenario, SimRequest, Simulator, TOKENS};
+use evenkeel_core::id::GuestId;
+use evenkeel_sim::{
+    Config, Effect, Event, Fault, RequestRecord, Scenario, SimPower, SimRequest, Simulator, TOKENS,
+};
 use serde_json::Value;
 
 use crate::rig::Rig;
@@ -25,6 +28,39 @@ pub fn desired(text: &str) -> Desired {
 pub fn rig(guests: u32) -> Rig {
     let world = Scenario { guests, ..Scenario::default() }.build();
     Rig::new(Simulator::new(world), 1)
+}
+
+/// One guest more on a node.
+pub fn put_guest(rig: &Rig, guest: &str, config: &[(&str, &str)], running: bool) {
+    let power = if running {
+        SimPower::Running { since_ms: 0, pid: 4000, paused: false }
+    } else {
+        SimPower::Stopped
+    };
+    rig.node.with(|sim| sim.world.put_guest(guest_id(guest), Config::of(config), power));
+}
+
+/// Somebody writes a guest's file; nothing takes the key out.
+pub fn edit(rig: &Rig, guest: &str, set: &[(&str, Option<&str>)]) {
+    let set =
+        set.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect();
+    rig.node.with(|sim| sim.happen(Event::Edit { guest: guest_id(guest), set }));
+}
+
+/// A guest's file as it is.
+pub fn stored(rig: &Rig, guest: &str, key: &str) -> Option<String> {
+    rig.node.with(|sim| sim.world.guest(guest_id(guest))?.config.active.get(key).cloned())
+}
+
+fn guest_id(guest: &str) -> GuestId {
+    guest.parse().expect("a test's own guest has a name")
+}
+
+/// One pass in a life of its own.
+pub async fn one_life(rig: &Rig, wanted: &str) -> Report {
+    let wanted = desired(wanted);
+    let life = rig.live(async |engine| pass(engine, &wanted).await).await;
+    life.expect("a life begins").expect("a pass ends")
 }
 
 /// Starts a pass; a node that cannot be read fails the test.

@@ -438,13 +438,15 @@ impl SignerGroup {
         }
     }
 
-    /// Somebody enrolled says that a journal was put back; the answer is the paper's number.
+    /// Somebody enrolled says that a journal was put back; wrongly is by whoever has no right to: a stranger, a recovery
+    /// key, the wrong purpose. The answer is the paper's number.
     pub(crate) fn acknowledge(
         &mut self,
         dice: &mut Dice,
         (anchored, found): (JournalHead, JournalHead),
         now_s: u64,
         trust: &TrustedSigners,
+        wrongly: bool,
     ) -> Option<usize> {
         let nonce = u128::from(dice.any()) << 64 | u128::from(dice.any());
         let statement = AcknowledgeStatement {
@@ -458,29 +460,14 @@ impl SignerGroup {
             reason: "an old disk".to_owned(),
         };
         let payload = statement.to_bytes().expect("an acknowledgement reads back");
-        let by = self.enrolled(trust).first().copied()?.clone();
-        let bytes = by.seal(Namespace::Acknowledge, &payload);
-        Some(self.keep(bytes, false, payload))
-    }
-
-    /// The same by whoever has no right to: a stranger, a recovery key, the wrong purpose.
-    pub(crate) fn acknowledge_wrongly(
-        &mut self,
-        dice: &mut Dice,
-        (anchored, found): (JournalHead, JournalHead),
-        now_s: u64,
-        trust: &TrustedSigners,
-    ) -> Option<usize> {
-        let true_one = self.acknowledge(dice, (anchored, found), now_s, trust)?;
-        let payload = self.papers[true_one].payload.clone();
-        // Nobody ever sees the right one.
-        self.papers.truncate(true_one);
-        let bytes = match dice.below(3) {
-            0 => self.stranger.seal(Namespace::Acknowledge, &payload),
-            1 => self.recovery[0].seal(Namespace::Acknowledge, &payload),
-            _ => self.enrolled(trust).first()?.seal(Namespace::Op, &payload),
+        let enrolled = self.enrolled(trust).first().copied()?;
+        let bytes = match wrongly.then(|| dice.below(3)) {
+            None => enrolled.seal(Namespace::Acknowledge, &payload),
+            Some(0) => self.stranger.seal(Namespace::Acknowledge, &payload),
+            Some(1) => self.recovery[0].seal(Namespace::Acknowledge, &payload),
+            Some(_) => enrolled.seal(Namespace::Op, &payload),
         };
-        Some(self.keep(bytes, true, payload))
+        Some(self.keep(bytes, wrongly, payload))
     }
 
     fn keep(&mut self, bytes: String, hopeless: bool, payload: Vec<u8>) -> usize {

@@ -8,9 +8,10 @@ use evenkeel_agent::engine::Report;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
 use evenkeel_harness::script::{
-    desired, executed, fault, finish, journal, pass, polls, rig, states, until, writes,
+    desired, edit, executed, fault, finish, journal, one_life, pass, polls, put_guest, rig, states,
+    stored, until, writes,
 };
-use evenkeel_sim::{Config, Effect, Event as Happens, SimPower};
+use evenkeel_sim::{Effect, Event as Happens};
 
 const LXC: &str = "lxc/300";
 const QEMU: &str = "qemu/300";
@@ -18,17 +19,8 @@ const QEMU: &str = "qemu/300";
 /// A node with one guest more.
 fn with(guest: &str, config: &[(&str, &str)], running: bool) -> Rig {
     let rig = rig(2);
-    put(&rig, guest, config, running);
+    put_guest(&rig, guest, config, running);
     rig
-}
-
-fn put(rig: &Rig, guest: &str, config: &[(&str, &str)], running: bool) {
-    let power = if running {
-        SimPower::Running { since_ms: 0, pid: 4000, paused: false }
-    } else {
-        SimPower::Stopped
-    };
-    rig.node.with(|sim| sim.world.put_guest(guest.parse().unwrap(), Config::of(config), power));
 }
 
 fn container(running: bool) -> Rig {
@@ -52,11 +44,6 @@ fn wanted(guest: &str, lines: &str) -> String {
 const MOUNT_ON_TANK: &str = "mp0 = { storage = \"tank\", size = \"4GiB\", mp = \"/data\" }";
 const DRIVE_ON_TANK: &str = "scsi0 = { storage = \"tank\", size = \"8GiB\" }";
 
-async fn one_life(rig: &Rig, wanted: &str) -> Report {
-    let wanted = desired(wanted);
-    rig.live(async |engine| pass(engine, &wanted).await).await.unwrap().unwrap()
-}
-
 /// What is under way is taken up, and then passes run until nothing happens any more.
 async fn settled(rig: &Rig, wanted: &str) -> Report {
     rig.live(async |engine| finish(engine).await).await.unwrap().unwrap();
@@ -67,16 +54,6 @@ async fn settled(rig: &Rig, wanted: &str) -> Report {
         last = one_life(rig, wanted).await;
     }
     last
-}
-
-fn edit(rig: &Rig, guest: &str, set: &[(&str, Option<&str>)]) {
-    let set =
-        set.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect();
-    rig.node.with(|sim| sim.happen(Happens::Edit { guest: guest.parse().unwrap(), set }));
-}
-
-fn stored(rig: &Rig, guest: &str, key: &str) -> Option<String> {
-    rig.node.with(|sim| sim.world.guest(guest.parse().unwrap())?.config.active.get(key).cloned())
 }
 
 /// A volume of guest 300 that hangs on nothing.
@@ -428,7 +405,7 @@ async fn a_volume_that_no_backup_held_is_remembered_when_it_is_moved() {
 async fn a_detached_volume_of_the_guest_is_attached_and_no_other_is() {
     let attach = |volume: &str| wanted(QEMU, &format!("scsi2 = {{ volume = \"{volume}\" }}"));
     let rig = machine(false);
-    put(&rig, "qemu/301", &[("scsi0", "local-lvm:vm-301-disk-0,size=8G")], true);
+    put_guest(&rig, "qemu/301", &[("scsi0", "local-lvm:vm-301-disk-0,size=8G")], true);
     orphan(&rig, "local-lvm:vm-300-disk-5");
     edit(&rig, QEMU, &[("unused0", Some("local-lvm:vm-300-disk-5"))]);
     // Another guest's, by its name.
@@ -469,7 +446,7 @@ async fn what_is_detached_stays_of_both_kinds_running_or_not() {
                     ("scsi0", "local-lvm:vm-300-disk-0,size=8G"),
                     ("scsi1", "tank:vm-300-disk-4,size=4G"),
                 ];
-                put(&rig, QEMU, &drives, running);
+                put_guest(&rig, QEMU, &drives, running);
             }
             let wanted = wanted(guest, &format!("unset = [\"{slot}\"]"));
             assert_eq!(one_life(&rig, &wanted).await.succeeded, 1, "{guest} {running}");

@@ -1,14 +1,11 @@
 //! Volumes, with the real engine against the simulator: what it sends for a drive that grows, and what it remembers of
 //! a mount point that left its slot.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
-use evenkeel_agent::engine::Report;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
-use evenkeel_harness::script::{desired, journal, pass, rig, writes};
-use evenkeel_sim::{Config, Event as Happens, SimPower};
+use evenkeel_harness::script::{edit, journal, one_life, put_guest, rig, stored, writes};
 
 const VOLUME: &str = "tank:subvol-300-disk-1";
 const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
@@ -16,31 +13,8 @@ const ROOT: (&str, &str) = ("rootfs", "tank:subvol-300-disk-0,size=8G");
 /// A node with one guest more.
 fn with(guest: &str, config: &[(&str, &str)], running: bool) -> Rig {
     let rig = rig(2);
-    let power = if running {
-        SimPower::Running { since_ms: 0, pid: 4000, paused: false }
-    } else {
-        SimPower::Stopped
-    };
-    rig.node.with(|sim| sim.world.put_guest(guest.parse().unwrap(), Config::of(config), power));
+    put_guest(&rig, guest, config, running);
     rig
-}
-
-/// One pass in a life of its own.
-async fn one_life(rig: &Rig, wanted: &str) -> Report {
-    let wanted = desired(wanted);
-    rig.live(async |engine| pass(engine, &wanted).await).await.unwrap().unwrap()
-}
-
-/// Somebody writes the guest's file.
-fn edit(rig: &Rig, guest: &str, set: &[(&str, Option<&str>)]) {
-    let set =
-        set.iter().map(|(key, value)| ((*key).to_owned(), value.map(str::to_owned))).collect();
-    rig.node.with(|sim| sim.happen(Happens::Edit { guest: guest.parse().unwrap(), set }));
-}
-
-/// The guest's file as it is.
-fn stored(rig: &Rig, guest: &str, key: &str) -> Option<String> {
-    rig.node.with(|sim| sim.world.guest(guest.parse().unwrap())?.config.active.get(key).cloned())
 }
 
 #[tokio::test(start_paused = true)]

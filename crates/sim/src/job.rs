@@ -25,7 +25,7 @@ use crate::write::{WriteChange, locked_text, no_config};
 pub(crate) use aftermath::{StopOutcome, failed, killed, killed_exit, stopped};
 pub(crate) use backup::{BackupRun, LOCK_TIMEOUT as BACKUP_LOCK_TIMEOUT};
 pub(crate) use clone::CloneOrder;
-pub(crate) use create::{AfterMaking, CreateOrder, ha_sid, word};
+pub(crate) use create::{AfterMaking, CreateOrder, MakingProgress, ha_sid, word};
 pub(crate) use destroy::DestroyOrder;
 pub(crate) use disks::MoveOrder;
 pub(crate) use restore::{RestoreOrder, with_new_uuid};

@@ -45,34 +45,24 @@ pub(super) fn creation(key: KeyRef, value: &Value) -> Judgement {
     if opens_host(key, None, Some(value)) {
         return destructive(format!("`{key}` opens the host to the guest"));
     }
-    let volume = value.as_property().and_then(Property::volume);
     match key.key().hazard {
         Hazard::Safe | Hazard::Disrupts | Hazard::Guard | Hazard::GuestName => Judgement::benign(),
         Hazard::Forbidden if key.key().declared == Declarable::AtCreation => Judgement::benign(),
         Hazard::Forbidden | Hazard::UnusedVolume => {
             destructive(format!("`{key}` is not evenkeel's to set"))
         }
-        Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => match volume {
-            Some(VolumeRef::Existing { .. })
-                if value.as_property().is_some_and(|new| new.data_volume().is_some()) =>
-            {
+        Hazard::RootVolume | Hazard::TpmState | Hazard::VolumeSlot => {
+            let new = value.as_property();
+            if new.is_some_and(|new| new.data_volume().is_some()) {
                 destructive(format!("the volume for `{key}` exists, so it is somebody's"))
-            }
-            Some(VolumeRef::Path(_)) => {
+            } else if new.is_some_and(is_host_path) {
                 destructive(format!("gives `{key}` a file or device of the host"))
-            }
-            _ if value.as_property().is_some_and(copies_somebodys) => {
+            } else if new.is_some_and(copies_somebodys) {
                 destructive(format!("`{key}` copies an image that may be another guest's"))
+            } else {
+                slot(key, None, Some(value))
             }
-            Some(
-                VolumeRef::Existing { .. }
-                | VolumeRef::Fresh { .. }
-                | VolumeRef::CloudInit { .. }
-                | VolumeRef::Empty
-                | VolumeRef::HostCdrom,
-            )
-            | None => slot(key, None, Some(value)),
-        },
+        }
     }
 }
 
@@ -156,24 +146,22 @@ fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgem
         return destructive(format!("`{key}` copies an image that may be another guest's"));
     }
     let old = from.and_then(Value::as_property).and_then(Property::volume);
-    match new.volume() {
-        volume if volume == old => Judgement::benign(),
-        Some(VolumeRef::Path(_)) => {
-            destructive(format!("gives `{key}` a file or device of the host"))
-        }
-        // An image may be shown as a CD-ROM, which cannot be written to.
-        Some(volume @ VolumeRef::Existing { .. }) if volume.is_image() && !new.is_cdrom() => {
-            destructive(format!("nobody can tell whose the volume for `{key}` is"))
-        }
-        Some(
-            VolumeRef::Existing { .. }
-            | VolumeRef::Fresh { .. }
-            | VolumeRef::CloudInit { .. }
-            | VolumeRef::Empty
-            | VolumeRef::HostCdrom,
-        )
-        | None => Judgement::benign(),
+    if new.volume() == old {
+        return Judgement::benign();
     }
+    if is_host_path(new) {
+        return destructive(format!("gives `{key}` a file or device of the host"));
+    }
+    // An image may be shown as a CD-ROM, which cannot be written to.
+    if new.volume().is_some_and(VolumeRef::is_image) && !new.is_cdrom() {
+        return destructive(format!("nobody can tell whose the volume for `{key}` is"));
+    }
+    Judgement::benign()
+}
+
+/// Whether a slot is filled from the host itself, and not from a storage.
+fn is_host_path(new: &Property) -> bool {
+    matches!(new.volume(), Some(VolumeRef::Path(_)))
 }
 
 /// Whether a new volume is filled from something that may be a guest's own.
@@ -193,11 +181,10 @@ pub fn opens_the_host(config: &GuestConfig, declared: &BTreeSet<KeyRef>) -> Opti
         };
         let key = field.key.key();
         let runs_code = key.hazard == Hazard::Forbidden && key.declared == Declarable::RootOnly;
-        let volume = reading.value.as_property().and_then(Property::volume);
         runs_code
             || key.name == "hostpci"
             || opens_host(field.key, None, Some(&reading.value))
-            || matches!(volume, Some(VolumeRef::Path(_)))
+            || reading.value.as_property().is_some_and(is_host_path)
     };
     let opened = config.fields.iter().filter(|field| !declared.contains(&field.key)).find(opens);
     opened.map(|field| format!("it came with `{}`, which opens the host to it", field.key))

@@ -150,6 +150,16 @@ fn refused(scene: &Scene, change: impl FnOnce(&mut Scene)) -> Option<String> {
     scene.judge().err().map(|refusal| refusal.detail)
 }
 
+type SceneChange = fn(&mut Scene);
+
+/// Every change alone keeps the guest, for the reason beside it.
+fn each_refused(scene: &Scene, rows: &[(&str, SceneChange)]) {
+    for (why, change) in rows {
+        let told = refused(scene, change).unwrap_or_else(|| panic!("it goes: {why}"));
+        assert!(told.contains(why), "{:?}: {told}, not {why}", scene.ground);
+    }
+}
+
 /// The guest has one key more.
 fn add(scene: &mut Scene, key: &str, value: &str) {
     let known = scene.fresh.config.as_mut().unwrap();
@@ -163,9 +173,33 @@ fn foreign(scene: &mut Scene, kind: &str, id: &str) {
     scene.tasks.tasks.push(listed(upid(kind, id, OTHER, 1_500)));
 }
 
+/// Tasks of somebody else that keep a guest on either ground.
+const KEEPS_EVERYTHING: [&str; 15] = [
+    "qmstop",
+    "qmigrate",
+    "hamigrate",
+    "qmrestore",
+    "qmcreate",
+    "qmdestroy",
+    "qmrollback",
+    "qmtemplate",
+    "qmconfig",
+    "qmsnapshot",
+    "qmmove",
+    "imgcopy",
+    "vncproxy",
+    "qmclone",
+    "something-new",
+];
+
+/// A task of this kind by somebody else keeps the guest.
+fn keeps(scene: &Scene, kind: &str) {
+    let told = refused(scene, |scene| foreign(scene, kind, "120"));
+    assert!(told.is_some_and(|why| why.contains(&format!("ran {kind}"))), "{kind}");
+}
+
 #[test]
 fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
-    type SceneChange = fn(&mut Scene);
     let rows: [(&str, SceneChange); 12] = [
         ("it is not the guest", |s| s.made.guest = "lxc/120".parse().unwrap()),
         ("is locked (backup)", |s| s.fresh.lock = Some("backup".to_owned())),
@@ -193,16 +227,12 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
         ("clock is before", |s| s.tasks.node_now = UnixSeconds(10)),
     ];
     for scene in [half_made(), scratch()] {
-        for (why, change) in &rows {
-            let told = refused(&scene, change).unwrap_or_else(|| panic!("it goes: {why}"));
-            assert!(told.contains(why), "{:?}: {told}, not {why}", scene.ground);
-        }
+        each_refused(&scene, &rows);
     }
 }
 
 #[test]
 fn what_a_making_left_half_way_goes_only_if_it_never_ran_and_its_source_is_unchanged() {
-    type SceneChange = fn(&mut Scene);
     let rows: [(&str, SceneChange); 16] = [
         ("did not fail", |s| s.made.stage = MadeStage::UnderWay),
         ("did not fail", |s| s.made.stage = MadeStage::Whole),
@@ -231,38 +261,15 @@ fn what_a_making_left_half_way_goes_only_if_it_never_ran_and_its_source_is_uncha
             s.source = SourceNow::There(SourceMark::Volume { volume, size_bytes, made_at });
         }),
     ];
-    for (why, change) in rows {
-        let told = refused(&half_made(), change).unwrap_or_else(|| panic!("it goes: {why}"));
-        assert!(told.contains(why), "{told}, not {why}");
-    }
+    each_refused(&half_made(), &rows);
     let empty = |scene: &mut Scene| scene.fresh = guest(&[]);
     assert_eq!(refused(&half_made(), empty), None, "an early failure leaves an empty file");
 }
 
 #[test]
 fn every_task_of_somebody_else_keeps_what_a_making_left_but_for_a_backup_that_ended() {
-    for kind in [
-        "qmstart",
-        "vzstart",
-        "hastart",
-        "qmstop",
-        "qmigrate",
-        "hamigrate",
-        "qmrestore",
-        "qmcreate",
-        "qmdestroy",
-        "qmrollback",
-        "qmtemplate",
-        "qmconfig",
-        "qmsnapshot",
-        "qmmove",
-        "imgcopy",
-        "vncproxy",
-        "qmclone",
-        "something-new",
-    ] {
-        let told = refused(&half_made(), |scene| foreign(scene, kind, "120"));
-        assert!(told.is_some_and(|why| why.contains(&format!("ran {kind}"))), "{kind}");
+    for kind in KEEPS_EVERYTHING.into_iter().chain(["qmstart", "vzstart", "hastart"]) {
+        keeps(&half_made(), kind);
         if kind != "qmclone" {
             let of_another = |scene: &mut Scene| foreign(scene, kind, "121");
             assert_eq!(refused(&half_made(), of_another), None, "{kind} of another guest");
@@ -316,7 +323,6 @@ fn a_copied_protection_is_no_hindrance_and_only_what_was_left_is_removed_with_it
 
 #[test]
 fn scratch_goes_only_in_its_range_while_it_is_the_guest_that_we_made() {
-    type SceneChange = fn(&mut Scene);
     let rows: [(&str, SceneChange); 9] = [
         ("not made as scratch", |s| s.made.scratch = false),
         ("not made as scratch", |s| s.made.stage = MadeStage::Removing),
@@ -330,10 +336,7 @@ fn scratch_goes_only_in_its_range_while_it_is_the_guest_that_we_made() {
         ("not the guest", |s| s.fresh = guest(&WHOLE[..2])),
         ("not the guest", |s| s.provenance = Provenance::none()),
     ];
-    for (why, change) in rows {
-        let told = refused(&scratch(), change).unwrap_or_else(|| panic!("it goes: {why}"));
-        assert!(told.contains(why), "{told}, not {why}");
-    }
+    each_refused(&scratch(), &rows);
     let told = refused(&scratch(), |scene| scene.fresh = guest(&[]));
     assert!(told.is_some(), "nothing tells it from another");
     assert_eq!(refused(&scratch(), |scene| scene.source = SourceNow::Gone), None);
@@ -344,33 +347,18 @@ fn a_start_does_not_end_scratch_and_every_other_task_of_somebody_else_does() {
     for kind in ["qmstart", "hastart"] {
         assert_eq!(refused(&scratch(), |scene| foreign(scene, kind, "120")), None, "{kind}");
     }
-    for kind in [
-        "qmstop",
+    let others = [
         "qmshutdown",
         "hastop",
         "qmreboot",
         "qmreset",
-        "vzdump",
-        "vncproxy",
-        "spiceproxy",
-        "qmigrate",
-        "hamigrate",
-        "qmrestore",
-        "qmcreate",
-        "qmdestroy",
-        "qmrollback",
-        "qmtemplate",
-        "qmconfig",
-        "qmsnapshot",
-        "qmdelsnapshot",
-        "qmmove",
-        "qmclone",
         "qmsuspend",
-        "imgcopy",
-        "something-new",
-    ] {
-        let told = refused(&scratch(), |scene| foreign(scene, kind, "120"));
-        assert!(told.is_some_and(|why| why.contains(&format!("ran {kind}"))), "{kind}");
+        "vzdump",
+        "spiceproxy",
+        "qmdelsnapshot",
+    ];
+    for kind in KEEPS_EVERYTHING.into_iter().chain(others) {
+        keeps(&scratch(), kind);
     }
     let elsewhere = |scene: &mut Scene| foreign(scene, "qmclone", "9000");
     assert_eq!(refused(&scratch(), elsewhere), None, "its number was taken all the time");

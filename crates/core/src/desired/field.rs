@@ -96,28 +96,20 @@ impl FieldReader<'_> {
         items: &[Node],
         node: &Node,
     ) -> Result<Value, Vec<Diagnostic>> {
-        let Some(separator) = format.separator() else {
+        let Some((_, separator)) = format.items() else {
             return Err(vec![mismatch(name, format, node)]);
         };
         let mut texts = Vec::new();
         let mut errors = Vec::new();
         for item in items {
-            match &item.value {
-                Tree::Text(text) => match self.item(name, format, text, item.span) {
-                    Ok(()) => texts.push(text.as_str()),
-                    Err(error) => errors.push(error),
-                },
-                Tree::Null
-                | Tree::Bool(_)
-                | Tree::Integer(_)
-                | Tree::Float(_)
-                | Tree::List(_)
-                | Tree::Table(_) => {
-                    errors.push(wrong_type(
-                        item,
-                        &format!("the items of `{name}` must be text in quotes"),
-                    ));
-                }
+            let Some(text) = item.value.as_text() else {
+                let message = format!("the items of `{name}` must be text in quotes");
+                errors.push(wrong_type(item, &message));
+                continue;
+            };
+            match self.item(name, format, text, item.span) {
+                Ok(()) => texts.push(text),
+                Err(error) => errors.push(error),
             }
         }
         if !errors.is_empty() {

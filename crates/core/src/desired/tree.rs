@@ -64,6 +64,11 @@ impl Tree {
             Self::Table(_) => "table",
         }
     }
+
+    /// The text, if it is one.
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
 }
 
 impl Node {

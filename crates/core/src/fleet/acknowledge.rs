@@ -84,8 +84,7 @@ impl AcknowledgeStatement {
             trust_version: trust_version.0,
             reason,
         });
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.

@@ -5,12 +5,12 @@
 
 use serde::Serialize;
 
-use super::host_statement::{parse, read_back};
+use super::host_statement::{ToldHub, parse, read_back, read_parties};
 use super::name::{Generation, HubId};
 use crate::operation::UnixSeconds;
 use crate::reason::{ReasonCode, Refusal};
 use crate::sign::json::{JsonFields, Malformed};
-use crate::sign::statement::{WrittenHost, read_host, read_window, to_json};
+use crate::sign::statement::{read_window, to_json};
 use crate::sign::{
     Envelope, HostBinding, ManifestHash, Namespace, Role, SignerName, TrustedSigners, Window,
 };
@@ -40,34 +40,27 @@ impl DesiredStatement {
     /// The bytes to be signed.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
-        struct Written<'a> {
-            format: &'static str,
-            hub_id: &'a HubId,
-            host: WrittenHost,
+        struct Document {
             generation: u64,
             manifest: ManifestHash,
             not_before: u64,
             expires_at: u64,
         }
         let Self { hub_id, host, generation, manifest, window } = self;
-        let bytes = to_json(&Written {
-            format: DESIRED_FORMAT,
-            hub_id,
-            host: WrittenHost::of(host),
+        let document = Document {
             generation: generation.0,
             manifest: *manifest,
             not_before: window.not_before().0,
             expires_at: window.expires_at().0,
-        });
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        };
+        let bytes = to_json(&ToldHub::new(DESIRED_FORMAT, hub_id, host, document));
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let read = |mut fields: JsonFields| {
-            let hub_id = fields.parsed("hub_id")?;
-            let host = read_host(&mut fields)?;
+            let (hub_id, host) = read_parties(&mut fields)?;
             let generation = Generation(fields.integer("generation")?);
             if generation == Generation::NONE {
                 return Err(Malformed::new("`generation` counts from 1"));

@@ -44,8 +44,7 @@ impl EnrolStatement {
         let Self { token, host, hub_url } = self;
         let host = WrittenHost::of(host);
         let bytes = to_json(&Written { format: ENROL_FORMAT, token: *token, host, hub_url });
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.
@@ -97,30 +96,24 @@ impl ReportStatement {
     /// The bytes to be signed.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
         #[derive(Serialize)]
-        struct Written<'a> {
-            format: &'static str,
-            hub_id: &'a HubId,
-            host: WrittenHost,
+        struct Report<'a> {
             instance: &'a InstanceId,
             seq: u64,
             base: u64,
             sha256: PayloadHash,
         }
         let Self { hub_id, host, instance, seq, base, sha256 } = self;
-        let host = WrittenHost::of(host);
-        let (seq, base, sha256) = (*seq, *base, *sha256);
+        let report = Report { instance, seq: *seq, base: *base, sha256: *sha256 };
+        let written = ToldHub::new(REPORT_FORMAT, hub_id, host, report);
         // Compact: a quiet host sends one of these a minute.
-        let written = Written { format: REPORT_FORMAT, hub_id, host, instance, seq, base, sha256 };
         let bytes = serde_json::to_vec(&written).expect("texts and numbers can always be written");
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let read = |mut fields: JsonFields| {
-            let hub_id = fields.parsed("hub_id")?;
-            let host = read_host(&mut fields)?;
+            let (hub_id, host) = read_parties(&mut fields)?;
             let instance = fields.parsed("instance")?;
             let (seq, base) = (fields.integer("seq")?, fields.integer("base")?);
             let sha256 = fields.parsed("sha256")?;
@@ -148,29 +141,15 @@ pub struct HeadStatement {
 impl HeadStatement {
     /// The bytes to be signed.
     pub fn to_bytes(&self) -> Result<Vec<u8>, Refusal> {
-        #[derive(Serialize)]
-        struct Written<'a> {
-            format: &'static str,
-            hub_id: &'a HubId,
-            host: WrittenHost,
-            epoch: u64,
-            seq: u64,
-            sum: PayloadHash,
-            trust_version: u64,
-        }
-        let Self { hub_id, host, head: JournalHead { epoch, seq, sum, trust_version } } = self;
-        let (format, host) = (HEAD_FORMAT, WrittenHost::of(host));
-        let (epoch, seq, sum, trust_version) = (*epoch, *seq, *sum, trust_version.0);
-        let bytes = to_json(&Written { format, hub_id, host, epoch, seq, sum, trust_version });
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        let Self { hub_id, host, head } = self;
+        let bytes = to_json(&ToldHub::new(HEAD_FORMAT, hub_id, host, head));
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.
     pub fn parse(bytes: &[u8]) -> Result<Self, Refusal> {
         let read = |mut fields: JsonFields| {
-            let hub_id = fields.parsed("hub_id")?;
-            let host = read_host(&mut fields)?;
+            let (hub_id, host) = read_parties(&mut fields)?;
             let head = JournalHead::read(&mut fields)?;
             fields.finish()?;
             Ok(Self { hub_id, host, head })
@@ -194,6 +173,32 @@ fn names_its_key(host: &HostBinding, key: &PublicKey) -> Result<(), Refusal> {
     Err(Refusal::new(ReasonCode::HostMismatch, detail))
 }
 
+/// A statement to a hub as it is written: its format, the hub, the host, and then what is said.
+#[derive(Serialize)]
+pub(super) struct ToldHub<'a, T> {
+    format: &'static str,
+    hub_id: &'a HubId,
+    host: WrittenHost,
+    #[serde(flatten)]
+    said: T,
+}
+
+impl<'a, T> ToldHub<'a, T> {
+    pub(super) fn new(
+        format: &'static str,
+        hub_id: &'a HubId,
+        host: &HostBinding,
+        said: T,
+    ) -> Self {
+        Self { format, hub_id, host: WrittenHost::of(host), said }
+    }
+}
+
+/// The hub and the host of such a statement.
+pub(super) fn read_parties(fields: &mut JsonFields) -> Result<(HubId, HostBinding), Malformed> {
+    Ok((fields.parsed("hub_id")?, read_host(fields)?))
+}
+
 /// Reads a statement of one format, the others by their own readers.
 pub(super) fn parse<T>(
     bytes: &[u8],
@@ -207,10 +212,14 @@ pub(super) fn parse<T>(
     fields.and_then(read).map_err(|error| payload(&error))
 }
 
-/// Nothing is given out to be signed that would not be read as it was meant.
-pub(super) fn read_back<T: PartialEq>(meant: &T, read: &T) -> Result<(), Refusal> {
-    if read == meant {
-        return Ok(());
+/// Gives the bytes out to be signed, if they are read as they were meant.
+pub(super) fn read_back<T: PartialEq>(
+    meant: &T,
+    bytes: Vec<u8>,
+    parse: impl FnOnce(&[u8]) -> Result<T, Refusal>,
+) -> Result<Vec<u8>, Refusal> {
+    if parse(&bytes)? == *meant {
+        return Ok(bytes);
     }
     Err(Refusal::new(ReasonCode::Payload, "the statement does not read back as it was made"))
 }

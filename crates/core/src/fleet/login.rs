@@ -41,8 +41,7 @@ impl LoginStatement {
         let Self { hub_id, origin, account, nonce } = self;
         let bytes =
             to_json(&Written { format: LOGIN_FORMAT, hub_id, origin, account, nonce: *nonce });
-        read_back(self, &Self::parse(&bytes)?)?;
-        Ok(bytes)
+        read_back(self, bytes, Self::parse)
     }
 
     /// The statement in exact bytes, which must have been verified before.

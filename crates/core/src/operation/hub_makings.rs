@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{OpEvent, Operation, Resolution, StorageName, UnixSeconds};
+use super::{OpEvent, Operation, StorageName, UnixSeconds};
 use crate::action_registry::OriginEffect;
 use crate::create_policy::PER_DAY_MAX;
 use crate::id::VmId;
@@ -70,24 +70,16 @@ impl HubMakings {
     /// Keeps it true after an event.
     pub(super) fn trace(&mut self, operation: &Operation, event: &OpEvent) {
         let (vmid, kind) = (operation.intent.guest.vmid, operation.intent.kind);
-        match event {
-            OpEvent::Started(intent) if intent.for_hub.is_some() => {
-                self.guests.insert(vmid);
-                if kind.creates_guest() {
-                    self.begin(intent.sent_at);
-                }
+        if let OpEvent::Started(intent) = event
+            && intent.for_hub.is_some()
+        {
+            self.guests.insert(vmid);
+            if kind.creates_guest() {
+                self.begin(intent.sent_at);
             }
-            OpEvent::Succeeded { .. } | OpEvent::Resolved { outcome: Resolution::Succeeded } => {
-                if kind.row().origin == OriginEffect::Ends {
-                    self.guests.remove(&vmid);
-                }
-            }
-            OpEvent::Started(_)
-            | OpEvent::RequestStarted { .. }
-            | OpEvent::TaskRunning { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { outcome: Resolution::Failed } => {}
+        }
+        if event.is_success() && kind.row().origin == OriginEffect::Ends {
+            self.guests.remove(&vmid);
         }
     }
 }

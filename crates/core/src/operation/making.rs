@@ -8,10 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    IdentityHash, OpEvent, Operation, Repeat, Resolution, StartedIntent, UnixSeconds, Upid,
-    VolumeId,
-};
+use super::{IdentityHash, OpEvent, Operation, Repeat, StartedIntent, UnixSeconds, Upid, VolumeId};
 use crate::action_registry::{ActionKind, OriginEffect};
 use crate::id::{GuestId, OperationId, VmId};
 use crate::identity_proof::TaskListMark;
@@ -150,30 +147,22 @@ impl MakingMemory {
     pub(super) fn trace(&mut self, operation: &Operation, event: &OpEvent) {
         self.trace_made(operation, event);
         let (guest, kind) = (operation.intent.guest, operation.intent.kind);
-        match event {
-            OpEvent::Started(_) if kind.creates_guest() => {
-                self.forget(guest.vmid);
-                self.contested.insert(guest.vmid, operation.id);
-            }
-            OpEvent::Succeeded { .. } | OpEvent::Resolved { outcome: Resolution::Succeeded } => {
-                match kind.row().origin {
-                    OriginEffect::Begins => {
-                        self.forget(guest.vmid);
-                        self.never_ran.insert(guest);
-                    }
-                    OriginEffect::Ends => self.forget(guest.vmid),
-                    OriginEffect::Keeps if kind == ActionKind::Start => {
-                        self.never_ran.remove(&guest);
-                    }
-                    OriginEffect::Keeps => {}
+        if matches!(event, OpEvent::Started(_)) && kind.creates_guest() {
+            self.forget(guest.vmid);
+            self.contested.insert(guest.vmid, operation.id);
+        }
+        if event.is_success() {
+            match kind.row().origin {
+                OriginEffect::Begins => {
+                    self.forget(guest.vmid);
+                    self.never_ran.insert(guest);
                 }
+                OriginEffect::Ends => self.forget(guest.vmid),
+                OriginEffect::Keeps if kind == ActionKind::Start => {
+                    self.never_ran.remove(&guest);
+                }
+                OriginEffect::Keeps => {}
             }
-            OpEvent::Started(_)
-            | OpEvent::RequestStarted { .. }
-            | OpEvent::TaskRunning { .. }
-            | OpEvent::Failed { .. }
-            | OpEvent::Unknown { .. }
-            | OpEvent::Resolved { outcome: Resolution::Failed } => {}
         }
     }
 
@@ -270,7 +259,7 @@ impl MadeGuest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operation::{Ledger, OpRecord, ReplayError};
+    use crate::operation::{Ledger, OpRecord, ReplayError, Resolution};
 
     const UPID: &str = "UPID:pve1:00001234:0123ABCD:65000000:qmrestore:120:agent@pve!ek:";
 

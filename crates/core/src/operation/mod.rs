@@ -401,6 +401,19 @@ impl OpEvent {
             Self::Resolved { .. } => "resolved",
         }
     }
+
+    /// Whether it closes the operation as done, by evidence or by an operator's word.
+    pub(super) fn is_success(&self) -> bool {
+        match self {
+            Self::Succeeded { .. } | Self::Resolved { outcome: Resolution::Succeeded } => true,
+            Self::Started(_)
+            | Self::RequestStarted { .. }
+            | Self::TaskRunning { .. }
+            | Self::Failed { .. }
+            | Self::Unknown { .. }
+            | Self::Resolved { outcome: Resolution::Failed } => false,
+        }
+    }
 }
 
 /// An event that cannot follow: the journal is damaged or the agent has a bug. Nothing goes on.

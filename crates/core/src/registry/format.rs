@@ -96,14 +96,17 @@ impl ValueFormat {
         if let Self::Property(shape) = self { Some(shape) } else { None }
     }
 
-    /// What joins the items of a list; none where a list makes no sense.
-    pub fn separator(&self) -> Option<char> {
-        match self {
-            Self::List { separator, .. } | Self::Words { separator, .. } => Some(*separator),
-            Self::Tags | Self::Boot => Some(';'),
-            Self::Hotplug => Some(','),
-            Self::Environment => Some('\0'),
-            Self::SshKeys => Some('\n'),
+    /// The items of a list, and what joins them; none where a list makes no sense.
+    pub(crate) fn items(&self) -> Option<(ListItem, char)> {
+        match *self {
+            Self::List { item, separator } | Self::Words { item, separator } => {
+                Some((ListItem::Ruled(item), separator))
+            }
+            Self::Tags => Some((ListItem::Ruled(Rule::Tag), ';')),
+            Self::Hotplug => Some((ListItem::HotplugWord, ',')),
+            Self::Boot => Some((ListItem::BootDevice, ';')),
+            Self::Environment => Some((ListItem::Variable, '\0')),
+            Self::SshKeys => Some((ListItem::SshKey, '\n')),
             Self::Bool
             | Self::Integer { .. }
             | Self::Weight { .. }
@@ -124,6 +127,21 @@ impl ValueFormat {
             | Self::Property(_) => None,
         }
     }
+}
+
+/// One item of a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ListItem {
+    /// Text under a rule.
+    Ruled(Rule),
+    /// A feature of the hot-plug set.
+    HotplugWord,
+    /// A device to boot from.
+    BootDevice,
+    /// `NAME=value`.
+    Variable,
+    /// An SSH public key.
+    SshKey,
 }
 
 /// What a text must look like. Checked on what people declare, never on what PVE stores.

@@ -1,7 +1,7 @@
 //! Every configuration key of a container, one row each. Facts: Proxmox VE 7.4 to 9.2.
 
 use super::format::{Absent, Rule, Trailing, ValueFormat};
-use super::{Applies, Declarable, Hazard, Key, Privilege, kept, key, parts};
+use super::{Applies, Declarable, Hazard, Key, Privilege, both, kept, key, parts};
 use crate::release::Release;
 
 const ARCHITECTURES: &[&str] = &["amd64", "i386", "arm64", "armhf", "riscv32", "riscv64"];
@@ -50,25 +50,10 @@ pub(super) const KEYS: &[Key] = &[
     )
     .live()
     .privilege(Privilege::Cpu),
-    key("cpulimit", ValueFormat::Number { max: 8192 }, "CPU time limit in cores; 0 is no limit.")
-        .absent(Absent::Integer(0))
-        .live()
-        .privilege(Privilege::Cpu),
-    key(
-        "cpuunits",
-        ValueFormat::Weight { min: 0, max: 500_000 },
-        "CPU weight against other guests.",
-    )
-    .absent(Absent::CpuWeight)
-    .live()
-    .privilege(Privilege::Cpu),
+    both::cpu_limit(8192),
+    both::cpu_units(0, 500_000),
     key("debug", ValueFormat::Bool, "Verbose log while starting.").absent(Absent::Bool(false)),
-    key(
-        "description",
-        ValueFormat::Description(Trailing::Newlines),
-        "Notes shown in the web interface.",
-    )
-    .live(),
+    both::description(Trailing::Newlines),
     key("dev", ValueFormat::Property(&parts::LXC_DEVICE), "A host device passed through.")
         .slots(256)
         .applies(Applies::LxcDevice)
@@ -89,14 +74,7 @@ pub(super) const KEYS: &[Key] = &[
         "Kernel features the container may use.",
     )
     .disrupts(),
-    key(
-        "hookscript",
-        ValueFormat::Text(Rule::VolumeId),
-        "Script run on the host at start and stop.",
-    )
-    .live()
-    .hazard(Hazard::Forbidden)
-    .root_only(),
+    both::HOOK_SCRIPT,
     key("hostname", ValueFormat::Text(Rule::DnsName), "Host name inside the container.")
         .absent(Absent::ContainerName)
         .applies(Applies::AtNextStart)
@@ -127,16 +105,11 @@ pub(super) const KEYS: &[Key] = &[
         .applies(Applies::LxcNetwork)
         .disrupts()
         .privilege(Privilege::Network),
-    key("onboot", ValueFormat::Bool, "Start when the host starts.")
-        .absent(Absent::Bool(false))
-        .live(),
+    both::ON_BOOT,
     key("ostype", ValueFormat::Choice(SYSTEMS), "Distribution, for the files PVE edits inside.")
         .disrupts()
         .required(),
-    key("protection", ValueFormat::Bool, "Refuse removal of the container and its volumes.")
-        .absent(Absent::Bool(false))
-        .live()
-        .hazard(Hazard::Guard),
+    both::protection("Refuse removal of the container and its volumes."),
     key(
         "rootfs",
         ValueFormat::Property(&parts::LXC_ROOT),
@@ -151,17 +124,13 @@ pub(super) const KEYS: &[Key] = &[
         "DNS search domains, in order of use.",
     )
     .privilege(Privilege::Network),
-    key("startup", ValueFormat::Property(&parts::STARTUP), "Start and stop order with the host.")
-        .live(),
+    both::STARTUP,
     key("swap", ValueFormat::Mebibytes { min: 0 }, "Swap; a bare number is MiB.")
         .absent(Absent::Integer(0))
         .live()
         .privilege(Privilege::Memory),
-    key("tags", ValueFormat::Tags, "Tags shown in the web interface.").live(),
-    key("template", ValueFormat::Bool, "The container is a template.")
-        .absent(Absent::Bool(false))
-        .disrupts()
-        .declared(Declarable::No("a guest becomes a template by converting it, not by this flag")),
+    both::TAGS,
+    both::template("The container is a template."),
     key("timezone", ValueFormat::Text(Rule::TimeZone), "Time zone inside, or `host`."),
     key("tty", ValueFormat::Integer { min: 0, max: 6 }, "Number of terminals.")
         .absent(Absent::Integer(2)),
@@ -169,10 +138,5 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::Bool(false))
         .hazard(Hazard::Forbidden)
         .declared(Declarable::AtCreation),
-    key("unused", ValueFormat::Property(&parts::LXC_UNUSED), "A detached volume.")
-        .slots(256)
-        .hazard(Hazard::UnusedVolume)
-        .declared(Declarable::No(
-            "a detached volume is removed by a signed delete_volume, not by a file",
-        )),
+    both::unused(&parts::LXC_UNUSED),
 ];

@@ -6,6 +6,7 @@
 //!
 //! ```text
 //!   lxc.rs, qemu.rs   the rows
+//!   both.rs           the rows that are the same in both
 //!   parts.rs          the property strings the rows refer to
 //!   format.rs         the words the rows are written in
 //!   explain.rs        what is known of one key, in words
@@ -13,6 +14,7 @@
 //! ```
 
 pub(crate) mod alias;
+mod both;
 mod drive;
 mod explain;
 pub mod format;
@@ -23,6 +25,7 @@ mod reference;
 
 use std::fmt;
 
+pub(crate) use format::ListItem;
 pub use format::{Absent, Compared, FormatPart, Rule, Shape, Trailing, UNBOUNDED, ValueFormat};
 
 pub(crate) use explain::example;

@@ -2,7 +2,8 @@
 
 use super::format::{Absent, Rule, Trailing, ValueFormat};
 use super::{
-    Applies, Declarable, Hazard, HotplugFeature, Key, Privilege, Shape, drive, kept, key, parts,
+    Applies, Declarable, Hazard, HotplugFeature, Key, Privilege, Shape, both, drive, kept, key,
+    parts,
 };
 use crate::release::Release;
 
@@ -113,24 +114,9 @@ pub(super) const KEYS: &[Key] = &[
     key("cpu", ValueFormat::Property(&parts::CPU), "Emulated CPU type.")
         .disrupts()
         .privilege(Privilege::Cpu),
-    key("cpulimit", ValueFormat::Number { max: 128 }, "CPU time limit in cores; 0 is no limit.")
-        .absent(Absent::Integer(0))
-        .live()
-        .privilege(Privilege::Cpu),
-    key(
-        "cpuunits",
-        ValueFormat::Weight { min: 1, max: 262_144 },
-        "CPU weight against other guests.",
-    )
-    .absent(Absent::CpuWeight)
-    .live()
-    .privilege(Privilege::Cpu),
-    key(
-        "description",
-        ValueFormat::Description(Trailing::WhiteSpace),
-        "Notes shown in the web interface.",
-    )
-    .live(),
+    both::cpu_limit(128),
+    both::cpu_units(1, 262_144),
+    both::description(Trailing::WhiteSpace),
     key("efidisk0", ValueFormat::Property(&drive::EFI_DISK), "The disk that holds EFI variables.")
         .hazard(Hazard::VolumeSlot)
         .privilege(Privilege::Disk),
@@ -138,14 +124,7 @@ pub(super) const KEYS: &[Key] = &[
         .absent(Absent::Bool(false))
         .disrupts()
         .privilege(Privilege::Power),
-    key(
-        "hookscript",
-        ValueFormat::Text(Rule::VolumeId),
-        "Script run on the host at start and stop.",
-    )
-    .live()
-    .hazard(Hazard::Forbidden)
-    .root_only(),
+    both::HOOK_SCRIPT,
     key("hostpci", ValueFormat::Property(&parts::HOST_PCI), "A PCI device of the host.")
         .slots(16)
         .disrupts()
@@ -228,9 +207,7 @@ pub(super) const KEYS: &[Key] = &[
         .slots(8)
         .disrupts()
         .privilege(Privilege::Cpu),
-    key("onboot", ValueFormat::Bool, "Start when the host starts.")
-        .absent(Absent::Bool(false))
-        .live(),
+    both::ON_BOOT,
     key("ostype", ValueFormat::Choice(SYSTEMS), "Operating system, for its defaults.")
         .absent(Absent::Text("other"))
         .disrupts(),
@@ -238,10 +215,7 @@ pub(super) const KEYS: &[Key] = &[
         .slots(3)
         .disrupts()
         .root_only(),
-    key("protection", ValueFormat::Bool, "Refuse removal of the machine and its disks.")
-        .absent(Absent::Bool(false))
-        .live()
-        .hazard(Hazard::Guard),
+    both::protection("Refuse removal of the machine and its disks."),
     key("reboot", ValueFormat::Bool, "Allow a reboot; else it ends the machine.")
         .absent(Absent::Bool(true)),
     key("rng0", ValueFormat::Property(&parts::RANDOM), "A source of randomness.")
@@ -284,29 +258,18 @@ pub(super) const KEYS: &[Key] = &[
     cloud_init("sshkeys", ValueFormat::SshKeys, "SSH public keys cloud-init installs."),
     key("startdate", ValueFormat::Text(Rule::StartDate), "Date the machine's clock starts with.")
         .absent(Absent::Text("now")),
-    key("startup", ValueFormat::Property(&parts::STARTUP), "Start and stop order with the host.")
-        .live()
-        .privilege(Privilege::OptionsAndSysModify),
+    both::STARTUP.privilege(Privilege::OptionsAndSysModify),
     key("tablet", ValueFormat::Bool, "Give the machine a pointer tablet.")
         .absent(Absent::Bool(true))
         .live()
         .privilege(Privilege::Hardware),
-    key("tags", ValueFormat::Tags, "Tags shown in the web interface.").live(),
+    both::TAGS,
     key("tdf", ValueFormat::Bool, "Time drift fix.").absent(Absent::Bool(false)),
-    key("template", ValueFormat::Bool, "The machine is a template.")
-        .absent(Absent::Bool(false))
-        .disrupts()
-        .declared(Declarable::No("a guest becomes a template by converting it, not by this flag")),
+    both::template("The machine is a template."),
     key("tpmstate0", ValueFormat::Property(&drive::TPM_STATE), "The volume that holds TPM state.")
         .hazard(Hazard::TpmState)
         .privilege(Privilege::Disk),
-    key("unused", ValueFormat::Property(&drive::UNUSED), "A detached volume.")
-        .slots(256)
-        .hazard(Hazard::UnusedVolume)
-        .privilege(Privilege::Disk)
-        .declared(Declarable::No(
-            "a detached volume is removed by a signed delete_volume, not by a file",
-        )),
+    both::unused(&drive::UNUSED).privilege(Privilege::Disk),
     key("usb", ValueFormat::Property(&parts::USB), "A USB device.")
         .slots(14)
         .applies(Applies::Hotplug(HotplugFeature::Usb))

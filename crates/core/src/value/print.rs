@@ -90,7 +90,7 @@ const SHOWN_MAX: usize = 60;
 
 /// Items joined as their format joins them.
 fn joined<'a>(format: &ValueFormat, items: impl IntoIterator<Item = &'a Box<str>>) -> String {
-    let separator = format.separator().expect("items belong to a format that has several");
+    let (_, separator) = format.items().expect("items belong to a format that has several");
     let mut text = String::new();
     for item in items {
         if !text.is_empty() {

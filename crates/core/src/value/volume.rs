@@ -32,31 +32,27 @@ pub enum VolumeRef {
 }
 
 impl VolumeRef {
-    /// Whether the volume is a base image, which only templates have.
-    pub fn is_base_image(&self) -> bool {
+    /// The storage and the name there of one that exists.
+    fn existing(&self) -> Option<(&str, &str)> {
         match self {
-            Self::Existing { name, .. } => name
-                .rsplit('/')
-                .next()
-                .is_some_and(|last| last.starts_with("base-") || last.starts_with("basevol-")),
-            Self::Fresh { .. }
-            | Self::CloudInit { .. }
-            | Self::Path(_)
-            | Self::Empty
-            | Self::HostCdrom => false,
-        }
-    }
-
-    /// The name its storage lists it under: `local-lvm:vm-101-disk-0`.
-    pub fn volid(&self) -> Option<String> {
-        match self {
-            Self::Existing { storage, name } => Some(format!("{storage}:{name}")),
+            Self::Existing { storage, name } => Some((storage, name)),
             Self::Fresh { .. }
             | Self::CloudInit { .. }
             | Self::Path(_)
             | Self::Empty
             | Self::HostCdrom => None,
         }
+    }
+
+    /// Whether the volume is a base image, which only templates have.
+    pub fn is_base_image(&self) -> bool {
+        let last = self.existing().and_then(|(_, name)| name.rsplit('/').next());
+        last.is_some_and(|last| last.starts_with("base-") || last.starts_with("basevol-"))
+    }
+
+    /// The name its storage lists it under: `local-lvm:vm-101-disk-0`.
+    pub fn volid(&self) -> Option<String> {
+        self.existing().map(|(storage, name)| format!("{storage}:{name}"))
     }
 
     /// The storage it is on, if it is on one.
@@ -73,45 +69,33 @@ impl VolumeRef {
     /// decides, whatever the file is called; elsewhere the name does. Of a linked clone the part after its
     /// base counts. None for images, and for names that no storage gives.
     pub fn owner(&self) -> Option<&str> {
-        match self {
-            Self::Existing { name, .. } => match name.split('/').collect::<Vec<_>>()[..] {
-                [name] => guest_in(name, &["vm-", "base-", "subvol-", "basevol-"]),
-                [base, name] if guest_in(base, &["base-", "basevol-"]).is_some() => {
-                    guest_in(name, &["vm-", "base-", "subvol-", "basevol-"])
-                }
-                [folder, _] => number(folder),
-                [base_folder, _, folder, _] => number(base_folder).and(number(folder)),
-                _ => None,
-            },
-            Self::Fresh { .. }
-            | Self::CloudInit { .. }
-            | Self::Path(_)
-            | Self::Empty
-            | Self::HostCdrom => None,
+        let (_, name) = self.existing()?;
+        match name.split('/').collect::<Vec<_>>()[..] {
+            [name] => guest_in(name, &["vm-", "base-", "subvol-", "basevol-"]),
+            [base, name] if guest_in(base, &["base-", "basevol-"]).is_some() => {
+                guest_in(name, &["vm-", "base-", "subvol-", "basevol-"])
+            }
+            [folder, _] => number(folder),
+            [base_folder, _, folder, _] => number(base_folder).and(number(folder)),
+            _ => None,
         }
     }
 
     /// The number of the guest whose base image a linked clone stands on, where its storage says so in the name.
     pub fn base_owner(&self) -> Option<&str> {
-        match self {
-            Self::Existing { name, .. } => match name.split('/').collect::<Vec<_>>()[..] {
-                [base, _] => guest_in(base, &["base-", "basevol-"]),
-                [folder, base, owner, _] if number(owner).is_some() => {
-                    number(folder).filter(|_| base.starts_with("base-"))
-                }
-                _ => None,
-            },
-            Self::Fresh { .. }
-            | Self::CloudInit { .. }
-            | Self::Path(_)
-            | Self::Empty
-            | Self::HostCdrom => None,
+        let (_, name) = self.existing()?;
+        match name.split('/').collect::<Vec<_>>()[..] {
+            [base, _] => guest_in(base, &["base-", "basevol-"]),
+            [folder, base, owner, _] if number(owner).is_some() => {
+                number(folder).filter(|_| base.starts_with("base-"))
+            }
+            _ => None,
         }
     }
 
     /// Whether it is an image for CD-ROM drives, which is nobody's data.
     pub fn is_image(&self) -> bool {
-        matches!(self, Self::Existing { name, .. } if name.starts_with("iso/"))
+        self.existing().is_some_and(|(_, name)| name.starts_with("iso/"))
     }
 }
 

@@ -223,23 +223,13 @@ fn is_making(request: &Request) -> bool {
 
 /// What the lane writes down before it sends.
 fn write_down(journal: &mut Journal, here: &evenkeel_core::actual::Guest, step: &Step) {
-    match step {
-        Step::SetConfig(write) => {
-            let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
-            leave(journal, here, set.chain(write.delete.iter().map(|key| (*key, None))));
-        }
-        Step::MoveVolume { disk, volume, .. } => {
-            leave(journal, here, [(*disk, None)]);
-            journal.moved.insert((here.id.vmid.get(), volume.clone()), disk.to_string());
-        }
-        Step::Resize { .. }
-        | Step::Start
-        | Step::Shutdown { .. }
-        | Step::Stop
-        | Step::Make(_)
-        | Step::Destroy(_)
-        | Step::Remove(_)
-        | Step::Template => {}
+    if let Step::SetConfig(write) = step {
+        let set = write.set.iter().map(|(key, text)| (*key, Some(text.as_str())));
+        leave(journal, here, set.chain(write.delete.iter().map(|key| (*key, None))));
+    }
+    if let Step::MoveVolume { disk, volume, .. } = step {
+        leave(journal, here, [(*disk, None)]);
+        journal.moved.insert((here.id.vmid.get(), volume.clone()), disk.to_string());
     }
 }
 

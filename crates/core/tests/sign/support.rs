@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use ed25519_dalek::Signer as _;
 use evenkeel_core::action_registry::ActionKind;
+use evenkeel_core::destroy::Destroy;
+use evenkeel_core::id::GuestKind;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::clock::ClockReading;
@@ -219,14 +221,8 @@ pub(crate) fn params(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 pub(crate) fn destroy_params() -> BTreeMap<String, String> {
-    params(&[
-        ("destroy-unreferenced-disks", "0"),
-        ("final_backup", ""),
-        ("not_in_backup", ""),
-        ("purge", "0"),
-        ("stop", "1"),
-        ("unprotect", "0"),
-    ])
+    let kind = GuestKind::Qemu;
+    Destroy { kind, stop: true, unprotect: false, purge: false, final_backup: None }.params()
 }
 
 /// The statement of the tests: destroy qemu/101.

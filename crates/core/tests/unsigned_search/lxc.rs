@@ -36,16 +36,7 @@ pub(crate) fn write(model: &mut Model, write: &Write) -> Option<()> {
         model.waiting.insert(slot, Disk { backup: disk.backup.filter(|on| *on), ..disk });
         model.deletions.remove(slot);
     }
-    for (slot, disk) in { model.waiting }.iter() {
-        if model.now.get(slot) == Some(disk) {
-            model.waiting.remove(slot);
-        }
-    }
-    for (slot, _) in { model.deletions }.iter() {
-        if model.now.get(slot).is_none() {
-            model.deletions.remove(slot);
-        }
-    }
+    model.drop_settled();
     let written: Vec<Slot> =
         write.set.iter().map(|(slot, _)| *slot).chain(write.delete.iter().copied()).collect();
     if model.running {

@@ -333,6 +333,20 @@ impl Model {
         Some(new)
     }
 
+    /// What waits to become what it is already waits no longer.
+    pub(crate) fn drop_settled(&mut self) {
+        for (slot, disk) in { self.waiting }.iter() {
+            if self.now.get(slot) == Some(disk) {
+                self.waiting.remove(slot);
+            }
+        }
+        for (slot, _) in { self.deletions }.iter() {
+            if self.now.get(slot).is_none() {
+                self.deletions.remove(slot);
+            }
+        }
+    }
+
     /// Keeps a volume as `unusedN`.
     pub(crate) fn keep_unused(&mut self, volume: Volume) {
         if !self.unused.contains(&Some(volume)) {

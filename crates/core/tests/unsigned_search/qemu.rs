@@ -100,16 +100,7 @@ fn drop_used(model: &mut Model) {
 
 /// What waits and is as it is does not wait.
 fn clean_up(model: &mut Model) {
-    for (slot, disk) in { model.waiting }.iter() {
-        if model.now.get(slot) == Some(disk) {
-            model.waiting.remove(slot);
-        }
-    }
-    for (slot, _) in { model.deletions }.iter() {
-        if model.now.get(slot).is_none() {
-            model.deletions.remove(slot);
-        }
-    }
+    model.drop_settled();
     if model.ovmf_waits == Some(model.ovmf) {
         model.ovmf_waits = None;
     }

@@ -1,10 +1,7 @@
 //! What was signed is done once, and what was not is not done.
 
-use std::collections::BTreeMap;
-
 use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{OpResult, TrustVersion};
 use evenkeel_harness::{Operator, statement};
@@ -22,8 +19,7 @@ async fn t04_a_signed_destroy_is_done_once_and_a_replay_is_answered_with_the_fir
         assert_eq!(item.op, ActionKind::Destroy);
         assert!(item.losses.iter().any(|loss| loss.what.contains("vm-100-disk")), "{item:?}");
         let approval = anna().approve(&item, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         assert!(!exists(&rig, "lxc/100"));
         let again = engine.submit_approval(approval.as_bytes()).await?;
@@ -83,14 +79,11 @@ async fn p14_a_guest_that_took_the_number_is_not_destroyed_for_the_former_one() 
     let rig = rig().await;
     let absent = desired(ABSENT);
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let item = item(engine).await;
-        let approval = anna().approve(&item, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         rig.node.with(|sim| {
             sim.happen(evenkeel_sim::Event::Reuse { guest: "lxc/100".parse().unwrap() });
         });
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let report = carried_out(engine, &approval).await;
         let OpEnd::Held { reason, .. } = &report.end else { panic!("{report:?}") };
         assert!(
             [ReasonCode::IdentityMismatch, ReasonCode::IdentityUnproven, ReasonCode::Stale]
@@ -109,9 +102,7 @@ async fn t03_sixty_four_deliveries_at_once_are_one_act() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let item = item(engine).await;
-        let approval = anna().approve(&item, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let first = engine.submit_approval(approval.as_bytes()).await?;
         let Submitted::Accepted(op) = first else { panic!("{first:?}") };
         for _ in 0..63 {
@@ -130,9 +121,7 @@ async fn t03_sixty_four_deliveries_at_once_are_one_act() {
 #[tokio::test(start_paused = true)]
 async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
     let rig = rig().await;
-    let guest: GuestId = "lxc/102".parse().unwrap();
-    let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
-    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
+    protect(&rig, "lxc/102");
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
     live(&rig, async |engine| {
         pass(engine, &absent).await?;
@@ -140,8 +129,7 @@ async fn a_running_protected_guest_is_stopped_and_unprotected_as_signed() {
         assert_eq!(item.params["stop"], "1");
         assert_eq!(item.params["unprotect"], "1");
         let approval = anna().approve(&item, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })

@@ -27,8 +27,7 @@ async fn done(
     let item = engine.pending().await.unwrap().remove(&id).unwrap().0;
     let nonce = u128::from(rig.ambient.next()) + 1;
     let approval = anna().approve(&item, nonce, now(rig));
-    let accepted = engine.submit_approval(approval.as_bytes()).await.unwrap();
-    ended(engine, accepted).await
+    carried_out(engine, &approval).await
 }
 
 fn snapshots(rig: &Rig, guest: &str) -> usize {
@@ -124,17 +123,14 @@ async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
 #[tokio::test(start_paused = true)]
 async fn a_protection_is_taken_off_by_signature_alone() {
     let rig = rig().await;
-    let guest: GuestId = "lxc/100".parse().unwrap();
-    let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
-    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
+    protect(&rig, "lxc/100");
     let open = desired("guest.100 = { kind = \"lxc\", protection = false }");
     live(&rig, async |engine| {
         pass(engine, &open).await?;
         assert!(protected(&rig, "lxc/100"));
         let item = item(engine).await;
         let approval = anna().approve(&item, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         Ok(())
     })

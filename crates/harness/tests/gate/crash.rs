@@ -27,14 +27,8 @@ async fn t04_a_signed_destroy_survives_a_crash_at_every_step() {
     let (mut polls, mut destroyed, mut given_back) = (1, 0, 0);
     loop {
         let rig = rig().await;
-        let guest: GuestId = "lxc/102".parse().unwrap();
-        let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
-        rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Edit { guest, set }));
-        let approval = live(&rig, async |engine| {
-            pass(engine, &absent).await?;
-            Ok(anna().approve(&item(engine).await, 7, now(&rig)))
-        })
-        .await;
+        protect(&rig, "lxc/102");
+        let approval = live(&rig, async |engine| Ok(approved(&rig, engine, &absent).await)).await;
         let (done, rig) = crashed_during(rig, &approval, polls).await;
         afterwards(&rig, &desired("")).await;
         let sent = writes(&rig, "lxc/102");

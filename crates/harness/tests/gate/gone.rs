@@ -113,8 +113,7 @@ async fn g23_t20_budget_and_signers_stay_locked_until_the_decision_is_on_disk() 
     let absent = desired(ABSENT);
     let mut looked = false;
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let mut acts = pin!(ended(engine, accepted));
         let end = std::future::poll_fn(|context| {
@@ -187,8 +186,7 @@ async fn p21_a_slot_that_holds_another_volume_than_was_signed_away_is_left_alone
         let other = item.params["volume"].replace("disk-", "disk-9");
         let set = [("unused0".to_owned(), Some(other))].into();
         rig.node.with(|sim| sim.happen(Event::Edit { guest, set }));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let end = ended(engine, accepted).await.end;
+        let end = carried_out(engine, &approval).await.end;
         assert_eq!(end.reason(), Some(ReasonCode::Stale), "{end:?}");
         Ok(())
     })
@@ -220,15 +218,13 @@ async fn p21_the_volume_in_the_slot_is_compared_and_not_only_the_digest() {
             })
             .await?;
         let approval = anna().approve(&other, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let end = ended(engine, accepted).await.end;
+        let end = carried_out(engine, &approval).await.end;
         assert_eq!(end.reason(), Some(ReasonCode::Stale), "{end:?}");
         assert!(end.words().contains("does not hold the volume"), "{end:?}");
         // What was really asked for is done.
         let approval = anna().approve(&item, 8, now(&rig));
         assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(carried_out(engine, &approval).await.end, OpEnd::Succeeded { warning: None });
         Ok(())
     })
     .await;

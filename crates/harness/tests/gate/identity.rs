@@ -153,8 +153,7 @@ async fn x17_a_number_is_not_free_because_a_node_without_quorum_says_so() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let Submitted::Accepted(op) = accepted else { panic!("{accepted:?}") };
         let gone = async {

@@ -70,8 +70,7 @@ async fn p15_an_approval_is_not_for_an_item_that_was_raised_after_it() {
     let absent = desired(ABSENT);
     rig.node.with(|sim| sim.happen(Event::Power { guest: guest(), running: false }));
     let reason = live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let copy = rig.node.with(|sim| sim.world.guest(guest()).unwrap().clone());
         foreign(&rig, "DELETE", "lxc/100", &[]).await;
         pass(engine, &absent).await?;
@@ -184,8 +183,7 @@ async fn g26_an_item_that_ended_is_not_executed_later() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     let reason = live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         pass(engine, &desired("")).await?;
         assert!(engine.pending().await?.is_empty(), "nobody wants it any more");
         Ok(reason_of_refusal(engine, &approval).await)

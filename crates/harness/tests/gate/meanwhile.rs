@@ -244,8 +244,7 @@ async fn x14_a_running_guest_with_waiting_changes_is_not_stopped_for_its_destroy
     });
     let absent = desired("guest.102 = { kind = \"lxc\", state = \"absent\" }");
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         rig.node.with(evenkeel_sim::Simulator::clear_records);
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let end = ended(engine, submitted).await.end;
@@ -268,8 +267,7 @@ async fn x10_a_protection_whose_return_is_not_known_keeps_its_lane_shut_until_it
     // Whoever looks at the guest waits so long that somebody can act before.
     rig.node.with(|sim| sim.inject(Effect::Latency { ms: 1_000 }.on("/lxc/102/")));
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let submitted = engine.submit_approval(approval.as_bytes()).await?;
         let acts = async {
             while protected(&rig, RUNNING) {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{Engine, OpEnd, Submitted};
+use evenkeel_agent::engine::{OpEnd, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
@@ -74,19 +74,6 @@ async fn rotation(
     envelope(&following(rig, trust, authority, signers), by)
 }
 
-async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
-    match engine.submit_approval(envelope.as_bytes()).await.unwrap() {
-        Submitted::Refused(refusal) => refusal.reason,
-        accepted @ Submitted::Accepted(_) => {
-            let end = ended(engine, accepted).await.end;
-            end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
-        }
-        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
-            panic!("it was not refused: {other:?}")
-        }
-    }
-}
-
 /// Planned and by recovery: what anna signed is worth nothing from then on, her item is replaced by one under the new
 /// signers, and a restart changes neither.
 #[tokio::test(start_paused = true)]
@@ -133,8 +120,7 @@ async fn t18_t20_a_rotation_by_envelope_voids_what_is_outstanding_and_survives_a
             );
             assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
             let approval = bob().approve(&new, 10, now(&rig));
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            ended(engine, accepted).await;
+            carried_out(engine, &approval).await;
             Ok(())
         })
         .await;
@@ -148,8 +134,7 @@ async fn t20_an_approval_in_its_lane_is_void_when_a_rotation_comes_first() {
     let rig = rig().await;
     let absent = desired(ABSENT);
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let envelope = to_bob(&rig, sign::RotationAuthority::Planned, &anna()).await;
         // The lane waits for the judge, who is busy with the rotation.
         let bench = Arc::clone(&rig.approvals.as_ref().unwrap().authority);
@@ -180,8 +165,7 @@ async fn a_rotation_does_not_wait_for_an_act_that_is_under_way() {
     let absent = desired(ABSENT);
     rig.node.with(|sim| (sim.timings.short_ms, sim.timings.copy_ms) = (600_000, 600_000));
     live(&rig, async |engine| {
-        pass(engine, &absent).await?;
-        let approval = anna().approve(&item(engine).await, 7, now(&rig));
+        let approval = approved(&rig, engine, &absent).await;
         let accepted = engine.submit_approval(approval.as_bytes()).await?;
         let minute = Duration::from_mins(1);
         let under_way = tokio::time::timeout(minute, engine.work()).await;

@@ -1,8 +1,6 @@
 //! Every parameter of every act that can be signed is spelled out: one that is left out, whoever signed it so, is refused
 //! by the host and nothing is sent.
 
-use std::collections::BTreeMap;
-
 use evenkeel_agent::engine::{Engine, Submitted};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
@@ -41,9 +39,7 @@ async fn every_act(rig: &Rig, engine: &mut Engine) -> Vec<PendingItem> {
     let mut items = Vec::new();
     for guest in ["lxc/100", QEMU] {
         items.push(asked(engine, ActionKind::Destroy, guest, &[]).await);
-        let id: GuestId = guest.parse().unwrap();
-        let set = BTreeMap::from([("protection".to_owned(), Some("1".to_owned()))]);
-        rig.node.with(|sim| sim.happen(Event::Edit { guest: id, set }));
+        protect(rig, guest);
         items.push(asked(engine, ActionKind::SetConfig, guest, &[("protection", "0")]).await);
         for op in [ActionKind::Rollback, ActionKind::DeleteSnapshot] {
             items.push(asked(engine, op, guest, &[("snapname", "before")]).await);

@@ -92,19 +92,6 @@ async fn destroy_item(engine: &mut Engine, guest: &str) -> PendingItem {
     engine.pending().await.unwrap().remove(&id).unwrap().0
 }
 
-async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
-    match engine.submit_approval(envelope.as_bytes()).await.unwrap() {
-        Submitted::Refused(refusal) => refusal.reason,
-        accepted @ Submitted::Accepted(_) => {
-            let end = ended(engine, accepted).await.end;
-            end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
-        }
-        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
-            panic!("{other:?}")
-        }
-    }
-}
-
 /// Does what a theft is made of, with anna's key and then with the thief's own.
 async fn steal(rig: &Rig, engine: &mut Engine, theft: Theft, vault_key: &Signer) {
     let planned = sign::RotationAuthority::Planned;
@@ -112,8 +99,7 @@ async fn steal(rig: &Rig, engine: &mut Engine, theft: Theft, vault_key: &Signer)
         for (nonce, guest) in (20..).zip(["lxc/102", "qemu/103"]) {
             let item = destroy_item(engine, guest).await;
             let approval = anna().approve(&item, nonce, now(rig));
-            let accepted = engine.submit_approval(approval.as_bytes()).await.unwrap();
-            ended(engine, accepted).await;
+            carried_out(engine, &approval).await;
         }
     }
     if theft.pending_filled {
@@ -200,8 +186,7 @@ async fn taken_back(theft: Theft) {
         let item = item(engine).await;
         assert_eq!(item.trust_version, TrustVersion(258));
         let approval = carol().approve(&item, 31, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let end = ended(engine, accepted).await.end;
+        let end = carried_out(engine, &approval).await.end;
         if theft.budget_spent {
             assert_eq!(end.reason(), Some(ReasonCode::Budget), "{theft:?}: {end:?}");
         } else {
@@ -277,8 +262,7 @@ async fn x14_a_recovery_is_taken_on_a_nearly_full_disk_and_nothing_else_begins()
             let approval = anna().approve(&destroy_item(engine, "lxc/100").await, 7, now(&rig));
             rig.disk.limit_space(Some(free));
             assert_eq!(refused(engine, &planned).await, ReasonCode::Storage);
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            let end = ended(engine, accepted).await.end;
+            let end = carried_out(engine, &approval).await.end;
             assert!(matches!(end, OpEnd::Failed { .. }), "{end:?}");
             let rotated = engine.submit_approval(paper.as_bytes()).await?;
             assert_eq!(rotated, Submitted::Rotated(TrustVersion(258)), "{free} bytes were free");

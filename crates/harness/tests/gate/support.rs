@@ -6,6 +6,7 @@ use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::operation::UnixSeconds;
+use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
     ClockChange, Envelope, PendingItem, Role, Rotation, Signer, TrustedSigners, Window,
 };
@@ -75,6 +76,32 @@ pub(crate) async fn ended(engine: &mut Engine, submitted: Submitted) -> OpReport
             && report.op == op
         {
             return *report;
+        }
+    }
+}
+
+/// Hands an approval in that is accepted; what came of it.
+pub(crate) async fn carried_out(engine: &mut Engine, approval: &str) -> OpReport {
+    let accepted = engine.submit_approval(approval.as_bytes()).await.unwrap();
+    ended(engine, accepted).await
+}
+
+/// A pass raises one item, and anna signs for it: her approval.
+pub(crate) async fn approved(rig: &Rig, engine: &mut Engine, declared: &Desired) -> String {
+    pass(engine, declared).await.unwrap();
+    anna().approve(&item(engine).await, 7, now(rig))
+}
+
+/// Why an approval does not hold, whether at once or in the lane.
+pub(crate) async fn refused(engine: &mut Engine, envelope: &str) -> ReasonCode {
+    match engine.submit_approval(envelope.as_bytes()).await.unwrap() {
+        Submitted::Refused(refusal) => refusal.reason,
+        accepted @ Submitted::Accepted(_) => {
+            let end = ended(engine, accepted).await.end;
+            end.reason().unwrap_or_else(|| panic!("it was not refused: {end:?}"))
+        }
+        other @ (Submitted::Replay { .. } | Submitted::Rotated(_) | Submitted::Acknowledged(_)) => {
+            panic!("it was not refused: {other:?}")
         }
     }
 }
@@ -153,6 +180,11 @@ pub(crate) fn protected(rig: &Rig, guest: &str) -> bool {
     })
 }
 
+/// Somebody protects a guest.
+pub(crate) fn protect(rig: &Rig, guest: &str) {
+    evenkeel_harness::script::edit(rig, guest, &[("protection", Some("1"))]);
+}
+
 /// A call by somebody else, and the tasks it leaves.
 pub(crate) async fn foreign(rig: &Rig, method: &str, path: &str, form: &[(&str, &str)]) {
     let (name, secret, _) = evenkeel_sim::TOKENS[2];
@@ -187,10 +219,7 @@ pub(crate) fn restrict(rig: &Rig, grants: &[(&str, &str)]) {
 }
 
 /// Why an approval is refused at once.
-pub(crate) async fn reason_of_refusal(
-    engine: &mut Engine,
-    approval: &str,
-) -> evenkeel_core::reason::ReasonCode {
+pub(crate) async fn reason_of_refusal(engine: &mut Engine, approval: &str) -> ReasonCode {
     let submitted = engine.submit_approval(approval.as_bytes()).await.unwrap();
     let Submitted::Refused(refusal) = submitted else { panic!("{submitted:?}") };
     refusal.reason

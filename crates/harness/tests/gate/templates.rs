@@ -50,8 +50,7 @@ async fn a_template_is_made_once_it_is_signed_and_only_then() {
             assert!(item.params.is_empty(), "{item:?}");
             assert!(item.losses[0].what.contains("never starts again"), "{item:?}");
             let approval = anna().approve(&item, 7, now(&rig));
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            let report = ended(engine, accepted).await;
+            let report = carried_out(engine, &approval).await;
             assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
             assert!(is_template(&rig, guest), "{guest}");
             pass(engine, &declared).await?;
@@ -71,11 +70,8 @@ async fn an_answer_of_nothing_is_not_believed_and_the_task_is_found() {
     rig.node.with(|sim| sim.timings.short_ms = 150_000);
     let declared = template("lxc/100");
     live(&rig, async |engine| {
-        pass(engine, &declared).await?;
-        let item = item(engine).await;
-        let approval = anna().approve(&item, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let approval = approved(&rig, engine, &declared).await;
+        let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         assert_eq!(report.upid.as_ref().unwrap().task_type(), "vztemplate");
         assert!(is_template(&rig, "lxc/100"));
@@ -97,11 +93,8 @@ async fn a_conversion_that_fails_is_told_so_though_its_answer_was_nothing() {
     });
     let declared = template("lxc/100");
     live(&rig, async |engine| {
-        pass(engine, &declared).await?;
-        let item = item(engine).await;
-        let approval = anna().approve(&item, 7, now(&rig));
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let approval = approved(&rig, engine, &declared).await;
+        let report = carried_out(engine, &approval).await;
         let OpEnd::Failed { why } = &report.end else { panic!("{report:?}") };
         assert!(why.contains("Template feature is not available"), "{why}");
         assert!(!is_template(&rig, "lxc/100"));
@@ -131,9 +124,7 @@ async fn a_guest_that_was_started_or_snapshot_since_is_refused() {
         stop(&rig, "qemu/103");
         let declared = template("qemu/103");
         live(&rig, async |engine| {
-            pass(engine, &declared).await?;
-            let item = item(engine).await;
-            let approval = anna().approve(&item, 7, now(&rig));
+            let approval = approved(&rig, engine, &declared).await;
             match meddle {
                 "start" => {
                     let guest = "qemu/103".parse().unwrap();
@@ -141,8 +132,7 @@ async fn a_guest_that_was_started_or_snapshot_since_is_refused() {
                 }
                 _ => foreign(&rig, "POST", "qemu/103/snapshot", &[("snapname", "aa")]).await,
             }
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            let report = ended(engine, accepted).await;
+            let report = carried_out(engine, &approval).await;
             let OpEnd::Held { reason, why } = &report.end else { panic!("{report:?}") };
             let codes = [ReasonCode::After, ReasonCode::Stale];
             assert!(codes.contains(reason), "{meddle}: {why}");
@@ -161,11 +151,8 @@ async fn a_conversion_that_is_killed_anywhere_is_sent_at_most_once() {
             let rig = rig().await;
             stop(&rig, guest);
             let declared = template(guest);
-            let approval = live(&rig, async |engine| {
-                pass(engine, &declared).await?;
-                Ok(anna().approve(&item(engine).await, 7, now(&rig)))
-            })
-            .await;
+            let approval =
+                live(&rig, async |engine| Ok(approved(&rig, engine, &declared).await)).await;
             let life = rig.live(async |engine| {
                 let accepted = engine.submit_approval(approval.as_bytes()).await?;
                 Ok(ended(engine, accepted).await)

@@ -80,8 +80,7 @@ async fn t08_an_approval_that_expires_while_its_task_runs_is_done_once() {
     short.window = Window::new(now(&rig), now(&rig).plus(60)).unwrap();
     let (approval, began) = (anna().sign(&short), now(&rig));
     live(&rig, async |engine| {
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        let report = ended(engine, accepted).await;
+        let report = carried_out(engine, &approval).await;
         assert_eq!(report.end, OpEnd::Succeeded { warning: None }, "{report:?}");
         assert!(now(&rig) > began.plus(60), "it had expired meanwhile");
         let again = engine.submit_approval(approval.as_bytes()).await?;
@@ -110,8 +109,7 @@ async fn t09_t10_a_clock_in_doubt_holds_what_is_signed_until_it_is_right_again()
     }
     let approval = anna().approve(&item, 9, now(&rig));
     live(&rig, async |engine| {
-        let accepted = engine.submit_approval(approval.as_bytes()).await?;
-        assert_eq!(ended(engine, accepted).await.end, OpEnd::Succeeded { warning: None });
+        assert_eq!(carried_out(engine, &approval).await.end, OpEnd::Succeeded { warning: None });
         Ok(())
     })
     .await;

@@ -94,8 +94,7 @@ async fn n14_what_cannot_be_recorded_is_not_done() {
     for full in [true, false] {
         let rig = rig().await;
         let life = rig.live(async |engine| {
-            pass(engine, &absent).await?;
-            let approval = anna().approve(&item(engine).await, 7, now(&rig));
+            let approval = approved(&rig, engine, &absent).await;
             if full {
                 rig.disk.limit_space(Some(0));
             } else {
@@ -166,8 +165,7 @@ async fn p16_p20_a_snapshot_made_again_under_its_name_and_a_guest_rolled_back_ar
                 foreign(&rig, "POST", "lxc/102/snapshot", &[("snapname", "before")]).await;
             }
             rig.node.with(evenkeel_sim::Simulator::clear_records);
-            let accepted = engine.submit_approval(approval.as_bytes()).await?;
-            let end = ended(engine, accepted).await.end;
+            let end = carried_out(engine, &approval).await.end;
             let OpEnd::Held { reason, .. } = end else { panic!("{end:?}") };
             Ok(reason)
         })

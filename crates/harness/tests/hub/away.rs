@@ -14,6 +14,8 @@ use crate::support::{Fleet, cores, minutes};
 /// What a quiet host may send in a minute.
 const QUIET_BYTES_MAX: usize = 300;
 
+const ACTUAL: [(&str, &str); 3] = [("cores", "2"), ("memory", "2048"), ("hostname", "web")];
+
 /// Twenty guests as they are declared, and a pass a minute ago.
 fn twenty_guests(fleet: &Fleet) -> Arc<dyn Fn() -> HostPicture + Send + Sync> {
     let ambient = Arc::clone(&fleet.rig.ambient);
@@ -25,9 +27,7 @@ fn twenty_guests(fleet: &Fleet) -> Arc<dyn Fn() -> HostPicture + Send + Sync> {
                 kind: "lxc".to_owned(),
                 name: format!("web-{number}"),
                 state: "as_declared".to_owned(),
-                actual: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
-                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                    .into(),
+                actual: ACTUAL.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
                 ..GuestReport::default()
             };
             (id, Arc::new(report))

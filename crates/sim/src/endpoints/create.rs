@@ -7,7 +7,7 @@ use evenkeel_core::release::Release;
 
 use super::{Answer, Context};
 use crate::config::{Config, stored_description};
-use crate::job::{AfterMaking, CreateOrder, TaskJob, word};
+use crate::job::{AfterMaking, CreateOrder, MakingProgress, TaskJob, word};
 use crate::property;
 use crate::reply::ReplyFailure;
 use crate::request::Param;
@@ -104,8 +104,7 @@ fn container(cx: &mut Context<'_>, guest: GuestId) -> Answer {
         config,
         template: Some(archive),
         after: order,
-        made: Vec::new(),
-        broken: None,
+        progress: MakingProgress::default(),
     };
     let job = TaskJob::Create { guest, order: Box::new(order) };
     cx.fork("vzcreate", &guest.vmid.to_string(), job)
@@ -152,7 +151,7 @@ fn machine(cx: &mut Context<'_>, guest: GuestId) -> Answer {
     let config = new_machine(cx, &change);
     put_stub(cx, guest);
     let order =
-        CreateOrder { config, template: None, after: order, made: Vec::new(), broken: None };
+        CreateOrder { config, template: None, after: order, progress: MakingProgress::default() };
     let job = TaskJob::Create { guest, order: Box::new(order) };
     cx.fork("qmcreate", &guest.vmid.to_string(), job)
 }

@@ -6,7 +6,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 
 use super::create::{check_volume, container_value, machine_value, put_stub};
 use super::{Answer, Context};
-use crate::job::{AfterMaking, RestoreOrder, TaskJob, word};
+use crate::job::{AfterMaking, MakingProgress, RestoreOrder, TaskJob, word};
 use crate::reply::ReplyFailure;
 use crate::world::is_disk_key;
 use crate::write::WriteChange;
@@ -98,8 +98,7 @@ fn order(
         rate_limit: cx.number("bwlimit").filter(|kib| *kib > 0),
         after,
         config: crate::config::Config::default(),
-        made: Vec::new(),
-        broken: None,
+        progress: MakingProgress::default(),
     }
 }
 

@@ -3,48 +3,42 @@
 //! Failing takes away what was made, with one exception that is PVE's: a machine that was being restored. Killing takes
 //! away nothing, and no lock.
 
-use evenkeel_core::id::GuestKind;
+use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::release::Release;
 
-use super::{TaskJob, backup, clone, create, restore};
+use super::{
+    BackupRun, CloneOrder, CreateOrder, MoveOrder, RestoreOrder, TaskJob, backup, clone, create,
+    restore,
+};
 use crate::config::Config;
 use crate::world::{World, is_disk_key};
 
-/// What a worker takes away again that failed by itself.
-pub(crate) fn failed(world: &mut World, job: &TaskJob) {
+/// The jobs that leave something of their own when they are cut short. Every other just ends where it was.
+enum CutShort<'j> {
+    Shutdown { guest: GuestId, timeout_s: u64 },
+    Appear(GuestId),
+    Create(GuestId, &'j CreateOrder),
+    Restore(GuestId, &'j RestoreOrder),
+    Clone { source: GuestId, target: GuestId, order: &'j CloneOrder },
+    Move(GuestId, &'j MoveOrder),
+    Backup(&'j BackupRun),
+}
+
+fn cut_short(job: &TaskJob) -> Option<CutShort<'_>> {
     match job {
-        TaskJob::Appear { guest, .. } => {
-            world.guests.remove(&guest.vmid.get());
+        TaskJob::Shutdown { guest, timeout_s, .. } => {
+            Some(CutShort::Shutdown { guest: *guest, timeout_s: *timeout_s })
         }
-        TaskJob::Create { guest, order } => create::undo(world, *guest, &order.made),
-        TaskJob::Restore { guest, order } => match guest.kind {
-            GuestKind::Lxc => create::undo(world, *guest, &order.made),
-            GuestKind::Qemu => {
-                order.made.iter().for_each(|volid| world.free(volid));
-                if let Some(record) = world.guest_mut(*guest) {
-                    record.config = Config::of(&[("memory", "128")]);
-                }
-            }
-        },
-        TaskJob::Clone { source, target, order } => clone::undo(world, *source, *target, order),
-        TaskJob::Move { guest, order } => {
-            if let Some(volid) = &order.made {
-                world.free(volid);
-            }
-            if let Some(record) = world.guest_mut(*guest)
-                && record.config.lock() == Some("disk")
-            {
-                record.config.set_lock(None);
-            }
+        TaskJob::Appear { guest, .. } => Some(CutShort::Appear(*guest)),
+        TaskJob::Create { guest, order } => Some(CutShort::Create(*guest, order)),
+        TaskJob::Restore { guest, order } => Some(CutShort::Restore(*guest, order)),
+        TaskJob::Clone { source, target, order } => {
+            Some(CutShort::Clone { source: *source, target: *target, order })
         }
-        TaskJob::Backup { order } => {
-            for (guest, _) in &order.saving {
-                backup::release(world, *guest);
-            }
-        }
+        TaskJob::Move { guest, order } => Some(CutShort::Move(*guest, order)),
+        TaskJob::Backup { order } => Some(CutShort::Backup(order)),
         TaskJob::Start { .. }
         | TaskJob::Stop { .. }
-        | TaskJob::Shutdown { .. }
         | TaskJob::Reboot { .. }
         | TaskJob::Reset { .. }
         | TaskJob::Pause { .. }
@@ -60,26 +54,64 @@ pub(crate) fn failed(world: &mut World, job: &TaskJob) {
         | TaskJob::DeleteSnapshot { .. }
         | TaskJob::Destroy { .. }
         | TaskJob::Configure { .. }
-        | TaskJob::DeleteVolume { .. } => {}
+        | TaskJob::DeleteVolume { .. } => None,
+    }
+}
+
+/// What a worker takes away again that failed by itself.
+pub(crate) fn failed(world: &mut World, job: &TaskJob) {
+    match cut_short(job) {
+        Some(CutShort::Appear(guest)) => {
+            world.guests.remove(&guest.vmid.get());
+        }
+        Some(CutShort::Create(guest, order)) => create::undo(world, guest, &order.progress.made),
+        Some(CutShort::Restore(guest, order)) => match guest.kind {
+            GuestKind::Lxc => create::undo(world, guest, &order.progress.made),
+            GuestKind::Qemu => {
+                order.progress.made.iter().for_each(|volid| world.free(volid));
+                if let Some(record) = world.guest_mut(guest) {
+                    record.config = Config::of(&[("memory", "128")]);
+                }
+            }
+        },
+        Some(CutShort::Clone { source, target, order }) => {
+            clone::undo(world, source, target, order);
+        }
+        Some(CutShort::Move(guest, order)) => {
+            if let Some(volid) = &order.made {
+                world.free(volid);
+            }
+            if let Some(record) = world.guest_mut(guest)
+                && record.config.lock() == Some("disk")
+            {
+                record.config.set_lock(None);
+            }
+        }
+        Some(CutShort::Backup(order)) => {
+            for (guest, _) in &order.saving {
+                backup::release(world, *guest);
+            }
+        }
+        Some(CutShort::Shutdown { .. }) | None => {}
     }
 }
 
 /// What a killed worker leaves behind: every lock, and the volumes it had come to. A shutdown says why it ended.
 pub(crate) fn killed(world: &mut World, job: &TaskJob, log: &mut Vec<String>) {
-    match job {
-        TaskJob::Shutdown { guest, timeout_s, .. } => log.push(format!(
+    match cut_short(job) {
+        Some(CutShort::Shutdown { guest, timeout_s }) => log.push(format!(
             "command 'lxc-stop -n {} --nokill --timeout {timeout_s}' failed: received interrupt",
             guest.vmid
         )),
-        TaskJob::Create { order, .. } => keep_half(world, &order.made),
-        TaskJob::Restore { guest, order } => {
-            keep_half(world, &order.made);
+        Some(CutShort::Create(_, order)) => keep_half(world, &order.progress.made),
+        Some(CutShort::Restore(guest, order)) => {
+            keep_half(world, &order.progress.made);
             let begun = guest.kind == GuestKind::Qemu && !order.config.active.is_empty();
-            if let Some(record) = world.guest_mut(*guest).filter(|_| begun) {
+            if let Some(record) = world.guest_mut(guest).filter(|_| begun) {
                 record.config = Config::of(&[("memory", "128")]);
             }
         }
-        TaskJob::Clone { target, order, .. } => {
+        Some(CutShort::Clone { target, order, .. }) => {
             keep_half(world, &order.volumes());
             // A machine's copy has its keys by then, and the drives that were done; a container's had them before.
             if target.kind == GuestKind::Qemu && !order.made.is_empty() {
@@ -92,32 +124,12 @@ pub(crate) fn killed(world: &mut World, job: &TaskJob, log: &mut Vec<String>) {
                         || !order.made.iter().any(|(made, _)| made == key)
                 });
                 half.set_lock(Some("clone"));
-                if let Some(record) = world.guest_mut(*target) {
+                if let Some(record) = world.guest_mut(target) {
                     record.config = half;
                 }
             }
         }
-        TaskJob::Start { .. }
-        | TaskJob::Stop { .. }
-        | TaskJob::Reboot { .. }
-        | TaskJob::Reset { .. }
-        | TaskJob::Pause { .. }
-        | TaskJob::Hibernate { .. }
-        | TaskJob::Resume { .. }
-        | TaskJob::Thaw { .. }
-        | TaskJob::Appear { .. }
-        | TaskJob::Leave { .. }
-        | TaskJob::Template { .. }
-        | TaskJob::Resize { .. }
-        | TaskJob::Move { .. }
-        | TaskJob::Reassign { .. }
-        | TaskJob::Snapshot { .. }
-        | TaskJob::Rollback { .. }
-        | TaskJob::DeleteSnapshot { .. }
-        | TaskJob::Destroy { .. }
-        | TaskJob::Configure { .. }
-        | TaskJob::Backup { .. }
-        | TaskJob::DeleteVolume { .. } => {}
+        Some(CutShort::Appear(_) | CutShort::Move(..) | CutShort::Backup(_)) | None => {}
     }
 }
 
@@ -149,10 +161,12 @@ pub(crate) fn stopped(world: &World, job: &TaskJob, pid: u32) -> StopOutcome {
     let old = world.release() < Release::V9_0;
     let interrupted =
         |what: String| StopOutcome::Fails(format!("{what} failed: interrupted by signal"));
-    match job {
-        TaskJob::Create { guest, .. } if guest.kind == GuestKind::Lxc && old => StopOutcome::GoesOn,
-        TaskJob::Create { guest, order } => {
-            let made = order.made.first().map(|volid| create::path_of(world, volid));
+    match cut_short(job) {
+        Some(CutShort::Create(guest, _)) if guest.kind == GuestKind::Lxc && old => {
+            StopOutcome::GoesOn
+        }
+        Some(CutShort::Create(guest, order)) => {
+            let made = order.progress.made.first().map(|volid| create::path_of(world, volid));
             let why = match (guest.kind, made) {
                 (GuestKind::Qemu, Some(path)) => format!("disk image '{path}' already exists"),
                 (GuestKind::Lxc | GuestKind::Qemu, _) => "received interrupt".to_owned(),
@@ -160,16 +174,16 @@ pub(crate) fn stopped(world: &World, job: &TaskJob, pid: u32) -> StopOutcome {
             let what = create::word(guest.kind);
             StopOutcome::Fails(format!("unable to create {what} {} - {why}", guest.vmid))
         }
-        TaskJob::Clone { source, .. } if source.kind == GuestKind::Lxc && old => {
+        Some(CutShort::Clone { source, .. }) if source.kind == GuestKind::Lxc && old => {
             StopOutcome::Killed
         }
-        TaskJob::Clone { source, order, .. } => match source.kind {
+        Some(CutShort::Clone { source, order, .. }) => match source.kind {
             GuestKind::Lxc => StopOutcome::Fails("clone failed: interrupted by signal".to_owned()),
             GuestKind::Qemu => {
                 interrupted(format!("clone failed: copy failed: {}", copy_command(world, order)))
             }
         },
-        TaskJob::Restore { guest, order } => match guest.kind {
+        Some(CutShort::Restore(guest, order)) => match guest.kind {
             GuestKind::Lxc => StopOutcome::Fails(format!(
                 "unable to restore CT {} - received interrupt",
                 guest.vmid
@@ -179,34 +193,16 @@ pub(crate) fn stopped(world: &World, job: &TaskJob, pid: u32) -> StopOutcome {
             }
         },
         // It has failed already, and only has to say so.
-        TaskJob::Backup { order } if order.saving.is_empty() => StopOutcome::GoesOn,
-        TaskJob::Backup { .. } => StopOutcome::Fails("interrupted by signal".to_owned()),
-        TaskJob::Start { .. }
-        | TaskJob::Stop { .. }
-        | TaskJob::Shutdown { .. }
-        | TaskJob::Reboot { .. }
-        | TaskJob::Reset { .. }
-        | TaskJob::Pause { .. }
-        | TaskJob::Hibernate { .. }
-        | TaskJob::Resume { .. }
-        | TaskJob::Thaw { .. }
-        | TaskJob::Appear { .. }
-        | TaskJob::Leave { .. }
-        | TaskJob::Template { .. }
-        | TaskJob::Resize { .. }
-        | TaskJob::Move { .. }
-        | TaskJob::Reassign { .. }
-        | TaskJob::Snapshot { .. }
-        | TaskJob::Rollback { .. }
-        | TaskJob::DeleteSnapshot { .. }
-        | TaskJob::Destroy { .. }
-        | TaskJob::Configure { .. }
-        | TaskJob::DeleteVolume { .. } => StopOutcome::Killed,
+        Some(CutShort::Backup(order)) if order.saving.is_empty() => StopOutcome::GoesOn,
+        Some(CutShort::Backup(_)) => StopOutcome::Fails("interrupted by signal".to_owned()),
+        Some(CutShort::Shutdown { .. } | CutShort::Appear(_) | CutShort::Move(..)) | None => {
+            StopOutcome::Killed
+        }
     }
 }
 
 /// The command that copies the drive a clone has come to.
-fn copy_command(world: &World, order: &clone::CloneOrder) -> String {
+fn copy_command(world: &World, order: &CloneOrder) -> String {
     let drive = order.made.iter().find(|(_, volid)| !volid.contains("-cloudinit"));
     let new = drive.map_or("", |(_, volid)| volid.as_str());
     let copy = world.volume(new);

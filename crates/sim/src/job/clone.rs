@@ -92,7 +92,8 @@ fn copy_disks(site: &mut Site<'_>, target: GuestId, order: &mut CloneOrder) -> R
             continue;
         }
         let new = if cloud_init {
-            copy_cloud_init(site, target, &key, &old, order)?
+            site.log.push(format!("create full clone of drive {key} ({old})"));
+            disk::cloud_init(site.world, target, &target_storage(&old, order), site.now_ms)?
         } else if order.full || key == "tpmstate0" {
             full_copy(site, target, &key, &old, order)?
         } else {
@@ -112,17 +113,6 @@ fn copy_disks(site: &mut Site<'_>, target: GuestId, order: &mut CloneOrder) -> R
 fn target_storage(old: &str, order: &CloneOrder) -> String {
     let own = split_volid(old).map_or("", |(storage, _)| storage);
     order.storage.clone().unwrap_or_else(|| own.to_owned())
-}
-
-fn copy_cloud_init(
-    site: &mut Site<'_>,
-    target: GuestId,
-    key: &str,
-    old: &str,
-    order: &CloneOrder,
-) -> Result<String, String> {
-    site.log.push(format!("create full clone of drive {key} ({old})"));
-    disk::cloud_init(site.world, target, &target_storage(old, order), site.now_ms)
 }
 
 fn full_copy(

@@ -21,6 +21,16 @@ pub(crate) struct AfterMaking {
     pub(crate) ha_managed: bool,
 }
 
+/// How far the making of a guest has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct MakingProgress {
+    /// The volumes made so far.
+    pub(crate) made: Vec<String>,
+    /// Why it will fail.
+    pub(crate) broken: Option<String>,
+}
+
 /// What a create is to make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CreateOrder {
@@ -29,12 +39,8 @@ pub(crate) struct CreateOrder {
     /// What a container is unpacked from.
     pub(crate) template: Option<String>,
     pub(crate) after: AfterMaking,
-    /// The volumes made so far.
-    #[serde(default)]
-    pub(crate) made: Vec<String>,
-    /// Why it will fail.
-    #[serde(default)]
-    pub(crate) broken: Option<String>,
+    #[serde(flatten)]
+    pub(crate) progress: MakingProgress,
 }
 
 pub(super) fn begin(
@@ -43,8 +49,8 @@ pub(super) fn begin(
     order: &mut CreateOrder,
 ) -> Result<(), String> {
     exists(site.world, guest)?;
-    let made = make_disks(site, guest, &mut order.config, &mut order.made);
-    order.broken = made.and_then(|()| unpack(site, guest, order)).err();
+    let made = make_disks(site, guest, &mut order.config, &mut order.progress.made);
+    order.progress.broken = made.and_then(|()| unpack(site, guest, order)).err();
     Ok(())
 }
 
@@ -54,8 +60,8 @@ pub(super) fn created(
     guest: GuestId,
     order: &CreateOrder,
 ) -> Result<(), String> {
-    if let Some(message) = &order.broken {
-        undo(site.world, guest, &order.made);
+    if let Some(message) = &order.progress.broken {
+        undo(site.world, guest, &order.progress.made);
         return Err(format!("unable to create {} {} - {message}", word(guest.kind), guest.vmid));
     }
     if let Some(record) = site.world.guest_mut(guest) {

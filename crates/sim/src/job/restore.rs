@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use evenkeel_core::id::{GuestId, GuestKind};
 use serde::{Deserialize, Serialize};
 
-use super::create::{self, AfterMaking};
+use super::create::{self, AfterMaking, MakingProgress};
 use super::{Next, Site, exists};
 use crate::config::Config;
 use crate::property::{self, parse_size, print_size};
@@ -34,12 +34,8 @@ pub(crate) struct RestoreOrder {
     /// What stands in the file at the end.
     #[serde(default)]
     pub(crate) config: Config,
-    /// The volumes made so far.
-    #[serde(default)]
-    pub(crate) made: Vec<String>,
-    /// Why it will fail.
-    #[serde(default)]
-    pub(crate) broken: Option<String>,
+    #[serde(flatten)]
+    pub(crate) progress: MakingProgress,
 }
 
 pub(super) fn begin(
@@ -51,7 +47,7 @@ pub(super) fn begin(
     let time = site.timings.create_ms;
     match guest.kind {
         GuestKind::Lxc => {
-            order.broken = recover_container(site, guest, order).err();
+            order.progress.broken = recover_container(site, guest, order).err();
             Ok(time)
         }
         GuestKind::Qemu => Ok(time / STUB_PART),
@@ -91,14 +87,14 @@ fn replace(world: &mut World, guest: GuestId, config: Config) {
 }
 
 fn restored(site: &mut Site<'_>, guest: GuestId, order: &RestoreOrder) -> Result<(), String> {
-    if let Some(message) = &order.broken {
+    if let Some(message) = &order.progress.broken {
         match guest.kind {
             GuestKind::Lxc => {
-                create::undo(site.world, guest, &order.made);
+                create::undo(site.world, guest, &order.progress.made);
                 return Err(format!("unable to restore CT {} - {message}", guest.vmid));
             }
             // The volumes go, the file stays as it is.
-            GuestKind::Qemu => order.made.iter().for_each(|volid| site.world.free(volid)),
+            GuestKind::Qemu => order.progress.made.iter().for_each(|volid| site.world.free(volid)),
         }
         return Err(message.clone());
     }
@@ -162,7 +158,7 @@ fn recover_container(
             volume.origin = Some(origin);
         }
         site.log.push(format!("Formatting '{}'", create::path_of(site.world, &volid)));
-        order.made.push(volid);
+        order.progress.made.push(volid);
         order.config.active.insert(key, printed);
     }
     if replaces {
@@ -272,7 +268,7 @@ fn recover_machine(
     machine_file(site, guest, &archive, order).map_err(|why| failed(&why))?;
     site.log.push("progress 1% (read 1114112 bytes, duration 0 sec)".to_owned());
     if archive.truncated {
-        order.broken = Some(failed("exit code 255"));
+        order.progress.broken = Some(failed("exit code 255"));
     }
     Ok(())
 }
@@ -353,7 +349,7 @@ fn machine_drive(
     let storage = order.storage.clone().unwrap_or_else(|| own.to_owned());
     if old.contains("-cloudinit") {
         let new = disk::cloud_init(site.world, guest, &storage, site.now_ms)?;
-        order.made.push(new.clone());
+        order.progress.made.push(new.clone());
         return Ok(Some(format!("{new},media=cdrom")));
     }
     if value.contains("media=cdrom") {
@@ -371,19 +367,13 @@ fn machine_drive(
     }
     let size = value.split(',').find_map(|part| part.strip_prefix("size=")).and_then(parse_size);
     let format = old.rsplit_once('.').map(|(_, format)| format);
-    let new = disk::allocate_bytes(
-        site.world,
-        guest,
-        &storage,
-        size.unwrap_or(1 << 30),
-        format,
-        site.now_ms,
-    )?;
+    let new =
+        disk::allocate(site.world, guest, &storage, size.unwrap_or(1 << 30), format, site.now_ms)?;
     let origin = site.world.origin_of(&order.archive);
     if let Some(volume) = site.world.volume_mut(&new) {
         volume.origin = Some(origin);
     }
     site.log.push(format!("new volume ID is '{new}'"));
-    order.made.push(new.clone());
+    order.progress.made.push(new.clone());
     Ok(Some(value.replacen(old, &new, 1)))
 }

@@ -31,20 +31,8 @@ fn bytes(kind: GuestKind, gib: f64) -> u64 {
     }
 }
 
-/// Allocates a volume of so many GiB and gives its id.
+/// Allocates a volume and gives its id.
 pub(crate) fn allocate(
-    world: &mut World,
-    id: GuestId,
-    storage: &str,
-    gib: f64,
-    format: Option<&str>,
-    now_ms: u64,
-) -> Result<String, String> {
-    allocate_bytes(world, id, storage, bytes(id.kind, gib), format, now_ms)
-}
-
-/// The same in bytes.
-pub(crate) fn allocate_bytes(
     world: &mut World,
     id: GuestId,
     storage: &str,
@@ -74,7 +62,7 @@ pub(crate) fn copy(
     };
     let origin = world.origin_of(source);
     let format = format.unwrap_or(&found.format);
-    let new = allocate_bytes(world, id, storage, found.size_bytes, Some(format), now_ms)?;
+    let new = allocate(world, id, storage, found.size_bytes, Some(format), now_ms)?;
     if let Some(volume) = world.volume_mut(&new) {
         volume.origin = Some(origin);
     }
@@ -93,7 +81,7 @@ pub(crate) fn new_lxc_mount(
     let mut mount = property::parse(schema, format, value, world.release())?;
     let volume = mount.get("volume").cloned().unwrap_or_default();
     if let Some((storage, gib)) = wanted_size(&volume) {
-        let volid = allocate(world, id, storage, gib, None, now_ms)?;
+        let volid = allocate(world, id, storage, bytes(id.kind, gib), None, now_ms)?;
         let size = world.volume(&volid).map_or(0, |found| found.size_bytes);
         mount.insert("volume".into(), volid);
         mount.insert("size".into(), print_size(size));
@@ -114,7 +102,7 @@ pub(crate) fn lxc_mount(
     let mut mount = property::parse(schema, "lxc-mp", value, world.release())?;
     let volume = mount.get("volume").cloned().unwrap_or_default();
     if let Some((storage, gib)) = wanted_size(&volume) {
-        let volid = allocate(world, id, storage, gib, None, now_ms)?;
+        let volid = allocate(world, id, storage, bytes(id.kind, gib), None, now_ms)?;
         mount.insert("volume".into(), volid);
     } else if !volume.contains(':') {
         return Ok(property::print(schema, "lxc-mp", &mount));
@@ -193,7 +181,7 @@ pub(crate) fn qemu_drive(
             _ => None,
         };
         let size = fixed.unwrap_or_else(|| bytes(id.kind, gib));
-        let volid = allocate_bytes(world, id, storage, size, format.as_deref(), now_ms)
+        let volid = allocate(world, id, storage, size, format.as_deref(), now_ms)
             .map_err(ReplyFailure::Died)?;
         drive.insert("file".into(), volid);
     }

@@ -402,21 +402,16 @@ impl DesiredChecker<'_> {
             self.errors.push(diagnostic.at(entry.key_span, "which one?").hint(hint));
             return None;
         };
-        match &secret.value.value {
-            Tree::Text(name) if is_stored_secret(name) => Some(name.clone()),
-            Tree::Text(_) => {
+        match secret.value.value.as_text() {
+            Some(name) if is_stored_secret(name) => Some(name.to_owned()),
+            Some(_) => {
                 let message = "the name of a secret must be 1 to 64 letters, digits, `-`, `_` or `.`, beginning with a \
                                letter or digit";
                 let diagnostic = Diagnostic::new(Code::BadValue, message);
                 self.errors.push(diagnostic.at(secret.value.span, "not a name").hint(hint));
                 None
             }
-            Tree::Null
-            | Tree::Bool(_)
-            | Tree::Integer(_)
-            | Tree::Float(_)
-            | Tree::List(_)
-            | Tree::Table(_) => {
+            None => {
                 let message = "the name of a secret must be text in quotes";
                 self.errors.push(field::wrong_type(&secret.value, message).hint(hint));
                 None

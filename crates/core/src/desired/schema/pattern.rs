@@ -5,7 +5,7 @@
 //! engines know is used: classes, groups, repetition, lookahead and back references.
 
 use super::number;
-use crate::registry::{FormatPart, Rule, Shape, Trailing, ValueFormat};
+use crate::registry::{FormatPart, ListItem, Rule, Shape, Trailing, ValueFormat};
 use crate::value::MOUNT_OPTIONS;
 use crate::value::read::{BOOLEAN_WORDS, HOTPLUG_WORDS, SIZE_UNITS};
 
@@ -83,37 +83,18 @@ pub(super) fn text(format: &ValueFormat, inside: Option<&Shape>) -> String {
     }
 }
 
-/// One item of a list; none where the format has no list form.
-pub(super) fn item(format: &ValueFormat) -> Option<String> {
-    match *format {
-        ValueFormat::List { item, .. } | ValueFormat::Words { item, .. } => Some(rule(item, true)),
-        ValueFormat::Tags => Some(rule(Rule::Tag, true)),
-        ValueFormat::Hotplug => Some(hotplug_word()),
-        ValueFormat::Boot => Some(DEVICE.to_owned()),
-        ValueFormat::Environment => Some(environment_item()),
-        ValueFormat::SshKeys => {
+/// One item of a list.
+pub(super) fn item(item: ListItem) -> String {
+    match item {
+        ListItem::Ruled(item) => rule(item, true),
+        ListItem::HotplugWord => hotplug_word(),
+        ListItem::BootDevice => DEVICE.to_owned(),
+        ListItem::Variable => environment_item(),
+        ListItem::SshKey => {
             // A key of several words, or a word that no percent encoding would change.
             let word = "[^\\t\\n\\f\\r ]";
-            Some(format!("(?:(?={word}+[\\t\\f\\r ])|(?![^%]*%)){word}(?:[^\\n]*{word})?"))
+            format!("(?:(?={word}+[\\t\\f\\r ])|(?![^%]*%)){word}(?:[^\\n]*{word})?")
         }
-        ValueFormat::Bool
-        | ValueFormat::Integer { .. }
-        | ValueFormat::Weight { .. }
-        | ValueFormat::Mebibytes { .. }
-        | ValueFormat::Number { .. }
-        | ValueFormat::Choice(_)
-        | ValueFormat::Text(_)
-        | ValueFormat::Description(_)
-        | ValueFormat::Secret
-        | ValueFormat::GeneratedUuid
-        | ValueFormat::Volume
-        | ValueFormat::Size
-        | ValueFormat::Mac
-        | ValueFormat::Cidr4
-        | ValueFormat::Cidr6
-        | ValueFormat::Ip4
-        | ValueFormat::Ip6
-        | ValueFormat::Property(_) => None,
     }
 }
 

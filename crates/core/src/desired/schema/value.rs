@@ -147,8 +147,9 @@ fn pairs<'a>(names: &'a [&'a str]) -> impl Iterator<Item = [&'a str; 2]> {
 fn spellings(format: &ValueFormat, inside: Option<&Shape>) -> Value {
     let mut spellings = scalars(format);
     spellings.push(text(format, inside));
-    if let Some(item) = pattern::item(format) {
-        let items = json!({ "type": "string", "pattern": pattern::whole(&item) });
+    if let Some((item, _)) = format.items() {
+        let item = pattern::whole(&pattern::item(item));
+        let items = json!({ "type": "string", "pattern": item });
         spellings.push(json!({ "type": "array", "items": items }));
         if matches!(format, ValueFormat::Hotplug) {
             spellings.push(json!({ "type": "array", "items": { "const": "0" } }));

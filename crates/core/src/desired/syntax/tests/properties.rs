@@ -106,6 +106,10 @@ fn entries(tree: &Tree) -> &[TreeEntry] {
     if let Tree::Table(entries) = tree { entries } else { &[] }
 }
 
+fn items(tree: &Tree) -> &[Node] {
+    if let Tree::List(items) = tree { items } else { &[] }
+}
+
 /// Plain keys first, then a header for each table.
 fn toml_with_headers(tree: &Tree, path: &str, out: &mut String) {
     let is_table = |entry: &&TreeEntry| matches!(entry.value.value, Tree::Table(_));
@@ -121,26 +125,16 @@ fn toml_with_headers(tree: &Tree, path: &str, out: &mut String) {
 
 fn yaml_block(tree: &Tree, indent: usize, out: &mut String) {
     let pad = " ".repeat(indent);
-    match tree {
-        Tree::Table(entries) if !entries.is_empty() => {
-            for entry in entries {
-                write!(out, "\n{pad}{}:", quoted(&entry.key)).unwrap();
-                yaml_block(&entry.value.value, indent + 2, out);
-            }
-        }
-        Tree::List(items) if !items.is_empty() => {
-            for item in items {
-                write!(out, "\n{pad}-").unwrap();
-                yaml_block(&item.value, indent + 2, out);
-            }
-        }
-        Tree::Null
-        | Tree::Bool(_)
-        | Tree::Integer(_)
-        | Tree::Float(_)
-        | Tree::Text(_)
-        | Tree::List(_)
-        | Tree::Table(_) => write!(out, " {}", inline(tree, ":")).unwrap(),
+    for entry in entries(tree) {
+        write!(out, "\n{pad}{}:", quoted(&entry.key)).unwrap();
+        yaml_block(&entry.value.value, indent + 2, out);
+    }
+    for item in items(tree) {
+        write!(out, "\n{pad}-").unwrap();
+        yaml_block(&item.value, indent + 2, out);
+    }
+    if entries(tree).is_empty() && items(tree).is_empty() {
+        write!(out, " {}", inline(tree, ":")).unwrap();
     }
 }
 
