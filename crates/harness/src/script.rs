@@ -9,6 +9,7 @@ use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::fleet::GuestReport;
 use evenkeel_sim::{Effect, Fault, RequestRecord, Scenario, SimRequest, Simulator, TOKENS};
 use serde_json::Value;
 
@@ -25,6 +26,20 @@ pub fn desired(text: &str) -> Desired {
 pub fn rig(guests: u32) -> Rig {
     let world = Scenario { guests, ..Scenario::default() }.build();
     Rig::new(Simulator::new(world), 1)
+}
+
+/// A container that is as declared, as its host reports it.
+pub fn quiet_guest(number: u32) -> GuestReport {
+    GuestReport {
+        guest: format!("lxc/{number}"),
+        kind: "lxc".to_owned(),
+        name: format!("web-{number}"),
+        state: "as_declared".to_owned(),
+        actual: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..GuestReport::default()
+    }
 }
 
 /// Starts a pass; a node that cannot be read fails the test.

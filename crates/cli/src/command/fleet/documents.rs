@@ -160,12 +160,10 @@ pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> 
         all_pages(&client, &at_hub.below("documents"), ITEMS_MAX).await?;
     let in_effect = at_hub.detail.host.in_effect;
     match arguments.fleet.output.output {
-        OutputFormat::Json => format::print(&FleetHistoryFormat {
-            format_version: 1,
-            host: arguments.host.to_string(),
-            in_effect,
-            generations,
-        })?,
+        OutputFormat::Json => {
+            let host = arguments.host.to_string();
+            format::print(&FleetHistoryFormat { format_version: 1, host, in_effect, generations })?;
+        }
         OutputFormat::Table if generations.is_empty() => {
             terminal::print("nothing was pushed yet\n")?;
         }
