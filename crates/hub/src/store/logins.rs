@@ -84,19 +84,36 @@ impl HubStore {
         self.write(NewSession { code, hash, life_s }).await
     }
 
+    /// The account that an API token belongs to, while it is good.
+    pub async fn account_by_token(&self, hash: &SecretHash) -> Result<Option<Account>, StoreError> {
+        self.account_by(LoginTable::ApiTokens, hash).await
+    }
+
     /// The account that a session belongs to, while it is good.
     pub async fn account_by_session(
         &self,
         hash: &SecretHash,
     ) -> Result<Option<Account>, StoreError> {
-        let row = sqlx::query(
-            "SELECT a.name, a.role, a.scope FROM sessions s JOIN accounts a ON a.name = s.account \
-             WHERE s.hash = $1 AND s.expires_at > $2",
-        )
-        .bind(hash.as_str())
-        .bind(HubTime::now().0)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        self.account_by(LoginTable::Sessions, hash).await
+    }
+
+    async fn account_by(
+        &self,
+        table: LoginTable,
+        hash: &SecretHash,
+    ) -> Result<Option<Account>, StoreError> {
+        let query = match table {
+            LoginTable::ApiTokens => {
+                "SELECT a.name, a.role, a.scope FROM api_tokens l JOIN accounts a ON a.name = l.account \
+                 WHERE l.hash = $1 AND l.expires_at > $2"
+            }
+            LoginTable::Sessions => {
+                "SELECT a.name, a.role, a.scope FROM sessions l JOIN accounts a ON a.name = l.account \
+                 WHERE l.hash = $1 AND l.expires_at > $2"
+            }
+        };
+        let query = sqlx::query(query).bind(hash.as_str()).bind(HubTime::now().0);
+        let row = query.fetch_optional(&mut *self.reader().await?).await?;
         row.as_ref().map(Account::read).transpose()
     }
 
