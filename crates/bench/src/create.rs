@@ -82,20 +82,13 @@ pub(crate) fn run() -> Vec<BenchRow> {
     let (peak, least) = (mebibytes(made[2].peak_kib), mebibytes(one.peak_kib));
     rows.push(BenchRow::new("create/peak memory, 1000 guests beside 1", "MiB", peak, least));
     let seen = runtime.block_on(in_flight(100));
-    let cap = number(SYNC_WRITES_PER_NODE_MAX);
-    rows.push(BenchRow::new(
-        "create/most writes in flight, and the cap",
-        "requests",
-        number(seen.writes),
-        cap,
-    ));
-    let cap = number(ALLOCATING_TASKS_PER_STORAGE_MAX);
-    rows.push(BenchRow::new(
-        "create/most makings at once on a storage, and the cap",
-        "tasks",
-        number(seen.makings),
-        cap,
-    ));
+    for (what, unit, most, cap) in [
+        ("writes in flight", "requests", seen.writes, SYNC_WRITES_PER_NODE_MAX),
+        ("makings at once on a storage", "tasks", seen.makings, ALLOCATING_TASKS_PER_STORAGE_MAX),
+    ] {
+        let name = format!("create/most {what}, and the cap");
+        rows.push(BenchRow::new(name, unit, number(most), number(cap)));
+    }
     rows
 }
 

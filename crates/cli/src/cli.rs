@@ -21,13 +21,13 @@ use evenkeel_core::import::FileFormat;
 use evenkeel_core::release::Release;
 use evenkeel_core::selection::GuestName;
 pub(crate) use fleet::{
-    AuthorArgs, FleetAuditArgs, FleetDiffArgs, FleetHostArgs, FleetHostsArgs, FleetLoginArgs,
-    FleetPendingArgs, FleetPlainArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
+    AuthorArgs, FleetArgs, FleetAuditArgs, FleetDiffArgs, FleetHostArgs, FleetHostsArgs,
+    FleetLoginArgs, FleetPendingArgs, FleetPullArgs, FleetPushArgs, FleetRollbackArgs,
     FleetSignArgs, FleetSubmitArgs, FleetVerb, HubChoice,
 };
 pub(crate) use hub::{AccountRole, HubAccountVerb, HubArgs, HubHostVerb, HubPlace, HubVerb};
 pub(crate) use node::{SelftestArgs, SetupArgs};
-pub(crate) use oversight::{Audit, Freeze, Place, Thaw};
+pub(crate) use oversight::{Audit, Freeze, LocalArgs, Place};
 pub(crate) use selection::{FilterArgs, SelectArgs};
 pub(crate) use signing::{
     Addition, EnrolArgs, KnownHostsArgs, ListArgs, RotateArgs, SignArgs, SignersVerb, VerifyArgs,
@@ -86,7 +86,7 @@ pub(crate) enum Verb {
     /// Stop every change on this host until it is thawed; a running agent obeys at once
     Freeze(Freeze),
     /// Let changes go on
-    Thaw(Thaw),
+    Thaw(LocalArgs),
     /// Show who allowed or refused what, when, why and with which key
     Audit(Audit),
     /// Show what was done and what came of it; check the journal; close an operation by hand
@@ -179,17 +179,14 @@ fn simulated(text: &str) -> Result<Release, String> {
 
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
+#[command(mut_arg("state", |state| state.help(
+    "The state directory, which tells what is frozen, busy or remembered [default: `state.dir` of agent.toml]"
+)))]
 pub(crate) struct PlanArgs {
     #[command(flatten)]
     pub(crate) select: SelectArgs,
     #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-    /// A desired file, or a directory of them
-    #[arg(long, value_name = "PATH")]
-    pub(crate) desired: Option<Utf8PathBuf>,
-    /// The state directory, which tells what is frozen, busy or remembered [default: `state.dir` of agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
+    pub(crate) pass: PassArgs,
     /// End with 2 if anything would run now
     #[arg(long)]
     pub(crate) detailed_exitcode: bool,
@@ -213,16 +210,10 @@ pub(crate) struct ApplyArgs {
     #[command(flatten)]
     pub(crate) filter: FilterArgs,
     #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-    /// A desired file, or a directory of them
-    #[arg(long, value_name = "PATH")]
-    pub(crate) desired: Option<Utf8PathBuf>,
+    pub(crate) pass: PassArgs,
     /// Do not ask
     #[arg(short, long)]
     pub(crate) yes: bool,
-    /// The state directory [default: `state.dir` of agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
 }
@@ -280,9 +271,7 @@ pub(crate) struct StatusArgs {
     #[arg(long)]
     pub(crate) all: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Arguments of `pending`.
@@ -312,9 +301,7 @@ pub(crate) struct WithdrawArgs {
     #[arg(long, value_name = "TEXT", default_value = "")]
     pub(crate) reason: String,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Which items are shown.
@@ -389,15 +376,15 @@ pub(crate) struct ImportArgs {
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
+#[command(
+    mut_arg("desired", |desired| desired.help("Desired files whose rights are checked too")),
+    mut_arg("state", |state| state.help(
+        "The state directory, which is checked too [default: `state.dir` of agent.toml]"
+    ))
+)]
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
-    pub(crate) connect: ConnectArgs,
-    /// Desired files whose rights are checked too
-    #[arg(long, value_name = "PATH")]
-    pub(crate) desired: Option<Utf8PathBuf>,
-    /// The state directory, which is checked too [default: `state.dir` of agent.toml]
-    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
-    pub(crate) state: Option<Utf8PathBuf>,
+    pub(crate) pass: PassArgs,
     /// Also write to the description of this guest, such as `lxc/101`, and restore it; no agent may run meanwhile
     #[arg(long, value_name = "GUEST")]
     pub(crate) write: Option<GuestName>,
@@ -422,12 +409,7 @@ pub(crate) struct JournalArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum JournalVerb {
     /// Check every line of every segment, archive included; change nothing
-    Verify {
-        #[command(flatten)]
-        place: Place,
-        #[command(flatten)]
-        output: OutputArgs,
-    },
+    Verify(LocalArgs),
     /// Everything about one operation: its steps, parameters, values before, who signed, and its task's log
     Show(JournalShowArgs),
     /// Close an operation whose outcome no evidence will tell; written down with your name
@@ -445,9 +427,7 @@ pub(crate) struct JournalShowArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) log: u32,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Which operations are listed.
@@ -466,9 +446,7 @@ pub(crate) struct JournalListArgs {
     #[arg(long, value_name = "N")]
     pub(crate) last: Option<usize>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Arguments of `journal resolve`.
@@ -540,6 +518,19 @@ pub(crate) struct ShowArgs {
     pub(crate) origin: bool,
     #[command(flatten)]
     pub(crate) output: OutputArgs,
+}
+
+/// What a pass reads: the node, what is declared, and what the agent remembers.
+#[derive(Debug, Args)]
+pub(crate) struct PassArgs {
+    #[command(flatten)]
+    pub(crate) connect: ConnectArgs,
+    /// A desired file, or a directory of them
+    #[arg(long, value_name = "PATH")]
+    pub(crate) desired: Option<Utf8PathBuf>,
+    /// The state directory [default: `state.dir` of agent.toml]
+    #[arg(long, env = "EVENKEEL_STATE", value_name = "DIR")]
+    pub(crate) state: Option<Utf8PathBuf>,
 }
 
 /// Where Proxmox VE is: the configuration file, with flags and environment above it.

@@ -9,6 +9,7 @@ use evenkeel_agent::engine::{Engine, EngineEvent, Fatal, PassError, Report};
 use evenkeel_agent::journal::verify;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::diagnostic::Sources;
+use evenkeel_core::fleet::GuestReport;
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{
     Config, Effect, Event, Fault, RequestRecord, Scenario, SimPower, SimRequest, Simulator, TOKENS,
@@ -61,6 +62,20 @@ pub async fn one_life(rig: &Rig, wanted: &str) -> Report {
     let wanted = desired(wanted);
     let life = rig.live(async |engine| pass(engine, &wanted).await).await;
     life.expect("a life begins").expect("a pass ends")
+}
+
+/// A container that is as declared, as its host reports it.
+pub fn quiet_guest(number: u32) -> GuestReport {
+    GuestReport {
+        guest: format!("lxc/{number}"),
+        kind: "lxc".to_owned(),
+        name: format!("web-{number}"),
+        state: "as_declared".to_owned(),
+        actual: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..GuestReport::default()
+    }
 }
 
 /// Starts a pass; a node that cannot be read fails the test.

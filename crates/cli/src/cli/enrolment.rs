@@ -3,7 +3,7 @@
 use camino::Utf8PathBuf;
 use clap::Args;
 
-use super::{OutputArgs, Place};
+use super::LocalArgs;
 
 /// Arguments of `enrol`.
 #[derive(Debug, Args)]
@@ -26,9 +26,7 @@ pub(crate) struct EnrolHostArgs {
     #[arg(long)]
     pub(crate) replace: bool,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Arguments of `journal acknowledge`.
@@ -43,7 +41,5 @@ pub(crate) struct AcknowledgeArgs {
     #[arg(long, value_name = "TEXT", requires = "prepare")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }

@@ -12,9 +12,9 @@ pub(crate) enum FleetVerb {
     /// Log in at a hub with your SSH key; it is pinned the first time, as ssh does
     Login(FleetLoginArgs),
     /// Log out: the token ends at once, here and at the hub
-    Logout(FleetPlainArgs),
+    Logout(FleetArgs),
     /// Print a link to the console; it works once, for a minute
-    Console(FleetPlainArgs),
+    Console(FleetArgs),
     /// Show who is there: in sync, behind, silent
     Hosts(FleetHostsArgs),
     /// Show one host as it reported
@@ -68,9 +68,9 @@ pub(crate) struct FleetLoginArgs {
     pub(crate) output: OutputArgs,
 }
 
-/// Arguments of verbs that only talk to the hub.
+/// Which hub, and how its answer is printed.
 #[derive(Debug, Args)]
-pub(crate) struct FleetPlainArgs {
+pub(crate) struct FleetArgs {
     #[command(flatten)]
     pub(crate) hub: HubChoice,
     #[command(flatten)]
@@ -87,9 +87,7 @@ pub(crate) struct FleetHostsArgs {
     #[arg(long)]
     pub(crate) stale: bool,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of verbs about one host.
@@ -98,9 +96,7 @@ pub(crate) struct FleetHostArgs {
     /// The host
     pub(crate) host: HostId,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// How a document is signed.
@@ -133,9 +129,7 @@ pub(crate) struct FleetPushArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet pull`.
@@ -171,9 +165,7 @@ pub(crate) struct FleetDiffArgs {
     #[arg(long, value_name = "N")]
     pub(crate) to: Option<u64>,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet rollback`.
@@ -190,9 +182,7 @@ pub(crate) struct FleetRollbackArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet sign`.
@@ -205,9 +195,7 @@ pub(crate) struct FleetSignArgs {
     #[command(flatten)]
     pub(crate) author: AuthorArgs,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet pending`.
@@ -226,9 +214,7 @@ pub(crate) struct FleetPendingArgs {
     #[arg(long, requires = "out")]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet submit`.
@@ -240,9 +226,7 @@ pub(crate) struct FleetSubmitArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) wait: u64,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 /// Arguments of `fleet audit`.
@@ -252,9 +236,7 @@ pub(crate) struct FleetAuditArgs {
     #[arg(long, value_name = "N", default_value_t = 50)]
     pub(crate) last: usize,
     #[command(flatten)]
-    pub(crate) hub: HubChoice,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) fleet: FleetArgs,
 }
 
 fn label(text: &str) -> Result<String, String> {

@@ -13,18 +13,7 @@ pub(crate) struct Freeze {
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
-}
-
-/// Arguments of `thaw`.
-#[derive(Debug, Args)]
-pub(crate) struct Thaw {
-    #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Arguments of `audit`.
@@ -45,6 +34,13 @@ pub(crate) struct Audit {
     /// Only what was decided since: a moment or day in UTC, or so long ago such as `24h` or `7d`
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<String>,
+    #[command(flatten)]
+    pub(crate) local: LocalArgs,
+}
+
+/// Where an agent's own state is, and how its answer is printed.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
     #[command(flatten)]
     pub(crate) place: Place,
     #[command(flatten)]

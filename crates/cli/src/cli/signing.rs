@@ -6,7 +6,7 @@ use evenkeel_core::id::HostId;
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Role, STATEMENT_LIFE_MAX_S, SignerName, SkPolicy, time};
 
-use super::{OutputArgs, Place};
+use super::{LocalArgs, OutputArgs, Place};
 
 /// Arguments of `sign`.
 #[derive(Debug, Args)]
@@ -85,9 +85,7 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "FILE", requires = "trust")]
     pub(crate) rotation: Vec<Utf8PathBuf>,
     #[command(flatten)]
-    pub(crate) place: Place,
-    #[command(flatten)]
-    pub(crate) output: OutputArgs,
+    pub(crate) local: LocalArgs,
 }
 
 /// Arguments of `signers enrol`.

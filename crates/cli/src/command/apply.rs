@@ -68,9 +68,10 @@ impl WantedPass {
 }
 
 pub(crate) async fn run(arguments: &cli::ApplyArgs) -> Result<Exit, Failure> {
-    let connection = connect(&arguments.connect).await?;
-    let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let Some(desired) = believed(arguments.desired.as_deref(), &connection.config, &state)? else {
+    let connection = connect(&arguments.pass.connect).await?;
+    let state = state_dir(arguments.pass.state.as_deref(), &connection.config);
+    let Some(desired) = believed(arguments.pass.desired.as_deref(), &connection.config, &state)?
+    else {
         return Ok(Exit::Invalid);
     };
     let subject = apply_subject::read(&arguments.subjects, &desired)?;

@@ -81,7 +81,7 @@ async fn reads_the_same(
         return Ok(());
     };
     if agent.desired.hub.is_some() {
-        if arguments.desired.is_none() {
+        if arguments.pass.desired.is_none() {
             return Ok(());
         }
         let message = "the running agent keeps what its hub says, and no files";
@@ -94,7 +94,7 @@ async fn reads_the_same(
         return Err(Failure::new(Exit::Invalid, message)
             .hint("set it and `systemctl reload evenkeel`; then leave --desired out"));
     };
-    let ours = desired_path(arguments.desired.as_deref(), &connection.config)?;
+    let ours = desired_path(arguments.pass.desired.as_deref(), &connection.config)?;
     // A path that is relative to the agent's directory is not known here.
     let (theirs, real) = (Path::new(&theirs), |path: &Path| fs_err::canonicalize(path).ok());
     if theirs.is_relative() || real(&ours) == real(theirs) {

@@ -16,7 +16,7 @@ use evenkeel_agent::engine::{OpEnd, OpReport, Progress};
 use evenkeel_core::id::{GuestId, OperationId};
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_core::sign::{
-    ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingItem, Statement, render, time,
+    ENVELOPE_BYTES_MAX, Envelope, OpResult, PendingId, PendingItem, Statement, render, time,
 };
 use tokio::time::{Instant, timeout_at};
 
@@ -84,10 +84,10 @@ pub(crate) fn the_one<'a, T>(
 }
 
 async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
-    let items = items(&arguments.place).await?;
+    let items = items(&arguments.local.place).await?;
     let id = named(&items, &arguments.id)?.id;
     let note = format!("{id} withdrawn by {}: {}", who(), why(&arguments.reason));
-    let state = arguments.place.state_dir()?;
+    let state = arguments.local.place.state_dir()?;
     let request = SocketRequest::Withdraw { id, note: note.clone() };
     match ask(&state.socket(), &request).await {
         Ok(SocketAnswer::Done { .. }) => {}
@@ -98,10 +98,10 @@ async fn withdraw(arguments: &cli::WithdrawArgs) -> Result<Exit, Failure> {
         }
     }
     let mut out = std::io::stdout();
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => format::print(&RequestFormat::of(id))?,
         OutputFormat::Table => {
-            let short: String = id.to_string().chars().take(SHORT).collect();
+            let short = short(id);
             writeln!(out, "{short} waits no longer")?;
         }
     }
@@ -168,7 +168,7 @@ pub(crate) async fn request(arguments: &cli::RequestArgs) -> Result<Exit, Failur
     match arguments.output.output {
         OutputFormat::Json => format::print(&RequestFormat::of(id))?,
         OutputFormat::Table => {
-            let short: String = id.to_string().chars().take(SHORT).collect();
+            let short = short(id);
             writeln!(out, "{op} of {guest} waits for a signature as {short}")?;
             writeln!(std::io::stderr(), "next: evenkeel pending {short} --out item.json")?;
         }
@@ -317,24 +317,37 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
         OutputFormat::Json => format::print(&PendingFormat::of(&read))?,
         OutputFormat::Table if read.is_empty() => writeln!(out, "nothing waits for a signature")?,
         OutputFormat::Table => {
-            let mut text =
-                format!("{:<SHORT$}  {:<15}  {:<10}  RAISED\n", "PENDING", "OP", "GUEST");
+            let mut text = format!("{:<SHORT$}  {COLUMNS}\n", "PENDING");
             for (view, item) in &read {
-                let short: String = view.id.to_string().chars().take(SHORT).collect();
-                let (op, guest, raised) =
-                    (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
-                writeln!(text, "{short}  {op:<15}  {guest:<10}  {raised}").expect(INFALLIBLE);
+                writeln!(text, "{}  {}", short(view.id), columns(item)).expect(INFALLIBLE);
                 writeln!(text, "    {}", lost(item)).expect(INFALLIBLE);
             }
             terminal::print(&text)?;
-            let wait = if read.len() == 1 { "waits" } else { "wait" };
-            terminal::tell(&format!(
-                "{} {wait} for a signature: `evenkeel pending PENDING` shows one\n",
-                counted(read.len(), "item")
-            ))?;
+            tell_waiting(read.len(), "`evenkeel pending PENDING` shows one")?;
         }
     }
     Ok(Exit::Ok)
+}
+
+/// What stands over `columns`.
+pub(crate) const COLUMNS: &str = "OP               GUEST       RAISED";
+
+/// An item in a list: what, to which guest, since when.
+pub(crate) fn columns(item: &PendingItem) -> String {
+    let (op, guest) = (item.op.as_str(), item.guest.to_string());
+    format!("{op:<15}  {guest:<10}  {}", time::print(item.raised_at))
+}
+
+/// An item's name, as long as people read and write it.
+pub(crate) fn short(id: PendingId) -> String {
+    id.to_string().chars().take(SHORT).collect()
+}
+
+/// Says under a list how many wait, and what to do next.
+pub(crate) fn tell_waiting(count: usize, next: &str) -> Result<(), Failure> {
+    let wait = if count == 1 { "waits" } else { "wait" };
+    terminal::tell(&format!("{} {wait} for a signature: {next}\n", counted(count, "item")))?;
+    Ok(())
 }
 
 /// What would be lost, on one line.

@@ -15,10 +15,10 @@ use crate::error::{Exit, Failure};
 use crate::{render, terminal};
 
 pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
-    let journal = arguments.place.state_dir()?.journal();
+    let journal = arguments.local.place.state_dir()?.journal();
     let since = arguments.since.as_deref().map(since).transpose()?;
     let guest = match &arguments.guest {
-        Some(guest) => Some(by_number(&arguments.place, guest).await?),
+        Some(guest) => Some(by_number(&arguments.local.place, guest).await?),
         None => None,
     };
     let filter = Filter { guest, since, refused: arguments.refused, signed: arguments.signed };
@@ -37,7 +37,7 @@ pub(crate) async fn run(arguments: &Audit) -> Result<Exit, Failure> {
     let read = audit::read(&files, &filter, |entry| entries.push(entry));
     let surplus = arguments.last.map_or(0, |last| entries.len().saturating_sub(last));
     entries.drain(..surplus);
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => writeln!(std::io::stdout(), "{}", as_json(&entries, read.as_ref()))?,
         OutputFormat::Table => {
             terminal::print(&render::audit::render(&entries))?;

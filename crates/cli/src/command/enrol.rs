@@ -30,7 +30,7 @@ use crate::{format, terminal};
 const TOKEN_BYTES_MAX: usize = 1_024;
 
 pub(crate) async fn run(arguments: &EnrolHostArgs) -> Result<Exit, Failure> {
-    let config = configuration_file(arguments.place.config.as_deref())?;
+    let config = configuration_file(arguments.local.place.config.as_deref())?;
     let hub = hub_config(arguments, &config);
     let (url, trust) = (hub.address()?, hub.trust()?);
     let credential_path = hub.credential_path();
@@ -39,7 +39,7 @@ pub(crate) async fn run(arguments: &EnrolHostArgs) -> Result<Exit, Failure> {
         (None, Some(node)) => node.as_str().parse().map_err(|_| no_host_id())?,
         (None, None) => return Err(no_host_id()),
     };
-    let state = state_dir(arguments.place.state.as_deref(), &config);
+    let state = state_dir(arguments.local.place.state.as_deref(), &config);
     // The lock says that no agent runs; it would not hear of its new floor.
     let mut journal = state.lock_journal(&Machine)?;
     if let (Some(floor), false) = (memory::floor(journal.state()), arguments.replace) {
@@ -130,7 +130,7 @@ fn tell(
     credential: &Path,
 ) -> Result<Exit, Failure> {
     let (id, key, hub_id) = (host.id.to_string(), host.key.to_string(), floor.hub_id.to_string());
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => format::print(&serde_json::json!({
             "format_version": 1,
             "host": id,

@@ -9,7 +9,7 @@ use evenkeel_agent::ambient::{Ambient as _, Machine};
 use evenkeel_agent::freeze::{self, FreezeError, Freezing, Frozen, REASON_BYTES_MAX, Thawed};
 use evenkeel_agent::state_dir::StateDir;
 
-use crate::cli::{Freeze, OutputFormat, Thaw};
+use crate::cli::{Freeze, LocalArgs, OutputFormat};
 use crate::error::{Exit, Failure};
 use crate::format;
 use crate::format::tools::{FreezeFormat, ThawFormat};
@@ -21,7 +21,7 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
         let message = format!("the reason is longer than {REASON_BYTES_MAX} bytes");
         return Err(Failure::new(Exit::Usage, message).hint("say it shorter"));
     }
-    let state = arguments.place.state_dir()?;
+    let state = arguments.local.place.state_dir()?;
     if !state.is_frozen() {
         must_be_used(&state)?;
     }
@@ -33,7 +33,7 @@ pub(crate) fn freeze(arguments: &Freeze) -> Result<Exit, Failure> {
     };
     let out = &mut std::io::stdout();
     let directory = state.path().display();
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => {
             format::print(&FreezeFormat::new(already, directory.to_string(), freeze))?;
         }
@@ -60,7 +60,7 @@ fn must_be_used(state: &StateDir) -> Result<(), Failure> {
     ))
 }
 
-pub(crate) fn thaw(arguments: &Thaw) -> Result<Exit, Failure> {
+pub(crate) fn thaw(arguments: &LocalArgs) -> Result<Exit, Failure> {
     let state = arguments.place.state_dir()?;
     if !state.is_frozen() {
         must_be_used(&state)?;

@@ -33,8 +33,8 @@ use crate::{format, terminal};
 pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, Failure> {
     match arguments.verb {
         None => list(&arguments.list).await,
-        Some(JournalVerb::Verify { place, output }) => {
-            check(&place.state_dir()?.journal(), output.output)
+        Some(JournalVerb::Verify(local)) => {
+            check(&local.place.state_dir()?.journal(), local.output.output)
         }
         Some(JournalVerb::Show(arguments)) => journal_show::run(&arguments).await,
         Some(JournalVerb::Resolve(arguments)) => close(&arguments).await,
@@ -44,10 +44,10 @@ pub(crate) async fn run(arguments: JournalArgs) -> Result<Exit, Failure> {
 
 async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     let guest = match &arguments.guest {
-        Some(guest) => Some(by_number(&arguments.place, guest).await?),
+        Some(guest) => Some(by_number(&arguments.local.place, guest).await?),
         None => None,
     };
-    let files = reading(&arguments.place.state_dir()?.journal())?;
+    let files = reading(&arguments.local.place.state_dir()?.journal())?;
     let (mut operations, _) = history::operations(&files)?;
     operations.retain(|operation| {
         guest.as_ref().is_none_or(|guest| guest.has_number_of(operation.guest))
@@ -62,7 +62,7 @@ async fn list(arguments: &JournalListArgs) -> Result<Exit, Failure> {
     }
     let surplus = arguments.last.map_or(0, |last| operations.len().saturating_sub(last));
     operations.drain(..surplus);
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => format::print(&JournalFormat::of(&operations))?,
         OutputFormat::Table if operations.is_empty() => {
             writeln!(std::io::stderr(), "no operations")?;

@@ -13,7 +13,7 @@ use evenkeel_core::sign::{
     ENVELOPE_BYTES_MAX, Envelope, HostBinding, Namespace, PublicKey, render,
 };
 
-use crate::cli::{AcknowledgeArgs, SubmitArgs};
+use crate::cli::{AcknowledgeArgs, LocalArgs, SubmitArgs};
 use crate::command::approvals;
 use crate::command::without_agent::journal_state;
 use crate::connect::{configuration_file, state_dir};
@@ -31,7 +31,8 @@ pub(crate) async fn run(arguments: AcknowledgeArgs) -> Result<Exit, Failure> {
         return Err(Failure::new(Exit::Invalid, message)
             .hint("approvals and rotations are handed in with `evenkeel submit`"));
     }
-    let AcknowledgeArgs { file, place, output, prepare: _, reason: _ } = arguments;
+    let AcknowledgeArgs { file, local: LocalArgs { place, output }, prepare: _, reason: _ } =
+        arguments;
     approvals::submit(&SubmitArgs { place, file, wait: 60, output }).await
 }
 
@@ -41,8 +42,8 @@ const KEY_BYTES_MAX: usize = 16 * 1024;
 /// Writes what is to be signed. The heads are the journal's own word; whoever signs compares them with the hub's.
 fn prepare(arguments: &AcknowledgeArgs) -> Result<Exit, Failure> {
     let invalid = |message: String| Failure::new(Exit::Invalid, message);
-    let config = configuration_file(arguments.place.config.as_deref())?;
-    let state = state_dir(arguments.place.state.as_deref(), &config);
+    let config = configuration_file(arguments.local.place.config.as_deref())?;
+    let state = state_dir(arguments.local.place.state.as_deref(), &config);
     let nothing = || {
         Failure::new(Exit::NotFound, "no rollback of this journal waits for anybody")
             .hint("`evenkeel status` says when one was found")

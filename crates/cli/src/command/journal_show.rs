@@ -20,7 +20,7 @@ const LINES_READ_MAX: u32 = 50_000;
 const LINE_LENGTH_MAX: usize = 1_000;
 
 pub(super) async fn run(arguments: &JournalShowArgs) -> Result<Exit, Failure> {
-    let files = reading(&arguments.place.state_dir()?.journal())?;
+    let files = reading(&arguments.local.place.state_dir()?.journal())?;
     let Some(history) = op_history(&files, arguments.op)? else {
         let message = format!("the journal knows no operation {}", arguments.op);
         return Err(Failure::new(Exit::NotFound, message).hint(
@@ -28,7 +28,7 @@ pub(super) async fn run(arguments: &JournalShowArgs) -> Result<Exit, Failure> {
         ));
     };
     let logs = task_logs(&history, arguments).await;
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => format::print(&ShownFormat::of(&history, &logs))?,
         OutputFormat::Table => terminal::print(&render::operation::render(&history, &logs))?,
     }
@@ -38,9 +38,9 @@ pub(super) async fn run(arguments: &JournalShowArgs) -> Result<Exit, Failure> {
 /// The logs of its tasks. A node that cannot be asked is said, and is no failure: the journal was asked for.
 async fn task_logs(history: &OpHistory, arguments: &JournalShowArgs) -> Vec<TaskLogFormat> {
     let tasks: Vec<&Upid> = history.tasks().collect();
-    let configured = configuration_file(arguments.place.config.as_deref());
+    let configured = configuration_file(arguments.local.place.config.as_deref());
     let known = configured.is_ok_and(|config| config.pve.url.is_some());
-    let connection_args = ConnectArgs::of(&arguments.place);
+    let connection_args = ConnectArgs::of(&arguments.local.place);
     if tasks.is_empty() || arguments.log == 0 || !(known || connection_args.url.is_some()) {
         return Vec::new();
     }

@@ -14,9 +14,10 @@ use crate::format::plan::PlanFormat;
 use crate::{format, render, terminal};
 
 pub(crate) async fn run(arguments: &cli::PlanArgs) -> Result<Exit, Failure> {
-    let connection = connect(&arguments.connect).await?;
-    let state = state_dir(arguments.state.as_deref(), &connection.config);
-    let believed = believed_with_origins(arguments.desired.as_deref(), &connection.config, &state)?;
+    let connection = connect(&arguments.pass.connect).await?;
+    let state = state_dir(arguments.pass.state.as_deref(), &connection.config);
+    let believed =
+        believed_with_origins(arguments.pass.desired.as_deref(), &connection.config, &state)?;
     let Some((desired, origins, sources)) = believed else {
         return Ok(Exit::Invalid);
     };

@@ -17,7 +17,7 @@ use crate::error::{Exit, Failure};
 use crate::{render, terminal};
 
 pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
-    let state = arguments.place.state_dir()?;
+    let state = arguments.local.place.state_dir()?;
     let selection = arguments.select.selection();
     let status = match ask(&state.socket(), &SocketRequest::Status { selection }).await {
         Ok(SocketAnswer::Status { status }) => *status,
@@ -27,7 +27,7 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
             return Err(error.into());
         }
     };
-    match arguments.output.output {
+    match arguments.local.output.output {
         OutputFormat::Json => {
             let text = serde_json::to_string(&status).map_err(std::io::Error::from)?;
             writeln!(std::io::stdout(), "{text}")?;

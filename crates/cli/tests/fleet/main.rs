@@ -7,6 +7,8 @@ mod browser;
 mod console;
 mod demo;
 mod desk;
+#[path = "../../../core/tests/support/destroy_item.rs"]
+mod destroy_item;
 mod hub_acts;
 mod killed_hub;
 mod verbs;

@@ -1,20 +1,19 @@
 //! From nothing to a document in effect, an item signed through the hub, and a hub that is gone or another.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::fleet::{
     EnvelopeVerdict, Generation, GenerationState, HostReport, PendingReport, SealedText, WireFile,
 };
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{Expected, HostBinding, LastBackup, Nonce, PendingItem, TrustVersion};
+use evenkeel_core::sign::{HostBinding, Nonce, PendingItem};
 use evenkeel_hub::store::{DocumentRow, NewDraft};
 use serde_json::json;
 
 use super::desk::{Behind, Desk, HubProcess};
+use super::destroy_item::destroy_item;
 
 const TWO: &str = "[guest.101]\nkind = \"lxc\"\nhostname = \"web\"\ncores = 2\n";
 
@@ -165,35 +164,10 @@ fn a_draft_of_the_console_is_signed_where_the_key_is() {
 }
 
 fn item(fleet: &Fleet) -> PendingItem {
-    let params = [
-        ("destroy-unreferenced-disks", "0"),
-        ("final_backup", ""),
-        ("not_in_backup", ""),
-        ("purge", "0"),
-        ("stop", "1"),
-        ("unprotect", "0"),
-    ];
-    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let host =
+        HostBinding { id: "pve1".parse().unwrap(), key: fleet.desk.key("host").fingerprint() };
     let now = jiff::Timestamp::now().as_second().unsigned_abs();
-    PendingItem {
-        op: ActionKind::Destroy,
-        host: HostBinding {
-            id: "pve1".parse().unwrap(),
-            key: fleet.desk.key("host").fingerprint(),
-        },
-        guest: "qemu/101".parse().unwrap(),
-        guest_name: "billing".to_owned(),
-        expected: Expected::Guest {
-            identity: "a".repeat(64).parse().unwrap(),
-            digest: "b".repeat(40).parse().unwrap(),
-        },
-        params: params.into_iter().map(own).collect::<BTreeMap<_, _>>(),
-        losses: Vec::new(),
-        last_backup: LastBackup::Never,
-        serial: Nonce::from_random([5; 16]).unwrap(),
-        raised_at: UnixSeconds(now - 60),
-        trust_version: TrustVersion(1),
-    }
+    destroy_item(host, Nonce::from_random([5; 16]).unwrap(), UnixSeconds(now - 60))
 }
 
 /// The item as the host's own key signs it, by the installed tool.

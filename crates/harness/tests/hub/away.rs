@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use evenkeel_agent::ambient::Ambient as _;
 use evenkeel_agent::hub_link::picture::HostPicture;
-use evenkeel_core::fleet::{AgentState, Generation, GuestReport, PassReport};
+use evenkeel_core::fleet::{AgentState, Generation, PassReport};
 use evenkeel_core::sign::Window;
+use evenkeel_harness::script::quiet_guest;
 use tokio::time::Instant;
 
 use crate::support::{Fleet, cores, minutes};
@@ -14,23 +15,13 @@ use crate::support::{Fleet, cores, minutes};
 /// What a quiet host may send in a minute.
 const QUIET_BYTES_MAX: usize = 300;
 
-const ACTUAL: [(&str, &str); 3] = [("cores", "2"), ("memory", "2048"), ("hostname", "web")];
-
 /// Twenty guests as they are declared, and a pass a minute ago.
 fn twenty_guests(fleet: &Fleet) -> Arc<dyn Fn() -> HostPicture + Send + Sync> {
     let ambient = Arc::clone(&fleet.rig.ambient);
     Arc::new(move || {
         let guest = |number: u32| {
-            let id = format!("lxc/{number}");
-            let report = GuestReport {
-                guest: id.clone(),
-                kind: "lxc".to_owned(),
-                name: format!("web-{number}"),
-                state: "as_declared".to_owned(),
-                actual: ACTUAL.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-                ..GuestReport::default()
-            };
-            (id, Arc::new(report))
+            let report = quiet_guest(number);
+            (report.guest.clone(), Arc::new(report))
         };
         HostPicture {
             agent: AgentState { version: "1.0.0".to_owned(), ..AgentState::default() },

@@ -1,7 +1,5 @@
 //! The fleet at a glance: how many stand how, and a list that is filtered, sorted and paged by the server.
 
-use std::sync::Arc;
-
 use askama::Template;
 use axum::http::Method;
 
@@ -10,8 +8,9 @@ use super::words::{Moment, StateWord, host_path, in_path};
 use super::{host, page};
 use crate::access::{Access, Scope};
 use crate::call::Call;
-use crate::people::fleet_filter::{FleetFilter, FleetOrder, FleetState};
-use crate::people::fleet_index::{FleetHost, GuestSums};
+use crate::people::fleet_filter::{FleetFilter, FleetOrder, FleetState, ListedPage};
+use crate::people::fleet_index::FleetHost;
+use crate::people::fleet_tally::GuestSums;
 use crate::people::page::after;
 use crate::routes::{Answer, Hub, NO_BODY, RouteRow};
 use crate::store::{HubTime, PersonRole};
@@ -79,7 +78,7 @@ impl HostLine {
 /// A count with the link that shows what it counts.
 struct StateCount {
     state: StateWord,
-    count: usize,
+    count: u64,
     path: String,
     chosen: bool,
 }
@@ -97,7 +96,7 @@ struct FleetPage {
     shell: Shell,
     counts: Vec<StateCount>,
     all_path: String,
-    all_count: usize,
+    all_count: u64,
     all_chosen: bool,
     guest_counts: Vec<(StateWord, u64)>,
     text: String,
@@ -119,17 +118,14 @@ struct FleetRow {
 
 async fn fleet(hub: Hub, call: Call) -> Answer {
     let filter = FleetFilter::read(&call)?;
-    let now = HubTime::now();
     let seen = hub.people().fleet.seen_by(&hub, call.person()).await?;
-    let tally = FleetTally::of(&seen, &filter, now);
-    let hosts = filter.chosen(&seen, now);
-    let start = filter.start_after(&hosts, after(&call));
-    let shown = &hosts[start.min(hosts.len())..hosts.len().min(start + HOSTS_PER_PAGE)];
-    let more = start + HOSTS_PER_PAGE < hosts.len();
-    let next = shown.last().filter(|_| more).map(|host| host.row.id.clone());
+    let tally = filter.tally(&seen);
+    let ListedPage { hosts, start, found } = filter.page(&seen, after(&call), HOSTS_PER_PAGE);
+    let more = start + HOSTS_PER_PAGE < found;
+    let next = hosts.last().filter(|_| more).map(|host| host.row.id.clone());
     let path = |state: &str, after: &str| filtered_path(&call, state, after);
     let chosen = filter.state.map_or("", FleetState::as_str);
-    let count = |(state, count): (FleetState, usize)| StateCount {
+    let count = |(state, count): (FleetState, u64)| StateCount {
         state: StateWord::of_fleet(state),
         count,
         path: path(state.as_str(), ""),
@@ -147,36 +143,12 @@ async fn fleet(hub: Hub, call: Call) -> Answer {
         label: call.query.get("label").cloned().unwrap_or_default(),
         state: chosen,
         sorts: sorts(filter.order),
-        hosts: shown.iter().map(|host| HostLine::new(host, now)).collect(),
+        hosts: hosts.iter().map(|host| HostLine::new(host, seen.now)).collect(),
         first: start + 1,
-        found: hosts.len(),
+        found,
         first_path: (start > 0).then(|| path(chosen, "")),
         next_path: next.map(|next| path(chosen, &next)),
     })
-}
-
-/// What is counted above the list: every host that fits but for its state, looked at once.
-#[derive(Default)]
-struct FleetTally {
-    hosts: usize,
-    /// By the places of [`FleetState::ALL`].
-    states: [usize; FleetState::ALL.len()],
-    guests: GuestSums,
-}
-
-impl FleetTally {
-    fn of(hosts: &[Arc<FleetHost>], filter: &FleetFilter, now: HubTime) -> Self {
-        let mut tally = Self::default();
-        for host in hosts.iter().filter(|host| filter.fits_but_state(host)) {
-            let stands = host.standing(now);
-            for (count, state) in tally.states.iter_mut().zip(FleetState::ALL) {
-                *count += usize::from(state.fits(host, stands));
-            }
-            tally.hosts += 1;
-            tally.guests = tally.guests.plus(host.sums);
-        }
-        tally
-    }
 }
 
 fn guest_counts(sums: GuestSums) -> Vec<(StateWord, u64)> {

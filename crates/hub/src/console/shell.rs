@@ -66,7 +66,7 @@ impl Shell {
             scope: person.account.scope.clone(),
             csrf: csrf.map(|cookie| session::csrf_token(&cookie)).unwrap_or_default(),
             version: assets::version(),
-            waiting: fleet.iter().map(|host| host.pending).sum(),
+            waiting: fleet.tally.pending,
             can_edit: person.account.role >= PersonRole::Editor,
             can_manage,
             can_manage_accounts: can_manage && person.account.scope == "*",

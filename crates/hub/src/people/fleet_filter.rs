@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::fleet_index::FleetHost;
+use super::fleet_index::{FleetHost, SeenFleet};
+use super::fleet_tally::FleetTally;
 use super::wire::HostStanding;
 use crate::call::Call;
 use crate::problem::Problem;
@@ -93,6 +94,15 @@ pub(crate) struct FleetFilter {
     pub(crate) order: FleetOrder,
 }
 
+/// A page of hosts.
+pub(crate) struct ListedPage<'h> {
+    pub(crate) hosts: Vec<&'h FleetHost>,
+    /// How many come before it.
+    pub(crate) start: usize,
+    /// How many there are on all pages.
+    pub(crate) found: usize,
+}
+
 impl FleetFilter {
     pub(crate) fn read(call: &Call) -> Result<Self, Problem> {
         let query = |name: &str| call.query.get(name).map_or("", String::as_str);
@@ -124,17 +134,36 @@ impl FleetFilter {
     }
 
     /// Whether a host is listed, whatever its state.
-    pub(crate) fn fits_but_state(&self, host: &FleetHost) -> bool {
+    fn fits_but_state(&self, host: &FleetHost) -> bool {
         let has_label = |(name, value): &(String, String)| host.row.labels.get(name) == Some(value);
         self.labels.iter().all(has_label) && (self.text.is_empty() || host.mentions(&self.text))
     }
 
+    /// What is counted of hosts that fit but for their state.
+    pub(crate) fn tally(&self, seen: &SeenFleet) -> FleetTally {
+        if self.labels.is_empty() && self.text.is_empty() {
+            return seen.tally.clone();
+        }
+        let hosts = seen.hosts.iter().map(|host| &**host);
+        FleetTally::of(hosts.filter(|host| self.fits_but_state(host)), seen.now)
+    }
+
+    /// A page of the hosts that are listed, in order, behind the host that the page before ended with.
+    pub(crate) fn page<'h>(&self, seen: &'h SeenFleet, after: &str, size: usize) -> ListedPage<'h> {
+        let is_whole = self.labels.is_empty() && self.text.is_empty() && self.state.is_none();
+        if is_whole && self.order == FleetOrder::Host {
+            let start = seen.hosts.partition_point(|host| host.row.id.as_str() <= after);
+            let hosts = seen.hosts[start..].iter().take(size).map(|host| &**host).collect();
+            return ListedPage { hosts, start, found: seen.hosts.len() };
+        }
+        let chosen = self.chosen(&seen.hosts, seen.now);
+        let start = self.start_after(&chosen, after);
+        let hosts = chosen.iter().skip(start).take(size).copied().collect();
+        ListedPage { hosts, start, found: chosen.len() }
+    }
+
     /// The hosts that are listed, in order.
-    pub(crate) fn chosen<'h>(
-        &self,
-        hosts: &'h [Arc<FleetHost>],
-        now: HubTime,
-    ) -> Vec<&'h FleetHost> {
+    fn chosen<'h>(&self, hosts: &'h [Arc<FleetHost>], now: HubTime) -> Vec<&'h FleetHost> {
         let fits = |host: &&FleetHost| {
             self.state.is_none_or(|state| state.fits(host, host.standing(now)))
                 && self.fits_but_state(host)
@@ -151,7 +180,7 @@ impl FleetFilter {
     }
 
     /// Where the page begins that follows a host.
-    pub(crate) fn start_after(&self, hosts: &[&FleetHost], after: &str) -> usize {
+    fn start_after(&self, hosts: &[&FleetHost], after: &str) -> usize {
         if after.is_empty() {
             return 0;
         }

@@ -5,7 +5,7 @@
 //! at most. Nothing is decided by it: whoever opens a host reads the store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex as PlainMutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use evenkeel_core::fleet::{AgentState, RefusedGeneration};
@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::sync::broadcast::{self, error::TryRecvError};
 
+use super::fleet_tally::{CountedFleet, FleetList, FleetTally, GuestSums};
 use super::wire::{HostBody, HostStanding};
 use crate::access::Person;
 use crate::problem::Problem;
@@ -23,7 +24,7 @@ use crate::store::{
 
 /// A host that was not heard of for so long is silent: three long polls in a row, and the pause in which signs of life are
 /// gathered.
-const SILENT_AFTER_MS: i64 = 180_000;
+pub(super) const SILENT_AFTER_MS: i64 = 180_000;
 /// How long what other processes wrote may be overlooked.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// How far a look goes back beyond the one before: longer than a transaction takes.
@@ -34,57 +35,6 @@ const HEARD_EVERY: Duration = Duration::from_secs(10);
 const HEAR_EVERY: Duration = Duration::from_secs(1);
 /// More changed rows than this are read faster all at once.
 const ONE_BY_ONE_MAX: usize = 64;
-
-/// How many guests are in which state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct GuestSums {
-    as_declared: u64,
-    drifted: u64,
-    pub(crate) held: u64,
-    busy: u64,
-    failed: u64,
-    unreadable: u64,
-}
-
-impl GuestSums {
-    fn of(counts: &BTreeMap<String, u64>) -> Self {
-        let count = |state: &str| counts.get(state).copied().unwrap_or_default();
-        Self {
-            as_declared: count("as_declared"),
-            drifted: count("drifted"),
-            held: count("held"),
-            busy: count("busy"),
-            failed: count("failed"),
-            unreadable: count("unreadable"),
-        }
-    }
-
-    /// Both together.
-    #[must_use]
-    pub(crate) fn plus(self, other: Self) -> Self {
-        Self {
-            as_declared: self.as_declared + other.as_declared,
-            drifted: self.drifted + other.drifted,
-            held: self.held + other.held,
-            busy: self.busy + other.busy,
-            failed: self.failed + other.failed,
-            unreadable: self.unreadable + other.unreadable,
-        }
-    }
-
-    /// Each state by the name that hosts have for it.
-    pub(crate) fn each(self) -> [(&'static str, u64); 6] {
-        let Self { as_declared, drifted, held, busy, failed, unreadable } = self;
-        [
-            ("as_declared", as_declared),
-            ("drifted", drifted),
-            ("held", held),
-            ("busy", busy),
-            ("failed", failed),
-            ("unreadable", unreadable),
-        ]
-    }
-}
 
 /// One host in a few words.
 #[derive(Debug, Clone)]
@@ -165,19 +115,23 @@ impl FleetHost {
     }
 }
 
-/// Every host, by id. Cheap to clone.
-pub(crate) type FleetList = Arc<Vec<Arc<FleetHost>>>;
+/// The hosts that somebody sees, at a moment.
+#[derive(Debug, Clone)]
+pub(crate) struct SeenFleet {
+    pub(crate) hosts: FleetList,
+    /// What is counted of them.
+    pub(crate) tally: FleetTally,
+    pub(crate) now: HubTime,
+}
 
 /// The index.
 #[derive(Default)]
 pub(crate) struct FleetIndex {
     filled: Mutex<Option<FilledIndex>>,
-    /// What was listed last, for who finds the index being filled and asks for nothing newer.
-    list: PlainMutex<FleetList>,
 }
 
 struct FilledIndex {
-    hosts: BTreeMap<String, Arc<FleetHost>>,
+    fleet: CountedFleet,
     changes: broadcast::Receiver<NumberedChange>,
     looked_at: Instant,
     heard_at: Instant,
@@ -192,34 +146,39 @@ impl std::fmt::Debug for FleetIndex {
 
 impl FleetIndex {
     /// Every host as it stands now.
-    pub(crate) async fn list(&self, hub: &Hub) -> Result<FleetList, Problem> {
+    async fn whole(&self, hub: &Hub) -> Result<SeenFleet, Problem> {
         let mut filled = self.filled.lock().await;
         let news = match filled.as_mut() {
             None => None,
             Some(index) => index.news(hub).await?,
         };
-        let changed = if let (Some(index), Some(hosts)) = (filled.as_mut(), news) {
-            index.read_again(hub, hosts).await?
+        if let (Some(index), Some(hosts)) = (filled.as_mut(), news) {
+            index.read_again(hub, hosts).await?;
         } else {
             *filled = Some(FilledIndex::fill(hub).await?);
-            true
-        };
-        let index = filled.as_mut().expect("it was filled above");
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = changed || index.listened_at.elapsed() >= HEAR_EVERY;
-        if changed | (is_due && index.hear(hub)) {
-            *list = Arc::new(index.hosts.values().cloned().collect());
         }
-        Ok(list.clone())
+        let FilledIndex { fleet, listened_at, .. } = filled.as_mut().expect("it was filled above");
+        if listened_at.elapsed() >= HEAR_EVERY {
+            *listened_at = Instant::now();
+            for (id, at) in hub.store().newly_heard() {
+                fleet.hear(&id, at);
+            }
+        }
+        // Taken under the lock: for a moment before the last one everything would be counted anew.
+        let now = HubTime::now();
+        Ok(SeenFleet { tally: fleet.tally(now), hosts: fleet.hosts().clone(), now })
     }
 
     /// Every host in a person's scope.
-    pub(crate) async fn seen_by(&self, hub: &Hub, person: &Person) -> Result<FleetList, Problem> {
-        let all = self.list(hub).await?;
+    pub(crate) async fn seen_by(&self, hub: &Hub, person: &Person) -> Result<SeenFleet, Problem> {
+        let whole = self.whole(hub).await?;
         if person.account.scope == "*" {
-            return Ok(all);
+            return Ok(whole);
         }
-        Ok(Arc::new(all.iter().filter(|host| person.sees(&host.row.id)).cloned().collect()))
+        let hosts = whole.hosts.iter().filter(|host| person.sees(&host.row.id)).cloned();
+        let hosts: FleetList = Arc::new(hosts.collect());
+        let tally = FleetTally::of(hosts.iter().map(|host| &**host), whole.now);
+        Ok(SeenFleet { hosts, tally, now: whole.now })
     }
 }
 
@@ -233,11 +192,11 @@ impl FilledIndex {
         let host = |row: HostRow| {
             let state = states.remove(&row.id).unwrap_or_default();
             let waits = pending.get(&row.id).copied().unwrap_or_default();
-            (row.id.clone(), Arc::new(FleetHost::new(row, &state, waits)))
+            FleetHost::new(lately_heard(hub, row), &state, waits)
         };
-        let hosts = rows.into_iter().map(host).collect();
+        let fleet = CountedFleet::new(rows.into_iter().map(host), HubTime::now());
         let now = Instant::now();
-        Ok(Self { hosts, changes, looked_at: now, heard_at: now, listened_at: now })
+        Ok(Self { fleet, changes, looked_at: now, heard_at: now, listened_at: now })
     }
 
     /// Which hosts are to be read again; none for all.
@@ -265,14 +224,14 @@ impl FilledIndex {
             let since_ms = i64::try_from(since.as_millis()).unwrap_or(i64::MAX / 2);
             let changed = hub.store().hosts_changed_within(since_ms + LOOK_BACK_MS).await?;
             let is_known = |id: &str, version| {
-                self.hosts.get(id).is_some_and(|known| known.row.version == version)
+                self.fleet.get(id).is_some_and(|known| known.row.version == version)
             };
             let new = changed.into_iter().filter(|host| !is_known(&host.id, host.version));
             hosts.extend(new.map(|host| host.id));
             let count = usize::try_from(hub.store().host_count().await?).unwrap_or(usize::MAX);
-            let unknown = hosts.iter().filter(|host| !self.hosts.contains_key(*host)).count();
+            let unknown = hosts.iter().filter(|host| self.fleet.get(host).is_none()).count();
             // A host that is gone leaves no row that changed.
-            if count != self.hosts.len() + unknown {
+            if count != self.fleet.hosts().len() + unknown {
                 return Ok(None);
             }
         }
@@ -283,37 +242,26 @@ impl FilledIndex {
         Ok((hosts.len() <= ONE_BY_ONE_MAX).then_some(hosts))
     }
 
-    /// Reads hosts again, and says whether there was one.
-    async fn read_again(&mut self, hub: &Hub, hosts: BTreeSet<String>) -> Result<bool, Problem> {
-        let changed = !hosts.is_empty();
+    /// Reads hosts again.
+    async fn read_again(&mut self, hub: &Hub, hosts: BTreeSet<String>) -> Result<(), Problem> {
         for id in hosts {
             let Some(row) = hub.store().host(&id).await? else {
-                self.hosts.remove(&id);
+                self.fleet.remove(&id);
                 hub.store().forget_heard(&id);
                 continue;
             };
             let state = hub.store().host_state(&id).await?;
             let waits = hub.store().pending_count_of(&id).await?;
-            self.hosts.insert(id, Arc::new(FleetHost::new(row, &state, waits)));
+            self.fleet.put(FleetHost::new(lately_heard(hub, row), &state, waits));
         }
-        Ok(changed)
+        Ok(())
     }
+}
 
-    /// Takes in who was heard by this process since; says whether somebody was.
-    fn hear(&mut self, hub: &Hub) -> bool {
-        self.listened_at = Instant::now();
-        let hosts = &mut self.hosts;
-        hub.store().look_at_heard(|heard| {
-            let mut changed = false;
-            for (id, at) in heard {
-                if let Some(host) = hosts.get_mut(id)
-                    && host.row.last_seen < *at
-                {
-                    Arc::make_mut(host).row.last_seen = *at;
-                    changed = true;
-                }
-            }
-            changed
-        })
+/// A row with the sign of life that this process heard and has not written yet.
+fn lately_heard(hub: &Hub, mut row: HostRow) -> HostRow {
+    if let Some(at) = hub.store().ever_heard(&row.id) {
+        row.last_seen = row.last_seen.max(at);
     }
+    row
 }

@@ -75,12 +75,10 @@ pub(crate) async fn find(hub: &Hub, host: &str) -> Result<HostRow, Problem> {
 
 async fn list(hub: Hub, call: Call) -> Answer {
     let filter = FleetFilter::read(&call)?;
-    let (limit, now) = (limit(&call)?, HubTime::now());
+    let limit = limit(&call)?;
     let seen = hub.people().fleet.seen_by(&hub, call.person()).await?;
-    let hosts = filter.chosen(&seen, now);
-    let start = filter.start_after(&hosts, after(&call));
-    let hosts: Vec<_> = hosts.into_iter().skip(start).take(limit + 1).collect();
-    json(&page(hosts, limit, |host| host.row.id.clone(), |host| host.body(now)))
+    let hosts = filter.page(&seen, after(&call), limit + 1).hosts;
+    json(&page(hosts, limit, |host| host.row.id.clone(), |host| host.body(seen.now)))
 }
 
 async fn one(hub: Hub, call: Call) -> Answer {

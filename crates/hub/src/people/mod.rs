@@ -20,6 +20,7 @@ pub(crate) mod drafts;
 mod events;
 pub(crate) mod fleet_filter;
 pub(crate) mod fleet_index;
+pub(crate) mod fleet_tally;
 pub(crate) mod guests;
 pub(crate) mod hosts;
 pub(crate) mod login;

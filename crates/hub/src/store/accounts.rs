@@ -7,7 +7,7 @@ use super::limits::{
     ACCOUNTS_MAX, CODES_PER_ACCOUNT_MAX, FIRST_ADMIN_CODE_LIFE_S, KEYS_PER_ACCOUNT_MAX,
 };
 use super::transact::{StoreWrite, WriteTx};
-use super::{HubStore, HubTime, StoreError};
+use super::{HubStore, StoreError};
 use crate::problem::{Problem, ProblemCode};
 use crate::secret_text::SecretHash;
 
@@ -142,19 +142,6 @@ impl HubStore {
             .bind(name)
             .fetch_optional(&mut *self.reader().await?)
             .await?;
-        row.as_ref().map(Account::read).transpose()
-    }
-
-    /// The account that an API token belongs to, while it is good.
-    pub async fn account_by_token(&self, hash: &SecretHash) -> Result<Option<Account>, StoreError> {
-        let row = sqlx::query(
-            "SELECT a.name, a.role, a.scope FROM api_tokens t JOIN accounts a ON a.name = t.account \
-             WHERE t.hash = $1 AND t.expires_at > $2",
-        )
-        .bind(hash.as_str())
-        .bind(HubTime::now().0)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
         row.as_ref().map(Account::read).transpose()
     }
 

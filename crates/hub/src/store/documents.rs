@@ -4,8 +4,8 @@
 //! also over a restored backup: what hosts say they have counts like what was pushed.
 
 use evenkeel_core::fleet::WireFile;
-use sqlx::Row as _;
 use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row as _};
 
 use super::hosts::no_such_host;
 use super::limits::{DOCUMENTS_PER_HOST_MAX, GENERATION_STEP_MAX, NUMBER_MAX};
@@ -116,13 +116,8 @@ impl HubStore {
         let query = format!(
             "SELECT {ROW_COLUMNS} FROM documents WHERE host = $1 AND generation < $2 ORDER BY generation DESC LIMIT $3"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
-            .bind(host)
-            .bind(before)
-            .bind(limit)
-            .fetch_all(&mut *self.reader().await?)
-            .await?;
-        rows.iter().map(DocumentRow::read).collect()
+        let page = (host, before, limit);
+        self.page_before(sqlx::AssertSqlSafe(query), page, DocumentRow::read).await
     }
 
     /// One document, whole.
@@ -144,16 +139,7 @@ impl HubStore {
         let Some(found) = row else { return Ok(None) };
         let row = DocumentRow::read(&found)?;
         let author: String = found.try_get(6)?;
-        let files = sqlx::query(
-            "SELECT f.name, t.text FROM manifest_files f JOIN files t ON t.sha256 = f.sha256 WHERE f.manifest = $1",
-        )
-        .bind(row.manifest.as_str())
-        .fetch_all(&mut *reader)
-        .await?;
-        let file = |row: &AnyRow| Ok(WireFile { name: row.try_get(0)?, text: row.try_get(1)? });
-        let mut files = files.iter().map(file).collect::<Result<Vec<_>, StoreError>>()?;
-        // Here and not by the database, whose order depends on its locale.
-        files.sort_by(|a, b| a.name.cmp(&b.name));
+        let files = files_of(&mut reader, &row.manifest).await?;
         Ok(Some(StoredDocument {
             row,
             manifest_bytes: found.try_get(7)?,
@@ -161,6 +147,24 @@ impl HubStore {
             author: (!author.is_empty()).then_some(author),
         }))
     }
+}
+
+/// The files that a manifest names, sorted by name.
+pub(super) async fn files_of(
+    reader: &mut AnyConnection,
+    manifest: &str,
+) -> Result<Vec<WireFile>, StoreError> {
+    let rows = sqlx::query(
+        "SELECT f.name, t.text FROM manifest_files f JOIN files t ON t.sha256 = f.sha256 WHERE f.manifest = $1",
+    )
+    .bind(manifest)
+    .fetch_all(reader)
+    .await?;
+    let file = |row: &AnyRow| Ok(WireFile { name: row.try_get(0)?, text: row.try_get(1)? });
+    let mut files = rows.iter().map(file).collect::<Result<Vec<_>, StoreError>>()?;
+    // Here and not by the database, whose order depends on its locale.
+    files.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(files)
 }
 
 impl StoreWrite for NewDocument {

@@ -4,7 +4,7 @@ use evenkeel_core::fleet::WireFile;
 use sqlx::Row as _;
 use sqlx::any::AnyRow;
 
-use super::documents::MESSAGE_BYTES_MAX;
+use super::documents::{MESSAGE_BYTES_MAX, files_of};
 use super::hosts::no_such_host;
 use super::limits::DRAFTS_PER_HOST_MAX;
 use super::text::plain;
@@ -93,6 +93,7 @@ impl HubStore {
         host: &str,
         id: &str,
     ) -> Result<Option<(DraftRow, Vec<WireFile>)>, StoreError> {
+        let mut reader = self.reader().await?;
         let query = format!(
             "SELECT {DRAFT_COLUMNS} FROM drafts WHERE host = $1 AND id = $2 AND expires_at > $3"
         );
@@ -100,11 +101,11 @@ impl HubStore {
             .bind(host)
             .bind(id)
             .bind(HubTime::now().0)
-            .fetch_optional(&mut *self.reader().await?)
+            .fetch_optional(&mut *reader)
             .await?;
         let Some(row) = row else { return Ok(None) };
         let row = DraftRow::read(&row)?;
-        let files = self.files_of(&row.manifest).await?;
+        let files = files_of(&mut reader, &row.manifest).await?;
         Ok(Some((row, files)))
     }
 
@@ -112,20 +113,6 @@ impl HubStore {
     pub async fn drop_draft(&self, host: &str, id: &str, who: &str) -> Result<(), StoreError> {
         let [host, id, who] = [host, id, who].map(str::to_owned);
         self.write(DropDraft { host, id, who }).await
-    }
-
-    /// The files that a manifest names, sorted by name.
-    async fn files_of(&self, manifest: &str) -> Result<Vec<WireFile>, StoreError> {
-        let rows = sqlx::query(
-            "SELECT f.name, t.text FROM manifest_files f JOIN files t ON t.sha256 = f.sha256 WHERE f.manifest = $1",
-        )
-        .bind(manifest)
-        .fetch_all(&mut *self.reader().await?)
-        .await?;
-        let file = |row: &AnyRow| Ok(WireFile { name: row.try_get(0)?, text: row.try_get(1)? });
-        let mut files = rows.iter().map(file).collect::<Result<Vec<_>, StoreError>>()?;
-        files.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(files)
     }
 }
 

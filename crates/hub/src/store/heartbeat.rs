@@ -2,8 +2,8 @@
 //!
 //! A hub killed before that has lost at most ten seconds of "last seen", which the next polls mend.
 
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::transact::{StoreWrite, WriteTx};
@@ -16,8 +16,15 @@ pub const FLUSH_EVERY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Heartbeats {
     heard: Mutex<BTreeMap<String, HubTime>>,
-    /// The same for every host that was ever heard by this process, written or not, for lists of hosts.
-    ever: Mutex<BTreeMap<String, HubTime>>,
+    ever: Mutex<EverHeard>,
+}
+
+/// Every host that this process heard, written or not, for lists of hosts.
+#[derive(Default)]
+struct EverHeard {
+    at: BTreeMap<String, HubTime>,
+    /// Who was heard since the list took them in last.
+    news: BTreeSet<String>,
 }
 
 impl HubStore {
@@ -27,19 +34,30 @@ impl HubStore {
         let mut heard = self.inner.heartbeats.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.insert(host.to_owned(), now);
         drop(heard);
-        let mut ever = self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner);
-        ever.insert(host.to_owned(), now);
+        let mut ever = self.ever();
+        ever.at.insert(host.to_owned(), now);
+        ever.news.insert(host.to_owned());
     }
 
-    /// Looks at when each host was last heard by this process.
-    pub(crate) fn look_at_heard<T>(&self, look: impl FnOnce(&BTreeMap<String, HubTime>) -> T) -> T {
-        look(&self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner))
+    /// When a host was last heard by this process, written or not.
+    pub(crate) fn ever_heard(&self, host: &str) -> Option<HubTime> {
+        self.ever().at.get(host).copied()
+    }
+
+    /// Who was heard by this process since the last call. For one caller: the list of hosts.
+    pub(crate) fn newly_heard(&self) -> Vec<(String, HubTime)> {
+        let mut ever = self.ever();
+        let news = std::mem::take(&mut ever.news);
+        news.into_iter().filter_map(|host| Some((host.clone(), *ever.at.get(&host)?))).collect()
     }
 
     /// A host is gone.
     pub(crate) fn forget_heard(&self, host: &str) {
-        let mut ever = self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner);
-        ever.remove(host);
+        self.ever().at.remove(host);
+    }
+
+    fn ever(&self) -> MutexGuard<'_, EverHeard> {
+        self.inner.heartbeats.ever.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// When a host was heard, if that is not written yet.

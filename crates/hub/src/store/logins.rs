@@ -84,19 +84,36 @@ impl HubStore {
         self.write(NewSession { code, hash, life_s }).await
     }
 
+    /// The account that an API token belongs to, while it is good.
+    pub async fn account_by_token(&self, hash: &SecretHash) -> Result<Option<Account>, StoreError> {
+        self.account_by(LoginTable::ApiTokens, hash).await
+    }
+
     /// The account that a session belongs to, while it is good.
     pub async fn account_by_session(
         &self,
         hash: &SecretHash,
     ) -> Result<Option<Account>, StoreError> {
-        let row = sqlx::query(
-            "SELECT a.name, a.role, a.scope FROM sessions s JOIN accounts a ON a.name = s.account \
-             WHERE s.hash = $1 AND s.expires_at > $2",
-        )
-        .bind(hash.as_str())
-        .bind(HubTime::now().0)
-        .fetch_optional(&mut *self.reader().await?)
-        .await?;
+        self.account_by(LoginTable::Sessions, hash).await
+    }
+
+    async fn account_by(
+        &self,
+        table: LoginTable,
+        hash: &SecretHash,
+    ) -> Result<Option<Account>, StoreError> {
+        let query = match table {
+            LoginTable::ApiTokens => {
+                "SELECT a.name, a.role, a.scope FROM api_tokens l JOIN accounts a ON a.name = l.account \
+                 WHERE l.hash = $1 AND l.expires_at > $2"
+            }
+            LoginTable::Sessions => {
+                "SELECT a.name, a.role, a.scope FROM sessions l JOIN accounts a ON a.name = l.account \
+                 WHERE l.hash = $1 AND l.expires_at > $2"
+            }
+        };
+        let query = sqlx::query(query).bind(hash.as_str()).bind(HubTime::now().0);
+        let row = query.fetch_optional(&mut *self.reader().await?).await?;
         row.as_ref().map(Account::read).transpose()
     }
 
@@ -134,16 +151,8 @@ impl StoreWrite for NewChallenge {
                 .hint("try again in a minute")
                 .into());
         }
-        sqlx::query(
-            "INSERT INTO login_challenges (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
-        )
-        .bind(self.hash.as_str())
-        .bind(self.account.as_str())
-        .bind(tx.now.0)
-        .bind(tx.now.plus_s(self.life_s).0)
-        .execute(&mut *tx.connection)
-        .await?;
-        Ok(())
+        let insert = "INSERT INTO login_challenges (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)";
+        keep(tx, insert, (&self.hash, &self.account), tx.now.plus_s(self.life_s)).await
     }
 }
 
@@ -188,27 +197,11 @@ impl StoreWrite for NewToken {
         .fetch_optional(&mut *tx.connection)
         .await?;
         let Some(row) = row else { return Ok(None) };
-        let account = Account::read(&row)?;
-        let expires_at = tx.now.plus_s(self.life_s);
-        sqlx::query(
-            "INSERT INTO api_tokens (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
-        )
-        .bind(self.hash.as_str())
-        .bind(self.account.as_str())
-        .bind(tx.now.0)
-        .bind(expires_at.0)
-        .execute(&mut *tx.connection)
-        .await?;
-        keep_newest(
-            tx,
-            "DELETE FROM api_tokens WHERE account = $1 AND hash <> $2 AND hash NOT IN \
-             (SELECT hash FROM api_tokens WHERE account = $1 AND hash <> $2 ORDER BY made_at DESC, hash LIMIT $3)",
-            (&self.account, &self.hash, TOKENS_PER_ACCOUNT_MAX),
-        )
-        .await?;
+        let opened = open(tx, LoginTable::ApiTokens, Account::read(&row)?, &self.hash, self.life_s);
+        let opened = opened.await?;
         let detail = format!("by key {}", self.fingerprint);
         tx.audit(&self.account, "login", &self.account, &detail).await?;
-        Ok(Some(OpenedLogin { account, expires_at }))
+        Ok(Some(opened))
     }
 }
 
@@ -229,40 +222,59 @@ impl StoreWrite for NewSession {
             .fetch_optional(&mut *tx.connection)
             .await?;
         let Some(row) = row else { return Ok(None) };
-        let account = Account::read(&row)?;
-        let expires_at = tx.now.plus_s(self.life_s);
         // The token against forged requests is made from the session itself, so that nothing of it is kept.
-        sqlx::query(
-            "INSERT INTO sessions (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
-        )
-        .bind(self.hash.as_str())
-        .bind(name.as_str())
-        .bind(tx.now.0)
-        .bind(expires_at.0)
-        .execute(&mut *tx.connection)
-        .await?;
-        keep_newest(
-            tx,
-            "DELETE FROM sessions WHERE account = $1 AND hash <> $2 AND hash NOT IN \
-             (SELECT hash FROM sessions WHERE account = $1 AND hash <> $2 ORDER BY made_at DESC, hash LIMIT $3)",
-            (&name, &self.hash, SESSIONS_PER_ACCOUNT_MAX),
-        )
-        .await?;
+        let opened = open(tx, LoginTable::Sessions, Account::read(&row)?, &self.hash, self.life_s);
+        let opened = opened.await?;
         tx.audit(&name, "session.open", &name, "").await?;
-        Ok(Some(OpenedLogin { account, expires_at }))
+        Ok(Some(opened))
     }
 }
 
-/// The newest of an account stay, the one just made among them.
-async fn keep_newest(
+/// Keeps a login; the newest of an account stay, the one just made among them.
+async fn open(
     tx: &mut WriteTx<'_>,
-    query: &'static str,
-    (account, made, kept): (&str, &SecretHash, i64),
-) -> Result<(), StoreError> {
-    sqlx::query(query)
-        .bind(account)
-        .bind(made.as_str())
+    table: LoginTable,
+    account: Account,
+    hash: &SecretHash,
+    life_s: i64,
+) -> Result<OpenedLogin, StoreError> {
+    let (insert, drop_oldest, kept) = match table {
+        LoginTable::ApiTokens => (
+            "INSERT INTO api_tokens (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
+            "DELETE FROM api_tokens WHERE account = $1 AND hash <> $2 AND hash NOT IN \
+             (SELECT hash FROM api_tokens WHERE account = $1 AND hash <> $2 ORDER BY made_at DESC, hash LIMIT $3)",
+            TOKENS_PER_ACCOUNT_MAX,
+        ),
+        LoginTable::Sessions => (
+            "INSERT INTO sessions (hash, account, made_at, expires_at) VALUES ($1, $2, $3, $4)",
+            "DELETE FROM sessions WHERE account = $1 AND hash <> $2 AND hash NOT IN \
+             (SELECT hash FROM sessions WHERE account = $1 AND hash <> $2 ORDER BY made_at DESC, hash LIMIT $3)",
+            SESSIONS_PER_ACCOUNT_MAX,
+        ),
+    };
+    let expires_at = tx.now.plus_s(life_s);
+    keep(tx, insert, (hash, &account.name), expires_at).await?;
+    sqlx::query(drop_oldest)
+        .bind(account.name.as_str())
+        .bind(hash.as_str())
         .bind(kept - 1)
+        .execute(&mut *tx.connection)
+        .await?;
+    Ok(OpenedLogin { account, expires_at })
+}
+
+/// Inserts what an account comes in with, known by its hash, until it expires.
+async fn keep(
+    tx: &mut WriteTx<'_>,
+    insert: &'static str,
+    (hash, account): (&SecretHash, &str),
+    expires_at: HubTime,
+) -> Result<(), StoreError> {
+    sqlx::query(insert)
+        .bind(hash.as_str())
+        .bind(account)
+        .bind(tx.now.0)
+        .bind(expires_at.0)
         .execute(&mut *tx.connection)
         .await?;
     Ok(())

@@ -37,6 +37,7 @@ mod writer;
 use std::sync::Arc;
 
 use sqlx::AnyPool;
+use sqlx::any::AnyRow;
 use sqlx::pool::PoolConnection;
 use sqlx::{Any, Row as _};
 
@@ -179,6 +180,17 @@ impl HubStore {
         write: W,
     ) -> Result<W::Out, StoreError> {
         self.inner.transactor.run(write).await
+    }
+
+    /// A page of a host's rows before a number, newest first: `$1` is the host, `$2` the number, `$3` how many.
+    async fn page_before<T>(
+        &self,
+        query: impl sqlx::SqlSafeStr,
+        (host, before, limit): (&str, i64, i64),
+        read: fn(&AnyRow) -> Result<T, StoreError>,
+    ) -> Result<Vec<T>, StoreError> {
+        let query = sqlx::query(query).bind(host).bind(before).bind(limit);
+        query.fetch_all(&mut *self.reader().await?).await?.iter().map(read).collect()
     }
 
     /// A connection to read from.

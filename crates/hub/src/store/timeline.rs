@@ -2,8 +2,9 @@
 //! Reads only.
 
 use serde::{Deserialize, Serialize};
-use sqlx::Row as _;
-use sqlx::any::AnyRow;
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, Row as _};
 
 use super::connect::DatabaseKind;
 use super::{HubStore, HubTime, StoreError};
@@ -126,13 +127,7 @@ impl HubStore {
             "SELECT serial, at, who, act, subject, detail FROM audit WHERE serial < $1 \
              AND {of_host} AND ($3 = '' OR {find}) ORDER BY serial DESC LIMIT $4"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
-            .bind(before)
-            .bind(filter.host.as_str())
-            .bind(filter.text.as_str())
-            .bind(limit)
-            .fetch_all(&mut *self.reader().await?)
-            .await?;
+        let query = sqlx::query(sqlx::AssertSqlSafe(query)).bind(before);
         let line = |row: &AnyRow| {
             Ok(TimelineRow {
                 source: TimelineSource::People,
@@ -145,7 +140,7 @@ impl HubStore {
                 detail: row.try_get(5)?,
             })
         };
-        rows.iter().map(line).collect()
+        self.filtered(query, filter, limit).await?.iter().map(line).collect()
     }
 
     async fn host_lines(
@@ -165,15 +160,8 @@ impl HubStore {
              OR (host = $2 AND serial < $3)) AND {of_host} \
              AND ($5 = '' OR {find}) ORDER BY received_at DESC, host, serial DESC LIMIT $6"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
-            .bind(*at)
-            .bind(host.as_str())
-            .bind(*serial)
-            .bind(filter.host.as_str())
-            .bind(filter.text.as_str())
-            .bind(limit)
-            .fetch_all(&mut *self.reader().await?)
-            .await?;
+        let query =
+            sqlx::query(sqlx::AssertSqlSafe(query)).bind(*at).bind(host.as_str()).bind(*serial);
         let line = |row: &AnyRow| {
             let host: String = row.try_get(0)?;
             Ok(TimelineRow {
@@ -187,7 +175,18 @@ impl HubStore {
                 host,
             })
         };
-        rows.iter().map(line).collect()
+        self.filtered(query, filter, limit).await?.iter().map(line).collect()
+    }
+
+    /// The lines that a query finds, whose last parameters are the filter and how many.
+    async fn filtered(
+        &self,
+        query: Query<'_, Any, AnyArguments>,
+        filter: &TimelineFilter,
+        limit: i64,
+    ) -> Result<Vec<AnyRow>, StoreError> {
+        let query = query.bind(filter.host.as_str()).bind(filter.text.as_str()).bind(limit);
+        Ok(query.fetch_all(&mut *self.reader().await?).await?)
     }
 
     /// Whether one text is in another, as the database says it.

@@ -186,13 +186,7 @@ impl HubStore {
                  ORDER BY serial DESC LIMIT $3"
             }
         };
-        let rows = sqlx::query(query)
-            .bind(host)
-            .bind(before)
-            .bind(limit)
-            .fetch_all(&mut *self.reader().await?)
-            .await?;
-        rows.iter().map(history_row).collect()
+        self.page_before(query, (host, before, limit), history_row).await
     }
 
     /// Ops or decisions about one guest, newest first.
@@ -260,13 +254,8 @@ impl HubStore {
         let query = format!(
             "SELECT {ENVELOPE_COLUMNS} FROM envelopes WHERE host = $1 AND cursor < $2 ORDER BY cursor DESC LIMIT $3"
         );
-        let rows = sqlx::query(sqlx::AssertSqlSafe(query))
-            .bind(host)
-            .bind(before)
-            .bind(limit)
-            .fetch_all(&mut *self.reader().await?)
-            .await?;
-        rows.iter().map(envelope_row).collect()
+        let page = (host, before, limit);
+        self.page_before(sqlx::AssertSqlSafe(query), page, envelope_row).await
     }
 
     /// Envelopes of all hosts, newest first.

@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod browser;
+#[path = "../../../core/tests/support/destroy_item.rs"]
+mod destroy_item;
 #[path = "../people/world.rs"]
 #[expect(dead_code, reason = "the tests of the interface use more of it")]
 mod keys;

@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::fleet::HostReport;
 use evenkeel_core::operation::UnixSeconds;
-use evenkeel_core::sign::{Expected, LastBackup, Loss, Namespace, PendingItem, TrustVersion};
+use evenkeel_core::sign::{LastBackup, Loss, Namespace, PendingItem};
 use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::server::{self, RunningHub, ServeLimits, ServerOptions, TlsChoice};
 use evenkeel_hub::store::{
@@ -13,6 +12,7 @@ use evenkeel_hub::store::{
 };
 use serde_json::{Value, json};
 
+use super::destroy_item::destroy_item;
 use super::keys::{TestKey, binding, nonce, now, window};
 
 /// The seed of the key of every host that can sign.
@@ -144,34 +144,17 @@ async fn started(directory: &tempfile::TempDir, listen: SocketAddr) -> RunningHu
 
 /// An act that waits, on a host whose key has this seed.
 pub(crate) fn item(host: &str, seed: u8, name: &str) -> PendingItem {
-    let params = [
-        ("destroy-unreferenced-disks", "0"),
-        ("final_backup", ""),
-        ("not_in_backup", ""),
-        ("purge", "0"),
-        ("stop", "1"),
-        ("unprotect", "0"),
-    ];
     let gib = 1 << 30;
     PendingItem {
-        op: ActionKind::Destroy,
-        host: binding(host, seed),
         guest: "qemu/110".parse().unwrap(),
         guest_name: name.to_owned(),
-        expected: Expected::Guest {
-            identity: "a".repeat(64).parse().unwrap(),
-            digest: "b".repeat(40).parse().unwrap(),
-        },
-        params: params.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         losses: vec![
             Loss { what: "local-lvm:vm-110-disk-0".to_owned(), size_bytes: Some(64 * gib) },
             Loss { what: "local-lvm:vm-110-disk-1".to_owned(), size_bytes: Some(512 * gib) },
             Loss { what: "snapshot before-upgrade".to_owned(), size_bytes: None },
         ],
         last_backup: LastBackup::At(UnixSeconds(now().0 - 9 * 86_400)),
-        serial: nonce(),
-        raised_at: now().minus(60),
-        trust_version: TrustVersion(1),
+        ..destroy_item(binding(host, seed), nonce(), now().minus(60))
     }
 }
 

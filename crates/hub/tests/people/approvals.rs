@@ -1,41 +1,15 @@
 //! Items and envelopes: shown as hosts signed them, carried only if they name something that waits.
 
-use std::collections::BTreeMap;
-
 use axum::http::{Method, StatusCode};
-use evenkeel_core::action_registry::ActionKind;
-use evenkeel_core::sign::{Expected, LastBackup, Namespace, PendingItem, TrustVersion};
+use evenkeel_core::sign::{Namespace, PendingItem};
 use evenkeel_hub::store::PersonRole;
 use serde_json::{Value, json};
 
+use super::destroy_item::destroy_item;
 use super::world::{TestKey, With, World, binding, nonce, now, window};
 
 fn item(host: &str, seed: u8) -> PendingItem {
-    let params = [
-        ("destroy-unreferenced-disks", "0"),
-        ("final_backup", ""),
-        ("not_in_backup", ""),
-        ("purge", "0"),
-        ("stop", "1"),
-        ("unprotect", "0"),
-    ];
-    let own = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    PendingItem {
-        op: ActionKind::Destroy,
-        host: binding(host, seed),
-        guest: "qemu/101".parse().unwrap(),
-        guest_name: "billing".to_owned(),
-        expected: Expected::Guest {
-            identity: "a".repeat(64).parse().unwrap(),
-            digest: "b".repeat(40).parse().unwrap(),
-        },
-        params: params.into_iter().map(own).collect::<BTreeMap<_, _>>(),
-        losses: Vec::new(),
-        last_backup: LastBackup::Never,
-        serial: nonce(),
-        raised_at: now().minus(60),
-        trust_version: TrustVersion(1),
-    }
+    destroy_item(binding(host, seed), nonce(), now().minus(60))
 }
 
 /// Puts an item where a host's report would.

@@ -6,6 +6,8 @@ mod approvals;
 mod bent_bodies;
 #[path = "../../../core/tests/support/bent_json.rs"]
 mod bent_json;
+#[path = "../../../core/tests/support/destroy_item.rs"]
+mod destroy_item;
 mod documents;
 mod hosts;
 mod login;

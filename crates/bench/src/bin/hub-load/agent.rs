@@ -9,11 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ed25519_dalek::{Signer as _, SigningKey};
-use evenkeel_core::fleet::{GuestReport, HostReport, PassReport, PayloadHash, ReportStatement};
+use evenkeel_agent::pve::tls::TlsTrust;
+use evenkeel_core::fleet::{HostReport, PassReport, PayloadHash, ReportStatement};
 use evenkeel_core::sign::wire::put_string;
 use evenkeel_core::sign::{
     HostBinding, KeyType, Namespace, PublicKey, armour, assemble, signed_bytes,
 };
+use evenkeel_harness::script::quiet_guest;
 use evenkeel_hub::secret_text::{SecretKind, SecretText, random_hex};
 use evenkeel_hub::store::{HubStore, NewHost};
 use futures_util::{StreamExt as _, stream};
@@ -21,8 +23,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::Request;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::ServerName;
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, broadcast};
@@ -31,7 +32,7 @@ use tokio_rustls::TlsConnector;
 use crate::hub_process::HubProcess;
 
 /// Guests of a host.
-const GUESTS: usize = 20;
+const GUESTS: u32 = 20;
 /// How often a host reports.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 /// How long a poll waits, in seconds.
@@ -96,14 +97,8 @@ impl SimulatedAgent {
         size: usize,
         fleet: &Arc<Fleet>,
     ) -> Vec<Self> {
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(LoopbackOnly))
-            .with_no_client_auth();
-        let tls = TlsConnector::from(Arc::new(config));
+        let trust = TlsTrust::pinned(vec![hub.fingerprint]).unwrap();
+        let tls = TlsConnector::from(Arc::new(trust.client_config().unwrap()));
         let address = hub.address();
         let one = |number| {
             let (tls, fleet) = (tls.clone(), fleet.clone());
@@ -268,16 +263,8 @@ fn public(secret: &SigningKey) -> PublicKey {
 
 /// The first report: every guest.
 fn whole() -> HostReport {
-    let guest = |number: usize| GuestReport {
-        guest: format!("lxc/{}", 100 + number),
-        name: format!("web-{number}"),
-        state: "as_declared".to_owned(),
-        actual: [("cores", "2"), ("memory", "2048"), ("hostname", "web")]
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into(),
-        ..GuestReport::default()
-    };
-    HostReport { guests: (0..GUESTS).map(guest).collect(), ..quiet() }
+    let guests = (100..100 + GUESTS).map(quiet_guest).collect();
+    HostReport { guests, ..quiet() }
 }
 
 /// A pass that changed nothing.
@@ -291,45 +278,4 @@ fn fraction() -> f64 {
     let mut byte = [0; 2];
     getrandom::fill(&mut byte).unwrap();
     f64::from(u16::from_le_bytes(byte)) / f64::from(u16::MAX)
-}
-
-/// The generator dials its own hub on loopback and nobody else; what is measured is the work, not the trust.
-#[derive(Debug)]
-struct LoopbackOnly;
-
-impl ServerCertVerifier for LoopbackOnly {
-    fn verify_server_cert(
-        &self,
-        _: &CertificateDer<'_>,
-        _: &[CertificateDer<'_>],
-        _: &ServerName<'_>,
-        _: &[u8],
-        _: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _: &[u8],
-        _: &CertificateDer<'_>,
-        _: &rustls::DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        Ok(HandshakeSignatureValid::assertion())
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<rustls::SignatureScheme> {
-        rustls::crypto::ring::default_provider()
-            .signature_verification_algorithms
-            .supported_schemes()
-    }
 }

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use evenkeel_agent::pve::tls::CertFingerprint;
 use evenkeel_hub::store::HubStore;
 use serde_json::Value;
 
@@ -12,6 +13,8 @@ use serde_json::Value;
 pub(crate) struct HubProcess {
     child: Child,
     pub(crate) url: String,
+    /// The certificate that it made for itself.
+    pub(crate) fingerprint: CertFingerprint,
 }
 
 impl HubProcess {
@@ -36,7 +39,9 @@ impl HubProcess {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let ready: Value = serde_json::from_str(&line).unwrap();
-        Self { child, url: ready["url"].as_str().unwrap().to_owned() }
+        let word = |name: &str| ready[name].as_str().unwrap();
+        let (url, fingerprint) = (word("url").to_owned(), word("fingerprint").parse().unwrap());
+        Self { child, url, fingerprint }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {

@@ -19,7 +19,7 @@ use crate::error::{Exit, Failure};
 use findings::Findings;
 
 pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
-    let connected = match connect(&arguments.connect).await {
+    let connected = match connect(&arguments.pass.connect).await {
         Ok(connection) => Ok(connection),
         Err(failure) => match failure.exit {
             // The server, not what was written about it.
@@ -36,12 +36,12 @@ pub(crate) async fn run(arguments: &DoctorArgs) -> Result<Exit, Failure> {
     };
     let config = match &connected {
         Ok(connection) => connection.config.clone(),
-        Err(_) => configuration(&arguments.connect)?,
+        Err(_) => configuration(&arguments.pass.connect)?,
     };
-    let state = state_dir(arguments.state.as_deref(), &config);
+    let state = state_dir(arguments.pass.state.as_deref(), &config);
     let mut findings = Findings::default();
     host::check(&config, &state, &mut findings);
-    let desired = host::desired(arguments.desired.as_deref(), &config, &mut findings);
+    let desired = host::desired(arguments.pass.desired.as_deref(), &config, &mut findings);
     host::secrets(&desired, &config, &mut findings);
     let asked = match &connected {
         Ok(connection) => server::check(connection, &desired, &state, &mut findings).await,

@@ -10,17 +10,17 @@ use std::time::Duration;
 use evenkeel_core::fleet::EnvelopeVerdict;
 use evenkeel_core::id::HostId;
 use evenkeel_core::reason::ReasonCode;
-use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, PendingItem, render, time};
+use evenkeel_core::sign::{ENVELOPE_BYTES_MAX, Envelope, PendingItem, render};
 use evenkeel_hub::people::wire::{EnvelopeBody, EnvelopeRequest, PageBody, PendingBody};
 use tokio::time::Instant;
 
 use super::{ITEMS_MAX, all_pages};
 use crate::cli::{FleetPendingArgs, FleetSubmitArgs, HubChoice, OutputFormat};
-use crate::command::approvals::the_one;
+use crate::command::approvals::{COLUMNS, columns, short, tell_waiting, the_one};
 use crate::error::{Exit, Failure};
 use crate::fleet::hub_client::{HubClient, encoded};
 use crate::format::fleet::{FleetPendingFormat, FleetSubmitFormat};
-use crate::render::{PENDING_SHORT as SHORT, counted, tamed};
+use crate::render::{PENDING_SHORT as SHORT, tamed};
 use crate::signing::{file, refusal};
 use crate::{format, terminal};
 
@@ -30,10 +30,10 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let items = items(&client, arguments.host.as_ref().map(HostId::as_str)).await?;
     let Some(wanted) = &arguments.id else {
-        return list(items, arguments.output.output);
+        return list(items, arguments.fleet.output.output);
     };
     let sealed = sealed(named(&items, wanted)?);
     if let Some(path) = &arguments.out {
@@ -44,7 +44,7 @@ pub(super) async fn pending(arguments: &FleetPendingArgs) -> Result<Exit, Failur
         )?;
         return Ok(Exit::Ok);
     }
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => {
             writeln!(std::io::stdout(), "{}", String::from_utf8_lossy(&sealed))?;
         }
@@ -100,32 +100,21 @@ fn list(items: Vec<PendingBody>, output: OutputFormat) -> Result<Exit, Failure> 
         return Ok(Exit::Ok);
     }
     let width = items.iter().map(|item| item.host.chars().count()).max().unwrap_or(4).max(4);
-    let mut text = format!(
-        "{:<SHORT$}  {:<width$}  {:<15}  {:<10}  RAISED\n",
-        "PENDING", "HOST", "OP", "GUEST"
-    );
+    let mut text = format!("{:<SHORT$}  {:<width$}  {COLUMNS}\n", "PENDING", "HOST");
     for body in &items {
         let read = body.item.sealed().envelope().ok().and_then(|envelope| {
-            let name = PendingItem::id(envelope.payload()).to_string();
-            Some((name, PendingItem::parse(envelope.payload()).ok()?))
+            let id = PendingItem::id(envelope.payload());
+            Some((id, PendingItem::parse(envelope.payload()).ok()?))
         });
         let host = tamed(&body.host, width);
-        let Some((name, item)) = read else {
+        let Some((id, item)) = read else {
             writeln!(text, "{:<SHORT$}  {host:<width$}  cannot be read", "?").expect(INFALLIBLE);
             continue;
         };
-        let short: String = name.chars().take(SHORT).collect();
-        let (op, guest, raised) =
-            (item.op.as_str(), item.guest.to_string(), time::print(item.raised_at));
-        writeln!(text, "{short}  {host:<width$}  {op:<15}  {guest:<10}  {raised}")
-            .expect(INFALLIBLE);
+        writeln!(text, "{}  {host:<width$}  {}", short(id), columns(&item)).expect(INFALLIBLE);
     }
     terminal::print(&text)?;
-    let wait = if items.len() == 1 { "waits" } else { "wait" };
-    terminal::tell(&format!(
-        "{} {wait} for a signature: `evenkeel sign PENDING --hub --key KEY --out approval.json`\n",
-        counted(items.len(), "item")
-    ))?;
+    tell_waiting(items.len(), "`evenkeel sign PENDING --hub --key KEY --out approval.json`")?;
     Ok(Exit::Ok)
 }
 
@@ -133,7 +122,7 @@ pub(super) async fn submit(arguments: &FleetSubmitArgs) -> Result<Exit, Failure>
     let text = file::read_text(&arguments.file, ENVELOPE_BYTES_MAX)?;
     let sealed = evenkeel_core::fleet::SealedText::of(&text)
         .map_err(|refused| refusal::refused(&refused).in_file(&arguments.file))?;
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let request = EnvelopeRequest { envelope: sealed.into() };
     let handed_in: EnvelopeBody = client.post("/v1/envelopes", &request, None).await?;
     let path = format!("/v1/envelopes/{}", encoded(&handed_in.id));
@@ -144,7 +133,7 @@ pub(super) async fn submit(arguments: &FleetSubmitArgs) -> Result<Exit, Failure>
         envelope = client.get(&path).await?;
     }
     let (words, exit) = outcome(&envelope, arguments.wait);
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => {
             format::print(&FleetSubmitFormat { format_version: 1, envelope })?;
         }

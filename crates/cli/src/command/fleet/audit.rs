@@ -13,9 +13,9 @@ use crate::render::tamed;
 use crate::{format, terminal};
 
 pub(super) async fn run(arguments: &FleetAuditArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let entries: Vec<AuditBody> = all_pages(&client, "/v1/audit", arguments.last).await?;
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => format::print(&FleetAuditFormat { format_version: 1, entries })?,
         OutputFormat::Table => {
             let mut text = String::new();

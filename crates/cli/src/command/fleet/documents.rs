@@ -23,7 +23,7 @@ const INFALLIBLE: &str = "writing to a string cannot fail";
 pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, Failure> {
     // Read before anybody is asked: a mistake in the files needs no hub.
     let document = ReadDocument::from_path(&arguments.path)?;
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let order = PushOrder {
         document: &document,
@@ -31,11 +31,11 @@ pub(super) async fn push(arguments: &FleetPushArgs) -> Result<Exit, Failure> {
         draft: None,
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.output.output)
+    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
 }
 
 pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let generation = arguments.generation;
     let (_, document) = at_hub.document(generation).await?.ok_or_else(no_document)?;
@@ -46,14 +46,14 @@ pub(super) async fn rollback(arguments: &FleetRollbackArgs) -> Result<Exit, Fail
         draft: None,
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.output.output)
+    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
 }
 
 pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
     if arguments.author.key.is_none() {
         return Err(Failure::new(Exit::Usage, "a draft is signed with --key KEY"));
     }
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let path = at_hub.below(&format!("drafts/{}", encoded(&arguments.draft)));
     let draft: DraftBody = client.get(&path).await?;
@@ -71,7 +71,7 @@ pub(super) async fn sign(arguments: &FleetSignArgs) -> Result<Exit, Failure> {
         draft: Some(draft.id),
         author: &arguments.author,
     };
-    told(&arguments.host, at_hub.push(order).await?, arguments.output.output)
+    told(&arguments.host, at_hub.push(order).await?, arguments.fleet.output.output)
 }
 
 fn told(host: &HostId, outcome: PushOutcome, output: OutputFormat) -> Result<Exit, Failure> {
@@ -123,7 +123,7 @@ pub(super) async fn pull(arguments: &FleetPullArgs) -> Result<Exit, Failure> {
 
 pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
     let local = arguments.path.as_deref().map(ReadDocument::from_path).transpose()?;
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let newest = at_hub.detail.host.wanted;
     let to = arguments.to.unwrap_or(newest);
@@ -140,7 +140,7 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
         (Some(to), read)
     };
     let found = after.difference_from(before.as_ref());
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => format::print(&FleetDiffFormat {
             format_version: 1,
             host: arguments.host.to_string(),
@@ -154,18 +154,16 @@ pub(super) async fn diff(arguments: &FleetDiffArgs) -> Result<Exit, Failure> {
 }
 
 pub(super) async fn history(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let generations: Vec<GenerationBody> =
         all_pages(&client, &at_hub.below("documents"), ITEMS_MAX).await?;
     let in_effect = at_hub.detail.host.in_effect;
-    match arguments.output.output {
-        OutputFormat::Json => format::print(&FleetHistoryFormat {
-            format_version: 1,
-            host: arguments.host.to_string(),
-            in_effect,
-            generations,
-        })?,
+    match arguments.fleet.output.output {
+        OutputFormat::Json => {
+            let host = arguments.host.to_string();
+            format::print(&FleetHistoryFormat { format_version: 1, host, in_effect, generations })?;
+        }
         OutputFormat::Table if generations.is_empty() => {
             terminal::print("nothing was pushed yet\n")?;
         }

@@ -31,14 +31,14 @@ const HISTORY_TOLD: usize = 10;
 const MISTAKES_TOLD_MAX: usize = 10;
 
 pub(super) async fn list(arguments: &FleetHostsArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let labels = encoded(&arguments.label.join(","));
     let path = format!("/v1/hosts?label={labels}");
     let mut hosts: Vec<HostBody> = all_pages(&client, &path, ITEMS_MAX).await?;
     if arguments.stale {
         hosts.retain(|host| host.standing.is_stale());
     }
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => format::print(&FleetHostsFormat { format_version: 1, hosts })?,
         OutputFormat::Table if hosts.is_empty() => terminal::print("no such host\n")?,
         OutputFormat::Table => terminal::print(&table(&hosts))?,
@@ -84,7 +84,7 @@ fn drawn(standing: HostStanding) -> String {
 }
 
 pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
-    let client = HubClient::logged_in(&arguments.hub)?;
+    let client = HubClient::logged_in(&arguments.fleet.hub)?;
     let at_hub = HostAtHub::find(&client, &arguments.host).await?;
     let guests: Vec<GuestBody> = all_pages(&client, &at_hub.below("guests"), ITEMS_MAX).await?;
     let newest = format!("?limit={HISTORY_TOLD}");
@@ -93,7 +93,7 @@ pub(super) async fn status(arguments: &FleetHostArgs) -> Result<Exit, Failure> {
     let decisions: PageBody<HistoryBody<ReportedDecision>> =
         client.get(&(at_hub.below("decisions") + &newest)).await?;
     let (ops, decisions) = (ops.items, decisions.items);
-    match arguments.output.output {
+    match arguments.fleet.output.output {
         OutputFormat::Json => {
             let host = at_hub.detail;
             format::print(&FleetStatusFormat { format_version: 1, host, guests, ops, decisions })?;

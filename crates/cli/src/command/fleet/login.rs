@@ -12,7 +12,7 @@ use evenkeel_hub::people::wire::{
 use secrecy::SecretString;
 use serde_json::json;
 
-use crate::cli::{FleetLoginArgs, FleetPlainArgs, OutputFormat};
+use crate::cli::{FleetArgs, FleetLoginArgs, OutputFormat};
 use crate::error::{Exit, Failure};
 use crate::fleet::hub_client::{HubClient, endpoint};
 use crate::fleet::known_hubs::{HubProof, KnownHub, KnownHubs};
@@ -156,7 +156,7 @@ async fn new_proof(endpoint: &Endpoint, arguments: &FleetLoginArgs) -> Result<Hu
         .hint("if the fingerprint is the hub's, add --fingerprint with it"))
 }
 
-pub(super) async fn logout(arguments: &FleetPlainArgs) -> Result<Exit, Failure> {
+pub(super) async fn logout(arguments: &FleetArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
     let origin = client.origin().to_owned();
     // Here it is forgotten in any case: a hub that is gone keeps nobody logged in on this machine.
@@ -181,7 +181,7 @@ pub(super) async fn logout(arguments: &FleetPlainArgs) -> Result<Exit, Failure> 
     Ok(Exit::Ok)
 }
 
-pub(super) async fn console(arguments: &FleetPlainArgs) -> Result<Exit, Failure> {
+pub(super) async fn console(arguments: &FleetArgs) -> Result<Exit, Failure> {
     let client = HubClient::logged_in(&arguments.hub)?;
     let CodeAnswer { code, expires_in_s } =
         client.post("/v1/console-codes", &json!({}), None).await?;

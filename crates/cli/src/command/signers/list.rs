@@ -27,9 +27,9 @@ use crate::{format, terminal};
 pub(crate) async fn run(arguments: &ListArgs) -> Result<Exit, Failure> {
     let (trust, origin) = match &arguments.trust {
         Some(path) => (Some(trust::load(path, &arguments.rotation)?), path.to_string()),
-        None => of_host(&arguments.place).await?,
+        None => of_host(&arguments.local.place).await?,
     };
-    match (arguments.output.output, &trust) {
+    match (arguments.local.output.output, &trust) {
         (OutputFormat::Table, Some(trust)) => terminal::print(&table(trust))?,
         (OutputFormat::Table, None) => {
             let told = format!("nobody may sign on this host: there is no trust file {origin}\n");
