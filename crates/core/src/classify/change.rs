@@ -161,7 +161,17 @@ fn from_outside(key: KeyRef, from: Option<&Value>, to: Option<&Value>) -> Judgem
 
 /// Whether a slot is filled from the host itself, and not from a storage.
 fn is_host_path(new: &Property) -> bool {
-    matches!(new.volume(), Some(VolumeRef::Path(_)))
+    match new.volume() {
+        Some(VolumeRef::Path(_)) => true,
+        Some(
+            VolumeRef::Existing { .. }
+            | VolumeRef::Fresh { .. }
+            | VolumeRef::CloudInit { .. }
+            | VolumeRef::Empty
+            | VolumeRef::HostCdrom,
+        )
+        | None => false,
+    }
 }
 
 /// Whether a new volume is filled from something that may be a guest's own.
