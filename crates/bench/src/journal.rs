@@ -93,19 +93,24 @@ fn line_bytes(scratch: &Path) -> usize {
     usize::midpoint(lines[2].len(), lines[3].len())
 }
 
-fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [BenchRow; 2] {
+fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [BenchRow; 3] {
     let total = (writers * each) as f64;
     let rate = |seconds: f64| total / seconds;
     let per_record_count = (writers * each).min(1_500);
-    let (mut ours, mut alone, mut bare) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut ours, mut alone) = (Vec::new(), Vec::new());
+    let (mut bare, mut chained) = (Vec::new(), Vec::new());
     for run in 0..RUNS {
         let path = scratch.join(format!("appends-{writers}-{run}"));
         ours.push(rate(journal(&path, writers, each)));
         let path = path.with_extension("alone");
         alone.push(per_record_count as f64 / per_record(&path, per_record_count, line_bytes));
-        bare.push(rate(bare_group(&path.with_extension("bare"), writers, each, line_bytes)));
+        let group = |name: &str, chain| {
+            rate(bare_group(&path.with_extension(name), writers, each, line_bytes, chain))
+        };
+        bare.push(group("bare", Chain::None));
+        chained.push(group("chained", Chain::Sums));
     }
-    let (ours, alone, bare) = (median(ours), median(alone), median(bare));
+    let (ours, alone) = (median(ours), median(alone));
     [
         BenchRow::new(
             format!("journal, {writers} writers, beside a sync each"),
@@ -117,7 +122,13 @@ fn appends(scratch: &Path, writers: u64, each: u64, line_bytes: usize) -> [Bench
             format!("journal, {writers} writers, beside a bare group"),
             "appends/s",
             ours,
-            bare,
+            median(bare),
+        ),
+        BenchRow::new(
+            format!("journal, {writers} writers, beside a bare group with sums"),
+            "appends/s",
+            ours,
+            median(chained),
         ),
     ]
 }
@@ -170,14 +181,37 @@ fn per_record(path: &Path, count: u64, line_bytes: usize) -> f64 {
     begin.elapsed().as_secs_f64()
 }
 
+/// Whether the lines of a bare group are chained as the journal's are.
+#[derive(Clone, Copy)]
+enum Chain {
+    None,
+    /// Each line has the sum of its bytes, and names that of the line before.
+    Sums,
+}
+
+impl Chain {
+    fn seal(self, line: &mut [u8], prev: &mut [u8; 32]) {
+        match self {
+            Self::None => {}
+            Self::Sums => {
+                line[..32].copy_from_slice(prev);
+                *prev = Sha256::digest(&line[..]).into();
+            }
+        }
+    }
+}
+
 /// Seconds for the least a group commit can do: bytes through a channel, one write, one sync.
-fn bare_group(path: &Path, writers: u64, each: u64, line_bytes: usize) -> f64 {
+fn bare_group(path: &Path, writers: u64, each: u64, line_bytes: usize, chain: Chain) -> f64 {
     let (sender, mut receiver) = mpsc::channel::<(Vec<u8>, oneshot::Sender<()>)>(1_024);
     let mut file = std::fs::File::create(path).unwrap();
     let writer = std::thread::spawn(move || {
+        let mut prev = [0; 32];
         while let Some((mut bytes, first)) = receiver.blocking_recv() {
+            chain.seal(&mut bytes, &mut prev);
             let mut waiting = vec![first];
-            while let Ok((more, answer)) = receiver.try_recv() {
+            while let Ok((mut more, answer)) = receiver.try_recv() {
+                chain.seal(&mut more, &mut prev);
                 bytes.extend_from_slice(&more);
                 waiting.push(answer);
             }
