@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use evenkeel_core::active_tasks::ActiveTasks;
 use evenkeel_core::id::{GuestKind, NodeName, VmId};
-use evenkeel_core::remembered::{ClusterMarks, FileMark};
+use evenkeel_core::remembered::{ClusterMarks, FileMark, ListHead};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -106,7 +106,8 @@ impl ClusterDirectory {
         let [version, list] = [ClusterFile::Version, ClusterFile::GuestList]
             .map(|file| read_now(&file.path(path)).map_err(NotClusterFs::Unreadable));
         let (version, list) = (version?, list?);
-        parse(&version, &list).map_err(NotClusterFs::Unclear)?;
+        VersionWire::parse(&version).map_err(NotClusterFs::Unclear)?;
+        KnownList::parse(&list).map_err(NotClusterFs::Unclear)?;
         let found = own_node(&version).map_err(NotClusterFs::Unclear)?;
         if found != node.as_str() {
             let (path, wanted) = (path.to_owned(), node.clone());
@@ -166,11 +167,18 @@ fn read_once(path: &Path) -> Result<Vec<u8>, FileError> {
     plain_file::read(path, BYTES_MAX).map(|file| file.bytes)
 }
 
-/// Both files. The list is read last: it is never older than the number of it.
-pub(crate) async fn read_marks(files: &dyn ClusterFiles) -> Result<ClusterMarks, String> {
-    let version = files.read(ClusterFile::Version).await?;
-    let list = files.read(ClusterFile::GuestList).await?;
-    parse(&version, &list)
+/// Both files, or the first alone while the list has the number it had at the last look. The list is read last: it is never
+/// older than the number of it.
+pub(crate) async fn read_marks(
+    files: &dyn ClusterFiles,
+    last: Option<&ClusterMarks>,
+) -> Result<ClusterMarks, String> {
+    let version = VersionWire::parse(&files.read(ClusterFile::Version).await?)?;
+    let list = match last.filter(|last| last.head() == version.head()) {
+        Some(last) => KnownList { number: last.list, guests: Arc::clone(&last.guests) },
+        None => KnownList::parse(&files.read(ClusterFile::GuestList).await?)?,
+    };
+    Ok(version.marks(list))
 }
 
 /// The node's tasks.
@@ -179,32 +187,28 @@ pub(crate) async fn read_tasks(files: &dyn ClusterFiles) -> Result<ActiveTasks, 
     Ok(ActiveTasks::read(&String::from_utf8_lossy(&text)))
 }
 
-/// What changes when anything does that a pass is about: the process, and the number of its list.
-pub(crate) async fn read_head(files: &dyn ClusterFiles) -> Result<(u64, u64), String> {
-    let version = files.read(ClusterFile::Version).await?;
-    let told: VersionWire =
-        serde_json::from_slice(&version).map_err(|error| unclear(".version", &error))?;
-    Ok((told.starttime, told.vmlist))
+/// What `.vmlist` says.
+struct KnownList {
+    number: u64,
+    guests: Arc<BTreeMap<VmId, FileMark>>,
 }
 
-fn parse(version: &[u8], list: &[u8]) -> Result<ClusterMarks, String> {
-    let version: VersionWire =
-        serde_json::from_slice(version).map_err(|error| unclear(".version", &error))?;
-    let list: ListWire =
-        serde_json::from_slice(list).map_err(|error| unclear(".vmlist", &error))?;
-    let mut guests = BTreeMap::new();
-    for (number, entry) in list.ids {
-        // What is not understood has no mark, and a guest without one is asked for.
-        let kind: Result<GuestKind, _> = entry.kind.parse();
-        let (Ok(vmid), Ok(kind), Ok(node)) = (number.parse::<VmId>(), kind, entry.node.parse())
-        else {
-            continue;
-        };
-        guests.insert(vmid, FileMark { kind, node, version: entry.version });
+impl KnownList {
+    fn parse(list: &[u8]) -> Result<Self, String> {
+        let list: ListWire =
+            serde_json::from_slice(list).map_err(|error| unclear(".vmlist", &error))?;
+        let mut guests = BTreeMap::new();
+        for (number, entry) in list.ids {
+            // What is not understood has no mark, and a guest without one is asked for.
+            let kind: Result<GuestKind, _> = entry.kind.parse();
+            let (Ok(vmid), Ok(kind), Ok(node)) = (number.parse::<VmId>(), kind, entry.node.parse())
+            else {
+                continue;
+            };
+            guests.insert(vmid, FileMark { kind, node, version: entry.version });
+        }
+        Ok(Self { number: list.version, guests: Arc::new(guests) })
     }
-    let ha = [version.ha_resources, version.ha_status];
-    let VersionWire { starttime: started_s, options, .. } = version;
-    Ok(ClusterMarks { started_s, list: list.version, guests, options, ha })
 }
 
 /// The node whose process it is: of all nodes' small values it tells its own first.
@@ -228,6 +232,23 @@ struct VersionWire {
     ha_resources: Option<u64>,
     #[serde(rename = "ha/manager_status")]
     ha_status: Option<u64>,
+}
+
+impl VersionWire {
+    fn parse(version: &[u8]) -> Result<Self, String> {
+        serde_json::from_slice(version).map_err(|error| unclear(".version", &error))
+    }
+
+    fn head(&self) -> ListHead {
+        ListHead { started_s: self.starttime, list: self.vmlist }
+    }
+
+    fn marks(self, list: KnownList) -> ClusterMarks {
+        let ha = [self.ha_resources, self.ha_status];
+        let KnownList { number, guests } = list;
+        let (started_s, options) = (self.starttime, self.options);
+        ClusterMarks { started_s, list: number, guests, options, ha }
+    }
 }
 
 #[derive(Deserialize)]
@@ -293,13 +314,17 @@ mod tests {
         let mut sim = Simulator::new(Scenario { guests: 3, ..Scenario::default() }.build());
         sim.show_cluster_fs(directory.path()).unwrap();
         let files = ClusterDirectory::of_node(directory.path(), &node("pve1")).unwrap();
-        let first = read_marks(&files).await.unwrap();
+        let first = read_marks(&files, None).await.unwrap();
         assert_eq!(first.guests.len(), 3);
-        assert_eq!(read_head(&files).await.unwrap(), (first.started_s, first.list));
+        let again = read_marks(&files, Some(&first)).await.unwrap();
+        assert!(
+            again == first && Arc::ptr_eq(&again.guests, &first.guests),
+            "it is not read again"
+        );
         assert!(first.options.is_some() && first.ha.iter().all(Option::is_some));
         let guest = "lxc/100".parse().unwrap();
         sim.happen(Event::Lock { guest, lock: Some("backup".to_owned()) });
-        let second = read_marks(&files).await.unwrap();
+        let second = read_marks(&files, None).await.unwrap();
         assert!(second.list > first.list && second.started_s == first.started_s);
         let rose = |marks: &ClusterMarks| marks.guests[&guest.vmid].version;
         assert!(rose(&second) > rose(&first), "a lock is a write");
@@ -312,9 +337,9 @@ mod tests {
             1
         );
         sim.happen(Event::Power { guest, running: true });
-        assert_eq!(read_marks(&files).await.unwrap(), second, "a start writes nothing");
+        assert_eq!(read_marks(&files, None).await.unwrap(), second, "a start writes nothing");
         sim.happen(Event::RestartClusterFs);
-        assert!(read_marks(&files).await.unwrap().started_s > second.started_s);
+        assert!(read_marks(&files, None).await.unwrap().started_s > second.started_s);
     }
 
     #[test]
@@ -340,6 +365,9 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_of_a_guest_gives_it_no_mark() {
+        let parse = |version: &[u8], list: &[u8]| -> Result<ClusterMarks, String> {
+            Ok(VersionWire::parse(version)?.marks(KnownList::parse(list)?))
+        };
         let version = br#"{"starttime": 5, "clinfo": 2, "vmlist": 9, "kvstore": {"pve1": {}}}"#;
         let list = br#"{"version": 9, "ids": {
             "100": {"node": "pve1", "type": "qemu", "version": 3, "later": true},

@@ -7,6 +7,7 @@
 //! looked at and nothing else: a lane reads its guest anew before it acts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::id::{GuestId, GuestKind, NodeName, VmId};
 
@@ -17,8 +18,8 @@ pub struct ClusterMarks {
     pub started_s: u64,
     /// The number of the whole list, which rises with every other.
     pub list: u64,
-    /// Every guest of the cluster.
-    pub guests: BTreeMap<VmId, FileMark>,
+    /// Every guest of the cluster. Shared: while the list has one number, it is one list.
+    pub guests: Arc<BTreeMap<VmId, FileMark>>,
     /// The number of the datacenter's options.
     pub options: Option<u64>,
     /// The numbers of what HA is told to do and does.
@@ -43,11 +44,20 @@ pub struct RememberedReadings<T> {
     readings: BTreeMap<VmId, (FileMark, T)>,
 }
 
-/// Which process counts, and how far its list is.
+/// Which process counts, and how far its list is. The same head is the same list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ListHead {
-    started_s: u64,
-    list: u64,
+pub struct ListHead {
+    /// When the process was started.
+    pub started_s: u64,
+    /// The number of its list.
+    pub list: u64,
+}
+
+impl ClusterMarks {
+    /// Whose numbers they are, and which list they are of.
+    pub fn head(&self) -> ListHead {
+        ListHead { started_s: self.started_s, list: self.list }
+    }
 }
 
 impl<T> Default for RememberedReadings<T> {
@@ -60,7 +70,7 @@ impl<T> RememberedReadings<T> {
     /// Forgets what no longer holds by the marks of now. Everything, if another process counts or if any number went back:
     /// then numbers were drawn anew, and the same number may be another file's.
     pub fn follow(&mut self, marks: &ClusterMarks) {
-        let now = ListHead { started_s: marks.started_s, list: marks.list };
+        let now = marks.head();
         let same_count = self
             .newest
             .is_some_and(|then| then.started_s == now.started_s && then.list <= now.list);
@@ -82,8 +92,7 @@ impl<T> RememberedReadings<T> {
 
     /// Keeps a reading that began after these marks were read. They must be those that were followed last.
     pub fn remember(&mut self, guest: GuestId, marks: &ClusterMarks, reading: T) {
-        let followed = ListHead { started_s: marks.started_s, list: marks.list };
-        if self.newest != Some(followed) {
+        if self.newest != Some(marks.head()) {
             return;
         }
         if let Some(mark) = marks.guests.get(&guest.vmid) {
@@ -170,7 +179,7 @@ mod tests {
             let mark = FileMark { kind: GuestKind::Lxc, node: node(on), version: *version };
             (vmid(*number), mark)
         };
-        let guests = guests.iter().map(mark).collect();
+        let guests = Arc::new(guests.iter().map(mark).collect());
         ClusterMarks { started_s, list, guests, options: None, ha: [None; 2] }
     }
 

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::cluster_files::{ClusterFiles, read_head, read_marks, read_tasks};
+use crate::cluster_files::{ClusterFiles, read_marks, read_tasks};
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -76,8 +76,8 @@ impl NodeWatch {
     /// What changed since the last look. What cannot be read now is looked at again in a second.
     async fn look(&mut self) -> ChangedGuests {
         let mut found = ChangedGuests::none();
-        if let Some(now) = self.newer_marks().await {
-            if let Some(then) = &self.marks {
+        if let Ok(now) = read_marks(self.files.as_ref(), self.marks.as_ref()).await {
+            if let Some(then) = self.marks.as_ref().filter(|then| then.head() != now.head()) {
                 found = found.and(changed(then, &now, &self.node));
             }
             self.marks = Some(now);
@@ -89,17 +89,6 @@ impl NodeWatch {
             self.tasks = Some(now);
         }
         found
-    }
-
-    /// The marks, if they are others than those of the last look.
-    async fn newer_marks(&self) -> Option<ClusterMarks> {
-        let files = self.files.as_ref();
-        if let Some(last) = &self.marks
-            && read_head(files).await.ok()? == (last.started_s, last.list)
-        {
-            return None;
-        }
-        read_marks(files).await.ok()
     }
 }
 

@@ -55,6 +55,8 @@ pub(crate) struct NodeMemory {
     unreadable: BTreeSet<VmId>,
     /// Why the marks could not be read last time: said when it changes.
     unread_marks: Option<String>,
+    /// The marks of the last pass.
+    marks: Option<ClusterMarks>,
 }
 
 /// What the node runs and does to values.
@@ -148,7 +150,10 @@ pub(crate) async fn observe_pass(
 ) -> Result<Snapshot, Error> {
     // Before anything is asked: what is read from here on is kept under these marks.
     let marks = match reading.files {
-        Some(files) => memory.note_marks(read_marks(files).await),
+        Some(files) => {
+            let read = read_marks(files, memory.marks.as_ref()).await;
+            memory.note_marks(read)
+        }
         None => None,
     };
     memory.follow(marks.as_ref());
@@ -157,6 +162,7 @@ pub(crate) async fn observe_pass(
     match &seen {
         Ok(_) => {
             memory.since.get_or_insert(began);
+            memory.marks = marks;
         }
         Err(_) => memory.forget_all(),
     }
