@@ -3,7 +3,7 @@
 //! ```text
 //! FROZEN      nothing is changed until `evenkeel thaw`
 //!             since 2026-11-15 12:20:00Z by uid 0: disk swap
-//! agent       evenkeel 0.1.0, pid 812, since 2026-11-15 12:00:00Z
+//! agent       evenkeel 0.2.0, pid 812, since 2026-11-15 12:00:00Z
 //! node        pve1
 //! desired     /etc/evenkeel/desired: 12 guests, since 2026-11-15 12:00:00Z
 //! last pass   2026-11-15 12:31:04Z, took 0.4 s: 1 planned, 1 done

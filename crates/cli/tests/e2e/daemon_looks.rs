@@ -153,7 +153,8 @@ fn metrics_can_be_read_by_prometheus_and_tell_the_truth() {
     assert_eq!(value("evenkeel_reconcile_total{result=\"succeeded\"}"), "1");
     assert_eq!(value("evenkeel_reconcile_duration_seconds_count"), "1");
     assert_eq!(value("evenkeel_guest_in_sync{guest=\"lxc/100\"}"), "1");
-    assert_eq!(value("evenkeel_build_info{version=\"0.1.0\"}"), "1");
+    let build = concat!("evenkeel_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\"}");
+    assert_eq!(value(build), "1");
     assert_eq!(value("evenkeel_queue_depth"), "0");
     assert_eq!(value("evenkeel_unknown_ops"), "0");
     assert!(number("evenkeel_pve_requests_total{code=\"200\"}") >= 10.0);

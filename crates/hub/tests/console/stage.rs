@@ -174,7 +174,7 @@ pub(crate) fn troubled() -> Value {
         "generation": {"number": 1, "signer": "author"},
         "refused": {"generation": 2, "code": "document", "why": "the document has 1 mistake",
             "diagnostics": ["web.toml:3:1: E0201: unknown key `coress`\n  | coress = 2\n  | ^^^^^^\n  hint: did you mean `cores`?"]},
-        "agent": {"version": "0.1.0", "node": "pve1", "since": "2026-11-17T08:00:00Z", "mode": "enforce",
+        "agent": {"version": "0.2.0", "node": "pve1", "since": "2026-11-17T08:00:00Z", "mode": "enforce",
             "policy": {"disruptive_per_hour": "10", "destructive_per_day": "5", "desired_signed": "false", "anchor": "optional"},
             "troubles": ["the storage `nfs` cannot be read"]},
         "pass": {"at": "2026-11-17T10:00:00Z", "planned": 3, "succeeded": 2, "failed": 1, "held": 1, "in_sync": 2},
