@@ -21,6 +21,7 @@ use tokio::runtime::Runtime;
 
 use crate::BenchRow;
 use crate::measure::{by_turns, median, runtime};
+use crate::observe::fetch;
 use crate::server::{Bare, Server, evenkeel};
 
 /// As many guests as the goals are about.
@@ -74,6 +75,11 @@ impl NodeBench {
         };
         let (value, floor) = by_turns(41, || pass(near), || runtime.block_on(least(bare, files)));
         let (value_again, over_api) = by_turns(11, || pass(near), || pass(far));
+        let whole = whole_read(desired);
+        let bare_read = || {
+            black_box(runtime.block_on(fetch(bare, &whole)));
+        };
+        let (far_pass, bare_read) = by_turns(11, || pass(far), bare_read);
         let requests = runtime.block_on(async { bare.requests().await.len() });
         pass(near);
         let requests = runtime.block_on(async { bare.requests().await.len() }) - requests;
@@ -90,6 +96,12 @@ impl NodeBench {
                 "ms",
                 over_api / 1e6,
                 value_again / 1e6,
+            ),
+            BenchRow::new(
+                format!("node/{GUESTS} guests, from another machine, beside a bare read"),
+                "ms",
+                far_pass / 1e6,
+                bare_read / 1e6,
             ),
             BenchRow::new("node/requests of such a pass", "requests", requests, 2.0),
         ]
@@ -187,6 +199,13 @@ pub(crate) fn with_memory(desired: &Desired) -> Vec<u32> {
 /// Guests of the simulator take turns.
 fn kind(number: u32) -> &'static str {
     if number.is_multiple_of(2) { "lxc" } else { "qemu" }
+}
+
+/// What a pass from another machine cannot do without: both lists and every declared guest.
+fn whole_read(desired: &Desired) -> Vec<String> {
+    let lists = ["lxc", "qemu"].map(|kind| format!("/nodes/pve1/{kind}"));
+    let guests = desired.guests.values().map(|guest| format!("/nodes/pve1/{}/pending", guest.id));
+    lists.into_iter().chain(guests).collect()
 }
 
 /// What nobody can do without: both files and both lists.

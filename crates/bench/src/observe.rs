@@ -81,7 +81,7 @@ fn paths(runtime: &Runtime, client: &Client) -> Vec<String> {
 }
 
 /// The bare loop: how many bytes the paths answer with.
-async fn fetch(bare: &Bare, paths: &[String]) -> usize {
+pub(crate) async fn fetch(bare: &Bare, paths: &[String]) -> usize {
     let sizes = stream::iter(paths).map(|path| bare.get(path)).buffer_unordered(CONCURRENCY);
     sizes.fold(0, |sum, size| async move { sum + size }).await
 }
