@@ -63,8 +63,33 @@ impl ClusterFile {
     }
 }
 
+/// Why a file tells nothing now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SilentFile {
+    /// Readings begun earlier have not ended.
+    #[error("{} hangs", .0.display())]
+    Hangs(PathBuf),
+    /// This one has not.
+    #[error("{} was not read within {DEADLINE:?}", .0.display())]
+    Late(PathBuf),
+    /// The system says why.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It says something else.
+    #[error("{file} cannot be understood: {why}")]
+    Unclear {
+        /// Which.
+        file: &'static str,
+        /// Where and why.
+        why: String,
+    },
+    /// It names no node.
+    #[error(".version does not say whose it is")]
+    Nobodys,
+}
+
 /// The bytes of a file, or why there are none, once they are read.
-pub type ReadFuture<'f> = Pin<Box<dyn Future<Output = Result<Vec<u8>, String>> + Send + 'f>>;
+pub type ReadFuture<'f> = Pin<Box<dyn Future<Output = Result<Vec<u8>, SilentFile>> + Send + 'f>>;
 
 /// Where they are read: a directory, or a simulated node in the same process.
 pub trait ClusterFiles: fmt::Debug + Send + Sync {
@@ -86,8 +111,8 @@ pub enum NotClusterFs {
     #[error(transparent)]
     Unreadable(FileError),
     /// It says nothing that can be understood.
-    #[error("{0}")]
-    Unclear(String),
+    #[error(transparent)]
+    Unclear(SilentFile),
     /// It is another node's.
     #[error("{} is the cluster file system of {found}, not of {wanted}", path.display())]
     OtherNode {
@@ -127,9 +152,9 @@ impl ClusterFiles for ClusterDirectory {
         let path = file.path(&self.path);
         Box::pin(async move {
             if self.under_way.load(Ordering::Relaxed) >= HANGING_MAX {
-                return Err(format!("{} hangs", self.path.display()));
+                return Err(SilentFile::Hangs(self.path.clone()));
             }
-            let (under_way, shown) = (Arc::clone(&self.under_way), path.display().to_string());
+            let (under_way, late) = (Arc::clone(&self.under_way), path.clone());
             under_way.fetch_add(1, Ordering::Relaxed);
             let reading = off_loop(move || {
                 let read = read_now(&path);
@@ -137,8 +162,8 @@ impl ClusterFiles for ClusterDirectory {
                 read
             });
             match tokio::time::timeout(DEADLINE, reading).await {
-                Ok(Ok(read)) => read.map_err(|error| error.to_string()),
-                Ok(Err(_)) | Err(_) => Err(format!("{shown} was not read within {DEADLINE:?}")),
+                Ok(Ok(read)) => read.map_err(|error| SilentFile::Unreadable(error.to_string())),
+                Ok(Err(_)) | Err(_) => Err(SilentFile::Late(late)),
             }
         })
     }
@@ -172,7 +197,7 @@ fn read_once(path: &Path) -> Result<Vec<u8>, FileError> {
 pub(crate) async fn read_marks(
     files: &dyn ClusterFiles,
     last: Option<&ClusterMarks>,
-) -> Result<ClusterMarks, String> {
+) -> Result<ClusterMarks, SilentFile> {
     let version = VersionWire::parse(&files.read(ClusterFile::Version).await?)?;
     let list = match last.filter(|last| last.head() == version.head()) {
         Some(last) => KnownList { number: last.list, guests: Arc::clone(&last.guests) },
@@ -182,7 +207,7 @@ pub(crate) async fn read_marks(
 }
 
 /// The node's tasks.
-pub(crate) async fn read_tasks(files: &dyn ClusterFiles) -> Result<ActiveTasks, String> {
+pub(crate) async fn read_tasks(files: &dyn ClusterFiles) -> Result<ActiveTasks, SilentFile> {
     let text = files.read(ClusterFile::ActiveTasks).await?;
     Ok(ActiveTasks::read(&String::from_utf8_lossy(&text)))
 }
@@ -194,7 +219,7 @@ struct KnownList {
 }
 
 impl KnownList {
-    fn parse(list: &[u8]) -> Result<Self, String> {
+    fn parse(list: &[u8]) -> Result<Self, SilentFile> {
         let list: ListWire =
             serde_json::from_slice(list).map_err(|error| unclear(".vmlist", &error))?;
         let mut guests = BTreeMap::new();
@@ -212,14 +237,14 @@ impl KnownList {
 }
 
 /// The node whose process it is: of all nodes' small values it tells its own first.
-fn own_node(version: &[u8]) -> Result<String, String> {
+fn own_node(version: &[u8]) -> Result<String, SilentFile> {
     let told: OwnerWire =
         serde_json::from_slice(version).map_err(|error| unclear(".version", &error))?;
-    told.kvstore.0.ok_or_else(|| ".version does not say whose it is".to_owned())
+    told.kvstore.0.ok_or(SilentFile::Nobodys)
 }
 
-fn unclear(name: &str, error: &serde_json::Error) -> String {
-    format!("{name} cannot be understood: {error}")
+fn unclear(file: &'static str, error: &serde_json::Error) -> SilentFile {
+    SilentFile::Unclear { file, why: error.to_string() }
 }
 
 #[derive(Deserialize)]
@@ -235,7 +260,7 @@ struct VersionWire {
 }
 
 impl VersionWire {
-    fn parse(version: &[u8]) -> Result<Self, String> {
+    fn parse(version: &[u8]) -> Result<Self, SilentFile> {
         serde_json::from_slice(version).map_err(|error| unclear(".version", &error))
     }
 
@@ -365,7 +390,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_of_a_guest_gives_it_no_mark() {
-        let parse = |version: &[u8], list: &[u8]| -> Result<ClusterMarks, String> {
+        let parse = |version: &[u8], list: &[u8]| -> Result<ClusterMarks, SilentFile> {
             Ok(VersionWire::parse(version)?.marks(KnownList::parse(list)?))
         };
         let version = br#"{"starttime": 5, "clinfo": 2, "vmlist": 9, "kvstore": {"pve1": {}}}"#;

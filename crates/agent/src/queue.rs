@@ -89,12 +89,12 @@ struct RunningJob<R> {
 }
 
 impl<R> Future for RunningJob<R> {
-    type Output = (OperationId, Result<Done<R>, String>);
+    type Output = (OperationId, Result<Done<R>, JobPanic>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let op = self.op;
         let ended = self.future.poll_unpin(context);
-        ended.map(|ended| (op, ended.map_err(|panic| said(panic.as_ref()))))
+        ended.map(|ended| (op, ended.map_err(|panic| JobPanic::of(panic.as_ref()))))
     }
 }
 
@@ -198,14 +198,18 @@ impl<R: Send + 'static> Queue<R> {
         }
     }
 
-    fn ended(&mut self, op: OperationId, ended: Result<Done<R>, String>) -> Result<(), LaneError> {
+    fn ended(
+        &mut self,
+        op: OperationId,
+        ended: Result<Done<R>, JobPanic>,
+    ) -> Result<(), LaneError> {
         // It gave its turn back before it ended; the table must hear that first.
         while let Ok(ask) = self.asked.try_recv() {
             self.answer(ask)?;
         }
         let (outcome, event) = match ended {
             Ok(done) => (done.outcome, JobEvent::Ended { op, done }),
-            Err(message) => (LaneOutcome::Unknown, JobEvent::Panicked { op, message }),
+            Err(JobPanic { message }) => (LaneOutcome::Unknown, JobEvent::Panicked { op, message }),
         };
         self.told.push_back(event);
         self.step(LaneEvent::Finish { op, outcome })
@@ -260,9 +264,17 @@ impl<R: Send + 'static> Queue<R> {
     }
 }
 
-fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+/// What an operation said when it panicked.
+struct JobPanic {
+    message: String,
+}
+
+impl JobPanic {
+    fn of(panic: &(dyn Any + Send)) -> Self {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+        Self { message: text.unwrap_or_else(|| "a panic".to_owned()) }
+    }
 }
 
 enum Ask {

@@ -129,15 +129,16 @@ pub fn find_archive(
     listed: &[Archive],
     op: OperationId,
     guest: GuestId,
-) -> Result<&Archive, String> {
+) -> Result<&Archive, Refusal> {
+    let no = |why: String| Err(Refusal::new(ReasonCode::Storage, why));
     let mark = note_of(op, guest);
     let mut marked = listed.iter().filter(|archive| archive.notes == mark);
     match (marked.next(), marked.next()) {
-        (None, _) => Err("its storage lists no backup of this operation".to_owned()),
-        (Some(_), Some(_)) => Err("its storage lists several backups of this operation".to_owned()),
+        (None, _) => no("its storage lists no backup of this operation".to_owned()),
+        (Some(_), Some(_)) => no("its storage lists several backups of this operation".to_owned()),
         (Some(archive), None) => match archive.size_bytes {
             Some(1..) => Ok(archive),
-            Some(0) | None => Err(format!("the backup {} is empty", archive.volume)),
+            Some(0) | None => no(format!("the backup {} is empty", archive.volume)),
         },
     }
 }
@@ -148,7 +149,7 @@ pub fn holds_all(
     kind: GuestKind,
     extracted: &str,
     must_hold: &BTreeMap<String, String>,
-) -> Result<(), String> {
+) -> Result<(), Refusal> {
     let held = self::must_hold(&saved_config(kind, extracted));
     let mapped: BTreeSet<&str> = own_lines(extracted)
         .filter_map(|line| line.strip_prefix("#qmdump#map:")?.split(':').next())
@@ -159,7 +160,8 @@ pub fn holds_all(
             GuestKind::Qemu => mapped.contains(slot.as_str()),
         };
         if held.get(slot) != Some(volume) || !written {
-            return Err(format!("{slot} ({volume}) is not in the backup"));
+            let why = format!("{slot} ({volume}) is not in the backup");
+            return Err(Refusal::new(ReasonCode::Storage, why));
         }
     }
     Ok(())

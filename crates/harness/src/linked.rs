@@ -86,8 +86,8 @@ impl DocumentDisk for DocumentShelf {
         Ok(())
     }
 
-    fn get(&self, name: &str) -> Result<Vec<u8>, String> {
-        self.files().get(name).cloned().ok_or_else(|| format!("there is no {name}"))
+    fn get(&self, name: &str) -> io::Result<Vec<u8>> {
+        self.files().get(name).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn names(&self) -> Vec<String> {

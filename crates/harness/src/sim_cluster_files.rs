@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use evenkeel_agent::cluster_files::{ClusterFile, ClusterFiles, ReadFuture};
+use evenkeel_agent::cluster_files::{ClusterFile, ClusterFiles, ReadFuture, SilentFile};
 use evenkeel_sim::InProcess;
 
 /// What `/etc/pve` of the node tells; clones share it.
@@ -31,7 +31,7 @@ impl ClusterFiles for SimClusterFiles {
             // A place where the agent can die, and where the world goes on.
             tokio::task::yield_now().await;
             if self.unreadable.load(Ordering::Relaxed) {
-                return Err("somebody unmounted it".to_owned());
+                return Err(SilentFile::Unreadable("somebody unmounted it".to_owned()));
             }
             let text = self.node.with(|sim| match file {
                 ClusterFile::Version => sim.cluster_version(),

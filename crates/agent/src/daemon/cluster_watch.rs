@@ -130,7 +130,7 @@ mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
-    use crate::cluster_files::{ClusterFile, ReadFuture};
+    use crate::cluster_files::{ClusterFile, ReadFuture, SilentFile};
 
     /// Files that a test writes, and how often the first two were read.
     #[derive(Debug)]
@@ -171,10 +171,12 @@ mod tests {
                     let ids: Vec<String> = guests.iter().map(entry).collect();
                     format!("{{\"version\": {list}, \"ids\": {{{}}}}}", ids.join(","))
                 }
-                ClusterFile::ActiveTasks => match self.tasks.lock().unwrap().clone() {
-                    Some(text) => text,
-                    None => return Box::pin(std::future::ready(Err("it is not there".to_owned()))),
-                },
+                ClusterFile::ActiveTasks => {
+                    let text = self.tasks.lock().unwrap().clone();
+                    let gone = || SilentFile::Unreadable("it is not there".to_owned());
+                    let read = text.map(String::into_bytes).ok_or_else(gone);
+                    return Box::pin(std::future::ready(read));
+                }
             };
             Box::pin(std::future::ready(Ok(text.into_bytes())))
         }

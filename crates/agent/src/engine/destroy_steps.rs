@@ -129,7 +129,7 @@ impl<'a> DestroySteps<'a> {
             };
             let saved = match SavedGuest::of(&leave.fresh, &backup.storage) {
                 Ok(saved) => saved,
-                Err(why) => return self.abandon(&why).await,
+                Err(refusal) => return self.abandon(&refusal.detail).await,
             };
             if !std::mem::take(&mut is_first) {
                 self.begin_next(OpPhase::Backup).await?;
@@ -247,17 +247,16 @@ impl<'a> DestroySteps<'a> {
         if let Some(why) = destroy::hindrance(request, &fresh, basis) {
             return no(why);
         }
-        if let Err(why) = self.check_backup(&fresh, done).await {
-            return no(&why);
+        if let Err(refusal) = self.check_backup(&fresh, done).await {
+            return no(&refusal.detail);
         }
         Ok(fresh)
     }
 
     /// Whether a final backup that was signed would still hold what was signed for, and does if it was made.
-    async fn check_backup(&self, fresh: &Guest, done: &StepsDone<'_>) -> Result<(), String> {
+    async fn check_backup(&self, fresh: &Guest, done: &StepsDone<'_>) -> Result<(), Refusal> {
         if let Some(backup) = done.backup {
-            let same = check_left_out(self.context, backup, fresh).await;
-            same.map_err(|refusal| refusal.detail)?;
+            check_left_out(self.context, backup, fresh).await?;
         }
         match &done.saved {
             Some(saved) => saved.prove(self.context, self.op, fresh.id).await,
@@ -341,7 +340,7 @@ impl<'a> DestroySteps<'a> {
         }
         match saved.prove(self.context, op, guest).await {
             Ok(()) => Ok(None),
-            Err(why) => self.abandon(&why).await.map(Some),
+            Err(refusal) => self.abandon(&refusal.detail).await.map(Some),
         }
     }
 

@@ -33,8 +33,8 @@ pub(super) struct SavedGuest {
 
 impl SavedGuest {
     /// A backup to be made of a guest as it is now.
-    pub(super) fn of(fresh: &Guest, storage: &StorageName) -> Result<Self, String> {
-        let config = fresh.config.as_ref().map_err(ToString::to_string)?;
+    pub(super) fn of(fresh: &Guest, storage: &StorageName) -> Result<Self, Refusal> {
+        let config = fresh.config.as_ref().map_err(|error| refused(error.to_string()))?;
         let first_seen = OnceLock::new();
         Ok(Self { storage: storage.clone(), must_hold: must_hold(config), first_seen })
     }
@@ -45,18 +45,25 @@ impl SavedGuest {
         context: &EngineContext,
         op: OperationId,
         guest: GuestId,
-    ) -> Result<(), String> {
+    ) -> Result<(), Refusal> {
         let listed = archives(&context.client, &self.storage, guest).await?;
         let archive = find_archive(&listed, op, guest)?;
         let seen = (archive.volume.clone(), archive.size_bytes);
         if *self.first_seen.get_or_init(|| seen.clone()) != seen {
-            return Err(format!("the backup {} changed after it was made", archive.volume));
+            return Err(refused(format!(
+                "the backup {} changed after it was made",
+                archive.volume
+            )));
         }
         let inside = context.client.backup_config(&archive.volume).await;
-        let inside =
-            inside.map_err(|error| format!("{} cannot be read: {error}", archive.volume))?;
+        let inside = inside
+            .map_err(|error| refused(format!("{} cannot be read: {error}", archive.volume)))?;
         holds_all(guest.kind, &inside, &self.must_hold)
     }
+}
+
+fn refused(why: String) -> Refusal {
+    Refusal::new(ReasonCode::Storage, why)
 }
 
 /// The backups of a guest on a storage.
@@ -64,12 +71,13 @@ pub(super) async fn archives(
     client: &Client,
     storage: &StorageName,
     guest: GuestId,
-) -> Result<Vec<Archive>, String> {
+) -> Result<Vec<Archive>, Refusal> {
     let listed = client.volumes(storage, &ContentFilter::BackupsOf(guest.vmid)).await;
-    let listed =
-        listed.map_err(|error| format!("the backups on {storage} cannot be listed: {error}"))?;
+    let unlisted =
+        |error: Error| refused(format!("the backups on {storage} cannot be listed: {error}"));
+    let listed = listed.map_err(unlisted)?;
     let archive = |volume: ListedVolume| {
-        let unreadable = |_| format!("{storage} lists a backup under a name that is none");
+        let unreadable = |_| refused(format!("{storage} lists a backup under a name that is none"));
         Ok(Archive {
             volume: volume.volid.parse().map_err(unreadable)?,
             size_bytes: volume.size_bytes,
@@ -110,7 +118,6 @@ pub(super) async fn check_room(
     guest: GuestId,
     keeping: Keeping,
 ) -> Result<(), Refusal> {
-    let refused = |why: String| Refusal::new(ReasonCode::Storage, why);
     let unread = |error: Error| refused(format!("storage {storage} cannot be read: {error}"));
     let all = context.client.storages().await.map_err(unread)?;
     match all.iter().find(|entry| entry.storage == storage.as_str()) {
@@ -133,7 +140,7 @@ pub(super) async fn check_room(
         Err(error) if error.class() == Some(&ErrorClass::Permission) => None,
         Err(error) => return Err(unread(error)),
     };
-    let listed = archives(&context.client, storage, guest).await.map_err(refused)?;
+    let listed = archives(&context.client, storage, guest).await?;
     let limits = BackupLimits::of(retention, configured);
     let limits = match keeping {
         Keeping::Plain => BackupLimits { protected: None, ..limits },

@@ -29,7 +29,7 @@ pub trait DocumentDisk: fmt::Debug + Send + Sync {
     fn put(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
     /// The whole of a file, or why there is none.
-    fn get(&self, name: &str) -> Result<Vec<u8>, String>;
+    fn get(&self, name: &str) -> io::Result<Vec<u8>>;
 
     /// The names of all files.
     fn names(&self) -> Vec<String>;
@@ -100,7 +100,7 @@ impl DocumentStore {
         let Some(manifest) = floor.manifest else { return Ok(None) };
         let name = file_name(floor.generation, manifest);
         let unreadable = |why: String| StoredDocumentError::Unreadable(why);
-        let bytes = self.files.get(&name).map_err(unreadable)?;
+        let bytes = self.files.get(&name).map_err(|error| unreadable(error.to_string()))?;
         let wire: WireDocument =
             serde_json::from_slice(&bytes).map_err(|error| unreadable(error.to_string()))?;
         let offered = wire.offered().map_err(|refusal| unreadable(refusal.to_string()))?;
@@ -154,9 +154,9 @@ impl DocumentDisk for DocumentDirectory {
         fs::File::open(&self.0)?.sync_all()
     }
 
-    fn get(&self, name: &str) -> Result<Vec<u8>, String> {
+    fn get(&self, name: &str) -> io::Result<Vec<u8>> {
         let file = plain_file::read(&self.0.join(name), FILE_BYTES_MAX);
-        file.map(|file| file.bytes).map_err(|error| error.to_string())
+        file.map(|file| file.bytes).map_err(io::Error::other)
     }
 
     fn names(&self) -> Vec<String> {

@@ -21,7 +21,7 @@ use evenkeel_core::value::compare::Conventions;
 use tokio::time::Instant;
 
 use super::{Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
-use crate::cluster_files::{ClusterFiles, read_marks};
+use crate::cluster_files::{ClusterFiles, SilentFile, read_marks};
 use crate::pve::Client;
 use crate::pve::error::Error;
 use crate::pve::wire::GuestEntry;
@@ -54,7 +54,7 @@ pub(crate) struct NodeMemory {
     /// Guests that could not be read last time.
     unreadable: BTreeSet<VmId>,
     /// Why the marks could not be read last time: said when it changes.
-    unread_marks: Option<String>,
+    unread_marks: Option<SilentFile>,
     /// The marks of the last pass.
     marks: Option<ClusterMarks>,
 }
@@ -116,7 +116,7 @@ impl NodeMemory {
         }
     }
 
-    fn note_marks(&mut self, read: Result<ClusterMarks, String>) -> Option<ClusterMarks> {
+    fn note_marks(&mut self, read: Result<ClusterMarks, SilentFile>) -> Option<ClusterMarks> {
         let (marks, trouble) = match read {
             Ok(marks) => (Some(marks), None),
             Err(why) => (None, Some(why)),
@@ -124,7 +124,7 @@ impl NodeMemory {
         if self.unread_marks != trouble {
             if let Some(why) = &trouble {
                 tracing::warn!(
-                    why,
+                    %why,
                     "the cluster file system cannot be read; every declared guest is asked for at each pass"
                 );
             } else {
