@@ -17,7 +17,8 @@ use crate::operation::{StorageName, UnixSeconds};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct LaneTable {
     limits: LaneLimits,
-    lanes: BTreeMap<VmId, Lane>,
+    /// Each in a box: lanes come and go with every operation, and the map moves its values about.
+    lanes: BTreeMap<VmId, Box<Lane>>,
     /// The lane of everything that waits, runs or is held.
     lane_of: BTreeMap<OperationId, VmId>,
     /// Heads of lanes that could not start, oldest first.
@@ -352,7 +353,7 @@ impl LaneTable {
                 && lane.readers.values().all(|other| goes_along(*other))
                 && (lane.queue.is_empty() || lane.ticket > ticket)
         };
-        self.lanes.get(&source.vmid).is_none_or(free)
+        self.lanes.get(&source.vmid).is_none_or(|lane| free(lane))
     }
 
     fn has_room(&self, storage: &StorageName) -> bool {
