@@ -114,7 +114,7 @@ const PREV_LENGTH: usize = PREV.len() + SUM_DIGITS + 1;
 const SUM_LENGTH: usize = SUM.len() + SUM_DIGITS + 2;
 /// How every record line begins. Quotes inside strings are escaped, so no text that somebody else
 /// chose can hold these bytes.
-pub(super) const RECORD_START: &[u8] = b"{\"seq\":";
+pub(super) const RECORD_START: &str = "{\"seq\":";
 
 /// Writes the envelope of a record; its body and [`seal`] follow.
 pub(super) fn begin(out: &mut Vec<u8>, envelope: &LineEnvelope<'_>) {
@@ -160,26 +160,24 @@ fn digits(field: &[u8], before: &[u8], after: &[u8]) -> Option<Sum> {
 
 /// Takes the content of a sealed line apart: envelope, and the fields after it with their leading
 /// comma. `None` means that another program, or a later one, wrote it.
-pub(super) fn open(content: &[u8]) -> Option<(LineEnvelope<'_>, &[u8])> {
-    let rest = content.strip_prefix(RECORD_START)?;
+pub(super) fn open(content: &[u8]) -> Option<(LineEnvelope<'_>, &str)> {
+    // Once for the whole line: a start-up reads many, and each has many strings.
+    let rest = str::from_utf8(content).ok()?.strip_prefix(RECORD_START)?;
     let (seq, rest) = number(rest)?;
-    let (at, rest) = quoted(rest.strip_prefix(b",\"at\":")?)?;
-    let (durable, rest) = number(rest.strip_prefix(b",\"durable\":")?)?;
-    let (kind, fields) = quoted(rest.strip_prefix(b",\"type\":")?)?;
+    let (at, rest) = quoted(rest.strip_prefix(",\"at\":")?)?;
+    let (durable, rest) = number(rest.strip_prefix(",\"durable\":")?)?;
+    let (kind, fields) = quoted(rest.strip_prefix(",\"type\":")?)?;
     let at = at.parse().ok()?;
     Some((LineEnvelope { seq: Seq(seq), at, durable: Seq(durable), kind }, fields))
 }
 
-fn number(text: &[u8]) -> Option<(u64, &[u8])> {
-    let length = text.iter().position(|b| !b.is_ascii_digit())?;
-    let (digits, rest) = text.split_at(length);
-    Some((str::from_utf8(digits).ok()?.parse().ok()?, rest))
+fn number(text: &str) -> Option<(u64, &str)> {
+    let (digits, rest) = text.split_at(text.bytes().position(|byte| !byte.is_ascii_digit())?);
+    Some((digits.parse().ok()?, rest))
 }
 
-fn quoted(text: &[u8]) -> Option<(&str, &[u8])> {
-    let text = text.strip_prefix(b"\"")?;
-    let length = text.iter().position(|b| *b == b'"')?;
-    Some((str::from_utf8(&text[..length]).ok()?, &text[length + 1..]))
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    text.strip_prefix('"')?.split_once('"')
 }
 
 #[cfg(test)]
@@ -202,7 +200,7 @@ mod tests {
         let (envelope, fields) = open(sealed.content).unwrap();
         assert_eq!((envelope.seq, envelope.durable, envelope.kind), (Seq(7), Seq(6), "note"));
         assert_eq!(envelope.at, "2026-11-15T20:00:00.125Z".parse().unwrap());
-        assert_eq!(fields, b",\"text\":\"hello\"");
+        assert_eq!(fields, ",\"text\":\"hello\"");
         assert_eq!(sealed.prev, Sum::NONE);
         let json: serde_json::Value = serde_json::from_slice(&line).unwrap();
         assert_eq!(json["sum"], sealed.sum.as_str());

@@ -242,21 +242,18 @@ impl<M: SerializeMap> LineFields<M> {
     }
 }
 
-impl TryFrom<OpLine> for OpEntry {
-    type Error = NotUnderstood;
-
-    fn try_from(mut line: OpLine) -> Result<Self, NotUnderstood> {
-        let state = line.state.as_str();
+impl OpLine {
+    /// Takes out what the line says. The fields are taken where they lie: they are many, and a start-up reads many lines.
+    pub(super) fn take_entry(&mut self) -> Result<OpEntry, NotUnderstood> {
+        let state = self.state.as_str();
         let refuse = |why| NotUnderstood::Op { state, why };
-        let (event, details) = line.take_event().map_err(refuse)?;
-        if !line.is_spent() {
+        let (event, details) = self.take_event().map_err(refuse)?;
+        if !self.is_spent() {
             return Err(refuse("there is a field that has no meaning in this state"));
         }
-        Ok(Self { record: OpRecord { op: line.op, event }, details })
+        Ok(OpEntry { record: OpRecord { op: self.op, event }, details })
     }
-}
 
-impl OpLine {
     /// Takes out the fields of the event this line tells.
     fn take_event(&mut self) -> Result<(OpEvent, Details), &'static str> {
         let event = match self.state {

@@ -308,12 +308,12 @@ fn to_json(out: &mut Vec<u8>, fields: &impl Serialize, kind: &'static str) -> &'
 }
 
 /// Reads the fields of a line, `{…}`, by its type.
-pub(super) fn decode(kind: &str, fields: &[u8]) -> Result<Body, NotUnderstood> {
-    fn json<'a, T: Deserialize<'a>>(fields: &'a [u8]) -> Result<T, NotUnderstood> {
-        serde_json::from_slice(fields).map_err(NotUnderstood::Fields)
+pub(super) fn decode(kind: &str, fields: &str) -> Result<Body, NotUnderstood> {
+    fn json<'a, T: Deserialize<'a>>(fields: &'a str) -> Result<T, NotUnderstood> {
+        serde_json::from_str(fields).map_err(NotUnderstood::Fields)
     }
     let record = match kind {
-        "op" => Record::Op(json::<OpLine>(fields)?.try_into()?),
+        "op" => Record::Op(json::<OpLine>(fields)?.take_entry()?),
         "retry" => Record::Retry(json(fields)?),
         "note" => Record::Note(json(fields)?),
         "snapshot" => return Ok(Body::Snapshot(json(fields)?)),
@@ -336,8 +336,7 @@ mod tests {
     #[test]
     fn a_field_that_is_missing_or_has_no_meaning_in_its_state_is_refused() {
         let op = r#""op":"op_01ARZ3NDEKTSV4RRFFQ69G5FAV""#;
-        let understood =
-            |fields: &str| decode("op", format!("{{{op},{fields}}}").as_bytes()).is_ok();
+        let understood = |fields: &str| decode("op", &format!("{{{op},{fields}}}")).is_ok();
         for good in [
             r#""state":"succeeded""#,
             r#""state":"succeeded","by":"operator""#,

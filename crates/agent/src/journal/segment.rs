@@ -76,7 +76,7 @@ pub(super) struct SegmentLine<'a> {
     pub(super) seq: Seq,
     pub(super) at: Timestamp,
     pub(super) kind: &'a str,
-    fields: &'a [u8],
+    fields: &'a str,
 }
 
 /// Goes through the lines of a segment in order.
@@ -96,7 +96,7 @@ pub(super) struct Walk<'a> {
     /// Where the lines begin that no later line calls durable.
     pub(super) unproven: usize,
     pub(super) snapshot_ends: usize,
-    fields: Vec<u8>,
+    fields: String,
 }
 
 impl<'a> Walk<'a> {
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
             earlier: Timestamp::MIN,
             unproven: 0,
             snapshot_ends: 0,
-            fields: Vec::new(),
+            fields: String::new(),
         })
     }
 
@@ -179,9 +179,9 @@ impl<'a> Walk<'a> {
     /// What the line says.
     pub(super) fn body(&mut self, line: &SegmentLine<'a>) -> Result<Body, Damage> {
         self.fields.clear();
-        self.fields.push(b'{');
-        self.fields.extend_from_slice(line.fields.get(1..).unwrap_or_default());
-        self.fields.push(b'}');
+        self.fields.push('{');
+        self.fields.push_str(line.fields.strip_prefix(',').unwrap_or(line.fields));
+        self.fields.push('}');
         let body = record::decode(line.kind, &self.fields)
             .map_err(|why| self.damage_at(line, LineProblem::NotUnderstood(why)))?;
         match misdated(&body, line.at, self.earlier) {
@@ -208,12 +208,14 @@ impl<'a> Walk<'a> {
     fn later_durables(&self) -> impl Iterator<Item = Seq> {
         let tail = &self.bytes[self.offset..];
         let starts = tail.windows(line::RECORD_START.len()).enumerate();
-        starts.filter(|(_, bytes)| *bytes == line::RECORD_START).filter_map(|(start, _)| {
-            let rest = &tail[start..];
-            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-            let sealed = line::unseal(&rest[..end])?;
-            Some(line::open(sealed.content)?.0.durable)
-        })
+        starts.filter(|(_, bytes)| *bytes == line::RECORD_START.as_bytes()).filter_map(
+            |(start, _)| {
+                let rest = &tail[start..];
+                let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+                let sealed = line::unseal(&rest[..end])?;
+                Some(line::open(sealed.content)?.0.durable)
+            },
+        )
     }
 
     /// Why a whole line cannot stand here, if it cannot.
