@@ -105,6 +105,14 @@ impl FoundChanges {
     }
 }
 
+/// Whether a field is plainly what is declared, and stays so: most fields of most guests are. The rules for the others
+/// would all say the same of it.
+fn is_as_declared(field: &desired::DeclaredField, have: Option<&ConfigField>) -> bool {
+    let stays = have.filter(|have| have.waiting.is_none());
+    let stored = stays.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
+    stored.is_some() && stored == field.want.as_ref()
+}
+
 struct Differ<'a> {
     guest: &'a Guest,
     config: &'a GuestConfig,
@@ -122,9 +130,13 @@ impl Differ<'_> {
         have: Option<&ConfigField>,
         found: &mut FoundChanges,
     ) {
+        if is_as_declared(field, have) {
+            return;
+        }
+        let base = || volumes::as_base(field, have);
         if let Some((volume, storage)) = volumes::other_storage(field, have) {
             self.moves(field, have, (volume, storage), found);
-        } else if let Some(base) = volumes::as_base(field, have).filter(|_| self.template) {
+        } else if let Some(base) = self.template.then(base).flatten() {
             self.compare(&base, have, found);
         } else {
             self.compare(field, have, found);
