@@ -362,19 +362,20 @@ impl Engine {
         owed: Vec<LaneJob>,
         running: &mut RunningPass,
     ) -> Result<(), Fatal> {
+        let mut actions = planned.actions.iter().filter(|action| action.held.is_none()).peekable();
+        if actions.peek().is_none() && owed.is_empty() {
+            return Ok(());
+        }
         let declared = Arc::new(declared.clone());
         let (mut jobs, owed): (Vec<_>, Vec<_>) = owed.into_iter().unzip();
         let mut reports = BTreeMap::new();
-        for action in planned.actions.iter().filter(|action| action.held.is_none()) {
+        for action in actions {
             let op = self.context.new_operation();
             let (action, site) = (action.clone(), site.clone());
             let order = PlannedOrder { action, desired: Arc::clone(&declared), site };
             let (job, report) = self.job(op, Order::Planned(Box::new(order)));
             jobs.push(job);
             reports.insert(op, report);
-        }
-        if jobs.is_empty() {
-            return Ok(());
         }
         match self.queue.submit(planned.guest.vmid, jobs) {
             Ok(()) => {

@@ -195,6 +195,18 @@ async fn a_protection_is_given_back_once_the_right_to_see_all_tasks_is() {
     assert!(protected(&rig, RUNNING), "{:?}", writes(&rig, RUNNING));
 }
 
+/// What is owed to a guest does not wait for what is planned for it.
+#[tokio::test(start_paused = true)]
+async fn a_protection_is_given_back_to_a_guest_whose_every_planned_act_is_held() {
+    let freeze = async |rig: &Rig| rig.frozen.store(true, Ordering::Relaxed);
+    let (rig, end) = once_sent(UNPROTECT, freeze).await;
+    assert_it_was_left(&rig, &end);
+    rig.frozen.store(false, Ordering::Relaxed);
+    let watched = "guest.102 = { kind = \"lxc\", mode = \"observe\", description = \"held\" }";
+    afterwards(&rig, &desired(watched)).await;
+    assert!(protected(&rig, RUNNING), "{:?}", writes(&rig, RUNNING));
+}
+
 /// The signers are these from now on, as after a rotation that is on disk.
 async fn signers_become(rig: &Rig, signers: Vec<Signer>) {
     let trust = TrustedSigners::genesis(TrustVersion(2), signers).unwrap();
