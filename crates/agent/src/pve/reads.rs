@@ -12,9 +12,10 @@ use super::Client;
 use super::error::{Error, ErrorClass};
 use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
+use super::scalar::Settings;
 use super::site::{
-    ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Options,
-    Permissions, Resource, StorageEntry, UserEntry, Version,
+    ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Permissions,
+    Resource, StorageEntry, UserEntry, Version,
 };
 use super::task::Upid;
 use super::wire::{
@@ -281,8 +282,7 @@ impl Client {
         path: ApiPath,
         query: Query,
     ) -> Result<BTreeMap<String, String>, Error> {
-        let Options(options) = self.call(HttpRequest::get(path, query)).await?;
-        Ok(options.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
+        self.call::<Settings>(HttpRequest::get(path, query)).await.map(|settings| settings.0)
     }
 
     /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.

@@ -3,6 +3,7 @@
 //! Numbers keep the very characters PVE printed, so that a value read is a value that can be
 //! compared; they are never passed through a float.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
@@ -11,46 +12,55 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use serde_json::value::RawValue;
 
-/// One JSON value, read leniently.
+/// One JSON value, read leniently. It borrows from the answer: most are numbers and words that nobody keeps.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(super) enum Scalar<'a> {
     /// `null`.
     Null,
     /// A string's content, a number's characters, or `0`/`1` for a boolean.
-    Text(String),
+    Text(Cow<'a, str>),
     /// A list or object, as JSON.
-    Nested(String),
+    Nested(&'a str),
 }
 
-impl<'de> Deserialize<'de> for Scalar {
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?.get();
         Ok(match raw.as_bytes().first() {
             // Most strings have nothing to decode, and are many in every answer.
-            Some(b'"') if !raw.contains('\\') => Self::Text(raw[1..raw.len() - 1].to_owned()),
-            Some(b'"') => Self::Text(serde_json::from_str(raw).map_err(D::Error::custom)?),
-            Some(b'[' | b'{') => Self::Nested(raw.to_owned()),
+            Some(b'"') if !raw.contains('\\') => Self::Text(raw[1..raw.len() - 1].into()),
+            Some(b'"') => {
+                let text: String = serde_json::from_str(raw).map_err(D::Error::custom)?;
+                Self::Text(text.into())
+            }
+            Some(b'[' | b'{') => Self::Nested(raw),
             _ => match raw {
                 "null" => Self::Null,
-                "true" => Self::Text("1".to_owned()),
-                "false" => Self::Text("0".to_owned()),
-                number => Self::Text(number.to_owned()),
+                "true" => Self::Text("1".into()),
+                "false" => Self::Text("0".into()),
+                number => Self::Text(number.into()),
             },
         })
     }
 }
 
-impl Scalar {
+impl<'a> Scalar<'a> {
     /// The value as text; `None` for null.
-    pub(super) fn into_text(self) -> Option<String> {
+    fn into_text(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Null => None,
-            Self::Text(text) | Self::Nested(text) => Some(text),
+            Self::Text(text) => Some(text),
+            Self::Nested(json) => Some(json.into()),
         }
     }
 
+    /// The same, to be kept.
+    pub(super) fn into_string(self) -> Option<String> {
+        self.into_text().map(Cow::into_owned)
+    }
+
     /// The value as text if it says anything: not null, not empty, not a list or object.
-    fn into_word(self) -> Option<String> {
+    fn into_word(self) -> Option<Cow<'a, str>> {
         match self {
             Self::Text(text) if !text.is_empty() => Some(text),
             Self::Null | Self::Text(_) | Self::Nested(_) => None,
@@ -60,12 +70,18 @@ impl Scalar {
 
 /// Any scalar as text; null is none.
 pub(super) fn opt_text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
-    Ok(Scalar::deserialize(d)?.into_text())
+    Ok(Scalar::deserialize(d)?.into_string())
 }
 
 /// Any scalar as text; null is refused.
 pub(super) fn text<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
-    opt_text(d)?.ok_or_else(|| D::Error::custom("null where a text is due"))
+    word(d).map(Cow::into_owned)
+}
+
+/// The same, for whoever only looks at it.
+pub(super) fn word<'de, D: Deserializer<'de>>(d: D) -> Result<Cow<'de, str>, D::Error> {
+    let text = Scalar::deserialize(d)?.into_text();
+    text.ok_or_else(|| D::Error::custom("null where a text is due"))
 }
 
 /// A whole number, also inside a string, also written with a fraction; null and "" are none.
@@ -107,7 +123,7 @@ where
     T: FromStr,
     T::Err: fmt::Display,
 {
-    text(d)?.parse().map_err(D::Error::custom)
+    word(d)?.parse().map_err(D::Error::custom)
 }
 
 /// Like [`parsed`]; null and "" are none.
@@ -128,8 +144,17 @@ pub(super) fn text_map<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
     let raw = <&RawValue>::deserialize(d)?.get();
-    let entries: BTreeMap<String, Scalar> = serde_json::from_str(raw).unwrap_or_default();
-    Ok(entries.into_iter().filter_map(|(key, value)| Some((key, value.into_text()?))).collect())
+    Ok(serde_json::from_str(raw).map(|Settings(texts)| texts).unwrap_or_default())
+}
+
+/// An object of scalars, such as `GET /cluster/options`; null values are left out, nested ones stay JSON.
+pub(super) struct Settings(pub(super) BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Settings {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let entries = BTreeMap::<String, Scalar<'_>>::deserialize(deserializer)?.into_iter();
+        Ok(Self(entries.filter_map(|(key, value)| Some((key, value.into_string()?))).collect()))
+    }
 }
 
 #[cfg(test)]

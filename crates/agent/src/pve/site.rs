@@ -8,7 +8,7 @@ use evenkeel_core::release::Release;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
 
-use super::scalar::{self, Scalar};
+use super::scalar;
 
 /// `GET /version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,10 +207,6 @@ pub struct TokenEntry {
     #[serde(default, deserialize_with = "scalar::opt_u64")]
     pub privsep: Option<u64>,
 }
-
-/// An object of settings, such as `GET /cluster/options`; nested values stay JSON.
-#[derive(Deserialize)]
-pub(super) struct Options(pub(super) BTreeMap<String, Scalar>);
 
 /// A guest number, which PVE sends as text.
 #[derive(Deserialize)]

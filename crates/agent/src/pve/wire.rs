@@ -59,7 +59,7 @@ pub enum RunStatus {
 
 impl<'de> Deserialize<'de> for RunStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(match scalar::text(deserializer)?.as_str() {
+        Ok(match &*scalar::word(deserializer)? {
             "running" => Self::Running,
             "stopped" => Self::Stopped,
             other => Self::Other(super::text::clean(other)),
@@ -91,18 +91,18 @@ pub struct RawConfig {
 
 impl<'de> Deserialize<'de> for RawConfig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut entries = BTreeMap::<String, Scalar>::deserialize(deserializer)?;
-        let digest = match entries.remove("digest").and_then(Scalar::into_text) {
+        let mut entries = BTreeMap::<String, Scalar<'_>>::deserialize(deserializer)?;
+        let digest = match entries.remove("digest").and_then(Scalar::into_string) {
             Some(text) => Some(text.parse().map_err(D::Error::custom)?),
             None => None,
         };
         let lxc = match entries.remove("lxc") {
-            Some(Scalar::Nested(json)) => serde_json::from_str(&json).map_err(D::Error::custom)?,
+            Some(Scalar::Nested(json)) => serde_json::from_str(json).map_err(D::Error::custom)?,
             Some(Scalar::Null | Scalar::Text(_)) | None => Vec::new(),
         };
         let values = entries
             .into_iter()
-            .filter_map(|(key, value)| Some((key, value.into_text()?)))
+            .filter_map(|(key, value)| Some((key, value.into_string()?)))
             .collect();
         Ok(Self { digest, values, lxc })
     }
