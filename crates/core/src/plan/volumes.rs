@@ -159,12 +159,15 @@ pub(super) fn other_storage<'a>(
     };
     let have = have?;
     let current = have.current.as_ref()?.value.as_property()?;
+    // Most are where they shall be, and then nothing else about them is asked.
+    if current.volume()?.storage() == Some(storage) {
+        return None;
+    }
     // An image and a disk shown as a CD-ROM are nothing that moves; a base image is what clones stand on.
     let volume = current.data_volume().filter(|_| !current.is_cdrom())?;
     let comes =
         have.waiting.is_some() && have.after_restart().is_some_and(|reading| on_it(&reading.value));
-    let is_here = volume.storage() == Some(storage);
-    (!is_here && !comes && !volume.is_base_image()).then_some((volume, storage))
+    (!comes && !volume.is_base_image()).then_some((volume, storage))
 }
 
 /// The same declaration, on the storage where the volume is: all else of it is compared by this.
