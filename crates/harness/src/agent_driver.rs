@@ -361,11 +361,8 @@ impl AgentDriver {
         let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
         // From here on the agent knows them.
         self.oracle().modes(now_ms, modes);
-        let passed = match engine.look(&desired, PassScope::Whole, cause).await {
-            Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
-            Err(error) => Err(error),
-        };
-        // What another declaration asks for is another thing, and nothing that failed holds it.
+        // What another declaration asks for is another thing, and nothing that failed holds it. Lanes go on with the old
+        // one while the node is read.
         let same = self.papers().passed_with.replace(Arc::clone(&desired));
         if !same.is_some_and(|same| Arc::ptr_eq(&same, &desired)) {
             self.oracle().asked_to_try(None);
@@ -373,6 +370,10 @@ impl AgentDriver {
                 self.oracle().older_orders(true);
             }
         }
+        let passed = match engine.look(&desired, PassScope::Whole, cause).await {
+            Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
+            Err(error) => Err(error),
+        };
         self.papers().plan = match passed {
             Ok(pass) => Some(pass.plan),
             Err(PassError::Fatal(fatal)) => return Err(fatal),

@@ -102,7 +102,7 @@ impl SeedRun {
             return DriveEnd::Elapsed;
         }
         if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
-            self.hub_rests(agent.as_mut()).await
+            self.hub_rests(commands, agent.as_mut()).await
         {
             return ended;
         }
@@ -356,10 +356,20 @@ impl SeedRun {
         }
         let after = (self.oracle.writes(), self.disk_bytes());
         if before != after {
-            let what = format!("(7) no rest: writes and journal bytes {before:?}, then {after:?}");
-            self.oracle.broke(what);
+            let newest = self.newest_line();
+            self.oracle.broke(format!(
+                "(7) no rest: writes and journal bytes {before:?}, then {after:?}; the newest line: {newest}"
+            ));
         }
         DriveEnd::Elapsed
+    }
+
+    /// The last line of the journal.
+    fn newest_line(&self) -> String {
+        let files = self.rig.disk.list().unwrap_or_default();
+        let newest = files.iter().filter(|name| name.starts_with("journal-")).max();
+        let bytes = newest.and_then(|name| self.rig.disk.read(name).ok()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).lines().last().unwrap_or_default().to_owned()
     }
 
     fn disk_bytes(&self) -> usize {

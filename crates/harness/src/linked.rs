@@ -327,14 +327,21 @@ impl SeedRun {
         newest == Some(self.oracle.floor().1) && !self.oracle.is_put_back()
     }
 
-    /// Before the day of rest: an honest hub, and time until everything is told.
+    /// Before the day of rest: an honest hub, and time until everything is told. What it held back may have changed the
+    /// signers, and then the next pass ends the items of the former ones.
     pub(crate) async fn hub_rests<F: Future<Output = LifeEnd>>(
         &mut self,
-        agent: Pin<&mut F>,
+        commands: &UnboundedSender<DriverCommand>,
+        mut agent: Pin<&mut F>,
     ) -> DriveEnd {
         let Some(linked) = &self.linked else { return DriveEnd::Elapsed };
         linked.hub.behaves(HubManner::Honest);
-        wait(agent, QUIET, &mut None).await
+        if let ended @ (DriveEnd::Killed | DriveEnd::Ended(_)) =
+            wait(agent.as_mut(), QUIET, &mut None).await
+        {
+            return ended;
+        }
+        pass_and_wait(commands, agent, QUIET).await.unwrap_or(DriveEnd::Elapsed)
     }
 
     /// Which signers a host with a hub has besides.
