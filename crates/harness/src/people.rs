@@ -337,7 +337,9 @@ impl SeedRun {
             let hopeless =
                 self.signers.as_ref().is_some_and(|signers| signers.papers[paper].hopeless);
             match said {
-                Submitted::Refused(_) => {}
+                Submitted::Refused(refusal) => {
+                    self.clock_doubted |= refusal.reason == ReasonCode::Clock;
+                }
                 Submitted::Accepted(_)
                 | Submitted::Replay { .. }
                 | Submitted::Rotated(_)
