@@ -12,7 +12,7 @@ use super::Client;
 use super::error::{Error, ErrorClass};
 use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
-use super::scalar::Settings;
+use super::scalar::TextMap;
 use super::site::{
     ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Permissions,
     Resource, StorageEntry, UserEntry, Version,
@@ -282,7 +282,7 @@ impl Client {
         path: ApiPath,
         query: Query,
     ) -> Result<BTreeMap<String, String>, Error> {
-        self.call::<Settings>(HttpRequest::get(path, query)).await.map(|settings| settings.0)
+        self.call::<TextMap>(HttpRequest::get(path, query)).await.map(|settings| settings.0)
     }
 
     /// Whether the token has this right on a path, by whatever grant. Proxmox itself works out what is inherited.

@@ -144,13 +144,13 @@ pub(super) fn text_map<'de, D: Deserializer<'de>>(
     d: D,
 ) -> Result<BTreeMap<String, String>, D::Error> {
     let raw = <&RawValue>::deserialize(d)?.get();
-    Ok(serde_json::from_str(raw).map(|Settings(texts)| texts).unwrap_or_default())
+    Ok(serde_json::from_str(raw).map(|TextMap(texts)| texts).unwrap_or_default())
 }
 
 /// An object of scalars, such as `GET /cluster/options`; null values are left out, nested ones stay JSON.
-pub(super) struct Settings(pub(super) BTreeMap<String, String>);
+pub(super) struct TextMap(pub(super) BTreeMap<String, String>);
 
-impl<'de> Deserialize<'de> for Settings {
+impl<'de> Deserialize<'de> for TextMap {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let entries = BTreeMap::<String, Scalar<'_>>::deserialize(deserializer)?.into_iter();
         Ok(Self(entries.filter_map(|(key, value)| Some((key, value.into_string()?))).collect()))
