@@ -337,9 +337,7 @@ impl SeedRun {
             let hopeless =
                 self.signers.as_ref().is_some_and(|signers| signers.papers[paper].hopeless);
             match said {
-                Submitted::Refused(refusal) => {
-                    self.clock_doubted |= refusal.reason == ReasonCode::Clock;
-                }
+                Submitted::Refused(_) => {}
                 Submitted::Accepted(_)
                 | Submitted::Replay { .. }
                 | Submitted::Rotated(_)

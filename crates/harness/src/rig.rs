@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use evenkeel_agent::ambient::Ambient;
 use evenkeel_agent::authority::Authority;
 use evenkeel_agent::cluster_files::ClusterFiles;
+use evenkeel_agent::effective_clock::wall;
 use evenkeel_agent::engine::{
     AnchorWatch, ApprovalContext, Engine, EngineContext, Fatal, Progress,
 };
@@ -110,7 +111,7 @@ impl Rig {
         let (handle, requests) = group::channel();
         *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle.clone());
         let clock = Arc::clone(&self.ambient);
-        let writer = requests.serve(journal, move || clock.now());
+        let writer = requests.serve(journal, move || wall(clock.as_ref()));
         let (listener, frozen) = (Arc::clone(&self.progress), Arc::clone(&self.frozen));
         let observes = Arc::clone(&self.observes);
         let client = Client::new(Arc::new(self.wire.clone()), self.node_name());
@@ -172,7 +173,7 @@ impl Rig {
         disk: SimulatedDisk,
     ) -> Result<Journal<SimulatedDisk>, JournalError> {
         let stamp = Stamp { machine: "rig".to_owned(), new_epoch: "first".to_owned() };
-        Journal::open(disk, stamp, self.limits, self.ambient.now())
+        Journal::open(disk, stamp, self.limits, wall(self.ambient.as_ref()))
     }
 
     fn node_name(&self) -> evenkeel_core::id::NodeName {

@@ -90,8 +90,6 @@ pub(crate) struct SeedRun {
     pub(crate) linked: Option<LinkedRun>,
     /// Whether the host's or the node's clock was once set far off: what began then counts in budgets, or it is doubted.
     pub(crate) leapt: bool,
-    /// A paper was refused because the host cannot trust its clock.
-    pub(crate) clock_doubted: bool,
     /// Whom somebody signed for last.
     pub(crate) signed_guest: Option<GuestId>,
     /// Papers of it that the agent took, or refused for good.
@@ -176,7 +174,6 @@ impl SeedRun {
             seed,
             linked: None,
             leapt: false,
-            clock_doubted: false,
             first_births,
             dice,
             rig,
