@@ -15,6 +15,7 @@ use crate::faults::FaultMaker;
 use crate::newcomers::clear;
 use crate::run::{DriveEnd, LifeEnd, SeedRun, pass_and_wait};
 use crate::scene::{Wish, loose, second_slot};
+use crate::script::journal;
 use crate::signers::SigningMistake;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
 
@@ -356,20 +357,12 @@ impl SeedRun {
         }
         let after = (self.oracle.writes(), self.disk_bytes());
         if before != after {
-            let newest = self.newest_line();
+            let newest = journal(&self.rig).pop();
             self.oracle.broke(format!(
-                "(7) no rest: writes and journal bytes {before:?}, then {after:?}; the newest line: {newest}"
+                "(7) no rest: writes and journal bytes {before:?}, then {after:?}; the newest line: {newest:?}"
             ));
         }
         DriveEnd::Elapsed
-    }
-
-    /// The last line of the journal.
-    fn newest_line(&self) -> String {
-        let files = self.rig.disk.list().unwrap_or_default();
-        let newest = files.iter().filter(|name| name.starts_with("journal-")).max();
-        let bytes = newest.and_then(|name| self.rig.disk.read(name).ok()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).lines().last().unwrap_or_default().to_owned()
     }
 
     fn disk_bytes(&self) -> usize {
