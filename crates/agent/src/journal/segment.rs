@@ -206,16 +206,14 @@ impl<'a> Walk<'a> {
     /// The `durable` of every whole line after the damage. They are looked for at each place where
     /// a record could begin, because the damage may have eaten a newline.
     fn later_durables(&self) -> impl Iterator<Item = Seq> {
-        let tail = &self.bytes[self.offset..];
-        let starts = tail.windows(line::RECORD_START.len()).enumerate();
-        starts.filter(|(_, bytes)| *bytes == line::RECORD_START.as_bytes()).filter_map(
-            |(start, _)| {
-                let rest = &tail[start..];
-                let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
-                let sealed = line::unseal(&rest[..end])?;
-                Some(line::open(sealed.content)?.0.durable)
-            },
-        )
+        let (tail, begins) = (&self.bytes[self.offset..], line::RECORD_START.as_bytes());
+        let starts = tail.windows(begins.len()).enumerate();
+        starts.filter(move |(_, bytes)| *bytes == begins).filter_map(move |(start, _)| {
+            let rest = &tail[start..];
+            let end = rest.iter().position(|b| *b == b'\n').unwrap_or(rest.len());
+            let sealed = line::unseal(&rest[..end])?;
+            Some(line::open(sealed.content)?.0.durable)
+        })
     }
 
     /// Why a whole line cannot stand here, if it cannot.
