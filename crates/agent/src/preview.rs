@@ -12,6 +12,7 @@ use std::path::Path;
 
 use evenkeel_core::actual::Snapshot;
 use evenkeel_core::allocation::attaches;
+use evenkeel_core::back_off::FailureMemory;
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, ReconcileMode, WantedState};
 use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{Operation, UnixSeconds};
@@ -154,13 +155,22 @@ fn outside_context(state: &StateDir, host_mode: ReconcileMode) -> (PlanContext, 
         frozen: state.freeze_file().symlink_metadata().is_ok(),
         host_mode,
         busy: in_flight.map(|op| (op.intent.guest.vmid, busy_with(op))).collect(),
-        memories: memories_in(&journal),
-        making: journal.ledger().making().clone(),
-        bins: bins_in(&journal),
         // A person asks: `apply` tries everything.
-        ..PlanContext::default()
+        failures: FailureMemory::default(),
+        ..journal_context(&journal)
     };
     (known, journal)
+}
+
+/// What a journal tells a plan.
+pub(crate) fn journal_context(journal: &JournalState) -> PlanContext {
+    PlanContext {
+        memories: memories_in(journal),
+        failures: journal.ledger().failures().clone(),
+        making: journal.ledger().making().clone(),
+        bins: bins_in(journal),
+        ..PlanContext::default()
+    }
 }
 
 fn journal_state(directory: &Path) -> Option<JournalState> {

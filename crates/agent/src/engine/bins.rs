@@ -37,28 +37,28 @@ pub(crate) fn bins_in(state: &JournalState) -> BTreeMap<VmId, BinMemory> {
     .collect()
 }
 
-/// Brings what is remembered to what is declared and seen: before anything is sent.
+/// Brings what is remembered to what is declared and seen, before anything is sent, and says what that is now.
 pub(super) async fn follow(
     context: &EngineContext,
     desired: &Desired,
     actual: &Snapshot,
     plan: &Plan,
     scope: &PassScope,
-) -> Result<(), Fatal> {
+) -> Result<BTreeMap<VmId, BinMemory>, Fatal> {
     let known = memories(context).await?;
+    let mut changes = Vec::new();
     for (vmid, declared) in desired.guests.iter().filter(|(vmid, _)| scope.has(**vmid)) {
-        let here = actual.guests.get(vmid).filter(|here| here.id == declared.id);
-        let enforced = declared.mode == ReconcileMode::Enforce;
-        let (WantedState::Bin(_), Some(here), true) = (&declared.state, here, enforced) else {
+        let (WantedState::Bin(_), ReconcileMode::Enforce) = (&declared.state, declared.mode) else {
             continue;
         };
+        let here = actual.guests.get(vmid).filter(|here| here.id == declared.id);
+        let Some(here) = here else { continue };
         if known.get(vmid).is_some_and(|memory| memory.is_of(here)) {
             continue;
         }
         if let Some(memory) = BinMemory::of(here, context.node_now()) {
             let value = serde_json::to_value(&memory).expect("a memory has only texts for keys");
-            let kept = Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value);
-            context.append_if_room(Record::Kept(kept)).await?;
+            changes.push(Kept::put(Subject::Txn, format!("{BIN}{vmid}"), SHAPE, value));
         }
     }
     for (vmid, memory) in known.iter().filter(|(vmid, _)| scope.has(**vmid)) {
@@ -73,9 +73,14 @@ pub(super) async fn follow(
             (None, Some(_)) => actual.proves_gone(*vmid),
         };
         if is_over {
-            let kept = Kept::remove(Subject::Txn, format!("{BIN}{vmid}"));
-            context.append_if_room(Record::Kept(kept)).await?;
+            changes.push(Kept::remove(Subject::Txn, format!("{BIN}{vmid}")));
         }
     }
-    Ok(())
+    if changes.is_empty() {
+        return Ok(known);
+    }
+    for kept in changes {
+        context.append_if_room(Record::Kept(kept)).await?;
+    }
+    memories(context).await
 }

@@ -39,7 +39,8 @@ use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
 use super::{Engine, RunningPass, backups, bins, decisions, lane, pending};
 use crate::lock_owners::name_lock_owners;
 use crate::preview::{
-    Looked, Preview, guests_asked_about, observe_declared, plan_knowing_others, shown,
+    Looked, Preview, guests_asked_about, journal_context, observe_declared, plan_knowing_others,
+    shown,
 };
 use crate::queue::Work;
 
@@ -184,6 +185,10 @@ impl Engine {
         actual: &Snapshot,
         known: &PlanContext,
     ) -> Result<BTreeMap<VmId, RemovalVerdict>, Fatal> {
+        // On most hosts evenkeel made nothing, and there is nobody to ask about.
+        if known.making.made_none() {
+            return Ok(BTreeMap::new());
+        }
         let context = self.context.clone();
         let declared = desired.guests.values().map(|guest| guest.id);
         let ours: Vec<_> = declared.filter(|id| known.making.scratch(*id).is_some()).collect();
@@ -206,9 +211,10 @@ impl Engine {
         desired: &Desired,
         cause: PassCause,
     ) -> Result<PlanContext, Fatal> {
-        let memories = backups::memories(&self.context).await?;
+        let told = self.context.journal.read(|state, _| journal_context(state));
+        let told = told.await.map_err(Fatal::Journal)?;
         let failures = match cause {
-            PassCause::Schedule => self.context.failures().await?,
+            PassCause::Schedule => told.failures,
             PassCause::Person => FailureMemory::default(),
         };
         let busy = desired.guests.keys().filter_map(|vmid| Some((*vmid, self.queue.busy(*vmid)?)));
@@ -219,22 +225,9 @@ impl Engine {
             (vmid, GuestBusy { op, since: shown(busy.since), unknown, left: None })
         });
         let (frozen, now) = (self.context.is_frozen(), self.context.node_now());
-        let host_mode = self.context.host_mode();
-        let (busy, making) = (busy.collect(), self.context.making().await?);
-        let bins = bins::memories(&self.context).await?;
+        let (host_mode, busy) = (self.context.host_mode(), busy.collect());
         let bin_life_s = self.context.approvals.as_ref().map(|known| known.policy.bin_life_s());
-        Ok(PlanContext {
-            frozen,
-            host_mode,
-            busy,
-            memories,
-            failures,
-            now,
-            making,
-            bins,
-            bin_life_s,
-            ..PlanContext::default()
-        })
+        Ok(PlanContext { frozen, host_mode, busy, failures, now, bin_life_s, ..told })
     }
 
     /// The second half: hands each guest's actions to its lane, where they are judged again.
@@ -247,8 +240,7 @@ impl Engine {
         // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
         // Remember what a guest was before it is put into the bin.
-        bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
-        let bins = bins::memories(&self.context).await?;
+        let bins = bins::follow(&self.context, desired, &actual, &plan, &scope).await?;
         // Write down what is newly held, and why.
         decisions::follow_plan(&self.context, &plan, &scope).await?;
         // Put what needs a signature before those who may give one.
@@ -313,8 +305,12 @@ impl Engine {
     /// A job for everything that is owed, by the guest's number.
     async fn owed_jobs(&self) -> Result<BTreeMap<VmId, Vec<LaneJob>>, Fatal> {
         let mut jobs: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let owed = owed(&self.context).await?;
+        if owed.is_empty() {
+            return Ok(jobs);
+        }
         let (failures, now) = (self.context.failures().await?, self.context.node_now());
-        for owed in owed(&self.context).await? {
+        for owed in owed {
             let (op, guest) = (self.context.new_operation(), owed.operation.intent.guest);
             let attempt = AttemptHash::owed(owed.operation.id, owed.debt);
             if failures.pausing(guest.vmid, attempt, now).is_some() {

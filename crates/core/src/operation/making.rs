@@ -90,6 +90,11 @@ pub enum MadeStage {
 const OWN_TASKS_MAX: usize = 256;
 
 impl MakingMemory {
+    /// Whether no guest is known that we made or tried to make.
+    pub fn made_none(&self) -> bool {
+        self.made.is_empty()
+    }
+
     /// Whether we made the guest and have not started it yet.
     pub fn never_ran(&self, guest: GuestId) -> bool {
         self.never_ran.contains(&guest)
