@@ -106,7 +106,7 @@ pub(crate) async fn observe_chosen(
 
 /// The node's guests as its lists tell them, for whoever chooses among them.
 pub async fn list_guests(client: &Client) -> Result<Vec<Candidate>, Error> {
-    let listed = listed(client).await?.into_iter();
+    let listed = of_both_kinds(|kind| client.guest_names(kind)).await?.into_iter();
     Ok(listed
         .map(|(kind, entry)| {
             let tags = entry.tags.unwrap_or_default();
@@ -116,8 +116,14 @@ pub async fn list_guests(client: &Client) -> Result<Vec<Candidate>, Error> {
 }
 
 async fn listed(client: &Client) -> Result<Vec<(GuestKind, GuestEntry)>, Error> {
-    let (containers, machines) =
-        future::join(client.guests(GuestKind::Lxc), client.guests(GuestKind::Qemu)).await;
+    of_both_kinds(|kind| client.guests(kind)).await
+}
+
+async fn of_both_kinds<T, F>(list: impl Fn(GuestKind) -> F) -> Result<Vec<(GuestKind, T)>, Error>
+where
+    F: Future<Output = Result<Vec<T>, Error>>,
+{
+    let (containers, machines) = future::join(list(GuestKind::Lxc), list(GuestKind::Qemu)).await;
     let containers = containers?.into_iter().map(|entry| (GuestKind::Lxc, entry));
     Ok(containers.chain(machines?.into_iter().map(|entry| (GuestKind::Qemu, entry))).collect())
 }

@@ -40,6 +40,7 @@ fuzz_target!(|input: &[u8]| {
         let told = [
             client.version().await.map(drop),
             client.guests(GuestKind::Qemu).await.map(drop),
+            client.guest_names(GuestKind::Qemu).await.map(drop),
             client.config(guest, ConfigView::Merged).await.map(drop),
             client.pending(guest).await.map(drop),
             client.guest_status(guest).await.map(drop),

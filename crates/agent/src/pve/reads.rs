@@ -19,8 +19,8 @@ use super::site::{
 };
 use super::task::Upid;
 use super::wire::{
-    GuestEntry, HasFeature, LogLine, LogLines, PendingEntry, RawConfig, SnapshotEntry, TaskEntry,
-    TaskStatus,
+    GuestEntry, HasFeature, LogLine, LogLines, NamedEntry, PendingEntry, RawConfig, SnapshotEntry,
+    TaskEntry, TaskStatus,
 };
 
 /// Which side of a config to read.
@@ -107,6 +107,11 @@ impl Client {
 
     /// The node's guests of one kind, as far as the token may see them.
     pub async fn guests(&self, kind: GuestKind) -> Result<Vec<GuestEntry>, Error> {
+        self.call(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
+    }
+
+    /// The same with their names and tags.
+    pub async fn guest_names(&self, kind: GuestKind) -> Result<Vec<NamedEntry>, Error> {
         self.call(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
     }
 

@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 use super::scalar::{self, Scalar};
 use super::task::{ExitStatus, Upid};
 
-/// One guest of `GET /nodes/NODE/{lxc,qemu}`, or of its `status/current`.
+/// One guest of `GET /nodes/NODE/{lxc,qemu}`, or of its `status/current`: what a pass must know of it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct GuestEntry {
     /// The guest's number.
@@ -26,24 +26,29 @@ pub struct GuestEntry {
     /// QEMU's own word: `running`, `paused`, `prelaunch`, …
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub qmpstatus: Option<String>,
-    /// Its name or host name.
-    #[serde(default, deserialize_with = "scalar::opt_text")]
-    pub name: Option<String>,
     /// The config's `lock`.
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub lock: Option<String>,
-    /// Its tags as stored.
-    #[serde(default, deserialize_with = "scalar::opt_text")]
-    pub tags: Option<String>,
     /// True for a template.
     #[serde(default, deserialize_with = "scalar::flag")]
     pub template: bool,
-    /// Seconds since it started.
-    #[serde(default, deserialize_with = "scalar::opt_u64", rename = "uptime")]
-    pub uptime_s: Option<u64>,
     /// HA, in `status/current` only.
     #[serde(default)]
     pub ha: Option<HaState>,
+}
+
+/// The same guest as people choose it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct NamedEntry {
+    /// The guest's number.
+    #[serde(deserialize_with = "scalar::parsed")]
+    pub vmid: VmId,
+    /// Its name or host name.
+    #[serde(default, deserialize_with = "scalar::opt_text")]
+    pub name: Option<String>,
+    /// Its tags as stored.
+    #[serde(default, deserialize_with = "scalar::opt_text")]
+    pub tags: Option<String>,
 }
 
 /// Whether a guest runs, as lists and `status/current` say it.

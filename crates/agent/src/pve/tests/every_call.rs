@@ -73,6 +73,7 @@ pub(crate) fn reads() -> Vec<Call> {
         "node_status" => |c| c.node_status(),
         "guests lxc" => |c| c.guests(GuestKind::Lxc),
         "guests qemu" => |c| c.guests(GuestKind::Qemu),
+        "guest_names" => |c| c.guest_names(GuestKind::Qemu),
         "config" => |c| c.config(lxc(), ConfigView::Merged),
         "config current" => |c| c.config(qemu(), ConfigView::Current),
         "pending" => |c| c.pending(lxc()),

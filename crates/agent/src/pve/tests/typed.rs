@@ -43,6 +43,7 @@ async fn every_read_asks_what_it_says() {
         "node_status: GET /nodes/pve1/status".to_owned(),
         "guests lxc: GET /nodes/pve1/lxc".to_owned(),
         "guests qemu: GET /nodes/pve1/qemu".to_owned(),
+        "guest_names: GET /nodes/pve1/qemu".to_owned(),
         "config: GET /nodes/pve1/lxc/100/config".to_owned(),
         "config current: GET /nodes/pve1/qemu/200/config?current=1".to_owned(),
         "pending: GET /nodes/pve1/lxc/100/pending".to_owned(),
@@ -187,6 +188,9 @@ async fn guests_are_read_from_lists_with_odd_scalars() {
     assert!(guests[1].template && !guests[0].template);
     assert_eq!(guests[1].lock.as_deref(), Some("backup"));
     assert_eq!(guests[2].status, RunStatus::Other("prelaunch".into()));
+    let names = answering(200, body).guest_names(GuestKind::Lxc).await.unwrap();
+    assert_eq!(names[0].name.as_deref(), Some("ct100"));
+    assert_eq!((names[1].vmid, names[1].tags.as_deref()), (guests[1].vmid, Some("a;b")));
 }
 
 #[tokio::test]
