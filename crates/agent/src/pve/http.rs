@@ -164,7 +164,8 @@ impl HttpExchange {
         let reason = reason_of(&response);
         let date =
             response.headers().get(DATE).and_then(|date| date.to_str().ok()).map(str::to_owned);
-        let mut body = Vec::new();
+        let told = response.content_length().and_then(|bytes| usize::try_from(bytes).ok());
+        let mut body = Vec::with_capacity(told.unwrap_or(0).min(max_bytes));
         loop {
             match response.chunk().await {
                 Ok(Some(chunk)) if body.len() + chunk.len() > max_bytes => {
