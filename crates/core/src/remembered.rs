@@ -71,6 +71,9 @@ impl<T> RememberedReadings<T> {
     /// then numbers were drawn anew, and the same number may be another file's.
     pub fn follow(&mut self, marks: &ClusterMarks) {
         let now = marks.head();
+        if self.newest == Some(now) {
+            return;
+        }
         let same_count = self
             .newest
             .is_some_and(|then| then.started_s == now.started_s && then.list <= now.list);
