@@ -17,6 +17,7 @@
 pub(crate) mod remembering;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use evenkeel_core::actual::{
     ConfigEntry, Coverage, Elsewhere, Guest, GuestConfig, Power, Snapshot, SnapshotPoint,
@@ -296,7 +297,7 @@ fn obeys_conventions(guest: &DeclaredGuest) -> bool {
 async fn read_guest(client: &Client, kind: GuestKind, entry: GuestEntry) -> Guest {
     let id = GuestId::new(kind, entry.vmid);
     let config = match client.pending(id).await {
-        Ok(entries) => Ok(GuestConfig::from_pending(kind, entries.into_iter().map(to_entry))),
+        Ok(entries) => Ok(read_config(kind, entries)),
         Err(error) => Err(Unreadable::new(error.to_string(), error.hint())),
     };
     guest(id, &entry, config, None)
@@ -316,7 +317,7 @@ async fn look_at_guest(client: &Client, id: GuestId) -> Result<Guest, Error> {
 }
 
 fn seen(id: GuestId, status: &GuestEntry, entries: Vec<PendingEntry>) -> Guest {
-    let config = GuestConfig::from_pending(id.kind, entries.into_iter().map(to_entry));
+    let config = read_config(id.kind, entries);
     let managed = status.ha.as_ref().filter(|ha| ha.managed);
     let ha = managed.map(|ha| ha.state.clone().unwrap_or_else(|| "managed".to_owned()));
     guest(id, status, Ok(config), ha)
@@ -365,7 +366,7 @@ fn point(entry: SnapshotEntry) -> SnapshotPoint {
 fn guest(
     id: GuestId,
     entry: &GuestEntry,
-    config: Result<GuestConfig, Unreadable>,
+    config: Result<Arc<GuestConfig>, Unreadable>,
     ha: Option<String>,
 ) -> Guest {
     Guest {
@@ -376,6 +377,10 @@ fn guest(
         lock: entry.lock.clone(),
         config,
     }
+}
+
+fn read_config(kind: GuestKind, entries: Vec<PendingEntry>) -> Arc<GuestConfig> {
+    GuestConfig::from_pending(kind, entries.into_iter().map(to_entry)).into()
 }
 
 fn to_entry(entry: PendingEntry) -> ConfigEntry {

@@ -90,8 +90,8 @@ pub(crate) async fn observe_declared(
 ) -> Result<Snapshot, Error> {
     match scope {
         PassScope::Whole => {
-            let declared = desired.guests.keys().copied().collect();
-            let sources = desired.guests.values().filter_map(clone_source);
+            let declared = &desired.guests;
+            let sources = declared.values().filter_map(clone_source);
             let also = looked.also.iter().copied().chain(sources).collect();
             let files = looked.files;
             let reading = PassReading { client, files, declared, also, concurrency: CONCURRENCY };

@@ -148,6 +148,6 @@ fn stored(id: GuestId, pairs: &[Pair]) -> actual::Guest {
         template: false,
         ha: None,
         lock: None,
-        config: Ok(GuestConfig::from_pending(id.kind, entries.chain([digest]))),
+        config: Ok(GuestConfig::from_pending(id.kind, entries.chain([digest])).into()),
     }
 }

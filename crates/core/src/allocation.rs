@@ -59,7 +59,7 @@ pub fn loose_volumes<'v>(
     guest: &Guest,
     volumes: &'v BTreeSet<VolumeId>,
 ) -> impl Iterator<Item = &'v VolumeId> {
-    let attached = guest.config.as_ref().map(GuestConfig::volumes).unwrap_or_default();
+    let attached = guest.config.as_deref().map(GuestConfig::volumes).unwrap_or_default();
     let is_loose =
         move |volume: &&VolumeId| is_disk(volume) && !attached.contains_key(volume.as_str());
     volumes.iter().filter(is_loose)

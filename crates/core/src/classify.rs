@@ -246,7 +246,7 @@ fn destroy(intent: &ActIntent<'_>, provenance: &Provenance) -> Judgement {
         Target::Seen(guest) => {
             !guest.template
                 && guest.ha.is_none()
-                && guest.config.as_ref().is_ok_and(holds_only_what_identity_covers)
+                && guest.config.as_deref().is_ok_and(holds_only_what_identity_covers)
                 && identity::identity(guest).is_ok_and(|live| provenance.proves(guest.id, &live))
         }
         Target::Free | Target::Unknown => false,

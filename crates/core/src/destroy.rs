@@ -97,7 +97,7 @@ impl Destroy {
 
 /// Whether a stop would change the guest: Proxmox then applies everything that waits for a restart.
 pub fn stop_changes(fresh: &Guest) -> bool {
-    fresh.config.as_ref().map_or(true, GuestConfig::anything_waits)
+    fresh.config.as_deref().map_or(true, GuestConfig::anything_waits)
 }
 
 /// What is said of a guest that a stop would change.
@@ -297,7 +297,7 @@ mod tests {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries)),
+            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries).into()),
         }
     }
 
@@ -308,7 +308,7 @@ mod tests {
             pending: Some("4".to_owned()),
             delete: 0,
         };
-        guest.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, vec![waits]));
+        guest.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, vec![waits]).into());
         guest
     }
 
@@ -474,7 +474,7 @@ mod tests {
             pending: None,
             delete: 2,
         };
-        doomed.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, [force]));
+        doomed.config = Ok(GuestConfig::from_pending(GuestKind::Lxc, [force]).into());
         let running = Guest { power: Power::Running, ..mine.clone() };
         let unclear = Guest { power: Power::Unknown, ..mine.clone() };
         let locked = Guest { lock: Some("backup".to_owned()), ..mine.clone() };

@@ -266,7 +266,7 @@ mod tests {
             pending: None,
             delete: 0,
         };
-        let config = Ok(GuestConfig::from_pending(id.kind, keys.iter().map(entry)));
+        let config = Ok(GuestConfig::from_pending(id.kind, keys.iter().map(entry)).into());
         Guest { id, power: Power::Stopped, template: false, ha: None, lock: None, config }
     }
 

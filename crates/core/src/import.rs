@@ -167,7 +167,7 @@ mod tests {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(GuestConfig::from_pending(kind, entries)),
+            config: Ok(GuestConfig::from_pending(kind, entries).into()),
         }
     }
 

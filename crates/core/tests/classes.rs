@@ -128,7 +128,7 @@ fn letter(kind: GuestKind, name: &str, key: &Key, from: Option<&str>, to: Option
         template: false,
         ha: None,
         lock: None,
-        config: Ok(GuestConfig::from_pending(kind, entries)),
+        config: Ok(GuestConfig::from_pending(kind, entries).into()),
     };
     let params = match to {
         Some(to) => BTreeMap::from([(name.to_owned(), to.to_owned())]),

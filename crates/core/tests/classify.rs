@@ -166,7 +166,7 @@ fn any_guest() -> impl Strategy<Value = Guest> {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(GuestConfig::from_pending(kind, entries)),
+            config: Ok(GuestConfig::from_pending(kind, entries).into()),
         }
     })
 }
@@ -232,7 +232,7 @@ proptest! {
 
     #[test]
     fn while_a_destruction_waits_nothing_but_dropping_it_runs_unsigned(params in any_params(), guest in any_guest()) {
-        let doomed = guest.config.as_ref().is_ok_and(GuestConfig::destruction_waits);
+        let doomed = guest.config.as_deref().is_ok_and(GuestConfig::destruction_waits);
         if !doomed || params.contains_key("revert") {
             return Ok(());
         }

@@ -82,7 +82,7 @@ impl Asked {
             delete: 0,
         };
         let config = GuestConfig::from_pending(kind, saved.iter().map(entry));
-        self.sources.insert(1000, SourceContent::Guest(Box::new(config)));
+        self.sources.insert(1000, SourceContent::Guest(config.into()));
         self
     }
 

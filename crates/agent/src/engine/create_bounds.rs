@@ -85,7 +85,7 @@ pub(crate) async fn source_contents(
         let vmid = guest.id.vmid;
         // Without limits a hub has nothing made, whatever its source holds.
         let is_idle = guest.by.is_hub() && policy.is_none();
-        if is_idle || actual.guests.contains_key(&vmid) || !wants_source(guest) {
+        if is_idle || !wants_source(guest) || actual.guests.contains_key(&vmid) {
             continue;
         }
         let Some(source) = source_of(guest) else { continue };
@@ -113,7 +113,7 @@ fn is_read(actual: &Snapshot, new: GuestId, source: VmId) -> bool {
 
 fn content_in(actual: &Snapshot, source: VmId) -> Option<SourceContent> {
     let config = actual.guests.get(&source)?.config.as_ref().ok()?;
-    Some(SourceContent::Guest(Box::new(config.clone())))
+    Some(SourceContent::Guest(Arc::clone(config)))
 }
 
 fn source_of(guest: &DeclaredGuest) -> Option<&GuestSource> {
@@ -139,9 +139,7 @@ async fn source_content(client: &Client, guest: &DeclaredGuest) -> Option<Source
         GuestSource::Clone(from) => {
             let id = GuestId { kind: guest.id.kind, vmid: from.guest };
             match observed_source(client, id).await {
-                SourceReading::Guest(Some(source)) => {
-                    source.config.ok().map(|config| SourceContent::Guest(Box::new(config)))
-                }
+                SourceReading::Guest(Some(source)) => source.config.ok().map(SourceContent::Guest),
                 SourceReading::Guest(None)
                 | SourceReading::None
                 | SourceReading::Volume { .. }
@@ -150,7 +148,7 @@ async fn source_content(client: &Client, guest: &DeclaredGuest) -> Option<Source
         }
         GuestSource::Backup { volume, .. } => {
             let text = client.backup_config(volume).await.ok()?;
-            Some(SourceContent::Guest(Box::new(saved_config(guest.id.kind, &text))))
+            Some(SourceContent::Guest(saved_config(guest.id.kind, &text).into()))
         }
     }
 }
@@ -244,7 +242,8 @@ pub(super) async fn following(
         return Ok(CreateContext { policy, usage: CreateUsage::default() });
     }
     let HubKnown { makings, promised } = HubKnown::read(context).await?;
-    let own = [(declared.id.vmid, guest.config.as_ref().map(sizes_in).unwrap_or_default())].into();
+    let own =
+        [(declared.id.vmid, guest.config.as_deref().map(sizes_in).unwrap_or_default())].into();
     let volumes = larger(&context.hub_volumes(), &own);
     let usage = CreateUsage::of(&volumes, &promised, makings.made_in_last_day(context.node_now()));
     Ok(CreateContext { policy, usage })

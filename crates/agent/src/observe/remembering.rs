@@ -11,10 +11,12 @@
 //! reads its guest afresh. It must never keep a reading under marks that were read after it began.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::actual::{Guest, GuestConfig, Snapshot};
-use evenkeel_core::id::{GuestId, GuestKind, VmId};
+use evenkeel_core::desired::DeclaredGuest;
+use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::release::Release;
 use evenkeel_core::remembered::{ClusterMarks, RememberedReadings};
 use evenkeel_core::value::compare::Conventions;
@@ -24,7 +26,6 @@ use super::{Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
 use crate::cluster_files::{ClusterFiles, SilentFile, read_marks};
 use crate::pve::Client;
 use crate::pve::error::Error;
-use crate::pve::wire::GuestEntry;
 
 /// How long anything is kept. Whatever the marks failed to tell is known after that.
 const KEPT_FOR: Duration = Duration::from_hours(1);
@@ -36,7 +37,7 @@ pub(crate) struct PassReading<'r> {
     /// The node's cluster file system, if it can be read.
     pub(crate) files: Option<&'r dyn ClusterFiles>,
     /// What is declared: those that are not listed are asked for.
-    pub(crate) declared: BTreeSet<VmId>,
+    pub(crate) declared: &'r BTreeMap<VmId, DeclaredGuest>,
     /// Guests that are read if they are there.
     pub(crate) also: BTreeSet<VmId>,
     /// How many at a time.
@@ -46,7 +47,7 @@ pub(crate) struct PassReading<'r> {
 /// What one pass keeps for the next.
 #[derive(Debug, Default)]
 pub(crate) struct NodeMemory {
-    readings: RememberedReadings<GuestConfig>,
+    readings: RememberedReadings<Arc<GuestConfig>>,
     site: Option<KnownSite>,
     ha: Option<KnownHa>,
     /// When the oldest of it was asked for.
@@ -181,23 +182,25 @@ async fn read(
         None => client.version().await?.release,
     };
     let listed = listed(client).await?;
-    let here: BTreeSet<VmId> = listed.iter().map(|(_, entry)| entry.vmid).collect();
-    let is_wanted = |vmid: &VmId| declared.contains(vmid) || also.contains(vmid);
-    let is_missing = declared.iter().any(|vmid| !here.contains(vmid));
-    let mut kept: BTreeMap<VmId, Guest> = BTreeMap::new();
-    let mut asked: Vec<(GuestKind, GuestEntry)> = Vec::new();
+    let is_wanted = |vmid: &VmId| declared.contains_key(vmid) || also.contains(vmid);
+    let (mut kept, mut asked) = (Vec::new(), Vec::new());
     for (kind, entry) in listed.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
         let id = GuestId::new(kind, entry.vmid);
         match memory.readings.of(id, client.node()) {
             Some(config) => {
-                kept.insert(entry.vmid, guest(id, &entry, Ok(config.clone()), None));
+                kept.push((entry.vmid, guest(id, &entry, Ok(Arc::clone(config)), None)));
             }
             None => asked.push((kind, entry)),
         }
     }
+    // Built at one go: a guest put in after the other would be the most of a pass that finds nothing written.
+    let mut kept: BTreeMap<VmId, Guest> = kept.into_iter().collect();
+    let come: BTreeSet<VmId> = asked.iter().map(|(_, entry)| entry.vmid).collect();
+    let is_missing = |vmid: &&VmId| !kept.contains_key(vmid) && !come.contains(vmid);
+    let missing: BTreeSet<VmId> = declared.keys().filter(is_missing).copied().collect();
     let wanted = WantedParts {
-        everywhere: is_missing || memory.ha.is_none(),
-        coverage: is_missing,
+        everywhere: !missing.is_empty() || memory.ha.is_none(),
+        coverage: !missing.is_empty(),
         conventions: memory.site.is_none(),
     };
     let mut parts = read_parts(client, asked.into_iter(), wanted, *concurrency).await;
@@ -209,8 +212,8 @@ async fn read(
         manage(&mut parts.guests, &known.states);
     }
     remember(&parts, memory, marks, release);
-    parts.guests.extend(kept);
-    let found = parts.located(client, declared, *concurrency).await;
+    parts.guests.append(&mut kept);
+    let found = parts.located(client, &missing, *concurrency).await;
     Ok(found.snapshot(client, release, conventions))
 }
 
@@ -231,7 +234,9 @@ fn remember(
     let mut unreadable = BTreeSet::new();
     for (vmid, guest) in &parts.guests {
         match (&guest.config, marks) {
-            (Ok(config), Some(marks)) => memory.readings.remember(guest.id, marks, config.clone()),
+            (Ok(config), Some(marks)) => {
+                memory.readings.remember(guest.id, marks, Arc::clone(config));
+            }
             (Ok(_), None) => {}
             (Err(_), _) => {
                 unreadable.insert(*vmid);

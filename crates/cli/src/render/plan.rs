@@ -403,7 +403,7 @@ mod tests {
             pending: pending.map(Into::into),
             delete: 0,
         });
-        let config = Ok(GuestConfig::from_pending(id.kind, entries));
+        let config = Ok(GuestConfig::from_pending(id.kind, entries).into());
         Guest { id, power, template: false, ha: None, lock: lock.map(Into::into), config }
     }
 

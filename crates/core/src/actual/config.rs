@@ -4,7 +4,6 @@
 //! deletions. Keys the registry does not know are remembered by name and never touched.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
@@ -29,8 +28,8 @@ pub struct ConfigEntry {
 pub struct GuestConfig {
     /// PVE's digest of the file. Empty if PVE told none: then nothing may be written.
     pub digest: String,
-    /// The known keys, sorted. Shared, because what is remembered is handed to every pass.
-    pub fields: Arc<[ConfigField]>,
+    /// The known keys, sorted.
+    pub fields: Box<[ConfigField]>,
     /// Names of keys the registry does not know.
     pub unknown: Vec<String>,
     /// What waits on keys the registry does not know: a start applies it like everything else.
@@ -56,8 +55,8 @@ pub struct ConfigField {
     pub key: KeyRef,
     /// What is in effect.
     pub current: Option<ValueReading>,
-    /// What waits for a restart.
-    pub waiting: Option<WaitingChange>,
+    /// What waits for a restart. In a box, because hardly any field has it and every pass walks them all.
+    pub waiting: Option<Box<WaitingChange>>,
 }
 
 /// A stored text and its normal form.
@@ -199,13 +198,13 @@ impl ConfigField {
             (None, 1) => Some(WaitingChange::Delete),
             (None, 0) => None,
         };
-        Self { key, current: entry.value.map(reading), waiting }
+        Self { key, current: entry.value.map(reading), waiting: waiting.map(Box::new) }
     }
 
     /// Whether a deletion waits that will destroy the volume of this key. What is already detached has
     /// nowhere to be detached to: its deletion frees it.
     pub fn destruction_waits(&self) -> bool {
-        match self.waiting {
+        match self.waiting.as_deref() {
             Some(WaitingChange::ForceDelete) => true,
             Some(WaitingChange::Delete) => self.key.key().hazard == Hazard::UnusedVolume,
             Some(WaitingChange::Set(_)) | None => false,
@@ -214,7 +213,7 @@ impl ConfigField {
 
     /// The value the guest has after its next restart.
     pub fn after_restart(&self) -> Option<&ValueReading> {
-        match &self.waiting {
+        match self.waiting.as_deref() {
             None => self.current.as_ref(),
             Some(WaitingChange::Set(reading)) => Some(reading),
             Some(WaitingChange::Delete | WaitingChange::ForceDelete) => None,
@@ -273,6 +272,12 @@ mod tests {
         let after: Vec<Option<&str>> =
             config.fields.iter().map(|field| field.after_restart().map(|r| &*r.text)).collect();
         assert_eq!(after, [Some("4"), None, None]);
+    }
+
+    #[test]
+    #[cfg(target_pointer_width = "64")]
+    fn a_field_fits_into_one_line_of_the_processors_cache() {
+        assert_eq!(size_of::<ConfigField>(), 64);
     }
 
     #[test]

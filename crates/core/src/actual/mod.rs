@@ -8,6 +8,7 @@ mod config;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
 pub use config::{
     ConfigEntry, ConfigField, GuestConfig, UnknownWaits, ValueReading, WaitingChange,
@@ -79,8 +80,8 @@ pub struct Guest {
     pub ha: Option<String>,
     /// PVE's lock, if one is set: some task owns the guest.
     pub lock: Option<String>,
-    /// The configuration, or why it could not be read.
-    pub config: Result<GuestConfig, Unreadable>,
+    /// The configuration, or why it could not be read. Shared, because what is remembered is handed to every pass.
+    pub config: Result<Arc<GuestConfig>, Unreadable>,
 }
 
 impl Guest {

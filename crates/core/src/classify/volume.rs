@@ -340,7 +340,7 @@ fn is_slot(field: &ConfigField) -> bool {
 fn volumes(field: Option<&ConfigField>) -> (Option<&VolumeRef>, Option<(&Property, &VolumeRef)>) {
     let current = field.and_then(|field| field.current.as_ref());
     let current = current.and_then(|reading| reading.value.as_property()?.data_volume());
-    let waiting = match field.and_then(|field| field.waiting.as_ref()) {
+    let waiting = match field.and_then(|field| field.waiting.as_deref()) {
         Some(WaitingChange::Set(reading)) => reading.value.as_property(),
         Some(WaitingChange::Delete | WaitingChange::ForceDelete) | None => None,
     };

@@ -1,6 +1,7 @@
 //! One row a condition: with everything as it must be a guest may go, and with any one thing otherwise it may not.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::*;
 use crate::actual::{ConfigEntry, Unreadable};
@@ -67,7 +68,7 @@ fn guest(keys: &[(&str, &str)]) -> Guest {
         template: false,
         ha: None,
         lock: None,
-        config: Ok(config(keys)),
+        config: Ok(config(keys).into()),
     }
 }
 
@@ -166,7 +167,7 @@ fn add(scene: &mut Scene, key: &str, value: &str) {
     let more = config(&[(key, value)]).fields;
     let mut fields: Vec<_> = known.fields.iter().chain(&*more).cloned().collect();
     fields.sort_by_key(|field| field.key);
-    known.fields = fields.into();
+    Arc::make_mut(known).fields = fields.into();
 }
 
 fn foreign(scene: &mut Scene, kind: &str, id: &str) {
@@ -211,10 +212,11 @@ fn anything_that_nobody_can_explain_keeps_a_guest_on_either_ground() {
             let keys = s.fresh.config.clone().unwrap();
             let mut waiting = GuestConfig::from_pending(GuestKind::Qemu, [waits]);
             waiting.fields = waiting.fields.iter().chain(&*keys.fields).cloned().collect();
-            s.fresh.config = Ok(waiting);
+            s.fresh.config = Ok(waiting.into());
         }),
         ("keys that evenkeel does not know", |s| {
-            s.fresh.config.as_mut().unwrap().unknown.push("quantum".to_owned());
+            let known = Arc::make_mut(s.fresh.config.as_mut().unwrap());
+            known.unknown.push("quantum".to_owned());
         }),
         ("detached volume", |s| {
             add(s, "unused0", "tank:vm-120-disk-9");

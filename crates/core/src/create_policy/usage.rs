@@ -72,7 +72,7 @@ pub fn hub_volumes(desired: &Desired, actual: &Snapshot, known: &HubMakings) -> 
     let counted: BTreeSet<VmId> =
         declared.map(|guest| guest.id.vmid).chain(known.guests().iter().copied()).collect();
     let of = |vmid: VmId| {
-        let config = actual.guests.get(&vmid).and_then(|guest| guest.config.as_ref().ok());
+        let config = actual.guests.get(&vmid).and_then(|guest| guest.config.as_deref().ok());
         (vmid, config.map(sizes_in).unwrap_or_default())
     };
     counted.into_iter().map(of).collect()

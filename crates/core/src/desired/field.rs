@@ -255,7 +255,7 @@ impl FieldReader<'_> {
             } else {
                 VolumeRef::Fresh { storage }
             };
-            property.set(part.name, Value::Volume(volume));
+            property.set(part.name, Value::Volume(volume.into()));
         }
         Ok(())
     }

@@ -28,7 +28,7 @@ impl GuestReport {
     ) -> Self {
         let changes = planned.iter().flat_map(|planned| &planned.actions);
         let changes = changes.flat_map(crate::plan::Action::key_changes);
-        let config = actual.and_then(|guest| guest.config.as_ref().ok());
+        let config = actual.and_then(|guest| guest.config.as_deref().ok());
         Self {
             guest: declared.id.to_string(),
             kind: declared.id.kind.to_string(),
@@ -134,7 +134,7 @@ mod tests {
             template: false,
             ha: None,
             lock: None,
-            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries.iter().map(entry))),
+            config: Ok(GuestConfig::from_pending(GuestKind::Lxc, entries.iter().map(entry)).into()),
         }
     }
 

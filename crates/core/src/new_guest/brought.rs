@@ -3,6 +3,7 @@
 //! Told from the source as it was read; who could not read it knows nothing, and that is an answer of its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::actual::GuestConfig;
 use crate::classify::data_slots;
@@ -20,7 +21,7 @@ use super::first_storage;
 #[derive(Debug, Clone)]
 pub enum SourceContent {
     /// The configuration of the guest that is copied, or of the one that was saved.
-    Guest(Box<GuestConfig>),
+    Guest(Arc<GuestConfig>),
     /// An image of this size.
     Image(Bytes),
 }

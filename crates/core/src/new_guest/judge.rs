@@ -235,7 +235,7 @@ mod tests {
 
     fn source(power: Power, template: bool, lock: Option<&str>) -> SourceReading {
         let id = "lxc/100".parse().unwrap();
-        let config = Ok(GuestConfig::default());
+        let config = Ok(GuestConfig::default().into());
         let lock = lock.map(str::to_owned);
         SourceReading::Guest(Some(Box::new(Guest { id, power, template, ha: None, lock, config })))
     }
@@ -335,7 +335,7 @@ mod tests {
         };
         let entries =
             [entry("rootfs", "fast:subvol-100-disk-0,size=4G"), entry("mp0", "/srv,mp=/srv")];
-        let config = Ok(GuestConfig::from_pending(GuestKind::Lxc, entries));
+        let config = Ok(GuestConfig::from_pending(GuestKind::Lxc, entries).into());
         let SourceReading::Guest(Some(guest)) = source(Power::Stopped, true, None) else {
             panic!("it is a guest");
         };

@@ -314,8 +314,8 @@ fn changed_parts(key: KeyRef, shape: &Shape, from: &Property, to: &Property) -> 
     let same_volume = |part: &&FormatPart| {
         matches!(
             (from.get(part.name), to.get(part.name)),
-            (Some(Value::Volume(have)), Some(Value::Volume(VolumeRef::Fresh { storage })))
-                if have.storage() == Some(storage)
+            (Some(Value::Volume(have)), Some(Value::Volume(want)))
+                if matches!(&**want, VolumeRef::Fresh { storage } if have.storage() == Some(storage))
         )
     };
     let parts = shape.parts.iter().filter(differs).filter(|part| !same_volume(part));

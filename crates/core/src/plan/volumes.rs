@@ -200,7 +200,7 @@ pub(super) fn as_base(field: &DeclaredField, have: Option<&ConfigField>) -> Opti
 
 fn put_volume(property: &mut Property, volume: VolumeRef) {
     let name = if property.get("file").is_some() { "file" } else { "volume" };
-    property.set(name, Value::Volume(volume));
+    property.set(name, Value::Volume(volume.into()));
 }
 
 /// Plans a move, or says why the volume is none to be moved.

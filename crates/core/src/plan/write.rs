@@ -73,7 +73,7 @@ fn take_over_volume(property: &mut Property, have: &ValueReading) -> Result<(), 
                 });
             }
             let name = if property.get("file").is_some() { "file" } else { "volume" };
-            property.set(name, Value::Volume(volume.clone()));
+            property.set(name, Value::Volume(volume.clone().into()));
             // The image was imported when the volume was made; PVE refuses the source beside a volume. The format
             // was chosen then too; beside a volume it would change how what the guest wrote is read.
             property.remove("import-from");

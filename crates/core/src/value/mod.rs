@@ -19,6 +19,7 @@ mod rule;
 pub(crate) mod spell;
 mod volume;
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 pub(crate) use rule::{MOUNT_OPTIONS, expected};
@@ -45,8 +46,8 @@ pub enum Value {
     Set(BTreeSet<Box<str>>),
     /// A size.
     Size(Bytes),
-    /// A volume.
-    Volume(VolumeRef),
+    /// A volume. In a box, because every pass walks all values of all guests, and few are volumes.
+    Volume(Box<VolumeRef>),
     /// A property string.
     Property(Property),
     /// Something is set that PVE never shows.
@@ -93,13 +94,34 @@ impl Value {
 }
 
 /// A property string in normal form: its parts by name, without those that say what absence says.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Eq, Default)]
 pub struct Property {
     /// The known parts, sorted by name.
     parts: Vec<(&'static str, Value)>,
-    /// Parts of a newer release, kept as they were so that writing does not drop them.
-    unknown: Vec<(Box<str>, Box<str>)>,
+    /// Parts of a newer release, kept as they were so that writing does not drop them; none if there are none.
+    unknown: Option<Box<UnknownParts>>,
 }
+
+/// Planning is mostly this: names are the same place in memory before they are the same text.
+impl PartialEq for Property {
+    fn eq(&self, other: &Self) -> bool {
+        let mut parts = self.parts.iter().zip(&other.parts);
+        self.parts.len() == other.parts.len()
+            && parts.all(|((name, value), (other, same))| {
+                order_of_names(name, other).is_eq() && value == same
+            })
+            && self.unknown == other.unknown
+    }
+}
+
+/// The order of two parts' names. Both come from the registry, so the same name is nearly always the same one.
+fn order_of_names(name: &'static str, other: &'static str) -> Ordering {
+    if std::ptr::eq(name, other) { Ordering::Equal } else { name.cmp(other) }
+}
+
+/// Names and texts, in a box of their own, because hardly any property has them.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct UnknownParts(Vec<(Box<str>, Box<str>)>);
 
 impl Property {
     /// The value of a part. There are few, and names of another length are told apart at once: no search is quicker.
@@ -127,12 +149,12 @@ impl Property {
 
     /// Parts the registry does not know.
     pub fn unknown(&self) -> &[(Box<str>, Box<str>)] {
-        &self.unknown
+        self.unknown.as_deref().map_or(&[], |unknown| &unknown.0)
     }
 
     /// Whether nothing is left that absence does not say.
     pub fn is_empty(&self) -> bool {
-        self.parts.is_empty() && self.unknown.is_empty()
+        self.parts.is_empty() && self.unknown.is_none()
     }
 
     /// The volume a drive or mount point holds.
@@ -184,6 +206,6 @@ impl Property {
 
     /// Adds a part the registry does not know.
     fn push_unknown(&mut self, name: &str, value: &str) {
-        self.unknown.push((name.into(), value.into()));
+        self.unknown.get_or_insert_default().0.push((name.into(), value.into()));
     }
 }

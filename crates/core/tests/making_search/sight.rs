@@ -198,7 +198,7 @@ impl Eyes {
             template: guest.template,
             ha: None,
             lock: guest.lock.map(str::to_owned),
-            config: Ok(GuestConfig::from_pending(guest.kind, entries.into_values())),
+            config: Ok(GuestConfig::from_pending(guest.kind, entries.into_values()).into()),
         }
     }
 

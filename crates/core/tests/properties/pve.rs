@@ -423,7 +423,7 @@ fn read(guest: &Guest) -> actual::Guest {
         ha: None,
         lock: guest.lock.clone(),
         config: if guest.readable {
-            Ok(GuestConfig::from_pending(guest.id.kind, entries.chain([digest])))
+            Ok(GuestConfig::from_pending(guest.id.kind, entries.chain([digest])).into())
         } else {
             Err(Unreadable::new("403 Permission check failed", ""))
         },

@@ -89,7 +89,7 @@ pub(crate) fn actual(text: &str) -> (Snapshot, PlanContext) {
     }
     for (mut guest, entries) in guests {
         if guest.config.is_ok() {
-            guest.config = Ok(GuestConfig::from_pending(guest.id.kind, entries));
+            guest.config = Ok(GuestConfig::from_pending(guest.id.kind, entries).into());
         }
         if let Some(was) = binned.get(&guest.id.vmid) {
             context.bins.insert(guest.id.vmid, bin_memory(was, &guest));
@@ -146,7 +146,7 @@ fn guest(line: &str) -> Guest {
         template: false,
         ha: None,
         lock: None,
-        config: Ok(GuestConfig::default()),
+        config: Ok(GuestConfig::default().into()),
     };
     for word in words {
         let inner = |name: &str| {

@@ -128,7 +128,7 @@ impl Eyes {
             template: model.template,
             ha: None,
             lock: None,
-            config: Ok(GuestConfig::from_pending(kind, entries.into_values())),
+            config: Ok(GuestConfig::from_pending(kind, entries.into_values()).into()),
         }
     }
 

@@ -18,7 +18,7 @@ fn guest(kind: GuestKind, template: bool, keys: &[(&str, &str)]) -> Guest {
         template,
         ha: None,
         lock: None,
-        config: Ok(GuestConfig::from_pending(kind, entries)),
+        config: Ok(GuestConfig::from_pending(kind, entries).into()),
     }
 }
 

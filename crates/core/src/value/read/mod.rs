@@ -70,7 +70,7 @@ fn read(format: &ValueFormat, text: &str, side: ReadSide) -> Result<Value, Misfi
         ValueFormat::Cidr6 => spelled(text, rule::cidr6, side)?,
         ValueFormat::Ip4 => spelled(text, rule::ip4, side)?,
         ValueFormat::Ip6 => spelled(text, rule::ip6, side)?,
-        ValueFormat::Volume => Value::Volume(volume(text, side)?.0),
+        ValueFormat::Volume => Value::Volume(volume(text, side)?.0.into()),
         ValueFormat::Property(shape) => Value::Property(property::read(shape, text, side)?),
     })
 }

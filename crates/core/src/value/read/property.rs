@@ -181,7 +181,7 @@ fn set_volume(
     side: ReadSide,
 ) -> Result<(), Misfit> {
     let (volume, size) = volume(text, side)?;
-    property.set(part.name, Value::Volume(volume));
+    property.set(part.name, Value::Volume(volume.into()));
     if let Some(size) = size {
         property.set("size", Value::Size(size));
     }
