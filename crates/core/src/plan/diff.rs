@@ -133,10 +133,6 @@ impl Differ<'_> {
         if is_as_declared(field, have) {
             return;
         }
-        if !field.key.key().hazard.is_volume_slot() {
-            self.compare(field, have, found);
-            return;
-        }
         let base = || volumes::as_base(field, have);
         if let Some((volume, storage)) = volumes::other_storage(field, have) {
             self.moves(field, have, (volume, storage), found);

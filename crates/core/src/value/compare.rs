@@ -6,7 +6,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
-use super::{Property, Value, VolumeRef, order_of_names};
+use super::{Property, Value, VolumeRef};
 use crate::id::VmId;
 use crate::quantity::{Bytes, Decimal};
 use crate::registry::{Absent, Compared, Key, Shape, ValueFormat};
@@ -222,7 +222,7 @@ fn properties(shape: &Shape, want: &Property, have: &Property) -> Difference {
             ([], []) => return size,
             ([_, ..], []) => Ordering::Less,
             ([], [_, ..]) => Ordering::Greater,
-            ([(want, _), ..], [(have, _), ..]) => order_of_names(want, have),
+            ([(want, _), ..], [(have, _), ..]) => want.cmp(have),
         };
         let want = if order.is_le() { wanted.split_off_first() } else { None };
         let have = if order.is_ge() { found.split_off_first() } else { None };

@@ -19,7 +19,6 @@ mod rule;
 pub(crate) mod spell;
 mod volume;
 
-use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 pub(crate) use rule::{MOUNT_OPTIONS, expected};
@@ -94,29 +93,12 @@ impl Value {
 }
 
 /// A property string in normal form: its parts by name, without those that say what absence says.
-#[derive(Debug, Clone, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Property {
     /// The known parts, sorted by name.
     parts: Vec<(&'static str, Value)>,
     /// Parts of a newer release, kept as they were so that writing does not drop them; none if there are none.
     unknown: Option<Box<UnknownParts>>,
-}
-
-/// Planning is mostly this: names are the same place in memory before they are the same text.
-impl PartialEq for Property {
-    fn eq(&self, other: &Self) -> bool {
-        let mut parts = self.parts.iter().zip(&other.parts);
-        self.parts.len() == other.parts.len()
-            && parts.all(|((name, value), (other, same))| {
-                order_of_names(name, other).is_eq() && value == same
-            })
-            && self.unknown == other.unknown
-    }
-}
-
-/// The order of two parts' names. Both come from the registry, so the same name is nearly always the same one.
-fn order_of_names(name: &'static str, other: &'static str) -> Ordering {
-    if std::ptr::eq(name, other) { Ordering::Equal } else { name.cmp(other) }
 }
 
 /// Names and texts, in a box of their own, because hardly any property has them.
