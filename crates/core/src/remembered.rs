@@ -71,6 +71,7 @@ impl<T> RememberedReadings<T> {
     /// then numbers were drawn anew, and the same number may be another file's.
     pub fn follow(&mut self, marks: &ClusterMarks) {
         let now = marks.head();
+        // The same list: everything that is kept holds by it.
         if self.newest == Some(now) {
             return;
         }

@@ -23,7 +23,7 @@ const SHAPE: u32 = 1;
 const BIN: &str = "bin ";
 
 /// What is remembered of every guest in the bin.
-pub(super) async fn memories(context: &EngineContext) -> Result<BTreeMap<VmId, BinMemory>, Fatal> {
+async fn memories(context: &EngineContext) -> Result<BTreeMap<VmId, BinMemory>, Fatal> {
     context.journal.read(|state, _| bins_in(state)).await.map_err(Fatal::Journal)
 }
 

@@ -193,10 +193,10 @@ async fn read(
             None => asked.push((kind, entry)),
         }
     }
-    // Built at one go: a guest put in after the other would be the most of a pass that finds nothing written.
+    // Built at one go: putting in one after the other moves each several times.
     let mut kept: BTreeMap<VmId, Guest> = kept.into_iter().collect();
-    let come: BTreeSet<VmId> = asked.iter().map(|(_, entry)| entry.vmid).collect();
-    let is_missing = |vmid: &&VmId| !kept.contains_key(vmid) && !come.contains(vmid);
+    let coming: BTreeSet<VmId> = asked.iter().map(|(_, entry)| entry.vmid).collect();
+    let is_missing = |vmid: &&VmId| !kept.contains_key(vmid) && !coming.contains(vmid);
     let missing: BTreeSet<VmId> = declared.keys().filter(is_missing).copied().collect();
     let wanted = WantedParts {
         everywhere: !missing.is_empty() || memory.ha.is_none(),
