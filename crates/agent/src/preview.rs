@@ -16,7 +16,7 @@ use evenkeel_core::back_off::FailureMemory;
 use evenkeel_core::desired::{DeclaredGuest, Desired, GuestSource, ReconcileMode, WantedState};
 use evenkeel_core::id::VmId;
 use evenkeel_core::operation::{Operation, UnixSeconds};
-use evenkeel_core::plan::{Action, GuestBusy, Plan, PlanContext, plan};
+use evenkeel_core::plan::{Action, EarlyComparison, GuestBusy, Plan, PlanContext};
 use evenkeel_core::selection::PassScope;
 
 use crate::cluster_files::ClusterFiles;
@@ -27,7 +27,7 @@ use crate::engine::{
 use crate::journal::verify::newest;
 use crate::journal::{JournalState, ReadOnlyDirectory, moment};
 use crate::lock_owners::name_lock_owners;
-use crate::observe::remembering::{NodeMemory, PassReading, observe_pass};
+use crate::observe::remembering::{NodeMemory, PassReading, SeenNode, observe_pass};
 use crate::observe::{CONCURRENCY, observe_chosen, read_others};
 use crate::policy::Policy;
 use crate::pve::Client;
@@ -58,7 +58,8 @@ pub async fn preview(
     let also = guests_asked_about(&journal);
     // Nothing is remembered from one command to the next.
     let looked = &mut Looked { memory: &mut NodeMemory::default(), files: None, also };
-    let mut actual = observe_declared(client, &desired, &scope, looked).await?;
+    let SeenNode { mut actual, compared } =
+        observe_declared(client, &desired, &scope, looked).await?;
     let reader = RemovalReader { client, scratch_vmids: &policy.scratch_vmids };
     let provenance = |guest| journal.ledger().provenance(guest);
     known.removals = reader.early(&desired, &actual, &known, provenance).await;
@@ -66,7 +67,7 @@ pub async fn preview(
     let made = HubKnown::of(journal.ledger());
     known.create = early_bounds(create, &made, &desired, &actual, node_time(client));
     known.sources = source_contents(client, create, &desired, &actual).await;
-    let mut plan = plan_knowing_others(client, &desired, &mut actual, &known).await?;
+    let mut plan = plan_knowing_others(client, &compared, &mut actual, &known).await?;
     name_lock_owners(client, &mut plan, &actual).await;
     Ok(Preview { actual, plan, scope })
 }
@@ -82,23 +83,24 @@ pub(crate) struct Looked<'l> {
 }
 
 /// Reads the node, and asks for every guest that is declared. Of chosen guests only those are read.
-pub(crate) async fn observe_declared(
+pub(crate) async fn observe_declared<'d>(
     client: &Client,
-    desired: &Desired,
+    desired: &'d Desired,
     scope: &PassScope,
     looked: &mut Looked<'_>,
-) -> Result<Snapshot, Error> {
+) -> Result<SeenNode<'d>, Error> {
     match scope {
         PassScope::Whole => {
-            let declared = &desired.guests;
-            let sources = declared.values().filter_map(clone_source);
+            let sources = desired.guests.values().filter_map(clone_source);
             let also = looked.also.iter().copied().chain(sources).collect();
             let files = looked.files;
-            let reading = PassReading { client, files, declared, also, concurrency: CONCURRENCY };
-            observe_pass(&reading, looked.memory).await
+            let reading = PassReading { client, files, also, concurrency: CONCURRENCY };
+            observe_pass(&reading, desired, looked.memory).await
         }
         PassScope::Chosen(_) => {
-            observe_chosen(client, desired, looked.memory.site(), CONCURRENCY).await
+            let site = looked.memory.site();
+            let actual = observe_chosen(client, desired, site, CONCURRENCY).await?;
+            Ok(SeenNode { actual, compared: EarlyComparison::of(desired) })
         }
     }
 }
@@ -130,11 +132,11 @@ pub(crate) fn guests_asked_about(journal: &JournalState) -> BTreeSet<VmId> {
 /// Plans. If that would attach a volume, the other guests of the node are read first: one of them may have it.
 pub(crate) async fn plan_knowing_others(
     client: &Client,
-    desired: &Desired,
+    compared: &EarlyComparison<'_>,
     actual: &mut Snapshot,
     known: &PlanContext,
 ) -> Result<Plan, Error> {
-    let planned = plan(desired, actual, known);
+    let planned = compared.plan(actual, known);
     let attaches_some = |action: &Action| {
         let guest = actual.guests.get(&action.guest.vmid);
         guest.is_some_and(|guest| !attaches(guest, &action.step.params()).is_empty())
@@ -143,7 +145,7 @@ pub(crate) async fn plan_knowing_others(
         return Ok(planned);
     }
     read_others(client, actual, CONCURRENCY).await?;
-    Ok(plan(desired, actual, known))
+    Ok(compared.plan(actual, known))
 }
 
 /// What the state directory tells. Who may not read it plans without: whoever carries the plan out knows better, and

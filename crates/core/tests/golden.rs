@@ -1,9 +1,12 @@
 //! Golden cases: each file under `cases/plan` is one behaviour of the planner.
 //!
 //! A case is a sentence, desired state, actual state and the plan. `EVENKEEL_BLESS=1` writes the plan
-//! that came out into the file, to be reviewed as a diff.
+//! that came out into the file, to be reviewed as a diff. Every case is planned a second time, with all configurations
+//! compared early, as a pass does that remembers them.
 #![expect(clippy::disallowed_methods, reason = "a test reads its own cases")]
 
+#[path = "support/early.rs"]
+mod early;
 mod support;
 
 use std::path::Path;
@@ -18,7 +21,11 @@ fn planned_as_written(path: &Path) -> datatest_stable::Result<()> {
     let text = std::fs::read_to_string(path)?;
     let case = Case::read(&text);
     let (snapshot, context) = support::actual(case.actual);
-    let planned = plan(&support::desired(case.desired), &snapshot, &context);
+    let desired = support::desired(case.desired);
+    let planned = plan(&desired, &snapshot, &context);
+    if early::compared_early(&desired, &snapshot).plan(&snapshot, &context) != planned {
+        return Err(format!("{}: comparing early makes another plan", path.display()).into());
+    }
     let shown = support::shown(&planned);
     if std::env::var_os("EVENKEEL_BLESS").is_some() {
         let blessed = format!("{}\n--- plan\n{shown}", case.head.trim_end_matches('\n'));

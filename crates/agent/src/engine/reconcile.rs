@@ -38,6 +38,7 @@ use super::removals::RemovalReader;
 use super::report::{GuestError, Hold, OpEnd, OpReport, Report};
 use super::{Engine, RunningPass, backups, bins, decisions, lane, pending};
 use crate::lock_owners::name_lock_owners;
+use crate::observe::remembering::SeenNode;
 use crate::preview::{
     Looked, Preview, guests_asked_about, journal_context, observe_declared, plan_knowing_others,
     shown,
@@ -101,12 +102,12 @@ impl Engine {
         self.recheck_unknown();
         // Read the node.
         let client = self.context.client.clone();
-        let mut actual = self.observe(desired, &scope, cause).await?;
+        let SeenNode { mut actual, compared } = self.observe(desired, &scope, cause).await?;
         // Plan, knowing what is frozen, busy, remembered, and failed a while ago.
         // In a box, because everybody who makes a pass would carry it.
         let known = Box::pin(self.known(whole, desired, &actual, cause)).await?;
         let planning = async {
-            let planning = plan_knowing_others(&client, desired, &mut actual, &known);
+            let planning = plan_knowing_others(&client, &compared, &mut actual, &known);
             planning.await.map_err(PassError::Actual)
         };
         let mut plan = self.drive_lanes_until(planning).await?;
@@ -120,12 +121,12 @@ impl Engine {
     }
 
     /// Reads the node, with what earlier passes left. A person is shown what is there now, whatever is remembered.
-    async fn observe(
+    async fn observe<'d>(
         &mut self,
-        desired: &Desired,
+        desired: &'d Desired,
         scope: &PassScope,
         cause: PassCause,
-    ) -> Result<Snapshot, PassError> {
+    ) -> Result<SeenNode<'d>, PassError> {
         // Whoever drops this in the middle leaves nothing remembered, and the next pass reads everything.
         let mut memory = std::mem::take(&mut self.memory);
         match (cause, scope) {

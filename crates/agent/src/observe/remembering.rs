@@ -1,8 +1,9 @@
 //! Reads a node for a pass of the running agent, and keeps what need not be read again.
 //!
 //! ```text
-//!   marks of the cluster file system ─> lists of both kinds ─> what is declared and has another mark ─> Snapshot
+//!   marks of the cluster file system ─> lists of both kinds ─> what is declared and has another mark ─> SeenNode
 //!           before anything is asked           run states       and what surrounds it, where it is needed
+//!                                        meanwhile: what is remembered is compared
 //! ```
 //!
 //! A pass reads guests that are declared, and a few that others of its questions are about. Where the node's cluster file
@@ -15,11 +16,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::actual::{Guest, GuestConfig, Snapshot};
-use evenkeel_core::desired::DeclaredGuest;
-use evenkeel_core::id::{GuestId, VmId};
+use evenkeel_core::desired::Desired;
+use evenkeel_core::id::{GuestId, NodeName, VmId};
+use evenkeel_core::plan::EarlyComparison;
 use evenkeel_core::release::Release;
 use evenkeel_core::remembered::{ClusterMarks, RememberedReadings};
 use evenkeel_core::value::compare::Conventions;
+use futures_util::future;
 use tokio::time::Instant;
 
 use super::{Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
@@ -30,18 +33,25 @@ use crate::pve::error::Error;
 /// How long anything is kept. Whatever the marks failed to tell is known after that.
 const KEPT_FOR: Duration = Duration::from_hours(1);
 
+/// How many guests are compared before whatever else there is to do gets its turn: a fraction of a millisecond.
+const COMPARED_AT_ONCE: usize = 64;
+
 /// What a pass reads.
 pub(crate) struct PassReading<'r> {
     /// The way to the node.
     pub(crate) client: &'r Client,
     /// The node's cluster file system, if it can be read.
     pub(crate) files: Option<&'r dyn ClusterFiles>,
-    /// What is declared: those that are not listed are asked for.
-    pub(crate) declared: &'r BTreeMap<VmId, DeclaredGuest>,
     /// Guests that are read if they are there.
     pub(crate) also: BTreeSet<VmId>,
     /// How many at a time.
     pub(crate) concurrency: usize,
+}
+
+/// The node, and what was compared while it was asked.
+pub(crate) struct SeenNode<'d> {
+    pub(crate) actual: Snapshot,
+    pub(crate) compared: EarlyComparison<'d>,
 }
 
 /// What one pass keeps for the next.
@@ -144,11 +154,12 @@ fn ha_marks(marks: &ClusterMarks) -> Option<HaMarks> {
     }
 }
 
-/// Reads the node, and keeps what the next pass need not ask for.
-pub(crate) async fn observe_pass(
+/// Reads the node, and keeps what the next pass need not ask for. What is declared and not listed is asked for.
+pub(crate) async fn observe_pass<'d>(
     reading: &PassReading<'_>,
+    desired: &'d Desired,
     memory: &mut NodeMemory,
-) -> Result<Snapshot, Error> {
+) -> Result<SeenNode<'d>, Error> {
     // Before anything is asked: what is read from here on is kept under these marks.
     let marks = match reading.files {
         Some(files) => {
@@ -159,7 +170,7 @@ pub(crate) async fn observe_pass(
     };
     memory.follow(marks.as_ref());
     let began = Instant::now();
-    let seen = read(reading, memory, marks.as_ref()).await;
+    let seen = read(reading, desired, memory, marks.as_ref()).await;
     match &seen {
         Ok(_) => {
             memory.since.get_or_insert(began);
@@ -170,18 +181,22 @@ pub(crate) async fn observe_pass(
     seen
 }
 
-async fn read(
+async fn read<'d>(
     reading: &PassReading<'_>,
+    desired: &'d Desired,
     memory: &mut NodeMemory,
     marks: Option<&ClusterMarks>,
-) -> Result<Snapshot, Error> {
-    let PassReading { client, declared, also, concurrency, .. } = reading;
+) -> Result<SeenNode<'d>, Error> {
+    let PassReading { client, also, concurrency, .. } = reading;
+    let declared = &desired.guests;
     // Alone: a wrong token is refused once.
     let release = match &memory.site {
         Some(site) => site.release,
         None => client.version().await?.release,
     };
-    let listed = listed(client).await?;
+    let (listed, compared) =
+        future::join(listed(client), compare(desired, client.node(), memory)).await;
+    let listed = listed?;
     let is_wanted = |vmid: &VmId| declared.contains_key(vmid) || also.contains(vmid);
     let (mut kept, mut asked) = (Vec::new(), Vec::new());
     for (kind, entry) in listed.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
@@ -214,7 +229,27 @@ async fn read(
     remember(&parts, memory, marks, release);
     parts.guests.append(&mut kept);
     let found = parts.located(client, &missing, *concurrency).await;
-    Ok(found.snapshot(client, release, conventions))
+    Ok(SeenNode { actual: found.snapshot(client, release, conventions), compared })
+}
+
+/// Compares what is remembered, a few guests at a time: the node's answers take longer than that to come.
+async fn compare<'d>(
+    desired: &'d Desired,
+    node: &NodeName,
+    memory: &NodeMemory,
+) -> EarlyComparison<'d> {
+    let mut compared = EarlyComparison::of(desired);
+    let Some(site) = &memory.site else { return compared };
+    for (at, guest) in desired.guests.values().enumerate() {
+        // Before the first as well, so that the requests leave.
+        if at % COMPARED_AT_ONCE == 0 {
+            tokio::task::yield_now().await;
+        }
+        if let Some(config) = memory.readings.of(guest.id, node) {
+            compared.compare(guest, config, site.conventions);
+        }
+    }
+    compared
 }
 
 /// Keeps what was read, under the marks that were read before.

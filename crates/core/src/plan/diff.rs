@@ -3,22 +3,21 @@
 //! Each declared field ends in one of six ways: it is right, it waits for a restart, it must be
 //! written, its volume must move or grow, or it cannot be done. Fields that are not declared are not looked at.
 
-use std::borrow::Cow;
-
 use super::action::{Change, Held, How, SetConfig, Step};
+use super::comparison::{FieldComparison, declared_fields};
 use super::problem::PlanProblem;
 use super::volumes::{self, PlannedMove, VolumeMemory};
 use super::write::{self, WriteRefusal};
 use super::{GuestPlan, hold_last, push};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
 use crate::classify::{self, ActionClass};
-use crate::desired::{self, DeclaredBy, IgnoreList, Spec};
+use crate::desired::{self, DeclaredBy, Spec};
 use crate::effect::{When, when};
 use crate::fleet;
 use crate::id::GuestKind;
 use crate::quantity::Bytes;
 use crate::registry::{Declarable, Hazard, KeyRef};
-use crate::value::compare::{Difference, difference, size_gap};
+use crate::value::compare::{Difference, size_gap};
 use crate::value::{Property, Value, VolumeRef, read};
 
 /// Plans at most one write that can run, one that needs a signature, and the volumes that must grow or move.
@@ -31,14 +30,12 @@ pub(super) fn plan_config(
     memory: &VolumeMemory,
     planned: &mut GuestPlan,
 ) {
-    let Spec { ignore, template, .. } = spec;
-    let differ = Differ { guest, config, memory, actual, ignore, template: *template };
+    let (vmid, conventions) = (guest.id.vmid, actual.conventions);
+    let fields =
+        FieldComparison { vmid, conventions, ignore: &spec.ignore, template: spec.template };
+    let differ = Differ { fields, guest, config, memory, actual };
     let mut found = FoundChanges::default();
-    let mut stored = config.fields.iter().peekable();
-    for field in spec.fields.iter().filter(|field| !spec.ignore.whole(field.key)) {
-        // Both lists are sorted by key: walk them side by side.
-        while stored.next_if(|other| other.key < field.key).is_some() {}
-        let have = stored.next_if(|other| other.key == field.key);
+    for (field, have) in declared_fields(spec, config) {
         differ.field(field, have, &mut found);
     }
     if found.is_empty() {
@@ -105,22 +102,12 @@ impl FoundChanges {
     }
 }
 
-/// Whether a field is plainly what is declared, and stays so: most fields of most guests are. The rules for the others
-/// would all say the same of it.
-fn is_as_declared(field: &desired::DeclaredField, have: Option<&ConfigField>) -> bool {
-    let stays = have.filter(|have| have.waiting.is_none());
-    let stored = stays.and_then(|have| have.current.as_ref()).map(|reading| &reading.value);
-    stored.is_some() && stored == field.want.as_ref()
-}
-
 struct Differ<'a> {
+    fields: FieldComparison<'a>,
     guest: &'a Guest,
     config: &'a GuestConfig,
     memory: &'a VolumeMemory,
     actual: &'a Snapshot,
-    ignore: &'a IgnoreList,
-    /// It is declared a template.
-    template: bool,
 }
 
 impl Differ<'_> {
@@ -130,16 +117,13 @@ impl Differ<'_> {
         have: Option<&ConfigField>,
         found: &mut FoundChanges,
     ) {
-        if is_as_declared(field, have) {
+        if self.fields.is_settled(field, have) {
             return;
         }
-        let base = || volumes::as_base(field, have);
         if let Some((volume, storage)) = volumes::other_storage(field, have) {
             self.moves(field, have, (volume, storage), found);
-        } else if let Some(base) = self.template.then(base).flatten() {
-            self.compare(&base, have, found);
         } else {
-            self.compare(field, have, found);
+            self.compare(&self.fields.on_base(field, have), have, found);
         }
     }
 
@@ -159,7 +143,7 @@ impl Differ<'_> {
             Ok(planned) if planned.hold.is_none() => {
                 // What else differs is written once the volume has its new name.
                 let current = have.and_then(|have| have.current.as_ref());
-                let here = self.effective(&here, current.map(|reading| &reading.value));
+                let here = self.fields.effective(&here, current.map(|reading| &reading.value));
                 compare_sizes(&here, have, found);
                 found.moves.push(planned);
             }
@@ -180,7 +164,7 @@ impl Differ<'_> {
     ) {
         let want = field.want.as_ref();
         let current = have.and_then(|have| have.current.as_ref());
-        let now = self.difference(field, current.map(|reading| &reading.value));
+        let now = self.fields.difference(field, current.map(|reading| &reading.value));
         let Some(have) = have.filter(|have| have.waiting.is_some()) else {
             if now != Difference::Same {
                 self.differs(field, now, have, found);
@@ -188,12 +172,12 @@ impl Differ<'_> {
             return;
         };
         let after = have.after_restart().map(|reading| &reading.value);
-        let then = self.difference(field, after);
+        let then = self.fields.difference(field, after);
         match (now, then) {
             (Difference::Same, Difference::Same) => {}
             // Dropping what waits would drop a change of a part that is left to others: the key is written instead.
             (Difference::Same, Difference::Size { .. } | Difference::Other)
-                if !self.ignore.alike(field.key, current.map(|r| &r.value), after) =>
+                if !self.fields.ignore.alike(field.key, current.map(|r| &r.value), after) =>
             {
                 let known = found.changes.len();
                 self.differs(field, then, Some(have), found);
@@ -216,7 +200,7 @@ impl Differ<'_> {
             ) => {
                 let how =
                     have.after_restart().map_or(How::Delete, |r| How::Set(r.text.to_string()));
-                let field = &*self.effective(field, after);
+                let field = &*self.fields.effective(field, after);
                 found.waiting.push(self.change(field, current.map(|r| r.value.clone()), how));
             }
             // A container would keep the value that waits beside the deletion, and get it with the restart. It is
@@ -233,31 +217,6 @@ impl Differ<'_> {
         }
     }
 
-    /// A field as declared, but for what is ignored: that is as it is.
-    fn effective<'f>(
-        &self,
-        field: &'f desired::DeclaredField,
-        have: Option<&Value>,
-    ) -> Cow<'f, desired::DeclaredField> {
-        let want = field.want.as_ref().zip(have);
-        match want.and_then(|(want, have)| self.ignore.as_stored(field.key, want, have)) {
-            Some(want) => Cow::Owned(desired::DeclaredField { key: field.key, want: Some(want) }),
-            None => Cow::Borrowed(field),
-        }
-    }
-
-    fn difference(&self, field: &desired::DeclaredField, have: Option<&Value>) -> Difference {
-        let (key, vmid) = (field.key.key(), self.guest.id.vmid);
-        let own = match (&field.want, have) {
-            (Some(want), Some(have)) => self.ignore.as_stored(field.key, want, have),
-            // Absence lacks nothing that counts if all that is declared is ignored.
-            (Some(want), None) => self.ignore.without(field.key, want),
-            (None, _) => None,
-        };
-        let want = own.as_ref().or(field.want.as_ref());
-        difference(key, vmid, want, have, self.actual.conventions)
-    }
-
     /// A field that is not as declared, and will not be after a restart either.
     fn differs(
         &self,
@@ -270,11 +229,11 @@ impl Differ<'_> {
         // the write would allocate a second volume beside the one that holds the data.
         let there = have.and_then(|have| have.after_restart().or(have.current.as_ref()));
         let is_odd = there.is_some_and(|reading| reading.value.as_property().is_none());
-        if is_odd && field.want.is_some() && self.ignore.parts(field.key).next().is_some() {
+        if is_odd && field.want.is_some() && self.fields.ignore.parts(field.key).next().is_some() {
             found.problems.push(PlanProblem::IgnoredUnread(field.key));
             return;
         }
-        let field = &*self.effective(field, there.map(|reading| &reading.value));
+        let field = &*self.fields.effective(field, there.map(|reading| &reading.value));
         if let Some(problem) = self.refusal(field, there.map(|reading| &reading.value)) {
             found.problems.push(problem);
             return;

@@ -7,6 +7,7 @@
 //! ```text
 //!   for each declared guest, by number
 //!     is it here, of this kind, free?   else a problem, or busy
+//!     comparison.rs   is its configuration as declared? asked early where it is remembered
 //!     diff.rs   field by field: change, wait, problem, grow
 //!     write.rs  what each write must carry along (MACs, volumes)
 //!     power     declared run state against the real one
@@ -16,6 +17,7 @@
 
 mod action;
 mod bounds;
+mod comparison;
 mod diff;
 mod key_change;
 mod new_guest;
@@ -26,11 +28,13 @@ mod template;
 mod volumes;
 mod write;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
 pub use action::{Action, Change, Held, How, ObservedBy, SetConfig, Step};
 pub use bounds::taken_for_hub;
+pub use comparison::EarlyComparison;
 pub use key_change::KeyChange;
 pub use problem::PlanProblem;
 pub use removal::candidate as removal_candidate;
@@ -195,14 +199,20 @@ impl Plan {
 
 /// Compares both states and plans what brings actual to desired.
 pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan {
+    EarlyComparison::of(desired).plan(actual, context)
+}
+
+fn plan_compared(early: &EarlyComparison<'_>, actual: &Snapshot, context: &PlanContext) -> Plan {
+    let desired = early.desired();
     let mut plan = Plan::default();
     let mut found = actual.guests.iter().peekable();
     for (vmid, guest) in &desired.guests {
         // Both maps are sorted by number: walk them side by side.
         while found.next_if(|(other, _)| *other < vmid).is_some() {}
         let here = found.next_if(|(other, _)| *other == vmid).map(|(_, guest)| guest);
-        let planned = plan_guest(guest, here, actual, context);
-        if let Some(here) = here.filter(|here| here.id == guest.id) {
+        let is_settled = here.is_some_and(|here| early.is_settled(here, actual.conventions));
+        let planned = plan_guest(guest, here, is_settled, actual, context);
+        if let Some(here) = here.filter(|here| here.id == guest.id && !is_settled) {
             let memory = &context.memory(*vmid).moved;
             plan.unused.extend(volumes::unused_volumes(here, memory));
         }
@@ -221,6 +231,7 @@ pub fn plan(desired: &Desired, actual: &Snapshot, context: &PlanContext) -> Plan
 fn plan_guest(
     guest: &desired::DeclaredGuest,
     here: Option<&actual::Guest>,
+    is_settled: bool,
     actual: &Snapshot,
     context: &PlanContext,
 ) -> GuestPlan {
@@ -245,8 +256,16 @@ fn plan_guest(
         }
         (WantedState::Present(spec), Some(here)) => {
             let spec = new_guest::until_first_start(spec, here, &context.making);
-            let memory = context.memory(guest.id.vmid);
-            plan_present(&spec, guest.by, here, actual, memory, &mut planned);
+            // What was compared early is what is declared, and nothing in its place.
+            let as_declared = matches!((&effective, &spec), (Cow::Borrowed(_), Cow::Borrowed(_)));
+            if !(is_settled && as_declared) {
+                let memory = context.memory(guest.id.vmid);
+                plan_config(&spec, guest.by, here, actual, memory, &mut planned);
+            }
+            plan_power(&spec, here, &mut planned);
+            if spec.template && !here.template {
+                plan_template(here, &mut planned);
+            }
         }
         (WantedState::Absent { final_backup }, Some(here)) => {
             let destroy = Destroy::of(here).saved_to(final_backup.clone(), here);
@@ -300,7 +319,7 @@ fn tell_refusal(planned: &mut GuestPlan, refusal: &Refusal) {
     }
 }
 
-fn plan_present(
+fn plan_config(
     spec: &Spec,
     by: DeclaredBy,
     here: &actual::Guest,
@@ -311,10 +330,6 @@ fn plan_present(
     match &here.config {
         Ok(config) => diff::plan_config(spec, by, here, config, actual, memory, planned),
         Err(error) => planned.problems.push(PlanProblem::Unreadable(error.clone())),
-    }
-    plan_power(spec, here, planned);
-    if spec.template && !here.template {
-        plan_template(here, planned);
     }
 }
 

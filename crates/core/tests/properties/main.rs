@@ -11,6 +11,8 @@
 #![expect(clippy::unwrap_used, reason = "a world that cannot be built shall stop its test")]
 
 mod dice;
+#[path = "../support/early.rs"]
+mod early;
 mod layers;
 mod planning;
 mod pve;

@@ -1,13 +1,15 @@
 //! The plan comes to rest, tells the truth, and does not depend on how the files are written.
 
+use evenkeel_core::actual::Snapshot;
 use evenkeel_core::desired::{DeclaredField, WantedState};
 use evenkeel_core::id::VmId;
 use evenkeel_core::plan::{Action, How, PlanContext, Step, plan};
 use evenkeel_core::registry::Declarable;
-use evenkeel_core::value::compare::{Difference, difference};
+use evenkeel_core::value::compare::{Conventions, Difference, difference};
 use proptest::prelude::*;
 
 use crate::dice::{cases, dice};
+use crate::early::compared_early;
 use crate::pve::held;
 use crate::world::{World, load};
 
@@ -74,6 +76,23 @@ proptest! {
         world.pass(&mut dice);
         prop_assert_eq!(&world.story(), &story, "a pass over a guest at rest wrote something");
         prop_assert_eq!(rested, world.plan());
+    }
+
+    /// Neither while everything is as it was compared, nor where a configuration or the conventions are others by then.
+    #[test]
+    fn what_is_compared_early_changes_no_plan(mut dice in dice()) {
+        let mut world = World::new(&mut dice);
+        let (desired, before) = (world.desired(), world.pve.snapshot());
+        for _ in 0..4 {
+            world.pass(&mut dice);
+        }
+        let rested = world.pve.snapshot();
+        let early = compared_early(&desired, &rested);
+        let conventions = Conventions { tags_have_case: !rested.conventions.tags_have_case, ..rested.conventions };
+        for actual in [&rested, &before, &Snapshot { conventions, ..rested.clone() }] {
+            let planned = plan(&desired, actual, &PlanContext::default());
+            prop_assert_eq!(early.plan(actual, &PlanContext::default()), planned);
+        }
     }
 
     #[test]
