@@ -27,6 +27,9 @@ use crate::server::{Bare, Server, evenkeel};
 /// As many guests as the goals are about.
 const GUESTS: u32 = 1_000;
 
+/// How often a pass at rest and its floor take turns. A pass takes milliseconds: on a shared machine few turns tell little.
+const TURNS: usize = 301;
+
 /// How many changes are healed, one after the other.
 const CHANGES: usize = 60;
 
@@ -73,7 +76,8 @@ impl NodeBench {
             let begun = runtime.block_on(engine.pass(desired)).expect("the simulator answers");
             assert_eq!(begun.plan.actions().count(), 0, "nothing changed");
         };
-        let (value, floor) = by_turns(41, || pass(near), || runtime.block_on(least(bare, files)));
+        let (value, floor) =
+            by_turns(TURNS, || pass(near), || runtime.block_on(least(bare, files)));
         let (value_again, over_api) = by_turns(11, || pass(near), || pass(far));
         let whole = whole_read(desired);
         let bare_read = || {
