@@ -1,5 +1,7 @@
 //! A browser: one chromedriver and one Chromium, which end with their value. `WebDriver` is JSON over HTTP on loopback.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ const ARGUMENTS: [&str; 11] = [
 
 pub(crate) struct Browser {
     driver: Child,
+    port: u16,
     session: String,
     client: reqwest::Client,
     _profile: tempfile::TempDir,
@@ -35,8 +38,9 @@ pub(crate) struct Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends its browser when it is asked to end.
-        let _ = Command::new("kill").arg(self.driver.id().to_string()).status();
+        // A driver that is killed leaves its browser behind: the session is ended first.
+        let _ = self.end_session();
+        let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
@@ -80,7 +84,16 @@ impl Browser {
         }}});
         let made = ask(&client, &format!("{base}/session"), &wanted).await.unwrap();
         let session = format!("{base}/session/{}", made["sessionId"].as_str().unwrap());
-        Self { driver, session, client, _profile: profile }
+        Self { driver, port, session, client, _profile: profile }
+    }
+
+    /// Ends the session and waits until it is answered, which is once the browser is gone. Nothing async may wait in a drop.
+    fn end_session(&self) -> std::io::Result<()> {
+        let mut driver = TcpStream::connect(("127.0.0.1", self.port))?;
+        driver.set_read_timeout(Some(WAIT_MAX))?;
+        let (_, path) = self.session.split_once(&self.port.to_string()).expect("our own address");
+        write!(driver, "DELETE {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")?;
+        driver.read_exact(&mut [0])
     }
 
     async fn post(&self, path: &str, body: Value) -> Result<Value, String> {
