@@ -25,6 +25,7 @@ use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::TrustedSigners;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use crate::cluster_story::ClusterLook;
 use crate::linked::DocumentShelf;
 use crate::model_hub::{ModelHub, hub_id};
 use crate::oracle::Oracle;
@@ -36,6 +37,8 @@ use crate::scene::GuestModes;
 pub(crate) enum DriverCommand {
     /// A pass is due.
     Pass,
+    /// The cluster file system is looked at; a pass follows about what changed.
+    Look,
     /// A person wants a pass, and wants everything to be tried.
     AskedPass,
     /// A person wants what failed on a guest to be tried at once.
@@ -59,10 +62,10 @@ struct DriverState {
     /// Who must hear of what people ask.
     oracle: Oracle,
     desired: Arc<Desired>,
-    /// What the last pass was about.
+    /// What the last pass about everything was about.
     passed_with: Option<Arc<Desired>>,
     modes: GuestModes,
-    /// The plan of the last pass; none if it could not read the node.
+    /// The plan of the last pass about everything; none if it could not read the node.
     plan: Option<Plan>,
     idle: bool,
     unknown: BTreeSet<OperationId>,
@@ -188,6 +191,7 @@ impl AgentDriver {
         commands: &mut UnboundedReceiver<DriverCommand>,
         side: &mut Option<LinkedSide>,
     ) -> Result<(), Fatal> {
+        let mut cluster = ClusterLook::of(rig);
         loop {
             tokio::select! {
                 biased;
@@ -197,6 +201,7 @@ impl AgentDriver {
                         engine.shut_down(within).await?;
                         return Ok(());
                     }
+                    Some(DriverCommand::Look) => self.look(engine, rig, &mut cluster).await?,
                     Some(command) => self.carry_out(engine, rig, command).await?,
                     None => return Ok(()),
                 },
@@ -205,7 +210,7 @@ impl AgentDriver {
                         && let DeskNews::Desired(new) = side.desk.take(engine, request).await?
                     {
                         self.took(engine, Some(new.desired)).await?;
-                        self.pass(engine, rig, PassCause::Schedule).await?;
+                        self.pass(engine, rig, PassScope::Whole, PassCause::Schedule).await?;
                     }
                 }
                 event = engine.work() => self.hear(event?, side),
@@ -226,9 +231,11 @@ impl AgentDriver {
         command: DriverCommand,
     ) -> Result<(), Fatal> {
         match command {
-            DriverCommand::Pass => self.pass(engine, rig, PassCause::Schedule).await?,
+            DriverCommand::Pass => {
+                self.pass(engine, rig, PassScope::Whole, PassCause::Schedule).await?;
+            }
             DriverCommand::AskedPass => {
-                self.pass(engine, rig, PassCause::Person).await?;
+                self.pass(engine, rig, PassScope::Whole, PassCause::Person).await?;
                 // Its actions are in their lanes now; what failed while it looked does not hold them.
                 self.oracle().asked_to_try(None);
             }
@@ -249,8 +256,8 @@ impl AgentDriver {
                     error.refusal()?;
                 }
             }
-            // Ends the loop, which is where it is taken.
-            DriverCommand::ShutDown(_) => {}
+            // Taken by the loop itself.
+            DriverCommand::Look | DriverCommand::ShutDown(_) => {}
         }
         Ok(())
     }
@@ -355,7 +362,28 @@ impl AgentDriver {
         Ok(())
     }
 
-    async fn pass(&self, engine: &mut Engine, rig: &Rig, cause: PassCause) -> Result<(), Fatal> {
+    /// What the daemon does each second: a pass about what changed, if anything did.
+    async fn look(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        cluster: &mut Option<ClusterLook>,
+    ) -> Result<(), Fatal> {
+        let desired = Arc::clone(&self.papers().desired);
+        let Some(cluster) = cluster else { return Ok(()) };
+        let Some(scope) = cluster.look(&desired).await else { return Ok(()) };
+        let now_ms = rig.node.with(|sim| sim.now_ms());
+        self.oracle().tell(now_ms, || format!("woken for {scope:?}"));
+        self.pass(engine, rig, scope, PassCause::Schedule).await
+    }
+
+    async fn pass(
+        &self,
+        engine: &mut Engine,
+        rig: &Rig,
+        scope: PassScope,
+        cause: PassCause,
+    ) -> Result<(), Fatal> {
         self.is_last_good(engine).await?;
         let (desired, was_idle) = (Arc::clone(&self.papers().desired), engine.is_idle());
         let (modes, now_ms) = (self.papers().modes.clone(), rig.node.with(|sim| sim.now_ms()));
@@ -363,22 +391,30 @@ impl AgentDriver {
         self.oracle().modes(now_ms, modes);
         // What another declaration asks for is another thing, and nothing that failed holds it. Lanes go on with the old
         // one while the node is read.
-        let same = self.papers().passed_with.replace(Arc::clone(&desired));
+        let is_whole = scope == PassScope::Whole;
+        let same = self.papers().passed_with.clone();
+        if is_whole {
+            self.papers().passed_with = Some(Arc::clone(&desired));
+        }
         if !same.is_some_and(|same| Arc::ptr_eq(&same, &desired)) {
             self.oracle().asked_to_try(None);
             if !was_idle {
                 self.oracle().older_orders(true);
             }
         }
-        let passed = match engine.look(&desired, PassScope::Whole, cause).await {
+        let passed = match engine.look(&desired, scope, cause).await {
             Ok(preview) => engine.submit(&desired, preview).await.map_err(PassError::Fatal),
             Err(error) => Err(error),
         };
-        self.papers().plan = match passed {
+        let plan = match passed {
             Ok(pass) => Some(pass.plan),
             Err(PassError::Fatal(fatal)) => return Err(fatal),
             Err(PassError::Actual(_)) => None,
         };
+        // What a pass about a few guests planned says nothing of the others.
+        if is_whole {
+            self.papers().plan = plan;
+        }
         Ok(())
     }
 

@@ -2,8 +2,14 @@
 //!
 //! Its dice are its own, so that what else happens in a seed does not depend on it.
 
+use std::sync::Arc;
+
+use evenkeel_agent::daemon::cluster_watch::{NodeWatch, WakeLimits};
+use evenkeel_core::desired::Desired;
 use evenkeel_core::id::GuestId;
+use evenkeel_core::selection::PassScope;
 use evenkeel_sim::{Event, InProcess};
+use tokio::time::Instant;
 
 use crate::dice::Dice;
 use crate::rig::Rig;
@@ -11,6 +17,9 @@ use crate::sim_cluster_files::SimClusterFiles;
 
 /// Makes its dice differ from those of the run.
 const OWN_DICE: u64 = 0x636c_7573_7465_7266;
+
+/// The share of steps in which the agent looks at it.
+const LOOK_PERCENT: u64 = 25;
 
 /// What becomes of the cluster file system.
 pub(crate) struct ClusterStory {
@@ -25,6 +34,11 @@ impl ClusterStory {
             rig.cluster_files = Some(SimClusterFiles::new(rig.node.clone()));
         }
         Self { dice, files: rig.cluster_files.clone() }
+    }
+
+    /// Whether the agent looks at it now. The daemon does so each second; here it does now and then, which costs less.
+    pub(crate) fn is_looked_at(&mut self) -> bool {
+        self.files.is_some() && self.dice.percent(LOOK_PERCENT)
     }
 
     /// The process starts again, takes over other files, or hangs.
@@ -51,5 +65,26 @@ impl ClusterStory {
         let told = format!("{event:?}");
         node.with(|sim| sim.happen(event));
         Some(told)
+    }
+}
+
+/// What one life of the agent knows from its looks.
+pub(crate) struct ClusterLook {
+    watch: NodeWatch,
+    limits: WakeLimits,
+}
+
+impl ClusterLook {
+    /// Nothing yet; none where nothing can be read.
+    pub(crate) fn of(rig: &Rig) -> Option<Self> {
+        let files = Arc::new(rig.cluster_files.clone()?);
+        let watch = NodeWatch::new(files, rig.node_name(), rig.owner.clone());
+        Some(Self { watch, limits: WakeLimits::default() })
+    }
+
+    /// Looks, and says what a pass is due about.
+    pub(crate) async fn look(&mut self, desired: &Desired) -> Option<PassScope> {
+        let changed = self.watch.look().await;
+        self.limits.scope(changed, desired, Instant::now())
     }
 }

@@ -176,7 +176,7 @@ impl Rig {
         Journal::open(disk, stamp, self.limits, wall(self.ambient.as_ref()))
     }
 
-    fn node_name(&self) -> evenkeel_core::id::NodeName {
+    pub(crate) fn node_name(&self) -> evenkeel_core::id::NodeName {
         self.node.with(|sim| sim.world.node.parse()).expect("a simulated node has a name")
     }
 }

@@ -275,6 +275,9 @@ impl SeedRun {
         for told in told.into_iter().chain(leftovers).chain(cluster) {
             self.note(|| told);
         }
+        if self.cluster.is_looked_at() {
+            self.tell(commands, DriverCommand::Look);
+        }
         self.tell_progress();
         self.hear_answers();
         self.hub_step(commands);

@@ -15,13 +15,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use evenkeel_core::active_tasks::ActiveTasks;
+use evenkeel_core::desired::Desired;
 use evenkeel_core::id::{NodeName, VmId};
 use evenkeel_core::remembered::{ChangedGuests, ClusterMarks, changed};
+use evenkeel_core::selection::PassScope;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::cluster_files::{ClusterFiles, read_marks, read_tasks};
+use crate::observe::ASKED_DIRECTLY_MAX;
 
 /// How often it is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -58,7 +61,8 @@ pub(super) async fn watch(mut node: NodeWatch, changes: mpsc::Sender<ChangedGues
 }
 
 /// A node, and what it told at the last look.
-pub(super) struct NodeWatch {
+#[derive(Debug)]
+pub struct NodeWatch {
     files: Arc<dyn ClusterFiles>,
     node: NodeName,
     /// Our token as tasks show it.
@@ -69,12 +73,12 @@ pub(super) struct NodeWatch {
 
 impl NodeWatch {
     /// Nothing was told yet.
-    pub(super) fn new(files: Arc<dyn ClusterFiles>, node: NodeName, owner: String) -> Self {
+    pub fn new(files: Arc<dyn ClusterFiles>, node: NodeName, owner: String) -> Self {
         Self { files, node, owner, marks: None, tasks: None }
     }
 
     /// What changed since the last look. What cannot be read now is looked at again in a second.
-    async fn look(&mut self) -> ChangedGuests {
+    pub async fn look(&mut self) -> ChangedGuests {
         let mut found = ChangedGuests::none();
         if let Ok(now) = read_marks(self.files.as_ref(), self.marks.as_ref()).await {
             if let Some(then) = self.marks.as_ref().filter(|then| then.head() != now.head()) {
@@ -94,17 +98,32 @@ impl NodeWatch {
 
 /// Who woke the loop, and when.
 #[derive(Debug, Default)]
-pub(super) struct WakeLimits {
+pub struct WakeLimits {
     wakes: BTreeMap<VmId, VecDeque<Instant>>,
 }
 
 impl WakeLimits {
-    /// Those of them that may wake the loop now; the others wait for the interval.
-    pub(super) fn take(
+    /// What is looked at now, of what changed; none if nothing is. Guests that nobody declares wake nobody. When many
+    /// changed, or nobody can tell which, everything is.
+    pub fn scope(
         &mut self,
-        guests: impl IntoIterator<Item = VmId>,
+        changed: ChangedGuests,
+        desired: &Desired,
         now: Instant,
-    ) -> BTreeSet<VmId> {
+    ) -> Option<PassScope> {
+        let ChangedGuests::These(changed) = changed else {
+            return Some(PassScope::Whole);
+        };
+        let declared = changed.into_iter().filter(|vmid| desired.guests.contains_key(vmid));
+        let woken = self.take(declared, now);
+        if woken.len() > ASKED_DIRECTLY_MAX {
+            return Some(PassScope::Whole);
+        }
+        (!woken.is_empty()).then_some(PassScope::Chosen(woken))
+    }
+
+    /// Those of them that may wake the loop now; the others wait for the interval.
+    fn take(&mut self, guests: impl IntoIterator<Item = VmId>, now: Instant) -> BTreeSet<VmId> {
         self.wakes.retain(|_, wakes| {
             while wakes.front().is_some_and(|woke| now.duration_since(*woke) >= WAKES_WITHIN) {
                 wakes.pop_front();

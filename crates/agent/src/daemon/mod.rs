@@ -17,7 +17,7 @@
 pub mod approvals;
 mod bearer;
 pub mod client;
-mod cluster_watch;
+pub mod cluster_watch;
 mod commands;
 mod declared;
 mod hub;

@@ -22,7 +22,6 @@ use super::protocol::SocketAnswer;
 use super::status::DesiredStatus;
 use crate::engine::{BegunPass, EngineEvent, Fatal, OpEnd, PassCause, PassError, PassId};
 use crate::freeze;
-use crate::observe::ASKED_DIRECTLY_MAX;
 use crate::preview::Preview;
 
 /// How long one pass may look at a node. Each answer has its own time limit; this bounds all of them together, so that
@@ -66,8 +65,8 @@ impl AgentLoop {
         Ok(LoopTurn::Continue(()))
     }
 
-    /// Configurations of guests were written, or tasks about them ended: those that are declared are looked at now. When many were, or nobody can
-    /// tell which, a whole pass is due.
+    /// Configurations of guests were written, or tasks about them ended: those that are declared are looked at now, or a
+    /// whole pass is due.
     pub(super) async fn wake(
         &mut self,
         changed: ChangedGuests,
@@ -76,21 +75,15 @@ impl AgentLoop {
         let Some(desired) = self.declared.desired() else {
             return Ok(LoopTurn::Continue(()));
         };
-        let ChangedGuests::These(changed) = changed else {
-            self.schedule.at_once(Instant::now());
-            return Ok(LoopTurn::Continue(()));
+        let scope = match self.wakes.scope(changed, &desired, Instant::now()) {
+            Some(scope @ PassScope::Chosen(_)) => scope,
+            Some(PassScope::Whole) => {
+                self.schedule.at_once(Instant::now());
+                return Ok(LoopTurn::Continue(()));
+            }
+            None => return Ok(LoopTurn::Continue(())),
         };
-        let declared = changed.into_iter().filter(|vmid| desired.guests.contains_key(vmid));
-        let woken = self.wakes.take(declared, Instant::now());
-        if woken.is_empty() {
-            return Ok(LoopTurn::Continue(()));
-        }
-        if woken.len() > ASKED_DIRECTLY_MAX {
-            self.schedule.at_once(Instant::now());
-            return Ok(LoopTurn::Continue(()));
-        }
-        tracing::debug!(guests = woken.len(), "guests changed");
-        let scope = PassScope::Chosen(woken);
+        tracing::debug!(?scope, "guests changed");
         match self.look(&desired, scope, PassCause::Schedule, inputs).await? {
             LookResult::Stopped => return Ok(LoopTurn::Break(())),
             LookResult::Not(why) => self.could_not_look(&why),

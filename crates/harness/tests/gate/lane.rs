@@ -1,9 +1,10 @@
 //! Everything is judged again in the lane: what changed after the signature stops the act.
 
 use evenkeel_agent::authority::Authority;
-use evenkeel_agent::engine::{OpEnd, Submitted};
+use evenkeel_agent::engine::{OpEnd, PassCause, Submitted};
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
+use evenkeel_core::selection::PassScope;
 use evenkeel_core::sign::{HostBinding, Role, TrustVersion, TrustedSigners};
 use evenkeel_harness::Rig;
 use evenkeel_sim::Event;
@@ -191,6 +192,25 @@ async fn g26_an_item_that_ended_is_not_executed_later() {
     .await;
     assert_eq!(reason, ReasonCode::NotPending);
     assert_eq!(writes(&rig, "lxc/100"), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pass_about_one_guest_decides_nothing_about_what_waits_for_another() {
+    let rig = rig().await;
+    let both = desired(&format!("{ABSENT}\nguest.102 = {{ kind = \"lxc\", cores = 3 }}"));
+    live(&rig, async |engine| {
+        pass(engine, &both).await?;
+        let (waits, calls) =
+            (engine.pending().await?.into_keys().collect::<Vec<_>>(), rig.disk.calls());
+        assert_eq!(waits.len(), 1);
+        let chosen = PassScope::Chosen(["102".parse().unwrap()].into());
+        let Ok(preview) = engine.look(&both, chosen, PassCause::Schedule).await else { panic!() };
+        engine.submit(&both, preview).await?;
+        assert!(engine.pending().await?.into_keys().eq(waits), "it waits under the same name");
+        assert_eq!(rig.disk.calls(), calls, "and nothing was written about it");
+        Ok(())
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
