@@ -148,16 +148,17 @@ impl FleetIndex {
     /// Every host as it stands now.
     async fn whole(&self, hub: &Hub) -> Result<SeenFleet, Problem> {
         let mut filled = self.filled.lock().await;
-        let news = match filled.as_mut() {
+        // Taken out meanwhile: whoever fails or goes away in the middle has heard of changes and read none of them. The next
+        // one fills it anew.
+        let known = match filled.take() {
+            Some(index) => index.up_to_date(hub).await?,
             None => None,
-            Some(index) => index.news(hub).await?,
         };
-        if let (Some(index), Some(hosts)) = (filled.as_mut(), news) {
-            index.read_again(hub, hosts).await?;
-        } else {
-            *filled = Some(FilledIndex::fill(hub).await?);
-        }
-        let FilledIndex { fleet, listened_at, .. } = filled.as_mut().expect("it was filled above");
+        let index = match known {
+            Some(index) => index,
+            None => FilledIndex::fill(hub).await?,
+        };
+        let FilledIndex { fleet, listened_at, .. } = filled.insert(index);
         if listened_at.elapsed() >= HEAR_EVERY {
             *listened_at = Instant::now();
             for (id, at) in hub.store().newly_heard() {
@@ -197,6 +198,13 @@ impl FilledIndex {
         let fleet = CountedFleet::new(rows.into_iter().map(host), HubTime::now());
         let now = Instant::now();
         Ok(Self { fleet, changes, looked_at: now, heard_at: now, listened_at: now })
+    }
+
+    /// The same with what changed since; none if everything is to be read again.
+    async fn up_to_date(mut self, hub: &Hub) -> Result<Option<Self>, Problem> {
+        let Some(hosts) = self.news(hub).await? else { return Ok(None) };
+        self.read_again(hub, hosts).await?;
+        Ok(Some(self))
     }
 
     /// Which hosts are to be read again; none for all.

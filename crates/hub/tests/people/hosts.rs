@@ -1,5 +1,7 @@
 //! Lists of hosts: always as of what was committed, in pages, filtered and sorted, without reading every row each time.
 
+use std::task::Poll;
+
 use axum::http::{Method, StatusCode};
 use evenkeel_hub::store::PersonRole;
 use serde_json::json;
@@ -26,6 +28,31 @@ async fn a_list_tells_what_was_committed_before_it_was_asked_for() {
     assert_eq!(listed(&world, &admin, "text=berlin").await, ["eu-2"], "labels are searched");
     world.ask(Method::DELETE, "/v1/hosts/eu-2", &admin, None).await;
     assert_eq!(listed(&world, &admin, "").await, ["eu-1", "us-1"]);
+}
+
+/// Drives a request for so many polls, then goes away.
+async fn gone_after(mut polls: usize, asking: impl Future<Output = Vec<String>>) {
+    let mut asking = Box::pin(asking);
+    std::future::poll_fn(|context| {
+        polls -= 1;
+        let ended = asking.as_mut().poll(context).is_ready();
+        if ended || polls == 0 { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_goes_away_in_the_middle_takes_no_news_along() {
+    let world = World::new().await;
+    let admin = world.person("root", PersonRole::Admin, "*", 51).await;
+    assert_eq!(listed(&world, &admin, "").await, ["eu-1", "us-1"]);
+    for polls in 1..20 {
+        let labels = json!({"labels": {"site": format!("s{polls}")}});
+        world.ask(Method::PUT, "/v1/hosts/eu-1/labels", &admin, Some(labels)).await;
+        gone_after(polls, listed(&world, &admin, "")).await;
+        let found = listed(&world, &admin, &format!("label=site%3Ds{polls}")).await;
+        assert_eq!(found, ["eu-1"], "after {polls} polls");
+    }
 }
 
 #[tokio::test]
