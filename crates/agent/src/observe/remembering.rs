@@ -246,7 +246,7 @@ async fn compare<'d>(
             tokio::task::yield_now().await;
         }
         if let Some(config) = memory.readings.of(guest.id, node) {
-            compared.compare(guest, config, site.conventions);
+            compared.compare(guest.id, config, site.conventions);
         }
     }
     compared

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use super::{Plan, PlanContext, plan_compared, volumes};
 use crate::actual::{ConfigField, Guest, GuestConfig, Snapshot};
-use crate::desired::{DeclaredField, DeclaredGuest, Desired, IgnoreList, Spec, WantedState};
-use crate::id::VmId;
+use crate::desired::{DeclaredField, Desired, IgnoreList, Spec, WantedState};
+use crate::id::{GuestId, VmId};
 use crate::value::Value;
 use crate::value::compare::{Conventions, Difference, difference};
 
@@ -45,18 +45,14 @@ impl<'d> EarlyComparison<'d> {
         self.desired
     }
 
-    /// Compares the configuration of a declared guest.
-    pub fn compare(
-        &mut self,
-        declared: &'d DeclaredGuest,
-        config: &Arc<GuestConfig>,
-        conventions: Conventions,
-    ) {
-        let WantedState::Present(spec) = &declared.state else { return };
-        let vmid = declared.id.vmid;
-        if is_settled(vmid, spec, config, conventions) {
+    /// Compares the configuration of a guest with what is declared for it, if anything is.
+    pub fn compare(&mut self, guest: GuestId, config: &Arc<GuestConfig>, conventions: Conventions) {
+        let declared = self.desired.guests.get(&guest.vmid).filter(|found| found.id == guest);
+        let Some(WantedState::Present(spec)) = declared.map(|found| &found.state) else { return };
+        let fields = FieldComparison::new(guest.vmid, spec, conventions);
+        if is_settled(fields, spec, config) {
             let config = Arc::clone(config);
-            self.settled.insert(vmid, SettledConfig { config, conventions });
+            self.settled.insert(guest.vmid, SettledConfig { config, conventions });
         }
     }
 
@@ -75,9 +71,7 @@ impl<'d> EarlyComparison<'d> {
 }
 
 /// Whether everything declared is in effect and stays so, and no detached volume is there to be told of.
-fn is_settled(vmid: VmId, spec: &Spec, config: &GuestConfig, conventions: Conventions) -> bool {
-    let fields =
-        FieldComparison { vmid, conventions, ignore: &spec.ignore, template: spec.template };
+fn is_settled(fields: FieldComparison<'_>, spec: &Spec, config: &GuestConfig) -> bool {
     declared_fields(spec, config).all(|(field, have)| fields.is_settled(field, have))
         && config.fields.iter().all(|field| volumes::detached(field).is_none())
 }
@@ -98,14 +92,18 @@ pub(super) fn declared_fields<'a>(
 /// How declared and stored values of one guest are compared.
 #[derive(Clone, Copy)]
 pub(super) struct FieldComparison<'a> {
-    pub(super) vmid: VmId,
-    pub(super) conventions: Conventions,
+    vmid: VmId,
+    conventions: Conventions,
     pub(super) ignore: &'a IgnoreList,
     /// It is declared a template.
-    pub(super) template: bool,
+    template: bool,
 }
 
-impl FieldComparison<'_> {
+impl<'a> FieldComparison<'a> {
+    pub(super) fn new(vmid: VmId, spec: &'a Spec, conventions: Conventions) -> Self {
+        Self { vmid, conventions, ignore: &spec.ignore, template: spec.template }
+    }
+
     /// Whether a field is as declared and stays so.
     pub(super) fn is_settled(&self, field: &DeclaredField, have: Option<&ConfigField>) -> bool {
         if is_plainly_settled(field, have) {

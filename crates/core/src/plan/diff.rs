@@ -30,9 +30,7 @@ pub(super) fn plan_config(
     memory: &VolumeMemory,
     planned: &mut GuestPlan,
 ) {
-    let (vmid, conventions) = (guest.id.vmid, actual.conventions);
-    let fields =
-        FieldComparison { vmid, conventions, ignore: &spec.ignore, template: spec.template };
+    let fields = FieldComparison::new(guest.id.vmid, spec, actual.conventions);
     let differ = Differ { fields, guest, config, memory, actual };
     let mut found = FoundChanges::default();
     for (field, have) in declared_fields(spec, config) {
