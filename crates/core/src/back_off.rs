@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::actual::Guest;
+use crate::actual::{Guest, Power};
 use crate::desired::{DeclaredGuest, Run, StopMode, WantedState};
 use crate::destroy::Debt;
 use crate::id::{OperationId, VmId};
@@ -55,7 +55,7 @@ impl AttemptHash {
             step.shown_params(),
             declaration(declared),
             config.map(|config| config.digest.as_str()),
-            here.map(|guest| guest.power.to_string()),
+            here.map(|guest| told_alike(guest.power).to_string()),
         ))
     }
 
@@ -70,6 +70,15 @@ impl AttemptHash {
     fn over(what: &impl Serialize) -> Self {
         let bytes = serde_json::to_vec(what).expect("texts and maps of texts are JSON");
         Self(PayloadHash::of(&bytes))
+    }
+}
+
+/// A run state as far as everybody is told it: a list calls a paused machine running, and only its own status says more.
+fn told_alike(power: Power) -> Power {
+    match power {
+        Power::Running | Power::Paused => Power::Running,
+        Power::Stopped => Power::Stopped,
+        Power::Unknown => Power::Unknown,
     }
 }
 
@@ -235,6 +244,9 @@ impl FailureMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::actual::GuestConfig;
+    use crate::desired::{DeclaredBy, ReconcileMode, Spec};
+    use crate::id::{GuestId, GuestKind};
 
     fn op(number: u64) -> OperationId {
         OperationId::from_parts(number, 0)
@@ -268,6 +280,22 @@ mod tests {
                 pause
             })
             .collect()
+    }
+
+    #[test]
+    fn a_paused_machine_that_a_list_calls_running_is_the_same_attempt() {
+        let id = GuestId::new(GuestKind::Qemu, vmid());
+        let state = WantedState::Present(Spec::default());
+        let declared =
+            DeclaredGuest { id, by: DeclaredBy::default(), mode: ReconcileMode::default(), state };
+        let attempt = |power| {
+            let config = Ok(GuestConfig::default().into());
+            let here = Guest { id, power, template: false, ha: None, lock: None, config };
+            AttemptHash::of(&Step::Start, &declared, Some(&here))
+        };
+        assert_eq!(attempt(Power::Paused), attempt(Power::Running));
+        assert_ne!(attempt(Power::Stopped), attempt(Power::Running));
+        assert_ne!(attempt(Power::Unknown), attempt(Power::Running));
     }
 
     #[test]
