@@ -32,5 +32,6 @@ pub mod preview;
 pub mod pve;
 pub mod queue;
 pub mod secret_file;
+pub mod situation;
 pub mod source;
 pub mod state_dir;

@@ -14,6 +14,7 @@ use evenkeel_agent::hub_link::picture::HostPicture;
 use evenkeel_agent::hub_link::store::DocumentStore;
 use evenkeel_agent::hub_link::{DeskNews, DeskRequest, HubDesk, HubLink, LinkIdentity, LinkView};
 use evenkeel_agent::journal::Record;
+use evenkeel_agent::sometimes;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::desired::Desired;
 use evenkeel_core::fleet::{DocumentFloor, ManifestHash};
@@ -248,7 +249,24 @@ impl AgentDriver {
             DriverCommand::Resolve(op) => resolve(engine, rig, op).await?,
             DriverCommand::Deliver(number, bytes) => {
                 let said = engine.submit_approval(bytes.as_bytes()).await?;
+                match &said {
+                    Submitted::Accepted(_) => sometimes!("an approval goes into its lane"),
+                    Submitted::Replay { .. } => sometimes!("an approval is a replay"),
+                    Submitted::Rotated(_) => sometimes!("the signers are rotated"),
+                    Submitted::Acknowledged(_) => sometimes!("a rollback is acknowledged"),
+                    Submitted::Refused(_) => {}
+                }
                 self.papers().answers.push((number, said));
+            }
+            DriverCommand::Ask(op @ (ActionKind::Snapshot | ActionKind::Backup), guest, params) => {
+                self.oracle().asked_for(op, guest);
+                match engine.ask(op, guest, params).await {
+                    Ok(_) => sometimes!("a snapshot or a backup is asked for"),
+                    Err(error) => {
+                        let refusal = error.refusal()?;
+                        sometimes!("a request is refused on arrival", refusal.reason);
+                    }
+                }
             }
             DriverCommand::Ask(op, guest, params) => {
                 // What is refused is not asked for again: whoever wants it looks at what waits.

@@ -115,6 +115,7 @@ pub(crate) fn write_of(request: &HttpRequest, saved: Option<GuestId>) -> Option<
         ("POST", ["status", "stop"]) => ActionKind::Stop,
         ("POST", ["move_volume" | "move_disk"]) => ActionKind::MoveVolume,
         ("POST", ["template"]) => ActionKind::Template,
+        ("POST", ["snapshot"]) => ActionKind::Snapshot,
         ("DELETE", []) => ActionKind::Destroy,
         ("POST", ["snapshot", name, "rollback"]) => {
             params.insert("snapname".to_owned(), decoded(name));

@@ -73,6 +73,8 @@ impl SeedRun {
             // Somebody else's last act may have changed the guest after it was read.
             let settled = found.as_ref().is_some_and(|plan| self.is_settled(plan));
             let settled = settled && !was_at_work && !self.rig.node.with(|sim| sim.is_at_work());
+            let is_clear = !FaultMaker::clear_dead_work(&self.rig.node);
+            let settled = settled && is_clear;
             let nobody = self.newcomers.guests.is_empty() && self.leftovers.guests.is_empty();
             let looked_after = nobody || pass > LOOKED_AFTER;
             if settled && looked_after && self.driver.is_idle() && self.driver.unknown().is_empty()

@@ -38,6 +38,9 @@ pub(crate) struct FaultMaker {
     is_calm: bool,
 }
 
+/// Locks of tasks that change nothing of a guest but its snapshots.
+const WORKER_LOCKS: [&str; 4] = ["backup", "snapshot", "snapshot-delete", "rollback"];
+
 impl FaultMaker {
     /// For a node that begins with these guests.
     pub(crate) fn of(first_files: Vec<(GuestId, Config)>) -> Self {
@@ -329,6 +332,27 @@ impl FaultMaker {
                 }
             }
         });
+    }
+
+    /// An administrator clears up after workers that died over a snapshot or a backup. Tells whether anything was left.
+    pub(crate) fn clear_dead_work(node: &InProcess) -> bool {
+        node.with(|sim| {
+            let mut is_cleared = false;
+            let idle = !sim.is_at_work();
+            for guest in sim.world.guests.values_mut().filter(|_| idle) {
+                let waits = matches!(guest.power, SimPower::Prelaunch { .. });
+                let lock = guest.config.active.get("lock").map(String::as_str);
+                let is_locked = lock.is_some_and(|lock| WORKER_LOCKS.contains(&lock));
+                if waits {
+                    guest.power = SimPower::Stopped;
+                }
+                if is_locked {
+                    guest.config.active.remove("lock");
+                }
+                is_cleared |= waits || is_locked;
+            }
+            is_cleared
+        })
     }
 
     /// Everything is well again.

@@ -26,6 +26,7 @@ mod scene;
 mod signers;
 mod sim_cluster_files;
 mod sim_exchange;
+mod situations;
 
 pub use operator::{Operator, statement};
 pub use oracle::Oracle;
@@ -33,3 +34,4 @@ pub use rig::{Rig, SeededAmbient};
 pub use run::{RunOutcome, run, run_told};
 pub use sim_cluster_files::SimClusterFiles;
 pub use sim_exchange::{PanicPoint, SimExchange, TwinRequest};
+pub use situations::{ReachedSituations, SEEDS_THAT_REACH_ALL};

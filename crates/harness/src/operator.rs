@@ -2,6 +2,8 @@
 //!
 //! Signs in memory what `ssh-keygen -Y sign` would sign, so that a run needs no process.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ed25519_dalek::{Signer as _, SigningKey};
 use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::wire::put_string;
@@ -9,6 +11,10 @@ use evenkeel_core::sign::{
     Envelope, KeyType, Namespace, Nonce, PendingItem, PublicKey, Role, Signer, SkPolicy, Statement,
     Validity, Window, assemble, signed_bytes,
 };
+use serde_json::json;
+
+/// The width of a line of armour, as OpenSSH writes it.
+const ARMOUR_WIDTH: usize = 70;
 
 /// A key and its owner.
 #[derive(Clone)]
@@ -45,6 +51,28 @@ impl Operator {
     pub fn seal(&self, namespace: Namespace, payload: &[u8]) -> String {
         let armour = self.armour(namespace, payload);
         Envelope::seal(payload, &[&armour]).expect("a statement is not too long")
+    }
+
+    /// The same with some bytes of the signature's blob replaced by as many others.
+    pub(crate) fn seal_bent(&self, payload: &[u8], from: &[u8], to: &[u8]) -> String {
+        let armour = self.armour(Namespace::Op, payload);
+        let lines: String = armour.lines().filter(|line| !line.starts_with('-')).collect();
+        let mut blob = STANDARD.decode(lines).expect("our own armour is base64");
+        let places = blob.windows(from.len()).enumerate();
+        let places: Vec<usize> =
+            places.filter(|(_, part)| *part == from).map(|(at, _)| at).collect();
+        for at in places {
+            blob[at..at + to.len()].copy_from_slice(to);
+        }
+        let text = STANDARD.encode(blob);
+        let lines: Vec<&str> = (0..text.len())
+            .step_by(ARMOUR_WIDTH)
+            .map(|at| &text[at..text.len().min(at + ARMOUR_WIDTH)])
+            .collect();
+        let (begin, end) = ("-----BEGIN SSH SIGNATURE-----", "-----END SSH SIGNATURE-----");
+        let armour = format!("{begin}\n{}\n{end}\n", lines.join("\n"));
+        // Not by `Envelope::seal`, which refuses to write what no host takes.
+        json!({ "payload": STANDARD.encode(payload), "signatures": [armour] }).to_string()
     }
 
     /// The signature alone, for an envelope of several.

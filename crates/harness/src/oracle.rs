@@ -6,7 +6,9 @@
 //! agent, nor change anything.
 
 mod archive;
+mod asked;
 mod claims;
+mod declared;
 mod link;
 mod making;
 mod moves;
@@ -27,6 +29,7 @@ use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::{InProcess, World};
 use serde_json::Value;
 
+use asked::AskedActs;
 use claims::SigningClaims;
 pub(crate) use claims::{HostRules, NewSigners, SignedClaim};
 use link::LinkWatch;
@@ -76,6 +79,8 @@ struct OracleState {
     tried: TriedRequests,
     /// Which volumes it moved.
     moves: SentMoves,
+    /// What people asked for without a signature.
+    asked: AskedActs,
     /// What it owes a hub, and what a hub may not.
     link: LinkWatch,
     /// How often somebody sent what we sent, by guest number.
@@ -195,6 +200,11 @@ impl Oracle {
             Some(guest) => inner.tried.forget(guest),
             None => inner.tried.forget_all(),
         }
+    }
+
+    /// People ask for a snapshot or a backup.
+    pub(crate) fn asked_for(&self, op: ActionKind, guest: GuestId) {
+        self.inner().asked.asked(op, guest);
     }
 
     /// Whether lanes may hold what an older declaration asked for: that fails for itself alone.
@@ -449,6 +459,9 @@ impl OracleState {
         if needs_signature(write) {
             return Some("(3) nobody signed it".to_owned());
         }
+        if let Some(why) = self.asked.judge(write) {
+            return Some(why);
+        }
         if (op.guest, op.kind) != (write.guest, write.kind) {
             return Some(format!("(5) the newest operation is a {} of {}", op.kind, op.guest));
         }
@@ -505,25 +518,6 @@ impl OracleState {
         was_frozen.then(|| "(2) the host was frozen".to_owned())
     }
 
-    /// A guest that is only observed is not written to, and a key that is ignored is not written; what was planned
-    /// before it came to be ignored is in its lane for a while.
-    fn is_let_be(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
-        if self.is_undeclared_by_right(now_ms, write) {
-            return None;
-        }
-        let (since_ms, modes) = &self.modes;
-        if *since_ms < now_ms && modes.observed.contains(&write.guest) {
-            return Some("(8) the guest is only observed".to_owned());
-        }
-        // What is ignored afterwards is still what a guest is made with.
-        let ignored = self.ignores_cores.get(&write.guest).filter(|_| !write.kind.creates_guest());
-        let ignored = ignored.is_some_and(|since_ms| since_ms + LANE_WORK_MS_MAX < now_ms);
-        let deletes = write.params.get("delete");
-        let deletes = deletes.is_some_and(|list| list.split(',').any(|key| key == "cores"));
-        let writes = write.params.contains_key("cores") || deletes;
-        (ignored && writes).then(|| "(8) `cores` is ignored".to_owned())
-    }
-
     /// Invariant 20: what failed is not tried again before its pause is over.
     fn is_patient(
         &mut self,
@@ -532,10 +526,10 @@ impl OracleState {
         ticket: u64,
         write: &WriteRequest,
     ) -> Option<String> {
-        // What is signed is tried once, by whoever signed it.
+        // What is signed or asked for is tried once.
         let of_guest = self.history.ops.values().filter(|op| op.guest.vmid == write.guest.vmid);
         let is_signed = of_guest.max_by_key(|op| op.started).is_some_and(HistoryOp::is_signed);
-        if is_signed || self.older_orders {
+        if is_signed || self.older_orders || self.asked.covers(write) {
             return None;
         }
         let told = self.readings.directly_before(now_ms, write.guest);
@@ -555,35 +549,6 @@ impl OracleState {
         let again = (write.kind == ActionKind::SetConfig && write.params.values().any(again))
             || copies.is_some_and(|storage| self.readings.hangs_loose(write.guest, storage));
         again.then(|| "a volume is allocated beside one that hangs on nothing".to_owned())
-    }
-
-    /// Invariant 8.
-    fn is_declared(&self, now_ms: u64, write: &WriteRequest) -> Option<String> {
-        if self.is_undeclared_by_right(now_ms, write) {
-            return None;
-        }
-        let Some(keys) = self.declared.get(&write.guest) else {
-            return Some("(8) the guest was never declared".to_owned());
-        };
-        // A copied `onboot` goes off before the first start.
-        let goes_off = write.params.get("onboot").is_some_and(|on| on == "0");
-        if goes_off && self.never_ran(write.guest) {
-            return None;
-        }
-        if write.kind == ActionKind::MoveVolume {
-            let slot = write.params.get("volume").or_else(|| write.params.get("disk"));
-            let foreign = slot.filter(|slot| !keys.contains(*slot))?;
-            return Some(format!("(8) `{foreign}` was never declared"));
-        }
-        if write.kind != ActionKind::SetConfig {
-            return None;
-        }
-        let listed = ["delete", "revert"].into_iter().filter_map(|name| write.params.get(name));
-        let named = listed.flat_map(|list| list.split(',')).map(str::to_owned);
-        let own = ["delete", "revert", "digest", "background_delay"];
-        let set = write.params.keys().filter(|key| !own.contains(&key.as_str())).cloned();
-        let foreign = set.chain(named).find(|key| !keys.contains(key))?;
-        Some(format!("(8) `{foreign}` was never declared"))
     }
 }
 

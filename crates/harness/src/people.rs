@@ -124,7 +124,11 @@ impl SeedRun {
             let names: Vec<&str> = snapshots.iter().map(|point| point.name.as_str()).collect();
             let keys = config.into_iter().flat_map(|config| config.active.keys());
             let unused: Vec<&String> = keys.filter(|key| key.starts_with("unused")).collect();
-            let (op, name, value) = match dice.below(10) {
+            let (op, name, value) = match dice.below(14) {
+                10 | 11 => (ActionKind::Snapshot, "snapname", *dice.pick(&["asked1", "asked2"])),
+                12 | 13 => {
+                    (ActionKind::Backup, "storage", *dice.pick(&["store", "store", "local"]))
+                }
                 0..=2 if !names.is_empty() => {
                     (ActionKind::Rollback, "snapname", *dice.pick(&names))
                 }

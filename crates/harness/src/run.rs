@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use evenkeel_agent::engine::Fatal;
 use evenkeel_agent::journal::{DiskFault, JournalError, JournalLimits};
+use evenkeel_agent::situation::take_counts;
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::{Config, Event};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
@@ -32,6 +33,7 @@ use crate::rig::Rig;
 use crate::scene::{self, Wishes};
 use crate::signers::SignerGroup;
 use crate::sim_exchange::{PanicPoint, TwinRequest};
+use crate::situations::{LifeDeath, count_death};
 
 /// The share of steps in which people ask, sign, forge, or work on the node.
 const PEOPLE_PERCENT: u64 = 30;
@@ -59,6 +61,8 @@ pub struct RunOutcome {
     pub put_back: u64,
     /// What happened, line by line, if it was to be told.
     pub story: Vec<String>,
+    /// How often it was in each named situation.
+    pub reached: BTreeMap<String, u64>,
 }
 
 /// A run under way.
@@ -124,6 +128,7 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> RunOutcome {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime without threads can always be made");
+    drop(take_counts());
     runtime.block_on(async {
         let mut run = SeedRun::new(seed, steps);
         if told {
@@ -141,6 +146,7 @@ pub fn run_told(seed: u64, steps: u64, told: bool) -> RunOutcome {
             documents: run.oracle.linked().0,
             put_back: run.oracle.linked().1,
             story: run.oracle.story(),
+            reached: take_counts(),
         }
     })
 }
@@ -509,12 +515,15 @@ impl SeedRun {
         } else {
             self.rig.disk.copy()
         };
+        let mut death =
+            if power_is_lost { LifeDeath::PowerLost } else { LifeDeath::KilledOrStopped };
         if self.has_struck() {
             self.armed = None;
+            death = LifeDeath::DiskFailed;
         }
         self.oracle.armed(self.armed);
         self.rig.disk = disk;
-        self.check_reopening();
+        self.check_reopening(death);
         self.put_disk_back();
         let pause = *self.dice.pick(&[0, 0, 0, 5, 70]);
         if pause > 0 {
@@ -523,7 +532,7 @@ impl SeedRun {
     }
 
     /// On a copy: opening works, loses nothing, and opening twice equals opening once.
-    fn check_reopening(&mut self) {
+    fn check_reopening(&mut self, death: LifeDeath) {
         if self.armed.is_some() {
             return;
         }
@@ -537,6 +546,9 @@ impl SeedRun {
                     return self.oracle.broke(format!("(6) the journal does not open: {error}"));
                 }
             }
+        }
+        for operation in states[0].ledger().in_flight() {
+            count_death(death, operation);
         }
         if states[0] != states[1] {
             self.oracle.broke("(6) replaying twice is not replaying once".to_owned());

@@ -285,7 +285,10 @@ impl SignerGroup {
         let statement = self.statement(dice, item, now_s, SigningMistake::Nothing);
         let payload = statement.to_bytes().expect("an item's own statement reads back");
         let operator = dice.pick(&self.operational);
-        let bytes = match dice.below(8) {
+        let bytes = match dice.below(11) {
+            8 => operator.seal_bent(&payload, b"SSHSIG", b"SSHSIH"),
+            9 => operator.seal_bent(&payload, b"sha512", b"sha256"),
+            10 => operator.seal_bent(&payload, b"ssh-ed25519", b"ssh-ed25518"),
             0 => self.stranger.seal(Namespace::Op, &payload),
             1 => self.recovery[0].seal(Namespace::Op, &payload),
             2 => operator.seal(*dice.pick(&[Namespace::Pending, Namespace::Rotate]), &payload),

@@ -26,6 +26,7 @@ use super::settle::{Settled, Settler, load, settle, settle_seen, why};
 use super::{EngineContext, Progress};
 use crate::pve::error::{Error, ErrorClass, PveRefusal};
 use crate::pve::writes::Taken;
+use crate::sometimes;
 
 /// How long a synchronous write may take to show in what PVE tells of the guest.
 const READ_BACK_DEADLINE: Duration = Duration::from_secs(10);
@@ -72,9 +73,11 @@ pub(super) async fn follow(
         }
         Ok(Taken::Done) => read_back(context, op).await,
         Err(Error::Unknown { .. }) => {
+            sometimes!("the answer to an act was lost");
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
         }
         Err(error @ Error::NotSent { .. }) => {
+            sometimes!("`started` is on disk and the act did not leave");
             let why = error.to_string();
             let Some((operation, _)) = load(context, op).await? else {
                 return Ok(settled(None));

@@ -30,6 +30,7 @@ use super::{Engine, EngineContext};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::Error;
+use crate::sometimes;
 
 /// What became of an approval that came in.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -185,6 +186,7 @@ impl Engine {
         refusal: &Refusal,
     ) -> Result<(), Fatal> {
         tracing::warn!(%refusal, ?origin, "an approval was refused");
+        sometimes!("an approval is refused on arrival", refusal.reason);
         let now = self.context.ambient.now();
         let (refusals, limit) = match origin {
             ApprovalOrigin::Host => (&mut self.refusals, REFUSALS_PER_HOUR),

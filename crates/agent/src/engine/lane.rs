@@ -35,6 +35,7 @@ use crate::journal::Record;
 use crate::pve::error::Error;
 use crate::pve::writes::{BackupOrder, DestroyFlags, Taken, VolumeMove};
 use crate::queue::{Done, Turn};
+use crate::sometimes;
 
 /// How often a planned action is tried when a lock file is taken: PVE itself waits ten seconds each time.
 const TRIES_MAX: u32 = 4;
@@ -149,6 +150,7 @@ pub(super) async fn carry_out(
             *look = tried.look;
             break OpReport { op, guest, kind, reasons, end, upid, started };
         }
+        sometimes!("a lock file was taken and the order is tried again");
         let why = "a lock file is taken; trying again".to_owned();
         context.tell(Progress::Waiting { op, guest: order.guest(), why });
         turn.pause(jittered(context, pause)).await;
@@ -205,17 +207,23 @@ async fn try_once(
     let look = look.filter(|look| permit.was_free() && look.serves());
     let Clearance { cleared, locks, counting } = match gate::clear(context, order, look).await {
         Ok(clearance) => clearance,
-        Err(not_cleared) => return Ok(not_started(end_of(not_cleared)?)),
+        Err(not_cleared) => {
+            count_not_cleared(order, &not_cleared);
+            return Ok(not_started(end_of(not_cleared)?));
+        }
     };
     // Asked last, because reading took its time: after a stop or a freeze nothing begins (invariant 19), not even for
     // the better, and what is only observed by now is let be.
     if permit.is_stopping() {
+        sometimes!("told to stop between the last look and `started`");
         return Ok(not_started(OpEnd::Skipped));
     }
     if let Some(held) = held_by_now(context, order) {
+        sometimes!("held between the last look and `started`", held.reason());
         return Ok(not_started(OpEnd::Held { reason: held.reason(), why: held.to_string() }));
     }
     if let Err(error) = context.append(started(context, op, &cleared)).await {
+        sometimes!("`started` was refused by the disk");
         let why = format!("{}; nothing was sent", error.refusal()?.detail);
         return Ok(not_started(OpEnd::Failed { why }));
     }
@@ -261,6 +269,24 @@ async fn try_once(
     let found = load(context, op).await?.and_then(|(operation, _)| operation.task);
     let Answered { end, may_pass, look } = answered;
     Ok(Tried { end, upid: found.or(named), started: true, may_pass, look })
+}
+
+/// Counts why an order got its turn and was not cleared.
+fn count_not_cleared(order: &Order, not_cleared: &NotCleared) {
+    match (not_cleared, order) {
+        (NotCleared::Unneeded, _) => sometimes!("its turn came when nothing was left to do"),
+        (NotCleared::Stale(_), _) => sometimes!("its turn came when the plan was stale"),
+        (NotCleared::Held(refusal), Order::Approved(_)) => {
+            sometimes!("an approval is refused in its lane", refusal.reason);
+        }
+        (NotCleared::Held(refusal), Order::Planned(_)) => {
+            sometimes!("held in its lane", refusal.reason);
+        }
+        (NotCleared::Held(_), Order::Asked(_)) => sometimes!("a request is held in its lane"),
+        (NotCleared::Held(_), Order::Owed(_)) => sometimes!("a debt is held in its lane"),
+        (NotCleared::Failed(_), _) => sometimes!("its turn came and the gate could not read"),
+        (NotCleared::Fatal(_), _) => sometimes!("its turn came and the journal was broken"),
+    }
 }
 
 fn end_of(not_cleared: NotCleared) -> Result<OpEnd, Fatal> {

@@ -44,6 +44,7 @@ use crate::preview::{
     shown,
 };
 use crate::queue::Work;
+use crate::sometimes;
 
 /// A job for a lane, and what is reported of it if it never gets its turn.
 type LaneJob = ((Job, Work<OpResult>), OpReport);
@@ -238,6 +239,9 @@ impl Engine {
         preview: Preview,
     ) -> Result<BegunPass, Fatal> {
         let Preview { actual, plan, scope } = preview;
+        for held in plan.actions().filter_map(|action| action.held.as_ref()) {
+            sometimes!("planned and held", held.reason());
+        }
         // Forget what no longer needs to be remembered of backups and moves.
         backups::forget(&self.context, desired, &actual, &scope).await?;
         // Remember what a guest was before it is put into the bin.
@@ -285,6 +289,7 @@ impl Engine {
         let mut not_raised = self.drive_lanes_until(following).await?;
         // Logged when it changes, not at every pass.
         for ((guest, op), refusal) in &not_raised {
+            sometimes!("an item is not raised", refusal.reason);
             if self.not_raised.get(&(*guest, *op)) != Some(refusal) {
                 tracing::warn!(%guest, %op, %refusal, "cannot be put before somebody who could sign it");
             }

@@ -20,6 +20,7 @@ use crate::journal::{AppendError, Details};
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::TaskStatus;
+use crate::sometimes;
 
 /// How long one wait for a task lasts before its status is journalled knowledge again: a hung task costs one
 /// cheap question in this time and nothing else.
@@ -85,6 +86,10 @@ pub(super) async fn settle_seen(
             return Ok(None);
         };
         let decision = decide(&operation, &reader.evidence, clock.now());
+        match settler {
+            Settler::Lane => sometimes!("its lane settles", decision.arm()),
+            Settler::Recovery => sometimes!("recovery", decision.arm()),
+        }
         match &decision {
             RecoveryDecision::Look(question) => {
                 reader.look(context, &operation, &details, *question).await?;

@@ -41,6 +41,66 @@ pub enum RecoveryDecision {
 }
 
 impl RecoveryDecision {
+    /// Which of all the arms it is, in a few words.
+    pub fn arm(&self) -> &'static str {
+        match self {
+            Self::Look(question) => match question {
+                Question::TaskStatus => "look at the task",
+                Question::TaskList => "look at the task list",
+                Question::Lock => "look at the lock",
+                Question::Postcondition => "look at the guest",
+                Question::NumberUse => "look whether the number is free",
+                Question::Volumes => "look at the volumes",
+            },
+            Self::Wait { reason, .. } => match reason {
+                WaitReason::LateFork => "wait, the task may still fork",
+                WaitReason::Locked => "wait for the lock",
+                WaitReason::NotYet => "wait for the fact",
+                WaitReason::Unreadable(question) => match question {
+                    Question::TaskStatus => "wait, the task is unreadable",
+                    Question::TaskList => "wait, the task list is unreadable",
+                    Question::Lock => "wait, the lock is unreadable",
+                    Question::Postcondition => "wait, the guest is unreadable",
+                    Question::NumberUse => "wait, the number is unreadable",
+                    Question::Volumes => "wait, the volumes are unreadable",
+                },
+            },
+            Self::Resume(_) => "resume its task",
+            Self::Adopt(_) => "adopt a task",
+            Self::Succeed { warning } => match warning {
+                None => "succeeded",
+                Some(Warning::TaskWarned) => "succeeded, the task warned",
+                Some(Warning::StatusMismatch) => "succeeded, the task did not end well",
+            },
+            Self::Fail { reason, left_volume } => match (reason, left_volume) {
+                (FailReason::TaskFailed, None) => "failed, the task failed",
+                (FailReason::TaskFailed, Some(_)) => "failed, the task failed and left a volume",
+                (FailReason::FactMissing, None) => "failed, the fact is missing",
+                (FailReason::FactMissing, Some(_)) => {
+                    "failed, the fact is missing, a volume is left"
+                }
+                (FailReason::HalfMade, None) => "failed, half made",
+                (FailReason::HalfMade, Some(_)) => "failed, half made, a volume is left",
+                (FailReason::DidNotHappen, None) => "failed, never carried out",
+                (FailReason::DidNotHappen, Some(_)) => {
+                    "failed, never carried out, a volume is left"
+                }
+                (FailReason::ActNotSent, _) => "failed, only prepared",
+            },
+            Self::Doubt(doubt) => match doubt {
+                OutcomeDoubt::SeveralTasks => "unknown, several tasks",
+                OutcomeDoubt::ListTooShort => "unknown, the task list is too short",
+                OutcomeDoubt::ForeignTask => "unknown, the task is another's",
+                OutcomeDoubt::OriginUnproven => "unknown, origin unproven",
+                OutcomeDoubt::AnotherGuest => "unknown, another guest",
+                OutcomeDoubt::FactLate => "unknown, the fact is late",
+                OutcomeDoubt::SeveralVolumes => "unknown, several volumes",
+                OutcomeDoubt::StillUnknown => "unknown still",
+            },
+            Self::Closed => "closed already",
+        }
+    }
+
     /// The event to append to the journal, if there is something to say. An operation that is
     /// unknown already is not said to be so again: recovering at rest must not grow the journal.
     pub fn event(&self, state: &OpState, identity_after: Option<IdentityHash>) -> Option<OpEvent> {

@@ -1,6 +1,7 @@
 //! `campaign --seeds A..B --steps N`: runs every seed from A up to, not including, B. With `--first` it ends at the
 //! first seed that breaks something, with `--story` it prints what happened, with `--traces` two numbers a seed that stay
-//! the same while the agent's behaviour does. `--threads N` takes so many seeds at once, else as many as there are cores; a
+//! the same while the agent's behaviour does, with `--situations` how often each named situation was reached. A thousand
+//! seeds or more must have been in every situation of `situations.txt`. `--threads N` takes so many seeds at once, else as many as there are cores; a
 //! seed is the same on every thread. Exit code 1 if anything was broken.
 #![expect(clippy::print_stdout, reason = "this is a program that reports")]
 
@@ -11,7 +12,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::{Scope, available_parallelism};
 use std::time::Instant;
 
-use evenkeel_harness::{RunOutcome, run_told};
+use evenkeel_harness::{ReachedSituations, RunOutcome, SEEDS_THAT_REACH_ALL, run_told};
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let (mut writes, mut acts, mut lives, mut resolved, mut bad) = (0, 0, 0, 0, 0);
     let (mut linked, mut documents, mut put_back) = (0, 0, 0);
+    let mut reached = ReachedSituations::default();
     let next = AtomicU64::new(from);
     let found = std::thread::scope(|scope| {
         for outcome in outcomes(scope, &next, (from..to, threads), (steps, told)) {
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
             linked += u64::from(outcome.documents > 0);
             documents += outcome.documents;
             put_back += outcome.put_back;
+            reached.add(outcome.reached);
             if let Some(first) = outcome.broken.first() {
                 bad += 1;
                 println!("seed {seed}: {first}");
@@ -74,7 +77,28 @@ fn main() -> ExitCode {
          {put_back} disks put back; {seconds:.1} s",
         to - from
     );
-    if bad == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if args.iter().any(|arg| arg == "--situations") {
+        print!("{}", reached.render());
+    }
+    let is_whole = judge_situations(&reached, to - from);
+    if bad == 0 && is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Says which situations were not reached, and whether so many seeds should have been in all.
+fn judge_situations(reached: &ReachedSituations, seeds: u64) -> bool {
+    let never = reached.never_reached();
+    println!("{} situations were never reached", never.len());
+    let must_reach = seeds >= SEEDS_THAT_REACH_ALL;
+    if must_reach {
+        for name in &never {
+            println!("never reached: {name}");
+        }
+    }
+    let unknown = reached.not_in_table();
+    for name in &unknown {
+        println!("not in situations.txt: {name}");
+    }
+    unknown.is_empty() && (never.is_empty() || !must_reach)
 }
 
 /// Runs the seeds on some threads; the outcomes come as they are ready. Nobody begins a seed once nobody listens.

@@ -350,6 +350,7 @@ impl OracleState {
         let protects = write.params.get("protection").is_some_and(|on| on == "1")
             && keys.all(|key| key == "protection");
         newest.is_some_and(|op| op.is_signed() || op.is_removal())
+            || self.asked.covers(write)
             || (protects && self.may_owe(now_ms, write))
             || (write.kind == ActionKind::Start && self.may_owe_start(write))
     }
