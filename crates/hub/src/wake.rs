@@ -4,6 +4,7 @@
 //! of a long poll.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,8 @@ const LOOK_BACK_MS: i64 = 10_000;
 #[derive(Default)]
 pub(crate) struct WakeTable {
     waiting: Mutex<HashMap<String, Arc<Notify>>>,
+    /// How many looks have ended, of hosts and of the audit, whether or not they could read.
+    looks: AtomicU64,
 }
 
 /// A place in the table; leaving it takes it away.
@@ -37,6 +40,18 @@ impl WakeTable {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let notify = waiting.entry(host.to_owned()).or_default().clone();
         WaitingHost { table: self, host: host.to_owned(), notify }
+    }
+
+    /// How many looks have ended. What was written before a look began is known after the second one from there on.
+    #[cfg(test)]
+    pub(crate) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Acquire)
+    }
+
+    /// Whether a poll waits for news of a host.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self, host: &str) -> bool {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).contains_key(host)
     }
 
     /// There is news of a host.
@@ -89,6 +104,7 @@ pub(crate) async fn keep_waking(hub: Hub) {
             _ = looks.tick() => {
                 look(&hub, &mut known).await;
                 look_at_audit(&hub, &mut audited).await;
+                hub.wakes().looks.fetch_add(1, Ordering::Release);
             }
         }
     }
@@ -134,7 +150,8 @@ async fn look(hub: &Hub, known: &mut HashMap<String, i64>) {
             store.changes().tell(StoreChange::Elsewhere(host.id));
         }
     }
-    store.links().looked(began, Duration::from_millis(LOOK_BACK_MS.unsigned_abs()));
+    let back = Duration::from_millis(LOOK_BACK_MS.unsigned_abs());
+    store.links().looked(began, Instant::now(), back);
 }
 
 /// Tells streams of people of lines that another process wrote.

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::*;
 use crate::secret_text::{SecretKind, SecretText};
 use crate::store::NewHost;
+use crate::suite::{PATIENCE, until};
 
 async fn hub(directory: &tempfile::TempDir, tls: TlsChoice, limits: ServeLimits) -> RunningHub {
     let options = ServerOptions {
@@ -29,8 +32,7 @@ fn short() -> ServeLimits {
 async fn rest_of(stream: &mut TcpStream) -> String {
     let mut said = Vec::new();
     // A reset is an end too.
-    let _ =
-        tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut said)).await.unwrap();
+    let _ = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await.unwrap();
     String::from_utf8(said).unwrap()
 }
 
@@ -51,28 +53,35 @@ async fn credential(hub: &RunningHub) -> String {
     credential.reveal().to_owned()
 }
 
+/// Asks once, says nothing more, and hears what the server says until it hangs up.
+async fn asked_and_rested(hub: &RunningHub) -> String {
+    let mut resting = TcpStream::connect(hub.address).await.unwrap();
+    // It may have been hung up on already.
+    let _ = resting.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n").await;
+    rest_of(&mut resting).await
+}
+
 #[tokio::test]
 async fn a_client_that_is_slow_with_its_headers_is_hung_up_on() {
     let directory = tempfile::tempdir().unwrap();
     let hub = hub(&directory, TlsChoice::Plain, short()).await;
-    let began = Instant::now();
     let mut silent = TcpStream::connect(hub.address).await.unwrap();
     let mut slow = TcpStream::connect(hub.address).await.unwrap();
     slow.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n").await.unwrap();
     rest_of(&mut silent).await;
     assert!(!rest_of(&mut slow).await.contains("200 OK"));
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
-    // One that asks and then rests is hung up on as well.
-    let mut resting = TcpStream::connect(hub.address).await.unwrap();
-    resting.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n").await.unwrap();
-    assert!(rest_of(&mut resting).await.contains("200 OK"));
+    // One that asks and then rests is hung up on as well. A busy machine may be too slow to ask in time: another try.
+    let began = Instant::now();
+    while !asked_and_rested(&hub).await.contains("200 OK") {
+        assert!(began.elapsed() < PATIENCE, "whoever asks at once is never answered");
+    }
     hub.stop().await;
 }
 
 #[tokio::test]
 async fn strangers_can_only_keep_strangers_out() {
     let directory = tempfile::tempdir().unwrap();
-    let limits = ServeLimits { headers_time: Duration::from_secs(30), ..short() };
+    let limits = ServeLimits { headers_time: 2 * PATIENCE, ..short() };
     let hub = hub(&directory, TlsChoice::Plain, limits).await;
     let credential = credential(&hub).await;
     let ask = format!(
@@ -88,12 +97,14 @@ async fn strangers_can_only_keep_strangers_out() {
     for _ in 0..8 {
         crowd.push(TcpStream::connect(hub.address).await.unwrap());
     }
-    let mut turned_away = 0;
-    for stream in &mut crowd {
-        let closed = tokio::time::timeout(Duration::from_millis(300), stream.read_u8()).await;
-        turned_away += usize::from(matches!(closed, Ok(Err(_))));
+    let mut ends: FuturesUnordered<_> = crowd.iter_mut().map(|stream| stream.read_u8()).collect();
+    for _ in 0..4 {
+        let turned_away = tokio::time::timeout(PATIENCE, ends.next()).await;
+        assert!(turned_away.expect("too many are let in").expect("eight came").is_err());
     }
-    assert_eq!(turned_away, 4);
+    let more = tokio::time::timeout(Duration::from_millis(100), ends.next()).await;
+    assert!(more.is_err(), "four have a place");
+    drop(ends);
     known.write_all(ask.as_bytes()).await.unwrap();
     let mut said = vec![0; 4096];
     let read = known.read(&mut said).await.unwrap();
@@ -112,13 +123,9 @@ async fn a_stop_answers_who_waits_and_keeps_what_was_heard() {
         "GET /v1/agent/poll?wait=55 HTTP/1.1\r\nhost: hub\r\nauthorization: Bearer {credential}\r\n\r\n"
     );
     waiting.write_all(ask.as_bytes()).await.unwrap();
-    while hub.hub.store().heard_lately("pve1").is_none() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until("the host polls", || hub.hub.wakes().is_waited_for("pve1")).await;
     let address = hub.address;
-    let began = Instant::now();
     hub.stop().await;
-    assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     assert!(rest_of(&mut waiting).await.starts_with("HTTP/1.1 204"));
     assert!(TcpStream::connect(address).await.is_err(), "nothing new is taken");
     let store = open_store(directory.path(), None).await.unwrap();
@@ -146,7 +153,7 @@ async fn tls_is_spoken_with_the_certificate_whose_fingerprint_is_told() {
     let mut plain = TcpStream::connect(hub.address).await.unwrap();
     plain.write_all(b"GET /healthz HTTP/1.1\r\nhost: hub\r\n\r\n").await.unwrap();
     let mut said = Vec::new();
-    let _ = tokio::time::timeout(Duration::from_secs(10), plain.read_to_end(&mut said)).await;
+    let _ = tokio::time::timeout(PATIENCE, plain.read_to_end(&mut said)).await;
     assert!(!said.starts_with(b"HTTP"));
     hub.stop().await;
 }

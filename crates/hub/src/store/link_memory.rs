@@ -114,11 +114,12 @@ impl LinkMemory {
         });
     }
 
-    /// A look that began then is over and saw everything written in the time before it, so far back.
-    pub(crate) fn looked(&self, began: Instant, back: Duration) {
+    /// A look is over and saw everything written in the time before it, so far back. The database may have been read as
+    /// late as the look's end: what was written after the look before began must be within reach even then.
+    pub(crate) fn looked(&self, began: Instant, ended: Instant, back: Duration) {
         self.with(|links| {
             let is_whole =
-                links.looked_at.is_some_and(|before| began.duration_since(before) < back);
+                links.looked_at.is_some_and(|before| ended.duration_since(before) < back);
             if !is_whole {
                 links.forget_all();
             }
@@ -163,10 +164,15 @@ mod tests {
     /// A memory that looks, and knows `pve1` in version 1.
     fn memory() -> LinkMemory {
         let memory = LinkMemory::default();
-        memory.looked(Instant::now(), BACK);
+        look_at(&memory, Instant::now());
         memory.keep(memory.mark(), &hash(), link(1), 1);
         assert_eq!(memory.known(&hash()), Some(link(1)));
         memory
+    }
+
+    /// A look that takes no time.
+    fn look_at(memory: &LinkMemory, moment: Instant) {
+        memory.looked(moment, moment, BACK);
     }
 
     #[test]
@@ -188,7 +194,7 @@ mod tests {
         for forget in [
             (|memory: &LinkMemory| memory.forget("pve1")) as fn(&LinkMemory),
             |memory| memory.found("pve1", 2),
-            |memory| memory.looked(Instant::now() + 2 * BACK, BACK),
+            |memory| look_at(memory, Instant::now() + 2 * BACK),
         ] {
             let mark = memory.mark();
             forget(&memory);
@@ -201,14 +207,14 @@ mod tests {
     fn nothing_is_believed_while_nobody_looks() {
         let memory = LinkMemory::default();
         memory.keep(memory.mark(), &hash(), link(1), 1);
-        memory.looked(Instant::now(), BACK);
+        look_at(&memory, Instant::now());
         assert_eq!(memory.known(&hash()), None, "kept before the first look");
         let long_ago = Instant::now().checked_sub(2 * LOOK_AGE_MAX).unwrap();
         let memory = LinkMemory::default();
-        memory.looked(long_ago, BACK);
+        look_at(&memory, long_ago);
         memory.keep(memory.mark(), &hash(), link(1), 1);
         assert_eq!(memory.known(&hash()), None, "the last look is too long ago");
-        memory.looked(Instant::now(), BACK);
+        look_at(&memory, Instant::now());
         assert_eq!(memory.known(&hash()), Some(link(1)), "and the next one saw all since");
     }
 
@@ -235,8 +241,17 @@ mod tests {
     #[test]
     fn a_gap_between_looks_ends_everything() {
         let memory = memory();
-        memory.looked(Instant::now() + BACK, BACK);
-        memory.looked(Instant::now(), BACK);
+        look_at(&memory, Instant::now() + BACK);
+        look_at(&memory, Instant::now());
+        assert_eq!(memory.known(&hash()), None);
+    }
+
+    #[test]
+    fn a_look_that_took_long_may_have_read_too_late_and_ends_everything() {
+        let memory = memory();
+        let began = Instant::now();
+        memory.looked(began, began + BACK, BACK);
+        look_at(&memory, began);
         assert_eq!(memory.known(&hash()), None);
     }
 }

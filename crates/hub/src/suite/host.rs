@@ -14,11 +14,8 @@ use evenkeel_core::sign::{
 };
 use serde_json::Value;
 
-use super::TestBed;
+use super::{PATIENCE, TestBed};
 use crate::secret_text::{SecretKind, SecretText, random_hex};
-
-/// How long an answer may take.
-const ANSWER_MAX: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// A host.
 #[derive(Clone)]
@@ -75,8 +72,8 @@ impl TestHost {
             credential: String::new(),
             instance: random_hex(8),
             secret: SigningKey::from_bytes(&seed),
-            // A hub that was killed must be noticed.
-            client: reqwest::Client::builder().timeout(ANSWER_MAX).build().unwrap(),
+            // A hub that was killed hangs up; this is for one that hangs.
+            client: reqwest::Client::builder().timeout(PATIENCE).build().unwrap(),
         }
     }
 

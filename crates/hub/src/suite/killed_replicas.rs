@@ -5,10 +5,10 @@
 //! that: nothing lost, doubled or in another order for any host. Whoever asks repeats the same bytes at the next replica, as
 //! agents and people do; an answer that repeating does not mend is an error. `scripts/hub-replicas` runs it for minutes.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use evenkeel_core::fleet::{
@@ -19,6 +19,7 @@ use evenkeel_core::operation::UnixSeconds;
 use evenkeel_core::sign::{Namespace, TrustVersion, Window};
 use sqlx::Row as _;
 
+use super::PATIENCE;
 use super::crash::child;
 use super::host::{HubReply, TestHost};
 use super::postgres::TestPostgres;
@@ -38,8 +39,9 @@ const REPLICAS: usize = 3;
 const HOSTS: usize = 8;
 /// What all replicas are called.
 const PUBLIC_URL: &str = "http://hub.example";
-/// How long one request may be repeated: a replica is away for a second, and two are there.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// What every run must have seen, however busy the machine: kills, and reports of each host.
+const KILLS_MIN: usize = 3;
+const REPORTS_MIN: i64 = 6;
 
 /// A replica. Only the test below starts it, and kills it.
 #[tokio::test]
@@ -118,18 +120,18 @@ async fn insist(
     }
 }
 
-/// One host and the person who hands in envelopes for it, until the time is over.
+/// One host and the person who hands in envelopes for it, until it is over.
 async fn live(
     mut host: TestHost,
     token: String,
     urls: Vec<String>,
-    until: Instant,
+    is_over: Arc<AtomicBool>,
     repeats: Arc<Repeats>,
 ) -> AckLedger {
     let mut ledger = AckLedger::default();
     let mut turn = usize::from(host.id.as_bytes()[3]);
     let mut verdicts: Vec<EnvelopeVerdict> = Vec::new();
-    while Instant::now() < until {
+    while !is_over.load(Ordering::Relaxed) || ledger.seq < REPORTS_MIN {
         let envelope = acknowledgement(&host);
         let body = serde_json::json!({ "envelope": envelope }).to_string().into_bytes();
         let reply = insist(&urls, &mut turn, &repeats, async |url| {
@@ -255,13 +257,14 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
     }
 
     let until = Instant::now() + Duration::from_secs(seconds);
+    let is_over = Arc::new(AtomicBool::new(false));
     let names: Vec<String> = hosts.iter().map(|host| host.id.clone()).collect();
     let lives = hosts
         .into_iter()
-        .map(|host| live(host, token.clone(), urls.clone(), until, repeats.clone()));
+        .map(|host| live(host, token.clone(), urls.clone(), is_over.clone(), repeats.clone()));
     let killing = async {
         let mut kills = 0;
-        while Instant::now() + Duration::from_secs(every) < until {
+        while kills < KILLS_MIN || Instant::now() + Duration::from_secs(every) < until {
             tokio::time::sleep(Duration::from_secs(every)).await;
             let place = kills % REPLICAS;
             // Killed first, then another on its address.
@@ -269,12 +272,13 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
             replicas[place] = Some(Replica::start(&url, &listens[place]));
             kills += 1;
         }
+        tokio::time::sleep_until(until.into()).await;
+        is_over.store(true, Ordering::Relaxed);
         kills
     };
     let (kills, ledgers) = tokio::join!(killing, futures_util::future::join_all(lives));
     let mut told = (0, 0);
     for (name, ledger) in names.iter().zip(ledgers) {
-        assert!(ledger.seq > 5, "{name} hardly lived: {}", ledger.seq);
         told = (told.0 + ledger.ops.len(), told.1 + ledger.envelopes.len());
         assert_eq!(kept(&database, name).await, ledger, "{name}");
     }
@@ -286,7 +290,6 @@ async fn whichever_replica_is_killed_the_database_is_the_ledger_of_what_was_ackn
         told.0,
         told.1,
     );
-    assert!(kills >= 3);
     drop(replicas);
     store.close().await;
 }
@@ -304,7 +307,10 @@ async fn person(store: &HubStore) -> String {
     token.reveal().to_owned()
 }
 
+/// A port for a process that is killed and comes back to it. On an address of loopback that nothing else here uses: in
+/// between, no connection of another test can be given the same port.
 fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let listener = TcpListener::bind((Ipv4Addr::new(127, 1 | high, middle, low | 1), 0)).unwrap();
     listener.local_addr().unwrap().to_string()
 }

@@ -1,11 +1,11 @@
 //! Bounds: of bodies, of history, of how often a host may ask.
 
-use std::time::Duration;
+use std::time::Instant;
 
 use evenkeel_core::fleet::{HostReport, ToldOperation};
 
-use super::TestBed;
 use super::host::TestHost;
+use super::{PATIENCE, TestBed};
 use crate::store::OPS_PER_HOST_MAX;
 
 pub(super) async fn a_body_over_its_limit_is_refused(bed: TestBed) {
@@ -65,26 +65,23 @@ pub(super) async fn history_is_bounded_and_newest_first_stays(bed: TestBed) {
 pub(super) async fn a_loud_host_is_refused_and_a_quiet_one_is_not(bed: TestBed) {
     let loud = TestHost::enrolled(&bed, "loud").await;
     let quiet = TestHost::enrolled(&bed, "quiet").await;
-    let mut refused = 0;
-    for _ in 0..400 {
-        let reply = loud.get("/v1/agent/anchor").await;
-        refused += usize::from(reply.status == 429 && reply.code() == "too_many");
+    // Faster than its bucket is filled, which is four a second: it is refused sooner or later.
+    let began = Instant::now();
+    while loud.get("/v1/agent/anchor").await.code() != "too_many" {
+        assert!(began.elapsed() < PATIENCE, "it may ask for ever");
     }
-    assert!(refused > 50, "{refused}");
     assert_eq!(quiet.get("/v1/agent/anchor").await.status, 200);
 }
 
 pub(super) async fn signs_of_life_are_written_together(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
     bed.sql("UPDATE hosts SET last_seen = 5").await;
+    let asked = crate::store::HubTime::now();
     assert_eq!(host.poll(0, 0, 0).await.status, 204);
     assert!(bed.store().heard_lately("pve1").is_some());
     assert_eq!(bed.store().host("pve1").await.unwrap().unwrap().last_seen.0, 5, "not yet written");
     bed.store().flush_heartbeats().await.unwrap();
     let seen = bed.store().host("pve1").await.unwrap().unwrap().last_seen;
-    assert!(
-        crate::store::HubTime::now().0 - seen.0
-            < i64::try_from(Duration::from_mins(1).as_millis()).unwrap()
-    );
+    assert!(seen.0 >= asked.0, "{seen:?} is before {asked:?}");
     assert!(bed.store().heard_lately("pve1").is_none());
 }

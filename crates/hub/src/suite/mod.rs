@@ -19,6 +19,7 @@ mod streams;
 
 use evenkeel_core::fleet::WireFile;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use futures_util::{StreamExt as _, stream};
@@ -28,6 +29,12 @@ use crate::server::{RunningHub, ServeLimits, ServerOptions, TlsChoice, start};
 use crate::store::{HubStore, NewDocument};
 use postgres::TestPostgres;
 
+/// How long anything that must happen may take on a busy machine. Where all is well nothing takes nearly as long.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a poll waits that is to be woken, in seconds: as long as a hub lets it. One that nothing wakes ends with 204.
+const LONG_POLL_S: u32 = 55;
+/// Between two looks at something that must come.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Cases that run at a time.
 const AT_A_TIME: usize = 8;
 
@@ -168,6 +175,22 @@ impl TestBed {
             .unwrap();
         row.try_get(0).unwrap()
     }
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Waits until a hub has looked for everything that was written before this call. A look under way may have missed it; the
+/// one after has not.
+async fn looked(hub: &Hub) {
+    let before = hub.wakes().looks();
+    until("two looks end", || hub.wakes().looks() >= before + 2).await;
 }
 
 /// A document of one file.

@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::host::TestHost;
 use super::reports::with_guest;
-use super::{TestBed, document};
+use super::{LONG_POLL_S, PATIENCE, TestBed, document, looked, until};
+use crate::secret_text::SecretHash;
 
 pub(super) async fn a_push_through_one_replica_wakes_a_poll_at_another(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
@@ -12,26 +13,12 @@ pub(super) async fn a_push_through_one_replica_wakes_a_poll_at_another(bed: Test
     assert_eq!(other.hub.store().hub_id(), bed.store().hub_id());
     let mut waiting = host;
     waiting.url.clone_from(&other.url);
-    let poll = tokio::spawn(async move { waiting.poll(0, 0, 30).await });
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let began = Instant::now();
+    let poll = tokio::spawn(async move { waiting.poll(0, 0, LONG_POLL_S).await });
+    until("the host polls", || other.hub.wakes().is_waited_for("pve1")).await;
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
+    // A poll that nothing wakes ends with 204.
     assert_eq!(poll.await.unwrap().body["generation"], 1);
-    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
     other.stop().await;
-}
-
-/// Asks until the credential is refused; how long that took.
-async fn until_refused(host: &TestHost) -> Duration {
-    let began = Instant::now();
-    loop {
-        match host.get("/v1/agent/anchor").await.status {
-            401 => return began.elapsed(),
-            200 | 429 => tokio::time::sleep(Duration::from_millis(50)).await,
-            other => panic!("answered {other}"),
-        }
-        assert!(began.elapsed() < Duration::from_secs(10), "it is still taken");
-    }
 }
 
 pub(super) async fn a_credential_that_ends_at_one_replica_ends_at_the_others(bed: TestBed) {
@@ -45,8 +32,8 @@ pub(super) async fn a_credential_that_ends_at_one_replica_ends_at_the_others(bed
         // Known there, and waiting there.
         assert_eq!(before.get("/v1/agent/anchor").await.status, 200, "{again}");
         let waiting = before.clone();
-        let poll = tokio::spawn(async move { waiting.poll(0, 0, 20).await });
-        tokio::time::sleep(Duration::from_millis(600)).await;
+        let poll = tokio::spawn(async move { waiting.poll(0, 0, LONG_POLL_S).await });
+        until("the host polls", || other.hub.wakes().is_waited_for("pve1")).await;
         match again {
             "a lost answer" => assert_eq!(host.enrol(&token).await.status, 200),
             "another key" => {
@@ -60,22 +47,42 @@ pub(super) async fn a_credential_that_ends_at_one_replica_ends_at_the_others(bed
         let mut here = before.clone();
         bed.url().clone_into(&mut here.url);
         assert_eq!(here.get("/v1/agent/anchor").await.status, 401, "{again}");
-        let took = until_refused(&before).await;
-        assert!(took < Duration::from_secs(2), "{again}: {took:?}");
+        looked(&other.hub).await;
+        assert_eq!(before.get("/v1/agent/anchor").await.status, 401, "{again}");
         assert_eq!(poll.await.unwrap().status, 401, "{again}: its poll ends too");
     }
     other.stop().await;
 }
 
+/// A host may ask four times a second for long, and a try asks three times.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// Whether a host is answered while its row cannot be found by its credential; if not, the row is as it was.
+async fn is_known_without_the_database(bed: &TestBed, host: &TestHost) -> bool {
+    let hash = SecretHash::of(&host.credential);
+    assert_eq!(host.poll(0, 0, 0).await.status, 204);
+    // No look notices this: the row has its old version.
+    bed.sql("UPDATE hosts SET credential_hash = 'spoilt'").await;
+    let polled = host.poll(0, 0, 0).await.status;
+    let asked = host.get("/v1/agent/anchor").await.status;
+    if (polled, asked) == (204, 200) {
+        return true;
+    }
+    assert!([204, 401].contains(&polled) && [200, 401].contains(&asked), "{polled} {asked}");
+    bed.sql(&format!("UPDATE hosts SET credential_hash = '{}'", hash.as_str())).await;
+    false
+}
+
 pub(super) async fn a_quiet_host_is_known_without_the_database(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve1").await;
-    // Looks begin with the hub; the second one has seen the enrolment.
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(host.poll(0, 0, 0).await.status, 204);
-    // Nobody would notice this: the row has its old version.
-    bed.sql("UPDATE hosts SET credential_hash = 'spoilt'").await;
-    assert_eq!(host.poll(0, 0, 0).await.status, 204);
-    assert_eq!(host.get("/v1/agent/anchor").await.status, 200);
+    looked(bed.hub()).await;
+    // Memory is believed for half a second after a look. On a busy machine the next look may come later, and then the
+    // database is asked, as it should be: another try.
+    let began = Instant::now();
+    while !is_known_without_the_database(&bed, &host).await {
+        assert!(began.elapsed() < PATIENCE, "the database is asked every time");
+        tokio::time::sleep(ASK_AGAIN_AFTER).await;
+    }
     // Whatever is written about the host ends that.
     bed.store().set_labels("pve1", std::collections::BTreeMap::new(), "alice").await.unwrap();
     assert_eq!(host.poll(0, 0, 0).await.status, 401);

@@ -1,17 +1,14 @@
 //! What people who watch hear: of every replica's writes, and of what they missed while they were away.
 
-use std::time::Duration;
-
 use evenkeel_core::fleet::HostReport;
 
 use super::host::TestHost;
 use super::reports::with_guest;
-use super::{TestBed, document};
+use super::{PATIENCE, TestBed, document, looked};
+use crate::routes::Hub;
 use crate::secret_text::{SecretKind, SecretText};
+use crate::server::RunningHub;
 use crate::store::{Account, AccountKey, NewAccount, PersonRole, StoreChange};
-
-/// How long anything may take to be heard.
-const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Somebody who watches.
 struct TestStream {
@@ -34,10 +31,10 @@ impl TestStream {
         Self { response, heard: String::new() }
     }
 
-    /// Waits until something was heard; all that was.
+    /// Waits until something was heard, and the rest of its message; all that was.
     async fn until(&mut self, text: &str) -> &str {
-        let heard = tokio::time::timeout(WAIT_MAX, async {
-            while !self.heard.contains(text) {
+        let heard = tokio::time::timeout(PATIENCE, async {
+            while !self.heard.contains(text) || !self.is_at_a_mark() {
                 let chunk = self.response.chunk().await.unwrap().expect("the stream goes on");
                 self.heard.push_str(std::str::from_utf8(&chunk).unwrap());
             }
@@ -46,10 +43,18 @@ impl TestStream {
         &self.heard
     }
 
-    /// The mark of what was heard last.
-    fn mark(&self) -> String {
-        let mut marks = self.heard.lines().filter_map(|line| line.strip_prefix("id: "));
-        marks.next_back().unwrap().to_owned()
+    /// Whether what was heard ends with a whole mark, as every message does.
+    fn is_at_a_mark(&self) -> bool {
+        let whole = self.heard.strip_suffix("\n\n");
+        whole.and_then(|text| text.lines().next_back()).is_some_and(|line| line.starts_with("id: "))
+    }
+
+    /// Waits until everything was heard that happened at its hub so far; the mark of that. A burst may be told in two messages.
+    async fn caught_up(&mut self, hub: &Hub) -> String {
+        let changes = hub.store().changes();
+        let mark = changes.mark_of(changes.subscribe_after("").newest);
+        self.until(&format!("id: {mark}\n\n")).await;
+        mark
     }
 }
 
@@ -66,16 +71,17 @@ async fn watcher(bed: &TestBed, name: &str, scope: &str) -> SecretText {
     token
 }
 
-/// What happened before is old news by then.
-async fn settled() {
-    tokio::time::sleep(Duration::from_millis(600)).await;
+/// What happened before is old news by then, at both hubs.
+async fn settled(bed: &TestBed, other: &RunningHub) {
+    looked(bed.hub()).await;
+    looked(&other.hub).await;
 }
 
 pub(super) async fn a_report_taken_by_another_replica_is_heard(bed: TestBed) {
     let mut host = TestHost::enrolled(&bed, "pve1").await;
     let (token, stranger) = (watcher(&bed, "alice", "*").await, watcher(&bed, "bob", "eu-*").await);
     let other = bed.another().await;
-    settled().await;
+    settled(&bed, &other).await;
     let mut stream = TestStream::open(&other.url, &token, None).await;
     let mut outside = TestStream::open(&other.url, &stranger, None).await;
     stream.until("event: resync").await;
@@ -97,7 +103,7 @@ pub(super) async fn a_report_taken_by_another_replica_is_heard(bed: TestBed) {
     assert_eq!(host.report(3, 2, &with_guest("lxc/101", "drifted")).await.status, 200);
     assert_eq!(bed.number("SELECT version FROM hosts").await, version + 1);
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
-    settled().await;
+    settled(&bed, &other).await;
     outside.until("event: resync").await;
     assert!(!outside.heard.contains("pve1"), "{}", outside.heard);
     other.stop().await;
@@ -108,20 +114,19 @@ pub(super) async fn who_comes_back_is_told_what_they_missed(bed: TestBed) {
     let host = TestHost::enrolled(&bed, "pve2").await;
     let token = watcher(&bed, "alice", "*").await;
     let other = bed.another().await;
-    settled().await;
+    settled(&bed, &other).await;
     let mut stream = TestStream::open(bed.url(), &token, None).await;
     stream.until("event: resync").await;
     assert_eq!(host.report(1, 0, &with_guest("lxc/101", "held")).await.status, 200);
     stream.until("\"pve2\"").await;
-    stream.until("\n\nid: ").await;
-    let mark = stream.mark();
+    let mark = stream.caught_up(bed.hub()).await;
     drop(stream);
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
     let mut back = TestStream::open(bed.url(), &token, Some(&mark)).await;
     let heard = back.until("event: document\ndata: {\"name\":\"pve1\"}").await;
     assert!(!heard.contains("resync") && !heard.contains("pve2"), "{heard}");
     // Who missed nothing hears nothing.
-    let mark = back.mark();
+    let mark = back.caught_up(bed.hub()).await;
     let mut again = TestStream::open(bed.url(), &token, Some(&mark)).await;
     let heard = again.until("id: ").await;
     assert!(!heard.contains("event:"), "{heard}");
@@ -134,10 +139,10 @@ pub(super) async fn who_comes_back_is_told_what_they_missed(bed: TestBed) {
 pub(super) async fn a_write_at_another_replica_is_told_here(bed: TestBed) {
     TestHost::enrolled(&bed, "pve1").await;
     let other = bed.another().await;
-    settled().await;
+    settled(&bed, &other).await;
     let mut changes = other.hub.store().changes().subscribe();
     bed.store().push(document("pve1", 0, "one")).await.unwrap();
-    let heard = tokio::time::timeout(WAIT_MAX, async {
+    let heard = tokio::time::timeout(PATIENCE, async {
         loop {
             if let StoreChange::Elsewhere(host) = changes.recv().await.unwrap().change {
                 return host;
@@ -146,15 +151,15 @@ pub(super) async fn a_write_at_another_replica_is_told_here(bed: TestBed) {
     });
     assert_eq!(heard.await.unwrap(), "pve1");
     // A line of the audit that touches no host; where it was written it is told once.
-    settled().await;
+    settled(&bed, &other).await;
     let mut changes = other.hub.store().changes().subscribe();
     let mut own = bed.store().changes().subscribe();
     bed.store().audit("alice", "login", "alice", "").await.unwrap();
-    let heard = tokio::time::timeout(WAIT_MAX, async {
+    let heard = tokio::time::timeout(PATIENCE, async {
         while changes.recv().await.unwrap().change != StoreChange::Audit {}
     });
     heard.await.expect("the other replica tells of the line");
-    settled().await;
+    settled(&bed, &other).await;
     assert_eq!(own.try_recv().unwrap().change, StoreChange::Audit);
     assert!(own.try_recv().is_err(), "told twice");
     other.stop().await;

@@ -1,17 +1,19 @@
 //! A browser: one chromedriver and one Chromium, which end with their value. `WebDriver` is JSON over HTTP on loopback.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// How long anything on a page may take to be so.
-const WAIT_MAX: Duration = Duration::from_secs(20);
+/// How long anything that must come may take on a busy machine: a page, an answer of the driver, a script.
+const WAIT_MAX: Duration = Duration::from_mins(2);
+/// What the driver says on stdout before the port it was given.
+const DRIVER_READY: &str = "started successfully on port ";
 
 /// Headless, and silent on the network but for what the pages ask for.
 const ARGUMENTS: [&str; 11] = [
@@ -58,13 +60,13 @@ impl Browser {
     pub(crate) async fn start() -> Self {
         // reqwest is built without a provider of TLS; nothing here is dialled by TLS.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let port = free_port();
-        let driver = Command::new("chromedriver")
-            .args([&format!("--port={port}"), "--log-level=OFF"])
-            .stdout(Stdio::null())
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .expect("chromedriver is not installed: apt-get install chromium chromium-driver");
+        let port = announced_port(driver.stdout.take().unwrap());
         let profile = tempfile::tempdir().unwrap();
         let mut arguments: Vec<String> = ARGUMENTS.map(str::to_owned).to_vec();
         arguments.push(format!("--user-data-dir={}", profile.path().display()));
@@ -75,10 +77,12 @@ impl Browser {
             assert!(began.elapsed() < WAIT_MAX, "chromedriver never answered");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
+        let wait_max_ms = u64::try_from(WAIT_MAX.as_millis()).unwrap();
         let wanted = json!({"capabilities": {"alwaysMatch": {
             "browserName": "chrome",
             // A hub that makes its own certificate is pinned by people, not by browsers.
             "acceptInsecureCerts": true,
+            "timeouts": {"script": wait_max_ms, "pageLoad": wait_max_ms},
             "goog:chromeOptions": {"args": arguments, "binary": "/usr/bin/chromium"},
             "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"},
         }}});
@@ -225,12 +229,6 @@ impl Browser {
     }
 }
 
-/// A port that nobody has now.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 async fn ask(client: &reqwest::Client, url: &str, body: &Value) -> Result<Value, String> {
     let sent = client.post(url).body(body.to_string()).send().await;
     let bytes = sent.map_err(|error| error.to_string())?.bytes().await;
@@ -257,4 +255,15 @@ pub(crate) fn axe() -> String {
     let path = target().join("axe/axe.min.js");
     std::fs::read_to_string(&path)
         .unwrap_or_else(|_| panic!("{} is not there: scripts/fetch-axe brings it", path.display()))
+}
+
+/// The port that the driver says it was given. What it says later is read and dropped, so that it never waits for us.
+fn announced_port(stdout: ChildStdout) -> u16 {
+    let mut lines = BufReader::new(stdout).lines();
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once(DRIVER_READY)?;
+        port.trim_end_matches('.').parse().ok()
+    });
+    std::thread::spawn(move || lines.map_while(Result::ok).count());
+    port.expect("chromedriver says which port it has")
 }
