@@ -3,7 +3,11 @@
 //! The parsers and the checker make diagnostics; the command line draws them with carets and the
 //! hub may show the same ones in a page. Nothing here prints, colours or knows a terminal.
 
+mod mistake_list;
+
 use std::fmt;
+
+pub use mistake_list::{MISTAKES_TOLD_MAX, MistakeList};
 
 /// One thing wrong with the desired state.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct Diagnostic {
     pub related: Vec<(Span, String)>,
     /// What to do next, one sentence each.
     pub hints: Vec<String>,
+    /// How many mistakes that are not told it stands for; 0 if it is one itself.
+    pub untold: usize,
 }
 
 /// How much of the line with a mistake is told.
@@ -59,7 +65,13 @@ impl Diagnostic {
             label: String::new(),
             related: Vec::new(),
             hints: Vec::new(),
+            untold: 0,
         }
+    }
+
+    /// How many mistakes it stands for.
+    pub fn stands_for(&self) -> usize {
+        self.untold.max(1)
     }
 
     /// Points at the offending text, with the words under the carets.
@@ -102,9 +114,12 @@ fn carets(line: &str, column: usize, length: usize, label: &str) -> String {
     if label.is_empty() { drawn } else { format!("{drawn} {label}") }
 }
 
-/// Puts diagnostics in the order of the files and of the text; those without a place come first.
+/// Puts diagnostics in the order of the files and of the text; those without a place come first, and how many are not told
+/// comes last.
 pub fn sort(diagnostics: &mut [Diagnostic]) {
-    diagnostics.sort_by_key(|diagnostic| diagnostic.at.map(|span| (span.file, span.start)));
+    diagnostics.sort_by_key(|diagnostic| {
+        (diagnostic.untold > 0, diagnostic.at.map(|span| (span.file, span.start)))
+    });
 }
 
 /// The kinds of mistake. The spelling of a code never changes and is never used again.
@@ -267,7 +282,7 @@ impl SourceFile {
     pub fn line_column(&self, offset: usize) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(offset)];
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        let line = before.bytes().filter(|byte| *byte == b'\n').count() + 1;
+        let line = before.matches('\n').count() + 1;
         (line, before[line_start..].chars().count() + 1)
     }
 }
@@ -330,6 +345,12 @@ impl<'a> IntoIterator for &'a Sources {
 /// Longer words are no slip of the finger, and comparing them would cost their square.
 const DID_YOU_MEAN_CHARS_MAX: usize = 40;
 
+#[cfg(test)]
+thread_local! {
+    /// How many candidates were compared on this thread: the work, without a clock.
+    pub(crate) static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The candidate a person most likely meant by a word that is none of them: at most a third of
 /// its characters wrong, the nearest first, of equals the first given.
 pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
@@ -339,6 +360,8 @@ pub fn did_you_mean<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -
     }
     let allowed = (word.len() / 3).max(1);
     let near = candidates.filter_map(|candidate| {
+        #[cfg(test)]
+        COMPARED.set(COMPARED.get() + 1);
         let letters: Vec<char> = candidate.chars().collect();
         let same_but_case = candidate
             .chars()

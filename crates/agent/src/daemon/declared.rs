@@ -204,7 +204,8 @@ pub(crate) fn places(mistakes: &[Diagnostic], sources: &Sources) -> String {
         format!("{}{}{}", place.unwrap_or_default(), mistake.message, hints.concat())
     };
     let mut lines: Vec<String> = mistakes.iter().take(MISTAKES_TOLD_MAX).map(line).collect();
-    if let Some(more @ 1..) = mistakes.len().checked_sub(MISTAKES_TOLD_MAX) {
+    let more: usize = mistakes.iter().skip(MISTAKES_TOLD_MAX).map(Diagnostic::stands_for).sum();
+    if more > 0 {
         lines.push(format!("and {more} more"));
     }
     lines.join("\n")

@@ -99,7 +99,8 @@ fn taken_from_hub(
 pub(crate) fn tell_errors(errors: &[Diagnostic], sources: &Sources) -> Result<(), Failure> {
     let mut err = anstream::stderr();
     write!(err, "{}", render(errors, &without_secrets(sources)))?;
-    writeln!(err, "\n{}; nothing is taken from these files", counted(errors.len(), "error"))?;
+    let all = errors.iter().map(Diagnostic::stands_for).sum();
+    writeln!(err, "\n{}; nothing is taken from these files", counted(all, "error"))?;
     Ok(())
 }
 

@@ -19,7 +19,7 @@ use super::tree::{Node, Tree, TreeEntry};
 use super::{
     DeclaredBy, DeclaredGuest, Desired, GUESTS_MAX, ReconcileMode, Run, StopMode, WantedState,
 };
-use crate::diagnostic::{Code, Diagnostic, Sources, Span, did_you_mean};
+use crate::diagnostic::{Code, Diagnostic, MistakeList, Sources, Span, did_you_mean};
 use crate::id::{GuestId, GuestKind, VmId};
 use crate::registry::{self, Absent, Declarable, KeyRef, alias};
 use crate::value::Value;
@@ -49,7 +49,7 @@ const KEPT_BY_PVE: &[&str] =
     &["digest", "parent", "runningcpu", "runningmachine", "snapstate", "snaptime", "vmstate"];
 
 pub(super) struct DesiredChecker<'a> {
-    pub(super) errors: Vec<Diagnostic>,
+    pub(super) errors: MistakeList,
     sources: &'a Sources,
     shared: SharedLayers,
     guests: BTreeMap<VmId, (DeclaredGuest, GuestOrigins, Span)>,
@@ -57,11 +57,11 @@ pub(super) struct DesiredChecker<'a> {
 
 impl<'a> DesiredChecker<'a> {
     pub(super) fn new(sources: &'a Sources) -> Self {
-        let (errors, shared, guests) = (Vec::new(), SharedLayers::default(), BTreeMap::new());
-        Self { errors, sources, shared, guests }
+        let shared = SharedLayers::default();
+        Self { errors: MistakeList::default(), sources, shared, guests: BTreeMap::new() }
     }
 
-    pub(super) fn finish(self) -> (Desired, Origins, Vec<Diagnostic>) {
+    pub(super) fn finish(self) -> (Desired, Origins, MistakeList) {
         let (mut desired, mut origins) = (Desired::default(), Origins::default());
         for (vmid, (guest, whence, _)) in self.guests {
             desired.guests.insert(vmid, guest);

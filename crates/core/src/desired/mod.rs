@@ -37,7 +37,7 @@ pub use source::{
 
 use serde::Deserialize;
 
-use crate::diagnostic::{self, Diagnostic, Sources};
+use crate::diagnostic::{Diagnostic, Sources};
 use crate::id::{GuestId, VmId};
 use crate::operation::StorageName;
 use crate::registry::KeyRef;
@@ -48,7 +48,7 @@ use crate::value::Value;
 pub const GUESTS_MAX: usize = 10_000;
 
 /// Reads and checks desired files. Nothing is taken from a set that has an error, and all errors are told
-/// at once.
+/// at once: the first hundred, and how many more there are.
 pub fn load(sources: &Sources) -> Result<Desired, Vec<Diagnostic>> {
     load_with_origins(sources).map(|(desired, _)| desired)
 }
@@ -64,12 +64,11 @@ pub fn load_with_origins(sources: &Sources) -> Result<(Desired, Origins), Vec<Di
         }
     }
     checker.files(&trees);
-    let (desired, origins, mut errors) = checker.finish();
+    let (desired, origins, errors) = checker.finish();
     if errors.is_empty() {
         return Ok((desired, origins));
     }
-    diagnostic::sort(&mut errors);
-    Err(errors)
+    Err(errors.finish())
 }
 
 /// Everything declared for one node, or a fleet of them.

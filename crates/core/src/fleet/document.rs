@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use super::inline_secret;
 use crate::desired::{self, DeclaredBy, Desired, Origins};
-use crate::diagnostic::{Diagnostic, FILE_BYTES_MAX, Sources};
+use crate::diagnostic::{Diagnostic, FILE_BYTES_MAX, MistakeList, Sources};
 use crate::sign::json::{self, Json, JsonFields, Malformed};
 use crate::sign::{ManifestHash, PayloadHash};
 
@@ -138,15 +138,16 @@ impl DocumentFiles {
     /// Reads the files as the host would: everything declared in them by somebody, or every mistake and every secret.
     pub fn load(&self, by: DeclaredBy) -> Result<LoadedDocument, Vec<Diagnostic>> {
         let sources = self.sources();
-        let mut secrets = inline_secret::found(&sources);
+        // Secrets first: of too many mistakes they are the ones to be told.
+        let mut mistakes = MistakeList::default();
+        mistakes.extend(inline_secret::found(&sources));
         let loaded = desired::load_with_origins(&sources);
-        let (mut desired, origins) = match (loaded, secrets.is_empty()) {
+        let (mut desired, origins) = match (loaded, mistakes.is_empty()) {
             (Ok(loaded), true) => loaded,
-            (Ok(_), false) => return Err(secrets),
-            (Err(mut mistakes), _) => {
-                mistakes.append(&mut secrets);
-                crate::diagnostic::sort(&mut mistakes);
-                return Err(mistakes);
+            (Ok(_), false) => return Err(mistakes.finish()),
+            (Err(more), _) => {
+                mistakes.extend(more);
+                return Err(mistakes.finish());
             }
         };
         for guest in desired.guests.values_mut() {

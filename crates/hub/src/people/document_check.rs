@@ -14,7 +14,7 @@ use crate::problem::{Problem, ProblemCode};
 use crate::store::StoredDocument;
 
 /// How many mistakes of a document are told; who has more corrects these first.
-const MISTAKES_TOLD_MAX: usize = 100;
+const MISTAKES_LISTED_MAX: usize = evenkeel_core::diagnostic::MISTAKES_TOLD_MAX + 1;
 
 /// A document without mistakes, and what it changes.
 pub(crate) struct CheckedDocument {
@@ -114,14 +114,14 @@ fn loaded_again(document: &StoredDocument) -> Result<LoadedDocument, Problem> {
 
 /// A document with mistakes: each with its place and its next step.
 fn refused(mistakes: &[Diagnostic], sources: &Sources) -> Problem {
-    let count = mistakes.len();
+    let count: usize = mistakes.iter().map(Diagnostic::stands_for).sum();
     let noun = if count == 1 { "mistake" } else { "mistakes" };
     let mut problem =
         Problem::invalid(format!("the document has {count} {noun}; nothing of it was kept"));
     // A mistake shows the line it is in, which may hold a secret.
     let sources = without_secrets(sources);
     problem.diagnostics =
-        mistakes.iter().take(MISTAKES_TOLD_MAX).map(|mistake| mistake.told(&sources)).collect();
+        mistakes.iter().take(MISTAKES_LISTED_MAX).map(|mistake| mistake.told(&sources)).collect();
     problem
 }
 

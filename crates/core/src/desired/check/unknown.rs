@@ -7,6 +7,11 @@ use crate::registry::{self, Declarable, alias};
 
 impl DesiredChecker<'_> {
     pub(super) fn unknown_key(&mut self, kind: GuestKind, name: &str, span: Span) {
+        // Every key there is is compared with it, letter by letter: too much for a word that nobody will read.
+        if self.errors.is_full() {
+            self.errors.count_untold(1);
+            return;
+        }
         let other = GuestKind::ALL.into_iter().find(|other| *other != kind);
         if let Some(other) = other.filter(|other| registry::find(*other, name).is_some()) {
             let message = format!("`{name}` is a key of {other} guests, and this one is {kind}");
@@ -68,4 +73,46 @@ fn family_of(kind: GuestKind, name: &str) -> Option<(&'static str, u16)> {
         .iter()
         .find(|key| numbered && key.name == base && key.slots.is_some())?;
     Some((row.name, row.slots? - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+    use crate::desired;
+    use crate::diagnostic::{COMPARED, MISTAKES_TOLD_MAX, Sources};
+
+    const UNKNOWN: usize = 20_000;
+
+    /// A container with many keys that nobody knows, in each syntax.
+    fn files() -> [(&'static str, String); 3] {
+        let mut toml = "[guest.101]\nkind = \"lxc\"\n".to_owned();
+        let mut yaml = "guest:\n  101:\n    kind: lxc\n".to_owned();
+        let mut json = "{\"guest\":{\"101\":{\"kind\":\"lxc\"".to_owned();
+        for number in 0..UNKNOWN {
+            writeln!(toml, "nonsense{number}x = 1").unwrap();
+            writeln!(yaml, "    nonsense{number}x: 1").unwrap();
+            write!(json, ",\"nonsense{number}x\":1").unwrap();
+        }
+        json.push_str("}}}");
+        [("a.toml", toml), ("a.yaml", yaml), ("a.json", json)]
+    }
+
+    #[test]
+    fn y16_many_unknown_keys_are_counted_and_only_those_that_are_told_are_thought_about() {
+        let keys = registry::table(GuestKind::Lxc).len() + GUEST_WORDS.len();
+        for (path, text) in files() {
+            let mut sources = Sources::default();
+            sources.add(path, text);
+            COMPARED.set(0);
+            let mistakes = desired::load(&sources).unwrap_err();
+            assert_eq!(mistakes.len(), MISTAKES_TOLD_MAX + 1, "{path}");
+            let rest = mistakes.last().unwrap();
+            assert_eq!(rest.message, "19900 more mistakes are not told", "{path}");
+            assert_eq!(mistakes.iter().map(Diagnostic::stands_for).sum::<usize>(), UNKNOWN);
+            let compared = COMPARED.get();
+            assert!((1..=MISTAKES_TOLD_MAX * keys).contains(&compared), "{path}: {compared}");
+        }
+    }
 }

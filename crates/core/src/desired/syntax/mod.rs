@@ -23,13 +23,10 @@ use std::ops::Range;
 
 use super::field::article;
 use super::tree::{DEPTH_MAX, NODES_MAX, Node, Tree, TreeEntry};
-use crate::diagnostic::{self, Code, Diagnostic, FILE_BYTES_MAX, FileId, SourceFile, Span};
-
-/// How many mistakes of one file are told. Nobody reads more, and a wrong file could have a million.
-pub const MISTAKES_TOLD_MAX: usize = 100;
+use crate::diagnostic::{Code, Diagnostic, FILE_BYTES_MAX, FileId, MistakeList, SourceFile, Span};
 
 /// Reads a file by its extension. The tree's top is always a table; an empty file is an empty one.
-/// On error, every mistake found is told, in the order of the text.
+/// On error, the mistakes found are told, in the order of the text: the first hundred, and how many more there are.
 pub fn parse(file: &SourceFile) -> Result<Node, Vec<Diagnostic>> {
     let read = match extension(&file.path).as_deref() {
         Some("toml") => toml::read,
@@ -44,7 +41,7 @@ pub fn parse(file: &SourceFile) -> Result<Node, Vec<Diagnostic>> {
     if file.text.starts_with('\u{feff}') {
         // One mark was dropped when the file was made; TOML and YAML would skip this one silently.
         growth.refuse(Code::Syntax, 0..3, "a second byte order mark", "remove it");
-        return Err(growth.mistakes);
+        return Err(growth.mistakes.finish());
     }
     let top = read(&mut growth);
     growth.finish(top)
@@ -74,12 +71,13 @@ struct Growth<'text> {
     text: &'text str,
     nodes: usize,
     full: bool,
-    mistakes: Vec<Diagnostic>,
+    mistakes: MistakeList,
 }
 
 impl<'text> Growth<'text> {
     fn new(file: &'text SourceFile) -> Self {
-        Self { file: file.id, text: &file.text, nodes: 0, full: false, mistakes: Vec::new() }
+        let mistakes = MistakeList::default();
+        Self { file: file.id, text: &file.text, nodes: 0, full: false, mistakes }
     }
 
     /// The tree, if there was no mistake and its top is a table.
@@ -102,9 +100,7 @@ impl<'text> Growth<'text> {
             Some(node) if self.mistakes.is_empty() => Ok(node),
             Some(_) | None => {
                 assert!(!self.mistakes.is_empty(), "a reader without a tree tells a mistake");
-                diagnostic::sort(&mut self.mistakes);
-                self.mistakes.truncate(MISTAKES_TOLD_MAX);
-                Err(self.mistakes)
+                Err(self.mistakes.finish())
             }
         }
     }

@@ -10,14 +10,15 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Growth, duplicate_key};
 use crate::desired::tree::{Node, Tree, TreeEntry};
-use crate::diagnostic::{Code, Span};
+use crate::diagnostic::{Code, MISTAKES_TOLD_MAX, Span};
 
 pub(super) fn read(growth: &mut Growth) -> Option<Node> {
     let text = growth.text;
     let (table, mut errors) = DeTable::parse_recoverable(text);
     // A wrong file has a mistake in every byte; only those that will be told are kept.
     errors.sort_by_key(|error| error.span().map(|span| span.start));
-    errors.truncate(super::MISTAKES_TOLD_MAX);
+    growth.mistakes.count_untold(errors.len().saturating_sub(MISTAKES_TOLD_MAX));
+    errors.truncate(MISTAKES_TOLD_MAX);
     let mut duplicates = Vec::new();
     for error in errors {
         match (error.message(), error.span()) {
