@@ -10,6 +10,7 @@
 //! `run`, `apply` and the verbs that look use it. It must never be shared by two machines: the journal is stamped.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
@@ -17,8 +18,8 @@ use crate::ambient::Ambient;
 use crate::effective_clock::wall;
 use crate::freeze::records_due;
 use crate::journal::{
-    AppendError, DiskFailure, Journal, JournalError, JournalHandle, JournalLimits, RealDisk, Stamp,
-    group, sync_parent,
+    ANOTHER_USERS, AppendError, DiskFailure, Journal, JournalError, JournalHandle, JournalLimits,
+    RealDisk, Stamp, group, sync_parent,
 };
 
 /// Where it is if nobody says and we are root.
@@ -141,6 +142,7 @@ impl StateDir {
 
     /// Opens the journal for writing: there is one writer, and everybody else is told so.
     pub fn lock_journal(&self, ambient: &dyn Ambient) -> Result<Journal<RealDisk>, StateError> {
+        self.check_owner()?;
         self.create()?;
         let machine = this_machine().map_err(StateError::NoMachine)?;
         let disk = RealDisk::open(self.journal()).map_err(|error| {
@@ -171,6 +173,19 @@ impl StateDir {
         let spawned = group::spawn(journal, move || wall(clock.as_ref()));
         let (handle, writer) = spawned.map_err(|error| self.unusable(error))?;
         Ok(OpenJournal { handle, writer })
+    }
+
+    /// Refuses another user's directory before anything is made in it: what root leaves there, its owner cannot go on with.
+    fn check_owner(&self) -> Result<(), StateError> {
+        let us = rustix::process::geteuid().as_raw();
+        match std::fs::metadata(&self.path) {
+            Ok(found) if found.uid() != us => {
+                let source = io::Error::other(ANOTHER_USERS);
+                Err(StateError::Directory { path: self.path.clone(), source })
+            }
+            // One that cannot be looked at is told by whoever makes it.
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn unusable(&self, source: io::Error) -> StateError {

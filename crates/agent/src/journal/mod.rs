@@ -46,7 +46,7 @@ pub use exact::{ExactBytes, NotExactBytes};
 pub use group::JournalHandle;
 pub use line::{Head, Seq, Sum};
 pub use mark::{WallTime, moment, seconds};
-pub(crate) use real_disk::sync_parent;
+pub(crate) use real_disk::{ANOTHER_USERS, sync_parent};
 pub use real_disk::{ReadOnlyDirectory, RealDisk};
 pub use record::{Kept, NotUnderstood, Note, OpEntry, Record, Retry, Subject, Versioned};
 pub use simulated_disk::{DiskFault, SimulatedDisk};

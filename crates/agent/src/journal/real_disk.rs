@@ -182,7 +182,7 @@ impl Disk for RealDisk {
 
 const ROOT: u32 = 0;
 
-const ANOTHER_USERS: &str = "it belongs to another user";
+pub(crate) const ANOTHER_USERS: &str = "it belongs to another user";
 
 fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()

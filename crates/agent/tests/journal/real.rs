@@ -3,9 +3,11 @@
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use evenkeel_agent::ambient::Machine;
 use evenkeel_agent::journal::{
     Journal, JournalLimits, ReadOnlyDirectory, RealDisk, Seq, group, verify,
 };
+use evenkeel_agent::state_dir::{StateDir, StateError};
 
 use super::support::{SMALL, note, now, stamp, started, succeeded};
 
@@ -133,4 +135,19 @@ fn root_reads_the_journal_of_the_agents_user_and_never_writes_to_it() {
     assert!(read(&path).is_err());
     std::os::unix::fs::chown(&segment, Some(12_345), None).unwrap();
     read(&path).unwrap();
+}
+
+#[test]
+fn y15_root_leaves_nothing_in_another_users_empty_state_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state");
+    std::fs::create_dir(&path).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // Only root can give a directory away, and only root is spoken of here.
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_err() {
+        return;
+    }
+    let refused = StateDir::new(&path).lock_journal(&Machine).unwrap_err();
+    assert!(matches!(refused, StateError::Directory { .. }), "{refused}");
+    assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "something was left behind");
 }
