@@ -43,32 +43,48 @@ pub(crate) struct Connection {
 
 /// Connects: nothing is sent before TLS has proved the server to be the right one.
 pub(crate) async fn connect(arguments: &ConnectArgs) -> Result<Connection, Failure> {
-    connect_through(arguments, |exchange| exchange).await
+    ConnectionParts::read(arguments)?.connect(|exchange| exchange).await
 }
 
-/// Connects, with something between the client and the wire.
-pub(crate) async fn connect_through(
-    arguments: &ConnectArgs,
-    through: impl FnOnce(Arc<dyn Exchange>) -> Arc<dyn Exchange>,
-) -> Result<Connection, Failure> {
-    let config = configuration(arguments)?;
-    let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
-    let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
-        (None, Ok(text)) => {
-            Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
-        }
-        (Some(_) | None, _) => config.pve.token()?,
-    };
-    let (token_id, seal_key) = (token.id().to_owned(), token.seal_key());
-    let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
-    let exchange =
-        HttpExchange::new(endpoint, &trust, token, timeouts).map_err(ConfigError::from)?;
-    let exchange = Arc::new(exchange);
-    let node = match config.pve.node.clone() {
-        Some(node) => node,
-        None => answering_node(&exchange).await?,
-    };
-    Ok(Connection { client: Client::new(through(exchange), node), config, token_id, seal_key })
+/// What a connection is made of: everything that is read from files, before anything is dialled.
+pub(crate) struct ConnectionParts {
+    pub(crate) config: AgentConfig,
+    token_id: String,
+    seal_key: SealKey,
+    exchange: HttpExchange,
+}
+
+impl ConnectionParts {
+    /// Reads configuration, token and certificates, as the user who runs us.
+    pub(crate) fn read(arguments: &ConnectArgs) -> Result<Self, Failure> {
+        let config = configuration(arguments)?;
+        let (endpoint, trust) = (config.pve.endpoint()?, config.pve.trust()?);
+        let token = match (&config.pve.token_file, std::env::var(TOKEN_VARIABLE)) {
+            (None, Ok(text)) => {
+                Token::from_text(&SecretString::from(text)).map_err(ConfigError::from)?
+            }
+            (Some(_) | None, _) => config.pve.token()?,
+        };
+        let (token_id, seal_key) = (token.id().to_owned(), token.seal_key());
+        let timeouts = arguments.timeout_s.map_or_else(Timeouts::default, timeouts);
+        let exchange = HttpExchange::new(endpoint, &trust, token, timeouts);
+        let exchange = exchange.map_err(ConfigError::from)?;
+        Ok(Self { config, token_id, seal_key, exchange })
+    }
+
+    /// Connects, with something between the client and the wire.
+    pub(crate) async fn connect(
+        self,
+        through: impl FnOnce(Arc<dyn Exchange>) -> Arc<dyn Exchange>,
+    ) -> Result<Connection, Failure> {
+        let Self { config, token_id, seal_key, exchange } = self;
+        let exchange = Arc::new(exchange);
+        let node = match config.pve.node.clone() {
+            Some(node) => node,
+            None => answering_node(&exchange).await?,
+        };
+        Ok(Connection { client: Client::new(through(exchange), node), config, token_id, seal_key })
+    }
 }
 
 /// The person's patience instead of ours; connecting is part of it.

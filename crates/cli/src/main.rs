@@ -2,6 +2,7 @@
 //!
 //! No logic lives here: verbs are in `command/`, what people see in `render/`, exit codes in `error.rs`.
 
+mod agent_user;
 mod cli;
 mod command;
 mod connect;

@@ -8,8 +8,9 @@
 //! in the journal. The write that must be refused is one that was judged, too; on its way to the wire its digest is made
 //! stale, so that it can only become a refusal ([`StaleOnce`]). Where the node takes it all the same, that is the finding,
 //! and what was written is put back. No lock is set and no task started for its own sake, because evenkeel has no way to do
-//! either: a backup brings both, and its archive stays, because evenkeel never removes one. The report names no server, no
-//! token, and no guest but by its number.
+//! either: a backup brings both, and its archive stays, because evenkeel never removes one. One that is over before anybody
+//! could look has shown neither, which is said and no failure. The report names no server, no token, and no guest but by its
+//! number. Root goes on as the owner of the state directory, so that the journal stays the agent's.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +18,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use evenkeel_agent::ambient::{Ambient, Machine};
-use evenkeel_agent::engine::{Engine, EngineError, EngineEvent};
+use evenkeel_agent::engine::{Engine, EngineError, EngineEvent, OpEnd};
 use evenkeel_agent::journal::JournalState;
 use evenkeel_agent::observe::observe_guest;
 use evenkeel_agent::pve::exchange::{Exchange, ExchangeFuture, ExchangeOutcome, HttpRequest};
+use evenkeel_agent::pve::wait::Waited;
 use evenkeel_agent::pve::{TaskFilter, TaskSource};
 use evenkeel_agent::state_dir::StateDir;
 use evenkeel_core::action_registry::ActionKind;
@@ -33,8 +35,9 @@ use tokio::time::Instant;
 use super::apply::{recover, start};
 use super::doctor::findings::Findings;
 use super::doctor::write::{declared, description, eprintln_quietly, find, not_opened, one_pass};
+use crate::agent_user::become_owner;
 use crate::cli::{OutputFormat, SelftestArgs};
-use crate::connect::{Connection, connect_through, state_dir};
+use crate::connect::{Connection, ConnectionParts, state_dir};
 use crate::error::{Exit, Failure};
 use crate::format;
 use crate::format::tools::SelftestFormat;
@@ -46,6 +49,15 @@ const LINE: &str = "evenkeel selftest: ümläut, 100 % = # : \"quoted\". If you 
 /// How long a backup may take until it is left alone; the operation stays in the journal.
 const BACKUP_PATIENCE: Duration = Duration::from_mins(15);
 
+/// How long the journal may take to be let go of by the engine that went away.
+const JOURNAL_PATIENCE: Duration = Duration::from_mins(1);
+
+/// What is said of something that a small guest does not show.
+const TOO_QUICK: &str = "too quick to see";
+
+/// And what to do about that.
+const TRY_A_LARGER_ONE: &str = "a guest with more in it shows it";
+
 /// How often is looked whether the backup's task runs.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -53,8 +65,13 @@ pub(crate) async fn run(arguments: &SelftestArgs) -> Result<Exit, Failure> {
     let stale = Arc::new(StaleWrite::default());
     let write = stale.clone();
     let through = |inner| Arc::new(StaleOnce { inner, write }) as Arc<dyn Exchange>;
-    let connection = connect_through(&arguments.connect, through).await?;
-    let state = state_dir(arguments.state.as_deref(), &connection.config);
+    let parts = ConnectionParts::read(&arguments.connect)?;
+    let state = state_dir(arguments.state.as_deref(), &parts.config);
+    if let Some(user) = become_owner(state.path())? {
+        let directory = state.path().display();
+        eprintln_quietly(&format!("root goes on as user {user}, who owns {directory}"));
+    }
+    let connection = parts.connect(through).await?;
     let proxmox = connection.client.version().await?.version;
     let before = find(&connection, &arguments.guest).await?;
     let id = before.id;
@@ -277,22 +294,27 @@ impl Trial<'_> {
             }
             Err(Err(fatal)) => return Err(fatal.into()),
         };
-        let Some(upid) = self.until_task(&mut engine, op).await? else {
-            findings.warn(
-                "task",
-                "the backup ended before it could be looked at",
-                "try a guest with more in it",
-            );
-            return Ok(());
+        let upid = match self.until_task(&mut engine, op).await? {
+            SeenTask::Running(upid) => upid,
+            SeenTask::Over(end) => {
+                tell_unseen(&end, findings);
+                return Ok(());
+            }
         };
-        match observe_guest(&self.connection.client, self.id).await?.lock {
+        let lock = observe_guest(&self.connection.client, self.id).await?.lock;
+        // A moment in the past: it is looked at once.
+        let task = self.connection.client.wait(&upid, Instant::now()).await?;
+        match lock {
             Some(lock) => findings
                 .ok("lock", format!("seen while the task runs: `{lock}`; it holds every write")),
-            None => findings.warn(
-                "lock",
-                "none was seen while the task runs",
-                "try a guest with more in it",
-            ),
+            None if matches!(task, Waited::Ended(_)) => {
+                findings.ok(
+                    "lock",
+                    format!("{TOO_QUICK}: the task was over before the lock was looked for"),
+                );
+                findings.advise(TRY_A_LARGER_ONE);
+            }
+            None => findings.warn("lock", "none was seen while the task runs", TRY_A_LARGER_ONE),
         }
         // What a crash does: nobody is told, and the journal is what is left.
         drop(engine);
@@ -349,23 +371,19 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// Waits until the operation's task runs; none if it ended first.
-    async fn until_task(
-        &self,
-        engine: &mut Engine,
-        op: OperationId,
-    ) -> Result<Option<Upid>, Failure> {
+    /// Waits until the operation's task runs, or is over.
+    async fn until_task(&self, engine: &mut Engine, op: OperationId) -> Result<SeenTask, Failure> {
         loop {
             tokio::select! {
                 event = engine.work() => {
                     if let EngineEvent::Op(report) = event? && report.op == op {
-                        return Ok(None);
+                        return Ok(SeenTask::Over(report.end));
                     }
                 }
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     let running = engine.in_flight().await?.into_iter().find(|running| running.id == op);
                     if let Some(OpState::TaskRunning { upid, .. }) = running.map(|running| running.state) {
-                        return Ok(Some(upid));
+                        return Ok(SeenTask::Running(upid));
                     }
                 }
             }
@@ -374,7 +392,7 @@ impl Trial<'_> {
 
     /// A second engine on the same journal, as soon as the first one's writer has let go of it.
     async fn engine_again(&self) -> Result<Engine, Failure> {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + JOURNAL_PATIENCE;
         loop {
             match self.engine().await {
                 Err(failure) if failure.exit == Exit::Transient && Instant::now() < deadline => {
@@ -401,6 +419,33 @@ impl Trial<'_> {
             findings.fail("restored", &format!("the guest is not as it was: {keys}"), next);
         }
         Ok(())
+    }
+}
+
+/// What was seen of a task.
+enum SeenTask {
+    Running(Upid),
+    Over(OpEnd),
+}
+
+/// A backup that was over before anybody could look: it has shown nothing, unless it failed.
+fn tell_unseen(end: &OpEnd, findings: &mut Findings) {
+    match end {
+        OpEnd::Succeeded { .. } | OpEnd::Unneeded => {
+            for subject in ["lock", "task"] {
+                let what = format!("{TOO_QUICK}: the backup was over before it could be looked at");
+                findings.ok(subject, what);
+                findings.advise(TRY_A_LARGER_ONE);
+            }
+        }
+        OpEnd::Stale { why }
+        | OpEnd::Held { why, .. }
+        | OpEnd::Failed { why }
+        | OpEnd::Unknown { why } => {
+            let next = "`evenkeel journal` has the operation; see `evenkeel doctor` for the rights it takes";
+            findings.fail("task", &format!("the backup ended as {}: {why}", end.as_str()), next);
+        }
+        OpEnd::Skipped => findings.warn("task", "the backup was not begun", "try again"),
     }
 }
 
