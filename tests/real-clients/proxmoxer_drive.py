@@ -8,7 +8,7 @@ from proxmoxer import ProxmoxAPI
 from proxmoxer.core import ResourceException
 from proxmoxer.tools import Tasks
 
-from simulated import simulated
+from simulated import PATIENCE_S, simulated
 
 TEMPLATE = "store:vztmpl/alpine-3.19-default_20240207_amd64.tar.gz"
 # A token every simulated node has, with the rights to look and nothing else.
@@ -28,12 +28,13 @@ def connect(ready, token):
         token_value=secret,
         # The certificate is self-signed and on loopback; proxmoxer cannot pin one.
         verify_ssl=False,
+        timeout=PATIENCE_S,
     )
 
 
 def done(pve, upid):
     """Waits for a task, which must end well."""
-    status = Tasks.blocking_status(pve, upid, timeout=30, polling_interval=0.02)
+    status = Tasks.blocking_status(pve, upid, timeout=PATIENCE_S, polling_interval=0.02)
     assert status and status["exitstatus"] == "OK", (upid, status)
 
 
@@ -123,7 +124,7 @@ def machine(pve, node):
 
 def failed(pve, upid):
     """Waits for a task, which must fail, and gives its words."""
-    status = Tasks.blocking_status(pve, upid, timeout=30, polling_interval=0.02)
+    status = Tasks.blocking_status(pve, upid, timeout=PATIENCE_S, polling_interval=0.02)
     assert status and status["exitstatus"] != "OK", (upid, status)
     return status["exitstatus"]
 

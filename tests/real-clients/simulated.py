@@ -5,6 +5,10 @@ import json
 import subprocess
 
 
+# How long anything may take on a busy machine.
+PATIENCE_S = 120
+
+
 @contextlib.contextmanager
 def simulated(binary, release, guests=0):
     """Yields what the simulator announces: url, token, node and fingerprint."""
@@ -17,4 +21,4 @@ def simulated(binary, release, guests=0):
             yield json.loads(line)
         finally:
             process.terminate()
-            assert process.wait(timeout=10) == 0, "the simulator did not end well"
+            assert process.wait(timeout=PATIENCE_S) == 0, "the simulator did not end well"

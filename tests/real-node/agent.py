@@ -120,7 +120,7 @@ class Agent:
         log = open(self.at / "agent.log", "a", encoding="utf-8")
         self.daemon = subprocess.Popen([self.binary, "run"], env=environment, cwd=self.at, stdout=log, stderr=log)
         log.close()
-        self.until("the agent answers", lambda: self.run("status", expect=(0, 3, 5, 7)).returncode == 0, 60)
+        self.until("the agent answers", lambda: self.run("status", expect=(0, 3, 5, 7)).returncode == 0)
 
     def kill(self):
         """As hard as one can."""

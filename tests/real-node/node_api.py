@@ -12,6 +12,12 @@ import time
 from urllib.parse import quote, urlencode, urlsplit
 
 
+# How often a read is asked before it counts as failed, and the pause between: a proxy that starts again takes seconds.
+READ_TRIES, READ_PAUSE_S = 8, 2
+# What a proxy says when it lost the answer or the worker behind it; a refusal has another status.
+LOST_STATUSES = {502, 503, 504, *range(595, 600)}
+
+
 class ApiError(Exception):
     """The node refused, with its words."""
 
@@ -71,6 +77,16 @@ class Node:
             connection.close()
 
     def get(self, path, **params):
+        """A read, which is harmless to repeat: one that the proxy or the wire lost is asked again."""
+        for _ in range(READ_TRIES - 1):
+            try:
+                return self.call("GET", path, **params)
+            except ApiError as error:
+                if error.status not in LOST_STATUSES:
+                    raise
+            except (OSError, http.client.HTTPException):
+                pass
+            time.sleep(READ_PAUSE_S)
         return self.call("GET", path, **params)
 
     def _local_name(self):
@@ -142,10 +158,10 @@ class Node:
             self.edit(guest, protection=0)
         self.done(self.call("DELETE", self.path(guest), purge=1))
 
-    def tasks(self, vmid, kind):
-        """The tasks of one kind on one number, newest first."""
-        listed = self.get(f"/nodes/{self.name}/tasks", vmid=vmid, source="all", limit=200)
-        return [task["upid"] for task in listed if task["type"] == kind]
+    def tasks(self, vmid, kind=None):
+        """The tasks on one number, of one kind or of any, newest first."""
+        listed = self.get(f"/nodes/{self.name}/tasks", vmid=vmid, source="all", limit=500)
+        return [task["upid"] for task in listed if kind in (None, task["type"])]
 
     def storages(self, content):
         """The active storages that take a content."""

@@ -1,10 +1,11 @@
 """The steps, in order. Each is a function that ends, or raises `Failed` or `Skipped` with words."""
 
+import http.client
 import subprocess
 import time
 
 from agent import Failed, demand
-from node_api import ApiError
+from node_api import LOST_STATUSES, ApiError
 from values import lxc_rounds, qemu_rounds, same, wanted
 
 
@@ -31,8 +32,14 @@ class Suite:
         self.made_here = set()
         self.archives = []
         self.declared = {}
+        # Tasks of earlier runs, or of other people, on the same numbers: what counts is what comes after.
+        self.known_tasks = {upid for vmid in range(first, first + self.NEEDED) for upid in node.tasks(vmid)}
 
     NEEDED = 10
+
+    def new_tasks(self, guest, kind):
+        """The tasks of one kind on a guest's number since the suite began."""
+        return set(self.node.tasks(guest.split("/")[1], kind)) - self.known_tasks
 
     def steps(self):
         return [
@@ -150,7 +157,7 @@ class Suite:
         """Killed in the very moment it is about to ask. Whether the node was asked nobody can know then; what became of it
         is looked at below, a minute later, when the node can no longer surprise anybody."""
         self.agent.start()
-        self.started_before = self.node.tasks(self.lxc_running.split("/")[1], "vzstart")
+        self.started_before = self.new_tasks(self.lxc_running, "vzstart")
         self.node.power(self.lxc_running, "stop")
         self.lost = self._killed_at(self.lxc_running, "start", ("started",))
         self.agent.start()
@@ -179,13 +186,13 @@ class Suite:
     def killed_in_task(self):
         """Killed while the node works: the task is taken up, not repeated."""
         guest = self.qemu_running
-        before = self.node.tasks(guest.split("/")[1], "qmstart")
+        before = self.new_tasks(guest, "qmstart")
         self.node.power(guest, "stop")
         op = self._killed_at(guest, "start", ("task_running",))
         self.agent.start()
         self.agent.until(f"{op} is closed", lambda: self._is_closed(op))
         demand(self.node.runs(guest), f"{guest} does not run")
-        new = set(self.node.tasks(guest.split("/")[1], "qmstart")) - set(before)
+        new = self.new_tasks(guest, "qmstart") - before
         demand(len(new) == 1, f"{len(new)} start tasks instead of one: {sorted(new)}")
         return "1 task"
 
@@ -200,15 +207,15 @@ class Suite:
         self.agent.start()
         self.agent.until(f"{op} is closed", lambda: self._is_closed(op))
         self.agent.until("it runs", lambda: self.node.runs(self.late))
-        made = self.node.tasks(self.late.split("/")[1], "vzcreate")
-        demand(len(made) == 1, f"{len(made)} create tasks instead of one: {made}")
+        made = self.new_tasks(self.late, "vzcreate")
+        demand(len(made) == 1, f"{len(made)} create tasks instead of one: {sorted(made)}")
         return "1 task"
 
     def settled(self):
         """What the first kill left is closed by evidence, and the guest runs by one task."""
         self.agent.until(f"{self.lost} is closed", lambda: self._is_closed(self.lost), max(120, self.options.patience))
         self.agent.until(f"{self.lxc_running} runs", lambda: self.node.runs(self.lxc_running))
-        new = set(self.node.tasks(self.lxc_running.split("/")[1], "vzstart")) - set(self.started_before)
+        new = self.new_tasks(self.lxc_running, "vzstart") - self.started_before
         demand(len(new) == 1, f"{len(new)} start tasks instead of one: {sorted(new)}")
         self.agent.stop()
         return "1 task"
@@ -303,7 +310,7 @@ class Suite:
             self.agent.run("submit", approval, "--wait", self.options.patience)
             demand(self.node.is_free(vmid), f"{guest} is still there")
             again = self.agent.run("submit", approval, expect=range(8))
-            asked = len(self.node.tasks(vmid, "vzdestroy"))
+            asked = len(self.new_tasks(guest, "vzdestroy"))
             demand(asked == 1, f"{asked} destroy tasks after handing it in twice: {again.stdout}")
             self.agent.forget(guest)
         return "2 guests, once each"
@@ -346,7 +353,10 @@ class Suite:
         for guest in sorted(by_agent | self.made_here):
             try:
                 self.node.get(self.node.path(guest, "/status/current"))
-            except ApiError:
+            except (ApiError, OSError) as error:
+                # Refused: it is gone. Anything else says nothing about it.
+                if getattr(error, "status", None) in (None, *LOST_STATUSES):
+                    left.append(f"{guest}: {error}")
                 continue
             try:
                 self.node.destroy(guest)
@@ -360,4 +370,4 @@ class Suite:
         return left
 
 
-TROUBLE = (Failed, ApiError, OSError, KeyError, ValueError, subprocess.SubprocessError)
+TROUBLE = (Failed, ApiError, OSError, http.client.HTTPException, KeyError, ValueError, subprocess.SubprocessError)
