@@ -159,13 +159,13 @@ pub(crate) fn off_loop<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'sta
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::io::Write as _;
     use std::os::unix::net::UnixListener;
-    use std::time::Instant;
-
-    use super::*;
 
     const MAX: usize = 1024;
+    /// Long after this whatever still reads will read for ever.
+    const PATIENCE: Duration = Duration::from_mins(1);
 
     /// What is no plain file, and the word for it.
     fn odd_files(directory: &Path) -> Vec<(PathBuf, &'static str)> {
@@ -198,14 +198,15 @@ mod tests {
     #[test]
     fn x09_what_is_not_a_plain_file_is_refused_at_once_with_a_sentence() {
         let directory = tempfile::tempdir().unwrap();
-        let began = Instant::now();
         for (path, word) in odd_files(directory.path()) {
-            let error = read(&path, MAX).unwrap_err();
+            let at = path.clone();
+            let (say, said) = std::sync::mpsc::channel();
+            std::thread::spawn(move || drop(say.send(read(&at, MAX))));
+            let error = said.recv_timeout(PATIENCE).expect("it waits").unwrap_err();
             let told = error.to_string();
             assert!(told.contains(word) && told.contains(path.to_str().unwrap()), "{told}");
             assert!(!error.hint().is_empty());
         }
-        assert!(began.elapsed() < Duration::from_secs(5));
     }
 
     #[test]
@@ -232,13 +233,11 @@ mod tests {
                 file.write_all(b"0123456789").unwrap();
             }
         });
-        let began = Instant::now();
         for _ in 0..200 {
             if let Ok(read) = read(&path, 4 << 20) {
                 assert_eq!(read.bytes.len() as u64, read.metadata.len());
             }
         }
-        assert!(began.elapsed() < Duration::from_mins(1));
         let _ = stop.send(());
         writer.join().unwrap();
     }

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     fn heard(socket: &UnixDatagram) -> String {
-        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
         let mut bytes = [0; 512];
         let length = socket.recv(&mut bytes).unwrap();
         String::from_utf8(bytes[..length].to_vec()).unwrap()

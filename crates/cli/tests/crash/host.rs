@@ -356,15 +356,29 @@ impl Drop for Agent {
 
 /// Whether strace can attach to a process that runs, or what it says.
 pub(crate) fn can_attach() -> Result<(), String> {
-    let mut sleeper = Command::new("sleep").arg("1").spawn().map_err(|error| error.to_string())?;
+    let told = |error: std::io::Error| format!("strace: {error}");
+    let mut sleeper = Command::new("sleep").arg("600").spawn().map_err(told)?;
     let pid = sleeper.id().to_string();
-    let probe = Command::new("strace").args(["-o", "/dev/null", "-p", &pid]).output();
-    // It sleeps no longer than a second.
+    let mut strace = Command::new("strace");
+    strace.args(["-o", "/dev/null", "-p", &pid]).stderr(Stdio::piped());
+    let probed = strace.spawn().and_then(|mut probe| {
+        let mut said = Vec::new();
+        let mut byte = [0; 1];
+        let stderr = probe.stderr.as_mut().expect("it is piped");
+        // It says so, or ends.
+        while !said.ends_with(b"attached") && stderr.read(&mut byte)? == 1 {
+            said.push(byte[0]);
+        }
+        // With what it traces ends strace.
+        sleeper.kill()?;
+        probe.wait()?;
+        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    });
+    let _ = sleeper.kill();
     let _ = sleeper.wait();
-    match probe {
-        Ok(output) if output.status.success() => Ok(()),
-        Ok(output) => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
-        Err(error) => Err(format!("strace: {error}")),
+    match probed.map_err(told)? {
+        said if said.ends_with("attached") => Ok(()),
+        said => Err(said),
     }
 }
 

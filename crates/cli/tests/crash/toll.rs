@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::killed::Side;
 
 /// A killed process is gone within this time.
-const DEATH_MAX: Duration = Duration::from_secs(30);
+const DEATH_MAX: Duration = Duration::from_mins(2);
 
 /// At which request the agent is killed.
 #[derive(Debug, Clone, Copy)]

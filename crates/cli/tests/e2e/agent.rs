@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::{Node, Run};
 
 /// How long anything that must happen may take on a busy machine.
-const PATIENCE: Duration = Duration::from_mins(1);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The agent; dropping it kills it, so that no failed test leaves one behind.
 pub(crate) struct Agent {

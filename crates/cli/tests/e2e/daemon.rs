@@ -32,8 +32,9 @@ fn drift_is_healed_by_the_running_agent_and_then_nothing_is_sent() {
     drift(&node, "lxc/100", "1");
     let agent = Agent::start(&node);
     wait_for(|| agent.log(), || (cores(&node, "lxc/100") == declared).then_some(()));
-    let first = status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
-    assert_eq!(first["agent"]["last_pass"]["succeeded"], 1, "{first:#}");
+    // By the log: a busy machine may be a pass further before it is asked.
+    agent.says(" succeeded=1 ");
+    status_when(&node, |status| status["agent"]["last_pass"]["ended"] == true);
 
     drift(&node, "lxc/102", "7");
     wait_for(|| agent.log(), || (cores(&node, "lxc/102").as_deref() != Some("7")).then_some(()));

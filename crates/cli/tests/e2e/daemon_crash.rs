@@ -11,7 +11,7 @@ fn slow_start() -> (crate::support::Node, GuestId) {
     let node = kept(6);
     let guest: GuestId = "lxc/100".parse().unwrap();
     node.happen(Event::Power { guest, running: false });
-    node.http.node.with(|simulator| simulator.timings.start_ms = 4_000);
+    node.http.node.with(|simulator| simulator.timings.start_ms = 6_000);
     (node, guest)
 }
 
@@ -58,7 +58,7 @@ fn n10_a_signal_to_end_awaits_what_is_under_way() {
 #[test]
 fn a_guest_at_work_is_busy_and_holds_up_no_other() {
     let (node, _) = slow_start();
-    node.http.node.with(|simulator| simulator.timings.start_ms = 12_000);
+    node.http.node.with(|simulator| simulator.timings.start_ms = 600_000);
     let agent = Agent::start(&node);
     agent.says("Proxmox works on it");
     crate::daemon::drift(&node, "lxc/102", "7");

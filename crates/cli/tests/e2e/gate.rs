@@ -285,7 +285,7 @@ fn x17_submit_tells_what_it_waits_for_and_ends_with_the_op_that_goes_on() {
     node.desk.write("approval.json", &operator.desk.read("approval.json"));
     let garbage = evenkeel_sim::Effect::Garbage { body: "<html>".to_owned() };
     node.http.node.with(|sim| sim.inject(garbage.on("/cluster/nextid")));
-    let late = ask(&node, "submit", &["approval.json", "--wait", "8"]).ends_with(7);
+    let late = ask(&node, "submit", &["approval.json", "--wait", "20"]).ends_with(7);
     assert!(late.stderr.contains("whether the number is free cannot be read"), "{}", late.stderr);
     assert!(
         late.stderr.contains("op_") && late.stderr.contains("still under way"),

@@ -3,10 +3,10 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::agent::PATIENCE;
 use crate::support::Desk;
 
 /// A hub that runs, in the desk's directory.
@@ -31,7 +31,7 @@ impl RunningHub {
     fn get(&self, path: &str) -> String {
         let address = self.ready["url"].as_str().unwrap().strip_prefix("http://").unwrap();
         let mut stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(stream, "GET {path} HTTP/1.1\r\nhost: hub\r\nconnection: close\r\n\r\n").unwrap();
         let mut said = String::new();
         stream.read_to_string(&mut said).unwrap();
@@ -62,9 +62,7 @@ fn a_hub_says_where_it_is_serves_and_ends_when_told() {
     assert!(running.get("/readyz").starts_with("HTTP/1.1 200"));
     assert!(running.get("/metrics").contains("evenkeel_hub_hosts 0"));
     assert!(running.get("/v1/agent/anchor").contains("\"code\":\"unauthorised\""));
-    let began = Instant::now();
     assert!(running.signal("-TERM").success());
-    assert!(began.elapsed() < Duration::from_secs(15));
     let again = RunningHub::start(&desk, &[]);
     assert_eq!(again.ready["fingerprint"].as_str().unwrap().len(), 32 * 3 - 1);
     assert!(again.ready["url"].as_str().unwrap().starts_with("https://"));

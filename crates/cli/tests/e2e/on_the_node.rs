@@ -73,9 +73,8 @@ fn a_guest_that_somebody_stops_is_started_again_at_once() {
     assert!(runs(), "it is declared to run");
     node.http.node.with(evenkeel_sim::Simulator::clear_records);
     node.happen(Event::Switch { guest, running: false });
-    wait_for(|| agent.log(), || (!runs()).then_some(()));
-    wait_for(|| agent.log(), || runs().then_some(()));
-    assert_eq!(writes(&node).len(), 1);
+    // By the request: a busy machine may never look while it is stopped.
+    wait_for(|| agent.log(), || (writes(&node).len() == 1 && runs()).then_some(()));
     let others = node.requests().into_iter().filter(|request| !request.path.contains("/100/"));
     let others: Vec<String> = others.map(|request| request.path).collect();
     assert!(others.iter().all(|path| path.contains("/tasks/")), "{others:?}");

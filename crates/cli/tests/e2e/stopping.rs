@@ -1,6 +1,7 @@
 //! A stop is a stop: after Ctrl-C or SIGTERM nothing new begins, and what was sent is awaited or told (invariant 19).
 
-use std::process::{Child, Stdio};
+use std::io::Read as _;
+use std::process::{Child, Output, Stdio};
 
 use evenkeel_core::lane::SYNC_WRITES_PER_NODE_MAX;
 use evenkeel_sim::{Effect, Fault};
@@ -13,6 +14,12 @@ use crate::support::{Node, Run};
 /// Guests that differ from what is declared; each is a write.
 const DRIFTED: usize = 20;
 
+/// How long a write takes: twenty of them, two at a time, take far longer than it takes to send a signal on a busy machine.
+const WRITE_MS: u64 = 2_000;
+
+/// What `apply` says once it was told to stop.
+const STOPPING: &str = "Stopping: nothing new begins";
+
 /// A node with many guests to write to, that takes each write slowly.
 fn slow_and_drifted() -> Node {
     let node = Node::with_guests(60);
@@ -22,7 +29,7 @@ fn slow_and_drifted() -> Node {
     for vmid in containers.take(DRIFTED) {
         drift(&node, &format!("lxc/{vmid}"), "7");
     }
-    slow(&node, Effect::Latency { ms: 300 });
+    slow(&node, Effect::Latency { ms: WRITE_MS });
     node
 }
 
@@ -35,10 +42,46 @@ fn slow(node: &Node, effect: Effect) {
     });
 }
 
-fn apply(node: &Node) -> Child {
+/// An `apply` whose words are waited for.
+struct RunningApply {
+    child: Child,
+    stderr: Vec<u8>,
+}
+
+impl RunningApply {
+    /// Waits until it has said something on stderr.
+    #[track_caller]
+    fn says(&mut self, text: &str) {
+        let stderr = self.child.stderr.as_mut().unwrap();
+        let mut byte = [0; 1];
+        while !self.stderr.ends_with(text.as_bytes()) {
+            let read = stderr.read(&mut byte).unwrap();
+            assert_eq!(
+                read,
+                1,
+                "it never said {text:?}: {}",
+                String::from_utf8_lossy(&self.stderr)
+            );
+            self.stderr.push(byte[0]);
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        signal(&self.child, name);
+    }
+
+    fn end(self, node: &Node) -> Run {
+        let Output { status, stdout, stderr } = self.child.wait_with_output().unwrap();
+        let stderr = [self.stderr, stderr].concat();
+        node.desk.told(Output { status, stdout, stderr })
+    }
+}
+
+fn apply(node: &Node) -> RunningApply {
     let mut command =
         node.command_as(0, "apply", &["--desired", "desired", "--state", "state", "-y"]);
-    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    RunningApply { child, stderr: Vec::new() }
 }
 
 fn signal(child: &Child, name: &str) {
@@ -52,22 +95,24 @@ fn ended(node: &Node, child: Child) -> Run {
     node.desk.told(child.wait_with_output().unwrap())
 }
 
-/// Waits for the first write, and tells how many there are then.
-fn first_write(node: &Node) -> usize {
-    wait_for(|| "a first write".to_owned(), || Some(writes(node).len()).filter(|sent| *sent > 0))
+/// Waits for the first write.
+fn first_write(node: &Node) {
+    wait_for(|| "a first write".to_owned(), || (!writes(node).is_empty()).then_some(()));
 }
 
 #[test]
 fn a_signal_during_apply_lets_nothing_new_begin() {
     for name in ["INT", "TERM"] {
         let node = slow_and_drifted();
-        let child = apply(&node);
-        let sent = first_write(&node);
-        signal(&child, name);
-        let run = ended(&node, child).ends_with(7);
+        let mut apply = apply(&node);
+        first_write(&node);
+        apply.signal(name);
+        apply.says(STOPPING);
+        let sent = writes(&node).len();
+        let run = apply.end(&node).ends_with(7);
         let all = writes(&node).len();
-        // One more pair may have had its turn between our count and the signal.
-        assert!(all <= sent + 2 * SYNC_WRITES_PER_NODE_MAX, "{sent} at {name}, then {all}");
+        // Those that were on their way when it said so.
+        assert!(all <= sent + SYNC_WRITES_PER_NODE_MAX, "{sent} at {name}, then {all}");
         assert!(run.stderr.contains("everything that was begun has ended"), "{}", run.stderr);
         let (done, skipped) =
             (format!("Apply: {all} action"), format!("{} skipped", DRIFTED - all));
@@ -85,10 +130,14 @@ fn a_signal_lets_the_running_agent_begin_nothing_new() {
     let node = slow_and_drifted();
     configure(&node, &usual(&node));
     let agent = Agent::start(&node);
-    let sent = first_write(&node);
-    agent.terminate();
+    first_write(&node);
+    agent.signal("TERM");
+    agent.says("INFO stopping");
+    let sent = writes(&node).len();
+    assert_eq!(agent.end(), Some(0), "a signal to end is no error");
     let all = writes(&node).len();
-    assert!(all <= sent + 2 * SYNC_WRITES_PER_NODE_MAX, "{sent} at the signal, then {all}");
+    assert!(all <= sent + SYNC_WRITES_PER_NODE_MAX, "{sent} at the signal, then {all}");
+    assert!(all < DRIFTED, "it went on to the end");
 }
 
 #[test]
@@ -98,12 +147,12 @@ fn a_second_signal_tells_what_the_journal_says_is_in_flight() {
     drift(&node, "lxc/100", "7");
     // The answer is lost: how it ended is only known a minute later.
     slow(&node, Effect::DropAfter);
-    let child = apply(&node);
+    let mut apply = apply(&node);
     first_write(&node);
-    signal(&child, "INT");
-    std::thread::sleep(std::time::Duration::from_millis(500));
-    signal(&child, "INT");
-    let run = ended(&node, child).ends_with(7);
+    apply.signal("INT");
+    apply.says(STOPPING);
+    apply.signal("INT");
+    let run = apply.end(&node).ends_with(7);
     let journal =
         node.desk.run("journal", &["--state", "state", "--open", "-o", "json"]).ends_with(0);
     let op = journal.json()["operations"][0]["op"].as_str().unwrap().to_owned();
@@ -139,15 +188,17 @@ fn no_says_that_nothing_was_changed() {
 
 #[test]
 fn ctrl_c_while_an_agent_works_ends_only_the_one_who_looks_on() {
-    let node = slow_and_drifted();
+    let node = Node::with_guests(6);
+    node.run("import", &["--out", "desired"]).ends_with(0);
     configure(&node, &format!("{}\n", usual(&node).replace("interval = 5", "interval = 3600")));
     let agent = Agent::start(&node);
     agent.says("pass ended");
+    slow(&node, Effect::Latency { ms: WRITE_MS });
     drift(&node, "lxc/100", "8");
     let mut command = node.desk.command("apply");
     command.args(["-c", "agent.toml", "-y"]).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn().unwrap();
-    wait_for(|| agent.log(), || (writes(&node).len() > DRIFTED).then_some(()));
+    wait_for(|| agent.log(), || (!writes(&node).is_empty()).then_some(()));
     signal(&child, "INT");
     let run = ended(&node, child).ends_with(7);
     assert!(run.stderr.contains("the running agent goes on"), "{}", run.stderr);

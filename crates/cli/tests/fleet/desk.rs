@@ -3,6 +3,7 @@
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use evenkeel_core::fleet::HostReport;
 use evenkeel_core::sign::PublicKey;
@@ -10,6 +11,9 @@ use evenkeel_hub::secret_text::{SecretKind, SecretText};
 use evenkeel_hub::server::open_store;
 use evenkeel_hub::store::{HubStore, NewHost, NewReport};
 use serde_json::Value;
+
+/// How long anything that must happen may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 

@@ -12,7 +12,7 @@ use evenkeel_core::sign::{HostBinding, Nonce, PendingItem};
 use evenkeel_hub::store::{DocumentRow, NewDraft};
 use serde_json::json;
 
-use super::desk::{Behind, Desk, HubProcess};
+use super::desk::{Behind, Desk, HubProcess, PATIENCE};
 use super::destroy_item::destroy_item;
 
 const TWO: &str = "[guest.101]\nkind = \"lxc\"\nhostname = \"web\"\ncores = 2\n";
@@ -207,7 +207,7 @@ fn an_item_is_taken_from_the_hub_signed_and_handed_in_and_the_hosts_verdict_is_t
     let signed = desk.run(&sign).ends_with(0);
     assert!(signed.err.contains("The host pve1 says"), "{signed:?}");
     desk.run("sign item.json --key alice --out same.json --yes").ends_with(0);
-    let line = "fleet submit approval.json --wait 30 -o json";
+    let line = "fleet submit approval.json --wait 120 -o json";
     let child = desk.command(line).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let began = Instant::now();
     let waiting = loop {
@@ -215,7 +215,7 @@ fn an_item_is_taken_from_the_hub_signed_and_handed_in_and_the_hosts_verdict_is_t
         if let Some(first) = waiting.into_iter().next() {
             break first;
         }
-        assert!(began.elapsed() < Duration::from_secs(20), "it was never handed in");
+        assert!(began.elapsed() < PATIENCE, "it was never handed in");
         std::thread::sleep(Duration::from_millis(50));
     };
     let verdict = EnvelopeVerdict {

@@ -223,7 +223,7 @@ async fn a_connection_that_the_server_ends_costs_no_handshake_from_the_beginning
     let pin = http.certificate().fingerprint.parse().unwrap();
     let trust = TlsTrust::pinned(vec![pin]).unwrap();
     let endpoint = http.url().parse().unwrap();
-    let exchange = HttpExchange::new(endpoint, &trust, token, Timeouts::default()).unwrap();
+    let exchange = HttpExchange::new(endpoint, &trust, token, timeouts()).unwrap();
     let client = Client::new(Arc::new(exchange), "pve1".parse().unwrap());
     let guest: GuestId = "lxc/100".parse().unwrap();
     for _ in 0..12 {

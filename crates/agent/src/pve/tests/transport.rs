@@ -180,9 +180,10 @@ async fn an_answer_that_never_comes_is_unknown_after_the_timeout() {
     let client = client_with(&server.plain_url(), &TlsTrust::Platform, timeouts);
     for error in [set_tags(&client).await.unwrap_err(), client.version().await.unwrap_err()] {
         let Unknown::Timeout { after } = unknown(error) else { panic!("not a timeout") };
-        assert!((50..10_000).contains(&after.as_millis()), "{after:?}");
+        assert!(after >= Duration::from_millis(50), "{after:?}");
     }
-    assert_eq!(server.seen().requests.len(), 2, "a timeout is not repeated");
+    // On a busy machine the server may not even have read them.
+    assert!(server.seen().requests.len() <= 2, "a timeout is not repeated");
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use super::narration;
 use crate::error::{Exit, Failure};
 
 /// How long anything in the story may take before it is said to have gone wrong; the slowest takes seconds.
-pub(super) const PATIENCE: Duration = Duration::from_secs(45);
+pub(super) const PATIENCE: Duration = Duration::from_mins(2);
 
 /// How often is looked whether something has happened.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(150);
