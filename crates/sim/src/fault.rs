@@ -56,16 +56,41 @@ pub enum Effect {
         /// How many.
         warnings: u32,
     },
+    /// The task writes these lines into its log as it begins; whatever else strikes it does so too.
+    TaskLogs {
+        /// The lines.
+        lines: Vec<String>,
+    },
     /// The answer is lost and the task forks only so much later.
     LateFork {
         /// Milliseconds.
         ms: u64,
+    },
+    /// The daemon does not hear of the worker that it has forked, and answers 500. A call that forks none is answered as
+    /// ever.
+    WorkerLost {
+        /// What became of the worker.
+        worker: LostWorker,
     },
     /// The answer is this text, not JSON.
     Garbage {
         /// The body.
         body: String,
     },
+}
+
+/// What became of a worker that its daemon did not hear of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LostWorker {
+    /// There never was one, and no task is listed.
+    Unborn,
+    /// It is listed, and was killed before it did anything.
+    Killed,
+    /// It is listed, and ended by itself with an error before it did anything.
+    Orphaned,
+    /// It works as if it had been heard of.
+    Working,
 }
 
 /// Something that happens behind the client's back.
@@ -273,7 +298,16 @@ impl Faults {
 
     /// The first effect on a request, counted.
     pub(crate) fn on_request(&mut self, method: &str, path: &str) -> Option<Effect> {
-        self.strike(|effect| !effect.strikes_tasks(), Some(method), path)
+        self.strike(Effect::strikes_requests, Some(method), path)
+    }
+
+    /// What a task that begins is to write into its log.
+    pub(crate) fn on_log(&mut self, upid: &str) -> Vec<String> {
+        let logs = |effect: &Effect| matches!(effect, Effect::TaskLogs { .. });
+        match self.strike(logs, None, upid) {
+            Some(Effect::TaskLogs { lines }) => lines,
+            Some(_) | None => Vec::new(),
+        }
     }
 
     /// The first effect on a task, counted.
@@ -302,16 +336,35 @@ impl Faults {
 }
 
 impl Effect {
-    /// Whether it waits for a task rather than for a request.
+    /// Whether it waits for a task and what comes of it.
     fn strikes_tasks(&self) -> bool {
         match self {
             Self::TaskFails { .. } | Self::TaskKilled | Self::TaskWarns { .. } => true,
+            Self::TaskLogs { .. }
+            | Self::Latency { .. }
+            | Self::ProxyStatus { .. }
+            | Self::DropBefore
+            | Self::DropAfter
+            | Self::LateFork { .. }
+            | Self::WorkerLost { .. }
+            | Self::Garbage { .. } => false,
+        }
+    }
+
+    /// Whether it waits for a request.
+    fn strikes_requests(&self) -> bool {
+        match self {
             Self::Latency { .. }
             | Self::ProxyStatus { .. }
             | Self::DropBefore
             | Self::DropAfter
             | Self::LateFork { .. }
-            | Self::Garbage { .. } => false,
+            | Self::WorkerLost { .. }
+            | Self::Garbage { .. } => true,
+            Self::TaskFails { .. }
+            | Self::TaskKilled
+            | Self::TaskWarns { .. }
+            | Self::TaskLogs { .. } => false,
         }
     }
 

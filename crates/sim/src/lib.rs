@@ -42,7 +42,7 @@ mod write;
 pub use access::{Grant, SimToken, TokenAccess, User};
 pub use config::{Config, Section, SnapshotSection};
 pub use engine::{SimOutcome, SimTicket, Simulator};
-pub use fault::{Effect, Event, Fault};
+pub use fault::{Effect, Event, Fault, LostWorker};
 pub use guest_files::GuestFiles;
 pub use http::{Http, HttpError, HttpOptions};
 pub use in_process::InProcess;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::release::Release;
 use evenkeel_sim::{
-    Effect, Event, InProcess, Reply, Scenario, SimOutcome, SimRequest, Simulator, TOKENS,
+    Effect, Event, InProcess, LostWorker, Reply, Scenario, SimOutcome, SimRequest, Simulator,
+    TOKENS,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -198,6 +199,53 @@ async fn a_task_can_fail_or_be_killed_instead_of_doing_its_work() {
         assert!(
             !sim.with(|sim| sim.world.guest(id("lxc/100")).is_some_and(|g| g.power.is_running()))
         );
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_can_log_lines_before_whatever_becomes_of_it() {
+    for (effect, end) in [
+        (Effect::TaskFails { message: "disk full".into() }, "TASK ERROR: disk full"),
+        (Effect::TaskWarns { warnings: 0 }, "TASK OK"),
+    ] {
+        let sim = InProcess::new(plain());
+        let lines = vec!["one".to_owned(), "two".to_owned()];
+        sim.with(|sim| {
+            sim.inject(effect.on("vzstart"));
+            sim.inject(Effect::TaskLogs { lines }.on("vzstart"));
+        });
+        let upid = data(&sim, root("POST", &node("/lxc/100/status/start"))).await;
+        let upid = upid.as_str().expect("a UPID");
+        exit_of(&sim, upid).await;
+        let log = data(&sim, root("GET", &node(&format!("/tasks/{upid}/log")))).await;
+        let texts: Vec<&str> =
+            log.as_array().unwrap().iter().filter_map(|line| line["t"].as_str()).collect();
+        assert_eq!((texts[0], texts[1], *texts.last().unwrap()), ("one", "two", end));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_can_lose_its_worker_dead_or_alive() {
+    for (worker, listed, runs) in [
+        (LostWorker::Unborn, None, false),
+        (LostWorker::Killed, Some("unexpected status"), false),
+        (LostWorker::Orphaned, Some("parent setup error"), false),
+        (LostWorker::Working, Some("OK"), true),
+    ] {
+        let sim = InProcess::new(plain());
+        sim.with(|sim| sim.inject(Effect::WorkerLost { worker }.once()));
+        let outcome = sim.send(root("POST", &node("/lxc/100/status/start"))).await;
+        let SimOutcome::Reply(reply) = outcome else { panic!("no answer") };
+        let words = "got no worker upid - start worker failed";
+        assert_eq!((reply.status, reply.reason.as_str()), (500, words), "{worker:?}");
+        sim.with(Simulator::run_tasks);
+        let tasks = data(&sim, root("GET", &node("/tasks?source=all"))).await;
+        let statuses: Vec<&str> =
+            tasks.as_array().unwrap().iter().filter_map(|task| task["status"].as_str()).collect();
+        assert_eq!(statuses, listed.into_iter().collect::<Vec<_>>(), "{worker:?}");
+        let running =
+            sim.with(|sim| sim.world.guest(id("lxc/100")).is_some_and(|g| g.power.is_running()));
+        assert_eq!(running, runs, "{worker:?}");
     }
 }
 

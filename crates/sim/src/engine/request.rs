@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Holder, SimOutcome, Simulator};
 use crate::access::Identity;
 use crate::endpoints::{self, Context, EndpointCall};
-use crate::fault::Effect;
+use crate::fault::{Effect, LostWorker};
 use crate::record::RequestRecord;
 use crate::reply::{Formatter, Reply, ReplyFailure, Success, render};
 use crate::request::{Param, Params, SimRequest, decode, percent_decode};
@@ -19,6 +19,8 @@ const WORKERS: usize = 3;
 const UNAUTHORISED_DELAY_MS: u64 = 3_000;
 /// The front proxy gives up on the root daemon after this.
 const PROXY_LIMIT_MS: u64 = 30_000;
+/// What a daemon says that did not hear of the worker it has forked.
+const NO_WORKER: &str = "got no worker upid - start worker failed";
 
 /// A request that has not been answered, or whose handler still works after the proxy gave up.
 #[derive(Debug)]
@@ -359,6 +361,10 @@ impl Simulator {
         if forked.is_some() {
             self.records[pending.record].upid.clone_from(&forked);
         }
+        if let (Some(Effect::WorkerLost { worker }), Some(_)) = (&pending.after, &forked) {
+            let worker = *worker;
+            return self.conclude_without_worker(pending, tasks_before, worker);
+        }
         let now_ms = self.now_ms;
         match result {
             Err(ReplyFailure::Locked { guest, timeout_ms }) => {
@@ -381,6 +387,22 @@ impl Simulator {
                 self.conclude(pending, result);
             }
         }
+    }
+
+    /// The daemon forked a worker, did not hear of it, and says so.
+    fn conclude_without_worker(
+        &mut self,
+        pending: &mut PendingRequest,
+        task: usize,
+        worker: LostWorker,
+    ) {
+        self.lose_worker(task, worker);
+        match worker {
+            LostWorker::Unborn => self.records[pending.record].upid = None,
+            LostWorker::Working => self.records[pending.record].executed_ms = Some(self.now_ms),
+            LostWorker::Killed | LostWorker::Orphaned => {}
+        }
+        self.conclude(pending, Err(ReplyFailure::died(NO_WORKER)));
     }
 
     fn run_handler(&mut self, work: &RequestWork) -> Result<Success, ReplyFailure> {
@@ -484,6 +506,8 @@ impl Simulator {
             Some(
                 Effect::Latency { .. }
                 | Effect::DropBefore
+                | Effect::WorkerLost { .. }
+                | Effect::TaskLogs { .. }
                 | Effect::TaskFails { .. }
                 | Effect::TaskKilled
                 | Effect::TaskWarns { .. },

@@ -4,7 +4,7 @@ use evenkeel_core::id::{GuestId, GuestKind};
 
 use super::{Holder, Simulator};
 use crate::access::Identity;
-use crate::fault::Effect;
+use crate::fault::{Effect, LostWorker};
 use crate::job::{self, LockMode, Next, Site, StopOutcome, TaskJob};
 use crate::task::TaskStage;
 
@@ -130,6 +130,7 @@ impl Simulator {
     fn begin(&mut self, at: usize) {
         let mut job = self.tasks.all[at].job.clone();
         let mut log = std::mem::take(&mut self.tasks.all[at].log);
+        log.extend(self.faults.on_log(&self.tasks.all[at].upid.to_string()));
         let pid = self.tasks.all[at].upid.pid;
         let begun = if self.world.quorate {
             let site = &mut Site::new(&mut self.world, &self.timings, self.now_ms, &mut log, pid);
@@ -311,6 +312,18 @@ impl Simulator {
             job::killed(&mut self.world, &job, &mut self.tasks.all[at].log);
         }
         self.end_task(at, exit);
+    }
+
+    /// The daemon of a task that was just forked did not hear of its worker.
+    pub(super) fn lose_worker(&mut self, at: usize, worker: LostWorker) {
+        match worker {
+            LostWorker::Unborn => {
+                self.tasks.all.remove(at);
+            }
+            LostWorker::Killed => self.kill(at),
+            LostWorker::Orphaned => self.end_task(at, "parent setup error"),
+            LostWorker::Working => {}
+        }
     }
 
     /// Somebody stops a task, which proves nothing: it may go on, clean up, or be killed in the end.

@@ -9,6 +9,9 @@ use crate::schema::Errors;
 use crate::storage::{split_volid, stored_name};
 use crate::world::{SimPower, World, is_net_key};
 
+/// What QEMU runs to put a card on its bridge.
+const BRIDGE_SCRIPT: &str = "/usr/libexec/qemu-server/pve-bridge";
+
 pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), String> {
     let config = exists(site.world, guest)?;
     let allowed = match guest.kind {
@@ -48,13 +51,17 @@ pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), Str
         }
         check_bridges(site.world, config)?;
     } else if let Err(message) = check_bridges(site.world, config) {
-        // Before 9.0 only QEMU's script noticed, and it says nothing.
+        // Before 9.0 only QEMU's script noticed: the exit status does not say it, the log does.
         let told = site.world.release() >= Release::V9_0;
-        return Err(if told {
-            message
-        } else {
-            "start failed: QEMU exited with code 1".to_owned()
-        });
+        if told {
+            return Err(message);
+        }
+        let tap = format!("tap{}i0", guest.vmid);
+        site.log.push(message);
+        site.log.push(format!(
+            "kvm: -netdev type=tap,id=net0,ifname={tap},script={BRIDGE_SCRIPT}: network script {BRIDGE_SCRIPT} failed with status 512"
+        ));
+        return Err("start failed: QEMU exited with code 1".to_owned());
     }
     if has_read_only_base(site.world, guest, config) {
         return Err(match guest.kind {
