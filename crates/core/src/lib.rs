@@ -37,6 +37,7 @@ pub mod lane;
 pub mod loss;
 pub mod name;
 pub mod new_guest;
+pub mod op_warning;
 pub mod operation;
 pub mod plan;
 pub mod pve_call;
@@ -50,6 +51,7 @@ pub mod rights;
 pub mod secret;
 pub mod selection;
 pub mod sign;
+pub mod task_log;
 #[cfg(test)]
 mod thorough;
 pub mod value;

@@ -53,6 +53,52 @@ pub fn masked_text(text: &str) -> Cow<'_, str> {
     mask_pairs(text, &has_secret_word)
 }
 
+/// A line of a task's log, cleaned of secrets: besides `name=value` also `-name value`, `name: value` and `name:value`,
+/// which commands print.
+pub fn masked_log_line(line: &str) -> String {
+    let line = masked_text(line);
+    let mut clean = String::with_capacity(line.len());
+    let mut hides_next = false;
+    for piece in line.split_inclusive(char::is_whitespace) {
+        let word = piece.trim_end();
+        let behind = &piece[word.len()..];
+        let is_option = word.starts_with('-');
+        // A path is where a secret is kept, and `mount --make-rprivate /` has none.
+        if hides_next && !word.is_empty() && !is_option && !word.starts_with('/') {
+            clean.push_str(MASK);
+            clean.push_str(behind);
+            hides_next = false;
+            continue;
+        }
+        match word.split_once(':') {
+            Some((name, value)) if is_secret_word(name) && !value.is_empty() => {
+                clean.push_str(name);
+                clean.push(':');
+                clean.push_str(MASK);
+                clean.push_str(behind);
+                hides_next = false;
+            }
+            Some((name, value)) => {
+                clean.push_str(piece);
+                hides_next = value.is_empty() && is_secret_word(name);
+            }
+            None => {
+                clean.push_str(piece);
+                // An empty word is a second blank behind a name.
+                hides_next = (word.is_empty() && hides_next) || (is_option && is_secret_word(word));
+            }
+        }
+    }
+    clean
+}
+
+/// Whether a word, dashes and all, is the plain name of a secret.
+fn is_secret_word(word: &str) -> bool {
+    let name = word.trim_start_matches('-');
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+    !name.is_empty() && is_plain && is_secret_name(name)
+}
+
 fn masked_parts<'a>(name: &str, text: &'a str) -> Cow<'a, str> {
     let shapes: Vec<_> = GuestKind::ALL
         .into_iter()
@@ -219,6 +265,34 @@ mod tests {
             ("Secret = x&y=1", "Secret =**********&y=1"),
         ] {
             assert_eq!(masked_text(text), masked);
+        }
+    }
+
+    #[test]
+    fn y21_a_secret_in_a_log_line_is_masked_however_a_command_prints_it() {
+        for (line, masked) in [
+            (
+                "kvm: -vnc x,password=hunter2,y=1: failed",
+                "kvm: -vnc x,password=**********,y=1: failed",
+            ),
+            (
+                "update VM 310: -cipassword hunter2 -cores 2",
+                "update VM 310: -cipassword ********** -cores 2",
+            ),
+            ("login --password  hunter2 failed", "login --password  ********** failed"),
+            ("password: hunter2 is wrong", "password: ********** is wrong"),
+            ("api_token:hunter2 refused", "api_token:********** refused"),
+        ] {
+            assert_eq!(masked_log_line(line), masked);
+        }
+        for line in [
+            "unable to open '/etc/pve/priv/token.cfg': No such file",
+            "volume 'private:101/vm-101-disk-0.raw' does not exist",
+            "-password -cores 2",
+            "",
+            "  two  blanks ",
+        ] {
+            assert_eq!(masked_log_line(line), line);
         }
     }
 
