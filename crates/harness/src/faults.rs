@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_sim::{
-    Config, Effect, Event, Fault, InProcess, SimGuest, SimOutcome, SimPower, SimRequest, SimTicket,
-    Simulator, TOKENS, World,
+    Config, Effect, Event, Fault, InProcess, LostWorker, SimGuest, SimOutcome, SimPower,
+    SimRequest, SimTicket, Simulator, TOKENS, World,
 };
 
 use crate::dice::Dice;
@@ -16,6 +16,9 @@ use crate::scene::{AGENT_TOKEN, second_slot};
 
 /// A request may be delayed by so much, and then wait ten seconds for a file lock and five for its task.
 const LATENCY_MAX_MS: u64 = 35_000;
+
+/// A secret that tasks log: no line of the journal may have it.
+pub(crate) const LOGGED_SECRET: &str = "logged-secret";
 
 /// A task is forked at most so late: the design allows for a minute.
 const LATE_FORK_MAX_MS: u64 = 55_000;
@@ -49,7 +52,7 @@ impl FaultMaker {
 
     /// A fault to be put into force.
     pub(crate) fn fault(dice: &mut Dice, guests: &[GuestId]) -> Fault {
-        let effect = match dice.below(13) {
+        let effect = match dice.below(17) {
             0 | 1 => Effect::Latency { ms: dice.between(1, LATENCY_MAX_MS) },
             2 => Effect::ProxyStatus { status: 595, executed: false },
             3 => Effect::ProxyStatus { status: 596, executed: dice.percent(50) },
@@ -58,6 +61,9 @@ impl FaultMaker {
             8 => Effect::TaskFails { message: "it went wrong".to_owned() },
             9 => Effect::TaskKilled,
             10 | 11 => Effect::LateFork { ms: dice.between(1, LATE_FORK_MAX_MS) },
+            12 | 13 => Effect::WorkerLost { worker: lost_worker(dice) },
+            14 => Effect::TaskLogs { lines: logged(dice) },
+            15 => Effect::TaskWarns { warnings: 1 },
             _ => Effect::Garbage { body: "<html>oops".to_owned() },
         };
         let guest = *dice.pick(guests);
@@ -72,7 +78,13 @@ impl FaultMaker {
             _ => (Some((*dice.pick(&["PUT", "POST"])).to_owned()), Some(format!("/{guest}/"))),
         };
         // A task is known by its UPID alone.
-        let of_task = matches!(effect, Effect::TaskFails { .. } | Effect::TaskKilled);
+        let of_task = matches!(
+            effect,
+            Effect::TaskFails { .. }
+                | Effect::TaskKilled
+                | Effect::TaskLogs { .. }
+                | Effect::TaskWarns { .. }
+        );
         let contains = if of_task { None } else { contains };
         let times = Some(u32::try_from(dice.between(1, 3)).unwrap_or(1));
         Fault { effect, method, contains, times }
@@ -369,6 +381,28 @@ impl FaultMaker {
             here.chain(away).for_each(|guest| guest.ignores_shutdown = false);
         });
     }
+}
+
+/// What became of a worker that the daemon did not hear of.
+fn lost_worker(dice: &mut Dice) -> LostWorker {
+    *dice.pick(&[
+        LostWorker::Unborn,
+        LostWorker::Killed,
+        LostWorker::Killed,
+        LostWorker::Orphaned,
+        LostWorker::Working,
+    ])
+}
+
+/// What a task says before its last line; a secret in it must be seen nowhere.
+fn logged(dice: &mut Dice) -> Vec<String> {
+    let line = *dice.pick(&[
+        "Failed to update the container's filesystem: exit code 32",
+        "WARN: something was slow",
+        "login --password LOGGED refused",
+        "\u{1b}[2Ja line that steers a terminal",
+    ]);
+    vec![line.replace("LOGGED", LOGGED_SECRET); usize::try_from(dice.between(1, 700)).unwrap_or(1)]
 }
 
 /// A new guest has new volumes: whatever its number left behind is gone.

@@ -10,6 +10,8 @@ use evenkeel_core::sign::{Envelope, PendingItem};
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
+use crate::faults::LOGGED_SECRET;
+
 /// The state of an operation whose last line went with a segment that nobody read in time.
 pub(crate) const CLOSED_UNREAD: &str = "closed";
 
@@ -37,6 +39,8 @@ pub(crate) struct JournalHistory {
     pub(crate) has_gap: bool,
     /// Kind and field names of every line, folded.
     pub(crate) shape: u64,
+    /// Whether a line has a secret that a task logged.
+    pub(crate) leaks: bool,
     /// The bytes on the disk when it was last read, as a number of calls.
     read_at_call: Option<u64>,
     last: u64,
@@ -177,6 +181,7 @@ impl JournalHistory {
         }
         let line: Value = serde_json::from_str(text).ok()?;
         let sum = line["sum"].as_str()?.to_owned();
+        self.leaks |= text.contains(LOGGED_SECRET);
         let unread = seq > self.last + 1;
         self.has_gap |= unread;
         self.last = seq;

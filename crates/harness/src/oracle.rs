@@ -355,6 +355,9 @@ impl Oracle {
 impl OracleState {
     fn read_disk(&mut self) {
         self.history.read(&self.disk);
+        if std::mem::take(&mut self.history.leaks) {
+            self.broken.push("(17) a secret that a task logged is in the journal".to_owned());
+        }
         let odd = self.claims.follow(&self.history, &self.readings.free);
         self.broken.extend(odd);
         let odd = self.link.follow(&self.history);

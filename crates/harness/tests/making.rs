@@ -319,18 +319,19 @@ fn logs_told(rig: &Rig) -> Vec<(String, Option<u8>)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_task_logs_is_told_to_a_terminal_and_costs_nothing_without_one() {
+async fn what_a_task_logs_is_told_to_a_terminal_and_read_once_without_one() {
     let (rig, report, _) = copied(true, None).await;
     assert_eq!(report.failed + report.held, 0, "{report:?}");
     let (line, percent) = logs_told(&rig).first().cloned().expect("a line is told");
     assert!(line.starts_with("transferred 0.0 B of ") && line.ends_with("(0.00%)"), "{line}");
     assert_eq!(percent, Some(0));
     let (rig, _, _) = copied(false, None).await;
-    assert_eq!((logs_read(&rig), logs_told(&rig)), (0, Vec::new()));
+    // What a copy warns of is looked for when it has ended.
+    assert_eq!((logs_read(&rig), logs_told(&rig)), (1, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_log_that_cannot_be_read_neither_delays_nor_fails_anything() {
+async fn a_log_that_cannot_be_read_fails_nothing_and_delays_it_by_seconds_at_most() {
     let (_, _, unwatched) = copied(false, None).await;
     for trouble in [
         Effect::Latency { ms: 60_000 },
@@ -341,7 +342,8 @@ async fn a_log_that_cannot_be_read_neither_delays_nor_fails_anything() {
         let (rig, report, took) = copied(true, Some(trouble.clone())).await;
         assert!(logs_read(&rig) > 0, "{trouble:?}");
         assert_eq!(report.failed + report.held, 0, "{trouble:?}: {report:?}");
-        assert_eq!(took, unwatched, "{trouble:?}");
+        // While it is waited for nothing is delayed; the look at its end has three seconds.
+        assert!(took <= unwatched + std::time::Duration::from_secs(3), "{trouble:?}: {took:?}");
     }
 }
 

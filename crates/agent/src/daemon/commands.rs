@@ -185,7 +185,9 @@ impl AgentLoop {
         };
         self.schedule.at_once(Instant::now());
         let message = if waited {
-            format!("what failed on guest {guest} is tried at once")
+            format!(
+                "what failed on guest {guest} is tried at once, and its warnings are struck out"
+            )
         } else {
             format!("nothing on guest {guest} waits because it failed; it is looked at now")
         };

@@ -17,7 +17,7 @@ use super::protocol::{Refused, RefusedCode};
 use super::socket::stopping;
 use super::status::{
     AgentStatus, FORMAT_VERSION, GuestStatus, HeldStatus, HostStatus, JournalStatus, PassStatus,
-    operations, pending,
+    operations, pending, warnings,
 };
 use crate::engine::{OpEnd, PassId, Report, waiting_by_op};
 use crate::freeze::frozen_by;
@@ -91,8 +91,10 @@ impl SharedStatus {
 
     /// Everything, with the journal as it is now.
     pub(super) async fn status(&self) -> Result<HostStatus, AppendError> {
-        let told = |state: &JournalState, head| (operations(state), pending(state), head);
-        let (operations, pending, head) = self.journal.read(told).await?;
+        let told = |state: &JournalState, head| {
+            ((operations(state), pending(state), warnings(state)), head)
+        };
+        let ((operations, pending, warnings), head) = self.journal.read(told).await?;
         Ok(HostStatus {
             format_version: FORMAT_VERSION,
             agent: Some(self.agent().clone()),
@@ -101,6 +103,7 @@ impl SharedStatus {
             journal: JournalStatus::at(Some(&head), VERIFIED),
             operations,
             pending,
+            warnings,
             chosen: None,
         })
     }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 pub use super::declared::Trouble;
-use crate::engine::{RaisedBy, waiting};
+use crate::engine::{KeptWarning, RaisedBy, kept_warnings, waiting};
 use crate::freeze::Frozen;
 use crate::journal::{Head, JournalState, moment};
 
@@ -41,6 +41,9 @@ pub struct HostStatus {
     /// What waits for a signature, oldest first.
     #[serde(default)]
     pub pending: Vec<PendingStatus>,
+    /// What acts that were done warned of, until the next act on the same slot or guest.
+    #[serde(default)]
+    pub warnings: Vec<WarningStatus>,
     /// The guests that were asked for, if not all: everything above about guests is about these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Vec<Candidate>>,
@@ -59,6 +62,7 @@ impl HostStatus {
         }
         self.operations.retain(|operation| numbers.contains(&operation.guest.vmid));
         self.pending.retain(|item| numbers.contains(&item.guest.vmid));
+        self.warnings.retain(|warning| numbers.contains(&warning.guest.vmid));
         self.chosen = Some(chosen);
         self
     }
@@ -77,6 +81,19 @@ pub struct PendingStatus {
     pub from: RaisedBy,
     /// When it was put down.
     pub raised_at: Option<Timestamp>,
+}
+
+/// What an act that was done warned of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WarningStatus {
+    /// On which guest.
+    pub guest: GuestId,
+    /// The volume's slot; none if it is about the whole guest.
+    pub slot: Option<String>,
+    /// The operation.
+    pub op: OperationId,
+    /// What is odd about it.
+    pub warning: String,
 }
 
 /// What only a running agent knows.
@@ -278,6 +295,13 @@ pub fn pending(state: &JournalState) -> Vec<PendingStatus> {
             raised_at: moment(item.raised_at),
         })
         .collect()
+}
+
+/// What acts that were done warned of, by a journal.
+pub fn warnings(state: &JournalState) -> Vec<WarningStatus> {
+    let told =
+        |KeptWarning { guest, slot, op, warning }| WarningStatus { guest, slot, op, warning };
+    kept_warnings(state).into_iter().map(told).collect()
 }
 
 /// The operations of a journal that are not closed.

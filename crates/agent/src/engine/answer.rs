@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use evenkeel_core::action_registry::NullAnswer;
 use evenkeel_core::id::OperationId;
-use evenkeel_core::operation::{OpEvent, OpState};
+use evenkeel_core::operation::{OpEvent, OpState, Operation};
 use evenkeel_core::recover::{AnswerKind, AnswerVerdict, Question, judge_answer, left_volume};
 use futures_util::future;
 use tokio::time::Instant;
@@ -22,9 +22,10 @@ use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
 use super::guest_look::GuestLook;
 use super::report::OpEnd;
-use super::settle::{Settled, Settler, load, settle, settle_seen, why};
-use super::{EngineContext, Progress};
-use crate::pve::error::{Error, ErrorClass, PveRefusal};
+use super::settle::{RetryCause, Settled, Settler, load, settle, settle_seen, why};
+use super::{EngineContext, Progress, kept_warnings};
+use crate::journal::Details;
+use crate::pve::error::{Error, ErrorClass, PveRefusal, Unknown};
 use crate::pve::writes::Taken;
 use crate::sometimes;
 
@@ -37,7 +38,7 @@ const READ_BACK_PAUSE: Duration = Duration::from_millis(500);
 /// How an operation ended, and whether trying again may help.
 pub(super) struct Answered {
     pub(super) end: OpEnd,
-    pub(super) may_pass: bool,
+    pub(super) may_pass: Option<RetryCause>,
     /// The guest that proved a success.
     pub(super) look: Option<GuestLook>,
 }
@@ -45,7 +46,7 @@ pub(super) struct Answered {
 impl Answered {
     /// An end that trying again would not change.
     pub(super) fn ended(end: OpEnd) -> Self {
-        Self { end, may_pass: false, look: None }
+        Self { end, may_pass: None, look: None }
     }
 }
 
@@ -72,6 +73,9 @@ pub(super) async fn follow(
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
         }
         Ok(Taken::Done) => read_back(context, op).await,
+        Err(Error::Unknown { why: Unknown::WorkerLost { .. }, .. }) => {
+            follow_lost_worker(context, op).await
+        }
         Err(Error::Unknown { .. }) => {
             sometimes!("the answer to an act was lost");
             Ok(settled(settle(context, op, Instant::now(), Settler::Lane).await?))
@@ -92,6 +96,18 @@ pub(super) async fn follow(
     }
 }
 
+/// The node forked a worker and did not hear of it. A task may be listed, ended or even at work: that is looked up like any
+/// lost answer. What came to nothing and left nothing is no failure of the act, and may be tried again by the lane; what an
+/// operator signed never is.
+async fn follow_lost_worker(context: &EngineContext, op: OperationId) -> Result<Answered, Fatal> {
+    sometimes!("a worker was lost and its task is looked for");
+    let found = settle(context, op, Instant::now(), Settler::Lane).await?;
+    let left_nothing = found.as_ref().is_some_and(|found| found.left_nothing);
+    let answered = settled(found);
+    let may_pass = left_nothing.then_some(RetryCause::WorkerLost).or(answered.may_pass);
+    Ok(Answered { may_pass, ..answered })
+}
+
 /// Whether the call has begun a task that its answer does not name: then nothing is done yet.
 async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fatal> {
     let operation = load(context, op).await?.map(|(operation, _)| operation);
@@ -99,14 +115,14 @@ async fn hides_task(context: &EngineContext, op: OperationId) -> Result<bool, Fa
 }
 
 fn settled(settled: Option<Settled>) -> Answered {
-    let Some(Settled { operation, may_pass, warning, look }) = settled else {
+    let Some(Settled { operation, may_pass, left_nothing: _, warning, look }) = settled else {
         // Closed and already forgotten: somebody resolved it by hand meanwhile.
         return Answered::ended(OpEnd::Failed { why: "an operator closed it".to_owned() });
     };
     let why = why(&operation.state).to_owned();
     match &operation.state {
         OpState::Succeeded { .. } => {
-            Answered { end: OpEnd::Succeeded { warning }, may_pass: false, look }
+            Answered { end: OpEnd::Succeeded { warning }, may_pass: None, look }
         }
         OpState::Failed { .. } => Answered { end: OpEnd::Failed { why }, may_pass, look: None },
         OpState::Unknown { .. } | OpState::Started { .. } | OpState::TaskRunning { .. } => {
@@ -129,7 +145,9 @@ async fn read_back(context: &EngineContext, op: OperationId) -> Result<Answered,
         let found = reader.postcondition(context, &operation, &details).await;
         let answer = AnswerKind::Taken { late: Instant::now() >= deadline };
         match judge_answer(operation.intent.kind, answer, found) {
-            AnswerVerdict::Done => return succeed(context, op, reader, None).await,
+            AnswerVerdict::Done => {
+                return succeed(context, &operation, &details, reader, None).await;
+            }
             AnswerVerdict::LookAgain => tokio::time::sleep(READ_BACK_PAUSE).await,
             AnswerVerdict::Failed => {
                 let why = "Proxmox took the write, but the guest does not show it";
@@ -162,7 +180,7 @@ async fn close_refused(
         AnswerVerdict::Done => {
             let warning = is_worth_a_word(&refusal.class)
                 .then(|| format!("{why}; yet the guest is as it should be"));
-            succeed(context, op, reader, warning).await
+            succeed(context, &operation, &details, reader, warning).await
         }
         AnswerVerdict::Failed => {
             close_failed(context, op, &mut reader, &why, Prospect::after(&refusal.class)).await
@@ -178,7 +196,7 @@ async fn close_refused(
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Prospect {
     /// In a moment: somebody was faster, or has the lock file. The guest is read anew and judged again.
-    Soon,
+    Soon(RetryCause),
     /// Later, perhaps.
     Later,
     /// Not by waiting: the node refuses a parameter, or the token lacks a right.
@@ -188,7 +206,8 @@ enum Prospect {
 impl Prospect {
     fn after(class: &ErrorClass) -> Self {
         match class {
-            ErrorClass::LockTimeout | ErrorClass::DigestMismatch => Self::Soon,
+            ErrorClass::LockTimeout => Self::Soon(RetryCause::LockFile),
+            ErrorClass::DigestMismatch => Self::Soon(RetryCause::ChangedMeanwhile),
             ErrorClass::ParameterRefused
             | ErrorClass::Authentication
             | ErrorClass::Permission
@@ -232,13 +251,16 @@ fn is_worth_a_word(class: &ErrorClass) -> bool {
 
 async fn succeed(
     context: &EngineContext,
-    op: OperationId,
+    operation: &Operation,
+    details: &Details,
     reader: EvidenceReader,
     warning: Option<String>,
 ) -> Result<Answered, Fatal> {
     let identity = reader.identity();
-    context.record(op, OpEvent::Succeeded { identity, warning: warning.clone() }).await?;
-    Ok(Answered { end: OpEnd::Succeeded { warning }, may_pass: false, look: reader.look })
+    let done = OpEvent::Succeeded { identity, warning: warning.clone() };
+    context.record(operation.id, done).await?;
+    kept_warnings::note(context, operation, details, warning.as_deref()).await?;
+    Ok(Answered { end: OpEnd::Succeeded { warning }, may_pass: None, look: reader.look })
 }
 
 /// Closes as failed; an allocating write may have left its volume behind.
@@ -258,7 +280,10 @@ async fn close_failed(
         Ok(left) => left,
         Err(unknown) => return close_unknown(context, op, &format!("{why}; and {unknown}")).await,
     };
-    let may_pass = prospect == Prospect::Soon && left_volume.is_none();
+    let may_pass = match prospect {
+        Prospect::Soon(cause) if left_volume.is_none() => Some(cause),
+        Prospect::Soon(_) | Prospect::Later | Prospect::Never => None,
+    };
     let tried = context.failed_now(&operation, prospect == Prospect::Never);
     let failed = OpEvent::Failed { reason: why.to_owned(), left_volume, tried, identity: None };
     context.record(op, failed).await?;

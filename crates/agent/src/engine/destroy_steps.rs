@@ -21,6 +21,7 @@ use evenkeel_core::pve_call::ConfigChange;
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::sign::{self, clock::ClockReading};
 use evenkeel_core::sign::{ConfigDigest, FoundGuest};
+use evenkeel_core::task_log::quoting;
 use tokio::sync::RwLockReadGuard;
 use tokio::time::Instant;
 
@@ -332,6 +333,7 @@ impl<'a> DestroySteps<'a> {
             Some(ExitStatus::Ok) => {}
             Some(exit) => {
                 let why = format!("the backup did not end well ({exit}); its task log says more");
+                let why = quoting(&why, &self.context.telling_lines(&exit, &upid).await);
                 return self.abandon(&why).await.map(Some);
             }
         }

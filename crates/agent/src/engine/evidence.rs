@@ -232,7 +232,7 @@ fn is_gone(error: &Error) -> bool {
 }
 
 /// The parameters that were written. Of a secret nothing can be compared once the process that sent it has ended.
-fn written(details: &Details) -> BTreeMap<String, String> {
+pub(super) fn written(details: &Details) -> BTreeMap<String, String> {
     let text = |(key, value): (String, serde_json::Value)| Some((key, value.as_str()?.to_owned()));
     details.sent().into_iter().filter_map(text).collect()
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   turn ─> gate: a fresh look, judged ─> stop or freeze? ─> started (on disk) ─> request, or a destroy's steps ─> answer.rs
 //!     ▲                                                                                                           │
-//!     └── a lock file was taken: again, as a new operation (planned orders only) <────────────────────────────────┤
+//!     └── a lock file was taken, or a worker lost: again, as a new operation (planned orders only) <────────────────────────────────┤
 //!                                                                         report, and what a failed destroy owes <┘
 //! ```
 //!
@@ -29,7 +29,7 @@ use super::gate::owed::{OwedOrder, note_given_back, owed};
 use super::gate::{self, Clearance, NotCleared, Order};
 use super::guest_look::GuestLook;
 use super::report::{OpEnd, OpReport};
-use super::settle::load;
+use super::settle::{RetryCause, load};
 use super::{EngineContext, Progress, pending};
 use crate::journal::Record;
 use crate::pve::error::Error;
@@ -37,7 +37,7 @@ use crate::pve::writes::{BackupOrder, DestroyFlags, Taken, VolumeMove};
 use crate::queue::{Done, Turn};
 use crate::sometimes;
 
-/// How often a planned action is tried when a lock file is taken: PVE itself waits ten seconds each time.
+/// How often a planned action is tried when a lock file is taken or a worker lost: PVE itself waits ten seconds for a lock.
 const TRIES_MAX: u32 = 4;
 
 /// The first pause before trying again; it doubles.
@@ -143,15 +143,15 @@ pub(super) async fn carry_out(
         tries_left -= 1;
         started += usize::from(tried.started);
         // What fails for the second time in its pauses is not tried four times in each.
-        let over = !tried.may_pass || tries_left == 0;
-        if over || context.failures().await?.stands(order.guest().vmid) {
+        let stands = context.failures().await?.stands(order.guest().vmid);
+        let Some(cause) = tried.may_pass.filter(|_| tries_left > 0 && !stands) else {
             let (guest, kind, reasons) = (order.guest(), order.kind(), order.reasons());
             let Tried { end, upid, .. } = tried;
             *look = tried.look;
             break OpReport { op, guest, kind, reasons, end, upid, started };
-        }
-        sometimes!("a lock file was taken and the order is tried again");
-        let why = "a lock file is taken; trying again".to_owned();
+        };
+        sometimes!("the lane tries again", cause);
+        let why = format!("{cause}; trying again");
         context.tell(Progress::Waiting { op, guest: order.guest(), why });
         turn.pause(jittered(context, pause)).await;
         pause *= 2;
@@ -188,7 +188,7 @@ struct Tried {
     upid: Option<Upid>,
     started: bool,
     /// The same may succeed a little later without anyone doing anything.
-    may_pass: bool,
+    may_pass: Option<RetryCause>,
     /// The guest that proved it.
     look: Option<GuestLook>,
 }
@@ -200,7 +200,7 @@ async fn try_once(
     turn: &mut Turn,
     look: Option<GuestLook>,
 ) -> Result<Tried, Fatal> {
-    let not_started = |end| Tried { end, upid: None, started: false, may_pass: false, look: None };
+    let not_started = |end| Tried { end, upid: None, started: false, may_pass: None, look: None };
     let Some(permit) = turn.take().await else {
         return Ok(not_started(OpEnd::Skipped));
     };

@@ -20,6 +20,7 @@ mod context;
 mod create_bounds;
 mod decisions;
 mod destroy_steps;
+mod ended_log;
 mod error;
 mod evidence;
 mod final_backup;
@@ -28,6 +29,7 @@ mod gate;
 mod guest_look;
 mod hub;
 mod identity_proof;
+mod kept_warnings;
 mod lane;
 mod moves;
 mod pending;
@@ -61,6 +63,7 @@ pub(crate) use create_bounds::{HubKnown, early as early_bounds, node_time, sourc
 pub use error::{EngineError, Fatal, PassError};
 pub use gate::cleared::Cleared;
 pub use hub::{AnchorState, AnchorWatch};
+pub use kept_warnings::{KeptWarning, heard_warnings, kept_warnings};
 pub(crate) use removals::RemovalReader;
 pub(crate) use volumes::volumes_of;
 
@@ -275,15 +278,21 @@ impl Engine {
         Ok(self.release(op)?)
     }
 
-    /// A person wants a guest to be tried at once, whatever failed before and whoever made it. Tells whether anything
-    /// waited.
+    /// A person wants a guest to be tried at once, whatever failed before and whoever made it, and has heard what its acts
+    /// warned of. Tells whether there was anything.
     pub async fn retry(&mut self, guest: VmId, by: String) -> Result<bool, EngineError> {
         let contested = self.context.making().await?.contested(guest).is_some();
         let waited = contested || self.context.failures().await?.knows(guest);
         if waited {
             self.context.append(Record::Retry(Retry { guest, by })).await?;
         }
-        Ok(waited)
+        let read = self.context.journal.read(move |state, _| heard_warnings(state, guest)).await;
+        let heard = read.map_err(Fatal::Journal)?;
+        let found = waited || !heard.is_empty();
+        for record in heard {
+            self.context.append(record).await?;
+        }
+        Ok(found)
     }
 
     /// An operator closed an operation by hand: its lane opens.

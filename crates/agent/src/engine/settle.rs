@@ -4,18 +4,19 @@
 //! one whose outcome was unknown at the last pass. It reads and journals; it has no way to send anything
 //! (invariants 4 and 13).
 
+use std::fmt;
 use std::time::Duration;
 
 use evenkeel_core::back_off::TryFailure;
 use evenkeel_core::id::OperationId;
 use evenkeel_core::operation::{OpEvent, OpState, Operation, Upid};
-use evenkeel_core::recover::{Evidence, RecoveryDecision, WaitReason, decide};
+use evenkeel_core::recover::{Evidence, FailReason, RecoveryDecision, WaitReason, decide};
 use tokio::time::Instant;
 
 use super::error::Fatal;
 use super::evidence::{EvidenceReader, SettleClock};
 use super::guest_look::GuestLook;
-use super::{EngineContext, Progress};
+use super::{EngineContext, Progress, kept_warnings};
 use crate::journal::{AppendError, Details};
 use crate::pve::error::{Error, ErrorClass};
 use crate::pve::task::ExitStatus;
@@ -37,12 +38,35 @@ const WAIT_MIN: Duration = Duration::from_secs(1);
 pub(super) struct Settled {
     /// Closed, or unknown.
     pub(super) operation: Operation,
-    /// What its task failed with, if that can pass by itself.
-    pub(super) may_pass: bool,
+    /// Why trying it again may help, by what its task failed with.
+    pub(super) may_pass: Option<RetryCause>,
+    /// Whether it came to nothing and left nothing behind.
+    pub(super) left_nothing: bool,
     /// What is odd about its success.
     pub(super) warning: Option<String>,
     /// The guest as it was last read for it.
     pub(super) look: Option<GuestLook>,
+}
+
+/// What passes by itself, so that the lane tries a planned act again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RetryCause {
+    /// Somebody else has the lock file.
+    LockFile,
+    /// Somebody else wrote the configuration first.
+    ChangedMeanwhile,
+    /// The node's daemon lost the worker it had begun.
+    WorkerLost,
+}
+
+impl fmt::Display for RetryCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::LockFile => "a lock file is taken",
+            Self::ChangedMeanwhile => "the configuration was changed meanwhile",
+            Self::WorkerLost => "Proxmox lost the worker that it began",
+        })
+    }
 }
 
 /// Who settles: it tells whether a failure without a task counts as one.
@@ -114,16 +138,29 @@ pub(super) async fn settle_seen(
                 let was_sent = matches!(operation.state, OpState::Unknown { .. });
                 let counts = settler == Settler::Lane || reader.exit.is_some() || was_sent;
                 let tried = counts.then(|| context.failed_now(&operation, false)).flatten();
-                let event = event.map(|event| with_words(event, reader.exit.as_ref(), tried));
+                let exit = reader.exit.as_ref();
+                let event = match event.map(|event| with_try(event, tried)) {
+                    Some(event) => {
+                        Some(context.with_log_words(&operation, &details, event, exit).await)
+                    }
+                    None => None,
+                };
+                let warning = warning(event.as_ref());
                 let Some(after) = journalled(context, operation, event).await? else {
                     reader.evidence = Evidence::default();
                     continue;
                 };
                 let RecoveryDecision::Adopt(upid) = &decision else {
-                    let may_pass = reader.exit.as_ref().is_some_and(may_pass);
-                    let warning = warning(&decision);
-                    let look = reader.look.take();
-                    return Ok(Some(Settled { operation: after, may_pass, warning, look }));
+                    if let OpState::Succeeded { .. } = after.state {
+                        kept_warnings::note(context, &after, &details, warning.as_deref()).await?;
+                    }
+                    return Ok(Some(Settled {
+                        operation: after,
+                        may_pass: reader.exit.as_ref().and_then(may_pass),
+                        left_nothing: left_nothing(&decision),
+                        warning,
+                        look: reader.look.take(),
+                    }));
                 };
                 adopted(context, &after, upid);
                 reader.evidence = Evidence::default();
@@ -167,24 +204,32 @@ pub(super) async fn load(
     found.await.map_err(Fatal::Journal)
 }
 
-/// A failed task's exit status belongs into the reason: it is what a person looks for. And a failure says whether it
-/// counts.
-fn with_words(event: OpEvent, exit: Option<&ExitStatus>, tried: Option<TryFailure>) -> OpEvent {
-    match (event, exit) {
-        (OpEvent::Failed { reason, left_volume, identity, .. }, exit) => {
-            let reason = match exit {
-                Some(exit @ ExitStatus::Failed(_)) => format!("{reason}: {exit}"),
-                Some(_) | None => reason,
-            };
-            OpEvent::Failed { reason, left_volume, tried, identity }
-        }
-        (event, _) => event,
+/// A failure says whether it counts.
+fn with_try(event: OpEvent, tried: Option<TryFailure>) -> OpEvent {
+    if let OpEvent::Failed { reason, left_volume, identity, .. } = event {
+        OpEvent::Failed { reason, left_volume, tried, identity }
+    } else {
+        event
     }
 }
 
 /// A lock file that could not be taken in time.
-fn may_pass(exit: &ExitStatus) -> bool {
-    exit.class() == Some(ErrorClass::LockTimeout)
+fn may_pass(exit: &ExitStatus) -> Option<RetryCause> {
+    (exit.class() == Some(ErrorClass::LockTimeout)).then_some(RetryCause::LockFile)
+}
+
+fn left_nothing(decision: &RecoveryDecision) -> bool {
+    match decision {
+        RecoveryDecision::Fail { reason, left_volume: None } => *reason != FailReason::HalfMade,
+        RecoveryDecision::Fail { left_volume: Some(_), .. }
+        | RecoveryDecision::Look(_)
+        | RecoveryDecision::Wait { .. }
+        | RecoveryDecision::Resume(_)
+        | RecoveryDecision::Adopt(_)
+        | RecoveryDecision::Succeed { .. }
+        | RecoveryDecision::Doubt(_)
+        | RecoveryDecision::Closed => false,
+    }
 }
 
 async fn wait(context: &EngineContext, operation: &Operation, pause: Duration, reason: WaitReason) {
@@ -198,12 +243,8 @@ fn adopted(context: &EngineContext, operation: &Operation, upid: &Upid) {
     context.tell(Progress::Task { op, guest, upid: upid.clone() });
 }
 
-fn warning(decision: &RecoveryDecision) -> Option<String> {
-    if let RecoveryDecision::Succeed { warning } = decision {
-        warning.map(|warning| warning.to_string())
-    } else {
-        None
-    }
+fn warning(event: Option<&OpEvent>) -> Option<String> {
+    if let Some(OpEvent::Succeeded { warning, .. }) = event { warning.clone() } else { None }
 }
 
 /// Why it failed or is unknown; empty otherwise.

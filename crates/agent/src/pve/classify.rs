@@ -22,6 +22,7 @@ pub(super) fn refuse(request: &HttpRequest, answer: &HttpAnswer) -> Error {
     let text = clean(&request.parameters().scrub(&text));
     match status {
         595 => Error::NotSent { call, why: NotSent::NodeNotReached { text } },
+        500 if is_worker_lost(&text) => Error::Unknown { call, why: Unknown::WorkerLost { text } },
         596..=599 => Error::Unknown { call, why: Unknown::NodeLost { status, text } },
         // PVE's own codes; everything else above 499 comes from a machine in between, which does
         // not know what PVE did.
@@ -29,6 +30,15 @@ pub(super) fn refuse(request: &HttpRequest, answer: &HttpAnswer) -> Error {
         100..=499 => refused(call, status, text, errors, request),
         _ => Error::Unknown { call, why: Unknown::Gateway { status } },
     }
+}
+
+/// Whether PVE says that it forked a worker and then did not hear of it, or heard something else. The task is registered
+/// by then: only the task list and the guest tell what became of it. Other texts that end so cost a look, nothing more.
+fn is_worker_lost(text: &str) -> bool {
+    let line = text.lines().next().unwrap_or_default().trim();
+    line.ends_with("- start worker failed")
+        || line.starts_with("starting worker failed: ")
+        || line.starts_with("unable to fork worker - ")
 }
 
 fn refused(

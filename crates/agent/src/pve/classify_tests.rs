@@ -257,6 +257,32 @@ fn only_the_proxys_not_connected_status_proves_that_nothing_ran() {
 }
 
 #[test]
+fn y23_a_worker_that_the_daemon_lost_is_no_refusal() {
+    for text in [
+        "got no worker upid - start worker failed",
+        "got strange worker upid ('x' != 'y') - start worker failed",
+        "starting worker failed: unable to redirect STDIN - Bad file descriptor",
+        "unable to fork worker - Resource temporarily unavailable at RESTEnvironment.pm line 560.",
+    ] {
+        for shape in [Shape::ReasonOnly, Shape::Body, Shape::BodyOnly] {
+            let error = refuse(&request(), &answer(500, text, "", shape));
+            let Error::Unknown { why: Unknown::WorkerLost { text: told }, .. } = error else {
+                panic!("{text} was taken for {error:?}");
+            };
+            assert_eq!(told, text);
+        }
+    }
+    // A guest's name is not the node's word, and other statuses are what they are.
+    let named = "CT is locked (got no worker upid - start worker failed)";
+    assert!(matches!(
+        refusal(&answer(500, named, "", Shape::Body)).class,
+        ErrorClass::Locked { .. }
+    ));
+    let denied = answer(403, "got no worker upid - start worker failed", "", Shape::Body);
+    assert_eq!(refusal(&denied).class, ErrorClass::Permission);
+}
+
+#[test]
 fn an_html_page_with_status_500_is_not_proxmox_speaking() {
     let body = b"\n<!DOCTYPE html><html>CT 100 not running</html>".to_vec();
     let answer = HttpAnswer { status: 500, reason: "CT 100 not running".into(), date: None, body };

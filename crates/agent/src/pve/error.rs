@@ -113,6 +113,12 @@ pub enum Unknown {
         /// What PVE said.
         text: String,
     },
+    /// PVE forked a worker and did not hear of it: the task may be listed, and may even work.
+    #[error("Proxmox did not hear of the worker that it began: {text}")]
+    WorkerLost {
+        /// What PVE said.
+        text: String,
+    },
     /// A status only a machine in between gives, such as 502, or an HTML error page.
     #[error("something between here and Proxmox answered with {status}")]
     Gateway {
@@ -341,7 +347,10 @@ impl Unknown {
     /// What to do about it if nothing was to be changed.
     fn hint_to_read(&self) -> &'static str {
         match self {
-            Self::Timeout { .. } | Self::ConnectionLost { .. } | Self::NodeLost { .. } => {
+            Self::Timeout { .. }
+            | Self::ConnectionLost { .. }
+            | Self::NodeLost { .. }
+            | Self::WorkerLost { .. } => {
                 "try again; if it stays so, on the node: systemctl status pveproxy pvedaemon"
             }
             Self::Gateway { .. } | Self::NotHttp | Self::Unreadable { .. } => self.hint(),
@@ -354,9 +363,10 @@ impl Unknown {
     /// What to do about it.
     pub fn hint(&self) -> &'static str {
         match self {
-            Self::Timeout { .. } | Self::ConnectionLost { .. } | Self::NodeLost { .. } => {
-                "look at the guest and its tasks before doing it again"
-            }
+            Self::Timeout { .. }
+            | Self::ConnectionLost { .. }
+            | Self::NodeLost { .. }
+            | Self::WorkerLost { .. } => "look at the guest and its tasks before doing it again",
             Self::Gateway { .. } | Self::NotHttp | Self::Unreadable { .. } => {
                 "check that `url` leads to pveproxy itself and not to another server"
             }

@@ -69,6 +69,11 @@ impl Client {
 
     /// Carries a request and reads the answer's data.
     async fn call<T: DeserializeOwned>(&self, request: HttpRequest) -> Result<T, Error> {
+        self.call_enveloped(request).await.map(|DataEnvelope { data }| data)
+    }
+
+    /// Carries a request and reads the whole answer.
+    async fn call_enveloped<T: DeserializeOwned>(&self, request: HttpRequest) -> Result<T, Error> {
         let carried = self.exchange.exchange(request.clone()).await;
         match carried {
             ExchangeOutcome::NotSent(why) => Err(Error::NotSent { call: request.call(), why }),
@@ -108,7 +113,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Every success is an object with `data`; `total` stands beside it and is not needed.
+/// Every success is an object with `data`; `total` stands beside it and is needed for logs alone.
 #[derive(Deserialize)]
 struct DataEnvelope<T> {
     data: T,
@@ -123,9 +128,7 @@ fn read_data<T: DeserializeOwned>(request: &HttpRequest, answer: &HttpAnswer) ->
     if classify::is_html(&answer.body) {
         return Err(unreadable("an HTML page".to_owned()));
     }
-    serde_json::from_str(body)
-        .map(|DataEnvelope { data }| data)
-        .map_err(|error| unreadable(text::clean(&error.to_string())))
+    serde_json::from_str(body).map_err(|error| unreadable(text::clean(&error.to_string())))
 }
 
 #[cfg(test)]

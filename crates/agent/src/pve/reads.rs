@@ -19,8 +19,8 @@ use super::site::{
 };
 use super::task::Upid;
 use super::wire::{
-    GuestEntry, HasFeature, LogLine, LogLines, NamedEntry, PendingEntry, RawConfig, SnapshotEntry,
-    TaskEntry, TaskStatus,
+    GuestEntry, HasFeature, LogLine, LogLines, LogPage, NamedEntry, PendingEntry, RawConfig,
+    SnapshotEntry, TaskEntry, TaskStatus,
 };
 
 /// Which side of a config to read.
@@ -189,6 +189,17 @@ impl Client {
         self.call::<LogLines>(HttpRequest::list(task_path(upid, "log"), query))
             .await
             .map(|log| log.0)
+    }
+
+    /// The same, with how many lines the log has.
+    pub(crate) async fn task_log_page(
+        &self,
+        upid: &Upid,
+        start: u32,
+        limit: u32,
+    ) -> Result<LogPage, Error> {
+        let query = Query::new().with("start", start.to_string()).with("limit", limit.to_string());
+        self.call_enveloped(HttpRequest::list(task_path(upid, "log"), query)).await
     }
 
     /// Guests of the whole cluster. The node is certain, the status is not.

@@ -217,6 +217,19 @@ pub struct LogLine {
     pub t: Option<String>,
 }
 
+/// A part of a task's log, and how many lines the whole has.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub(crate) struct LogPage {
+    #[serde(rename = "data", deserialize_with = "log_lines")]
+    pub(crate) lines: Vec<LogLine>,
+    #[serde(default, deserialize_with = "scalar::opt_u64")]
+    pub(crate) total: Option<u64>,
+}
+
+fn log_lines<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LogLine>, D::Error> {
+    LogLines::deserialize(deserializer).map(|log| log.0)
+}
+
 /// A task's log; PVE answers with a single object where the log file is gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LogLines(pub(super) Vec<LogLine>);

@@ -1,12 +1,14 @@
 //! `evenkeel retry GUEST`: what failed on a guest is tried at once instead of after its pause.
 //!
-//! It only strikes the failure out of the journal's memory; the next pass plans and judges as always.
+//! It only strikes the failure out of the journal's memory, and what acts on the guest warned of; the next pass plans and
+//! judges as always.
 
 use std::io::Write as _;
 
 use evenkeel_agent::ambient::Machine;
 use evenkeel_agent::daemon::protocol::SocketRequest;
 use evenkeel_agent::effective_clock::wall;
+use evenkeel_agent::engine::heard_warnings;
 use evenkeel_agent::journal::{AppendError, Record, Retry};
 use evenkeel_core::selection::GuestName;
 
@@ -36,12 +38,21 @@ pub(crate) async fn run(arguments: &RetryArgs) -> Result<Exit, Failure> {
         writeln!(std::io::stdout(), "{told}")?;
         return Ok(Exit::Ok);
     };
-    if !journal.state().ledger().failures().knows(guest) {
+    let heard = heard_warnings(journal.state(), guest);
+    let failed = journal.state().ledger().failures().knows(guest);
+    if !failed && heard.is_empty() {
         return Err(Failure::new(Exit::NotFound, nothing)
             .hint("`evenkeel status` shows what is held, and why"));
     }
-    journal.stage(Record::Retry(Retry { guest, by: who() }), wall(&Machine))?;
+    if failed {
+        journal.stage(Record::Retry(Retry { guest, by: who() }), wall(&Machine))?;
+    }
+    for record in heard {
+        journal.stage(record, wall(&Machine))?;
+    }
     journal.commit().map_err(AppendError::Failed)?;
-    writeln!(std::io::stdout(), "what failed on guest {guest} is tried by the next pass")?;
+    let told =
+        if failed { "what failed is tried by the next pass" } else { "its warnings are gone" };
+    writeln!(std::io::stdout(), "guest {guest}: {told}")?;
     Ok(Exit::Ok)
 }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use evenkeel_agent::daemon::client::{AskError, ask};
 use evenkeel_agent::daemon::protocol::{SocketAnswer, SocketRequest};
 use evenkeel_agent::daemon::status::{
-    AgentStatus, FORMAT_VERSION, HostStatus, JournalStatus, operations, pending,
+    AgentStatus, FORMAT_VERSION, HostStatus, JournalStatus, operations, pending, warnings,
 };
 use evenkeel_agent::freeze::frozen_by;
 use evenkeel_agent::journal::{ReadOnlyDirectory, verify};
@@ -52,30 +52,33 @@ pub(crate) async fn run(arguments: &cli::StatusArgs) -> Result<Exit, Failure> {
 
 /// What the journal alone tells. It is only read.
 fn without_agent(state: &StateDir) -> HostStatus {
-    let none = JournalStatus { seq: None, sum: None, verified: None, damage: None };
     let newest = match ReadOnlyDirectory::open(state.journal()) {
         Ok(files) => verify::newest(&files).map_err(|error| error.to_string()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.to_string()),
     };
-    let (journal, operations, pending) = match newest {
-        Ok(None) => (none, Vec::new(), Vec::new()),
-        Ok(Some((head, state))) => {
-            let journal = JournalStatus::at(Some(&head), "the newest segment, just now");
-            (journal, operations(&state), pending(&state))
-        }
-        Err(damage) => (JournalStatus { damage: Some(damage), ..none }, Vec::new(), Vec::new()),
-    };
-    HostStatus {
+    let mut status = HostStatus {
         format_version: FORMAT_VERSION,
         agent: None,
         frozen: state.is_frozen(),
         freeze: frozen_by(state),
-        journal,
-        operations,
-        pending,
+        journal: JournalStatus { seq: None, sum: None, verified: None, damage: None },
+        operations: Vec::new(),
+        pending: Vec::new(),
+        warnings: Vec::new(),
         chosen: None,
+    };
+    match newest {
+        Ok(None) => {}
+        Ok(Some((head, state))) => {
+            status.journal = JournalStatus::at(Some(&head), "the newest segment, just now");
+            status.operations = operations(&state);
+            status.pending = pending(&state);
+            status.warnings = warnings(&state);
+        }
+        Err(damage) => status.journal.damage = Some(damage),
     }
+    status
 }
 
 /// What must not end with 0: files that are broken are nobody's desired state, however well the last good ones are kept.

@@ -20,6 +20,8 @@ pub(super) struct StatusFormat {
     operations: Vec<OpenFormat>,
     /// What waits for a signature, oldest first.
     pending: Vec<WaitingFormat>,
+    /// What acts that were done warned of, until the next act on the same slot or guest.
+    warnings: Vec<WarningFormat>,
     /// The guests that were asked for, if not all.
     chosen: Option<Vec<ChosenFormat>>,
 }
@@ -206,6 +208,20 @@ struct WaitingFormat {
     from: String,
     /// When it was put down.
     raised_at: Option<String>,
+}
+
+/// What an act that was done warned of.
+#[derive(JsonSchema)]
+#[expect(dead_code, reason = "only the schema is made from it")]
+struct WarningFormat {
+    /// Such as `lxc/101`.
+    guest: String,
+    /// The volume's slot; null if it is about the whole guest.
+    slot: Option<String>,
+    /// The operation.
+    op: String,
+    /// What is odd about it.
+    warning: String,
 }
 
 /// A guest that was asked for.

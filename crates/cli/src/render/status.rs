@@ -21,7 +21,7 @@ use std::path::Path;
 
 use evenkeel_agent::daemon::status::{
     AgentStatus, GuestStatus, HostStatus, HubStatus, JournalStatus, OperationStatus, PassStatus,
-    PendingStatus, Trouble,
+    PendingStatus, Trouble, WarningStatus,
 };
 use evenkeel_agent::engine::RaisedBy;
 use evenkeel_agent::freeze::Frozen;
@@ -63,6 +63,7 @@ pub(crate) fn render(status: &HostStatus, state: &Path, all: bool) -> String {
         }
     }
     pending(&mut text, &status.pending);
+    warnings(&mut text, &status.warnings);
     operations(&mut text, &status.operations);
     text
 }
@@ -201,6 +202,22 @@ fn pending(text: &mut String, items: &[PendingStatus]) {
     }
     if items.len() > ITEMS_SHOWN_MAX {
         writeln!(text, "  and {} more", items.len() - ITEMS_SHOWN_MAX).expect(INFALLIBLE);
+    }
+}
+
+/// What acts that were done warned of: the guests are as declared, so nothing else tells it.
+fn warnings(text: &mut String, warnings: &[WarningStatus]) {
+    if warnings.is_empty() {
+        return;
+    }
+    let counted = counted(warnings.len(), "warning");
+    writeln!(text, "\n{counted} of acts that were done (`evenkeel retry GUEST` strikes them out):")
+        .expect(INFALLIBLE);
+    for WarningStatus { guest, slot, op, warning } in warnings {
+        let slot = slot.as_deref().map(|slot| format!(" {slot}")).unwrap_or_default();
+        let guest = styled(GUEST, guest);
+        let told = styled(WAITS, tamed(warning, usize::MAX));
+        writeln!(text, "  {guest}{slot}  {told}  {}", styled(FAINT, op)).expect(INFALLIBLE);
     }
 }
 

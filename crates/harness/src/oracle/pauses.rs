@@ -139,7 +139,9 @@ fn file_and_power(node: &InProcess, guest: GuestId) -> String {
     })
 }
 
-/// Somebody was faster, or has the lock file.
+/// Somebody was faster, or has the lock file, or the daemon lost its worker.
 fn may_pass(words: &str) -> bool {
-    ["lock", "timeout", "digest", "modified"].iter().any(|word| words.contains(word))
+    ["lock", "timeout", "digest", "modified", "start worker failed"]
+        .iter()
+        .any(|word| words.contains(word))
 }

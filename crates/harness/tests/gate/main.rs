@@ -10,6 +10,7 @@ mod final_backup;
 mod gone;
 mod identity;
 mod lane;
+mod lost_worker;
 mod meanwhile;
 mod observed;
 mod on_request;
