@@ -360,6 +360,7 @@ fn point(entry: SnapshotEntry) -> SnapshotPoint {
         name: entry.name,
         taken_at: entry.taken_unix_s.map(UnixSeconds),
         parent: entry.parent,
+        with_memory: entry.vmstate,
     }
 }
 

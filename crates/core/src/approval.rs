@@ -13,7 +13,7 @@ use crate::action_registry::{ActionKind, FilledFrom};
 use crate::actual::{Guest, PRESENT, Snapshot, SnapshotPoint};
 use crate::classify::{self, ActionClass, Target, classify, never_written};
 use crate::destroy::Destroy;
-use crate::final_backup::{self, left_out};
+use crate::final_backup::{self, GuestSurroundings, is_listed_in_old_form, left_out};
 use crate::id::GuestId;
 use crate::identity_proof::identity_and_digest;
 use crate::operation::{Provenance, UnixSeconds};
@@ -60,15 +60,15 @@ impl WantedItem {
         Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
     }
 
-    /// Whether what it says depends on the guest's snapshots, which no configuration tells.
-    pub fn needs_snapshots(&self) -> bool {
+    /// Whether what it says depends on what no configuration tells: snapshots, and what the node excludes from backups.
+    pub fn needs_surroundings(&self) -> bool {
         saves_first(&self.params)
     }
 
-    /// The same, knowing the snapshots: a final backup leaves them out.
+    /// The same, knowing that: a final backup leaves it out.
     #[must_use]
-    pub fn with_snapshots(mut self, guest: &Guest, snapshots: &[SnapshotPoint]) -> Self {
-        list_left_out(&mut self.params, guest, snapshots);
+    pub fn with_surroundings(mut self, guest: &Guest, around: &GuestSurroundings) -> Self {
+        list_left_out(&mut self.params, guest, around);
         self
     }
 
@@ -85,12 +85,8 @@ pub fn saves_first(params: &BTreeMap<String, String>) -> bool {
 }
 
 /// Spells out what the final backup leaves out, where there is one. What is read wins over what somebody gave.
-fn list_left_out(
-    params: &mut BTreeMap<String, String>,
-    guest: &Guest,
-    snapshots: &[SnapshotPoint],
-) {
-    let left = if saves_first(params) { left_out(guest, snapshots) } else { BTreeSet::new() };
+fn list_left_out(params: &mut BTreeMap<String, String>, guest: &Guest, around: &GuestSurroundings) {
+    let left = if saves_first(params) { left_out(guest, around) } else { BTreeSet::new() };
     if let Some(text) = params.get_mut(final_backup::NOT_IN_BACKUP) {
         *text = left.into_iter().collect::<Vec<_>>().join(",");
     }
@@ -138,7 +134,7 @@ pub struct ItemReview<'a> {
     pub actual: &'a Snapshot,
     /// Which guests were looked at: nothing is decided about the others but that they are too old.
     pub scope: &'a PassScope,
-    /// Guests whose lane is at work: nothing is decided about them.
+    /// Guests whose lane is at work, or of which not all could be read: nothing is decided about them.
     pub busy: &'a BTreeSet<GuestId>,
     /// The version of the signers.
     pub version: TrustVersion,
@@ -164,8 +160,12 @@ impl ItemReview<'_> {
         !holds && !self.busy.contains(&item.guest)
     }
 
-    /// Whether the guest of an item is still the same, as far as the node was read.
+    /// Whether the guest of an item is still the same, as far as the node was read; and whether the item says all that
+    /// one would say today.
     fn is_unchanged(&self, item: &PendingItem) -> bool {
+        if is_listed_in_old_form(item.guest.kind, &item.params) {
+            return false;
+        }
         let Some(guest) = self.actual.guests.get(&item.guest.vmid) else {
             return false;
         };
@@ -197,14 +197,15 @@ pub fn approved_item<T>(
 }
 
 /// The item for an act that somebody asks for, with every parameter spelled out: an operator signs no default.
-/// `snapshots` are the guest's, where the act is [filled from them](FilledFrom::Snapshot) or saves the guest first.
+/// What is around the guest is read where the act is [filled from its snapshots](FilledFrom::Snapshot) or saves the guest
+/// first.
 pub fn requested_item(
     op: ActionKind,
     guest: &Guest,
-    snapshots: &[SnapshotPoint],
+    around: &GuestSurroundings,
     given: BTreeMap<String, String>,
 ) -> Result<WantedItem, Refusal> {
-    let params = requested_params(op, guest, snapshots, given)?;
+    let params = requested_params(op, guest, around, given)?;
     if let Some(why) = never_written(guest, &params) {
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
@@ -234,7 +235,8 @@ pub fn asked_params(
         let what = needed.to_uppercase();
         return payload(format!("{op} needs {needed}={what}"));
     }
-    let params = requested_params(op, guest, snapshots, given)?;
+    let around = GuestSurroundings { snapshots: snapshots.to_vec(), ..Default::default() };
+    let params = requested_params(op, guest, &around, given)?;
     let name = params.get("snapname");
     if let Some(taken) = snapshots.iter().find(|point| Some(&point.name) == name) {
         return payload(format!("{} has a snapshot `{}` already", guest.id, taken.name));
@@ -253,13 +255,13 @@ pub fn asked_params(
 fn requested_params(
     op: ActionKind,
     guest: &Guest,
-    snapshots: &[SnapshotPoint],
+    around: &GuestSurroundings,
     given: BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, Refusal> {
     if let Some(why) = op.not_requestable() {
         return Err(Refusal::new(ReasonCode::NotExecutable, why));
     }
-    asked::check(op, guest, snapshots, &given)?;
+    asked::check(op, guest, &around.snapshots, &given)?;
     let row = op.row();
     let of_guest = row.params.iter().filter(|param| param.is_of(guest.id.kind));
     let defaults =
@@ -274,13 +276,14 @@ fn requested_params(
     // What is read wins over what somebody gave in its place.
     match row.filled_from {
         FilledFrom::Defaults => {}
-        FilledFrom::GuestToDestroy => list_left_out(&mut params, guest, snapshots),
+        FilledFrom::GuestToDestroy => list_left_out(&mut params, guest, around),
         FilledFrom::Snapshot => {
             let name = named("snapname");
-            let point = snapshots.iter().find(|point| point.name == name && name != PRESENT);
-            let at = point.and_then(|point| point.taken_at);
+            let points = &around.snapshots;
+            let point = points.iter().find(|point| point.name == name && name != PRESENT);
             let none = || payload(format!("{} has no snapshot `{name}`", guest.id));
-            let at = at.ok_or_else(none)?;
+            let point = point.ok_or_else(none)?;
+            let at = point.taken_at.ok_or_else(none)?;
             params.insert("snaptime".to_owned(), at.0.to_string());
         }
         FilledFrom::DetachedVolume => {

@@ -3,6 +3,9 @@
 //! Asked when an item is raised, in the lane before anything is sent, once the backup has ended and once more directly
 //! before the act. It decides over what was read; what could not be read is never taken for a backup that is there.
 
+mod excluded;
+mod limits;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::actual::{ConfigEntry, Guest, GuestConfig, PRESENT, SnapshotPoint};
@@ -11,15 +14,24 @@ use crate::id::{GuestId, GuestKind, OperationId};
 use crate::operation::{StorageName, VolumeId};
 use crate::reason::{ReasonCode, Refusal};
 
+pub use excluded::ExcludedPaths;
+pub(crate) use excluded::is_exclusion;
+pub use limits::{BackupLimits, ProtectedLimit};
+
 /// The parameter of a destroy that names the storage of its final backup; empty if there is none.
 pub const STORAGE: &str = "final_backup";
 
 /// The parameter that lists what that backup leaves out.
 pub const NOT_IN_BACKUP: &str = "not_in_backup";
 
-/// How many protected backups of a guest Proxmox lets somebody have who may not configure the storage, unless the
-/// storage says otherwise.
-const PROTECTED_MAX: u64 = 5;
+/// What is read of a guest beside its configuration: a backup of it holds none of this.
+#[derive(Debug, Clone, Default)]
+pub struct GuestSurroundings {
+    /// Its snapshots.
+    pub snapshots: Vec<SnapshotPoint>,
+    /// What its node leaves out of every container's backup.
+    pub excluded: ExcludedPaths,
+}
 
 /// A backup that is made before a guest is destroyed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,8 +71,8 @@ impl FinalBackup {
     }
 
     /// Whether it leaves out of this guest what was signed for, no more and no less.
-    pub fn check(&self, fresh: &Guest, snapshots: &[SnapshotPoint]) -> Result<(), Refusal> {
-        let now = left_out(fresh, snapshots);
+    pub fn check(&self, fresh: &Guest, around: &GuestSurroundings) -> Result<(), Refusal> {
+        let now = left_out(fresh, around);
         if now == self.not_in_backup {
             return Ok(());
         }
@@ -80,14 +92,32 @@ impl FinalBackup {
     }
 }
 
+/// Whether what was signed to be left out was listed by an older version, which did not know all that a backup of a
+/// container leaves out.
+pub fn is_listed_in_old_form(kind: GuestKind, params: &BTreeMap<String, String>) -> bool {
+    let signed = FinalBackup::signed(params).ok().flatten();
+    match kind {
+        GuestKind::Lxc => {
+            signed.is_some_and(|signed| !excluded::names_never_saved(&signed.not_in_backup))
+        }
+        GuestKind::Qemu => false,
+    }
+}
+
 /// What no backup of the guest holds although it is lost with it: volumes that are left out where they are, detached
-/// ones, and snapshots. A key nobody knows may name a volume.
-pub fn left_out(guest: &Guest, snapshots: &[SnapshotPoint]) -> BTreeSet<String> {
-    let mut left: BTreeSet<String> = snapshots
+/// ones, snapshots, and of a container the paths that are never saved. A key nobody knows may name a volume.
+pub fn left_out(guest: &Guest, around: &GuestSurroundings) -> BTreeSet<String> {
+    let mut left: BTreeSet<String> = around
+        .snapshots
         .iter()
         .filter(|point| point.name != PRESENT)
         .map(|point| format!("snapshot={}", point.name))
         .collect();
+    match guest.id.kind {
+        GuestKind::Lxc => left.extend(around.excluded.entries()),
+        // vzdump saves a machine's drives block by block, whatever files they hold.
+        GuestKind::Qemu => {}
+    }
     let Ok(config) = &guest.config else {
         return left;
     };
@@ -182,77 +212,6 @@ fn own_lines(extracted: &str) -> impl Iterator<Item = &str> {
     extracted.lines().take_while(|line| !line.starts_with('['))
 }
 
-/// What bounds the backups of one guest on a storage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct BackupLimits {
-    /// How many that are not protected retention keeps; none if it keeps all.
-    pub kept: Option<u64>,
-    /// How many may be protected; none if any number may.
-    pub protected: Option<u64>,
-}
-
-impl BackupLimits {
-    /// By the storage's retention, and by what it says of protected backups where we may read that. Who may not configure
-    /// a storage is bound to a few.
-    pub fn of(retention: &str, configured: Option<ProtectedLimit>) -> Self {
-        let protected = match configured {
-            Some(ProtectedLimit(limit)) => limit,
-            None => Some(PROTECTED_MAX),
-        };
-        Self { kept: keep_total(retention), protected }
-    }
-
-    /// Refuses a further backup that Proxmox would refuse: with `remove=0` nothing makes room for it.
-    pub fn judge(self, storage: &StorageName, listed: &[Archive]) -> Result<(), Refusal> {
-        let count = |protected| {
-            listed.iter().filter(|archive| archive.protected == protected).count() as u64
-        };
-        let full = |what: &str, limit: u64| {
-            let why = format!(
-                "{storage} takes no further backup of this guest: it keeps {limit} {what}; remove one, or name another \
-                 storage"
-            );
-            Err(Refusal::new(ReasonCode::Storage, why))
-        };
-        match (self.kept, self.protected) {
-            (Some(limit), _) if count(false) >= limit => full("by its retention", limit),
-            (_, Some(limit)) if count(true) >= limit => full("that are protected", limit),
-            (_, _) => Ok(()),
-        }
-    }
-}
-
-/// What a storage's own configuration says of protected backups.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProtectedLimit(Option<u64>);
-
-impl ProtectedLimit {
-    /// `max-protected-backups` as it is configured: a negative number is no limit, and neither is nothing, for whoever
-    /// may read it.
-    pub fn configured(text: Option<&str>) -> Self {
-        Self(text.and_then(|text| text.trim().parse().ok()))
-    }
-}
-
-/// How many backups a retention keeps in all, as Proxmox adds it up; none if it keeps all. Read from a property string
-/// and from JSON alike, because releases differ.
-fn keep_total(retention: &str) -> Option<u64> {
-    let mut words =
-        retention.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '-');
-    let mut total = 0_u64;
-    while let Some(word) = words.next() {
-        if word.starts_with("keep-") {
-            let number = words.by_ref().find(|next| !next.is_empty());
-            let number: u64 = number.and_then(|number| number.parse().ok()).unwrap_or(0);
-            if word == "keep-all" && number > 0 {
-                return None;
-            }
-            total = total.saturating_add(number);
-        }
-    }
-    (total > 0).then_some(total)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,21 +256,32 @@ mod tests {
         )
     }
 
-    fn point(name: &str) -> SnapshotPoint {
-        SnapshotPoint { name: name.to_owned(), taken_at: None, parent: None }
+    fn around(snapshots: &[&str], excluded: Option<&str>) -> GuestSurroundings {
+        let point = |name: &&str| SnapshotPoint {
+            name: (*name).to_owned(),
+            taken_at: None,
+            parent: None,
+            with_memory: false,
+        };
+        let excluded = ExcludedPaths::read(excluded);
+        GuestSurroundings { snapshots: snapshots.iter().map(point).collect(), excluded }
     }
 
     #[test]
     fn whatever_is_lost_and_in_no_backup_is_listed() {
-        let left = left_out(&container(), &[point("before"), point(PRESENT)]);
+        let left = left_out(&container(), &around(&["before", PRESENT], Some("/data/*")));
         let expected = [
+            "always=listed-in-.pxarexclude",
+            "always=lost+found",
+            "always=nested-file-systems",
             "mp1=store:101/vm-101-disk-2.raw",
             "novel=unknown",
+            "path=/data/*",
             "snapshot=before",
             "unused0=store:101/vm-101-disk-3.raw",
         ];
         assert_eq!(left, expected.map(str::to_owned).into());
-        let left = left_out(&machine(), &[]);
+        let left = left_out(&machine(), &around(&[], Some("/data/*")));
         let expected = ["efidisk0=store:vm-201-disk-2", "scsi1=store:vm-201-disk-1"];
         assert_eq!(
             left,
@@ -327,21 +297,47 @@ mod tests {
             storage: "store".parse().unwrap(),
             not_in_backup: left,
         };
-        let backup = signed(left_out(&guest, &[]));
-        assert_eq!(backup.check(&guest, &[]), Ok(()));
+        let now = around(&[], Some("/data/*"));
+        let backup = signed(left_out(&guest, &now));
+        assert_eq!(backup.check(&guest, &now), Ok(()));
         let params = FinalBackup::params(Some(&backup)).map(|(name, text)| (name.to_owned(), text));
         assert_eq!(FinalBackup::signed(&params.into()), Ok(Some(backup.clone())), "read back");
         assert_eq!(FinalBackup::signed(&BTreeMap::new()), Ok(None));
-        let more = backup.check(&guest, &[point("since")]).unwrap_err();
-        assert_eq!(more.reason, ReasonCode::Stale);
-        assert!(more.detail.contains("snapshot=since"), "{more}");
+        for (changed, told) in [
+            (around(&["since"], Some("/data/*")), "snapshot=since"),
+            (around(&[], Some("/data/*,/srv/*")), "path=/srv/*"),
+            (around(&[], None), "path=/data/*"),
+        ] {
+            let changed = backup.check(&guest, &changed).unwrap_err();
+            assert_eq!(changed.reason, ReasonCode::Stale);
+            assert!(changed.detail.contains(told), "{changed}");
+        }
         let mut left = backup.not_in_backup.clone();
         left.insert("mp9=a:b".to_owned());
         let less = signed(left);
         assert_eq!(
-            less.check(&guest, &[]).map_err(|refusal| refusal.reason),
+            less.check(&guest, &now).map_err(|refusal| refusal.reason),
             Err(ReasonCode::Stale)
         );
+    }
+
+    #[test]
+    fn y01_a_list_of_an_older_version_is_known_and_never_fits() {
+        let guest = container();
+        let listed = |kind: &str, left: &str| {
+            let params = [(STORAGE, "store"), (NOT_IN_BACKUP, left)];
+            let params = params.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+            let kind = format!("{kind}/101").parse::<GuestId>().unwrap().kind;
+            (is_listed_in_old_form(kind, &params), FinalBackup::signed(&params).unwrap().unwrap())
+        };
+        let around = around(&[], None);
+        let all: Vec<String> = left_out(&guest, &around).into_iter().collect();
+        let (is_old, backup) = listed("lxc", &all.join(","));
+        assert!(!is_old && backup.check(&guest, &around).is_ok());
+        let old = all.iter().filter(|entry| !entry.starts_with("always="));
+        let (is_old, backup) = listed("lxc", &old.cloned().collect::<Vec<_>>().join(","));
+        assert!(is_old && backup.check(&guest, &around).is_err());
+        assert!(!listed("qemu", "").0, "a machine's list has not changed");
     }
 
     #[test]
@@ -394,46 +390,5 @@ mod tests {
         assert_eq!(holds_all(GuestKind::Qemu, whole, &must), Ok(()));
         let unmapped = whole.replace("#qmdump#map:scsi0", "#qmdump#map:scsi1");
         assert!(holds_all(GuestKind::Qemu, &unmapped, &must).is_err(), "named, and not written");
-    }
-
-    #[test]
-    fn a_storage_that_proxmox_would_find_full_is_full() {
-        for (retention, kept) in [
-            ("", None),
-            ("keep-all=1", None),
-            ("keep-all=0", None),
-            ("keep-last=3", Some(3)),
-            ("keep-last=3,keep-daily=7", Some(10)),
-            ("{\"keep-last\":\"3\",\"keep-weekly\":2}", Some(5)),
-            ("{\"keep-all\":1}", None),
-        ] {
-            assert_eq!(BackupLimits::of(retention, None).kept, kept, "{retention}");
-        }
-        let configured =
-            |text| BackupLimits::of("", Some(ProtectedLimit::configured(text))).protected;
-        assert_eq!(
-            [configured(None), configured(Some("-1")), configured(Some("2"))],
-            [None, None, Some(2)]
-        );
-        assert_eq!(
-            BackupLimits::of("", None).protected,
-            Some(PROTECTED_MAX),
-            "who may not read it"
-        );
-        let listed = |plain: usize, protected: usize| {
-            let archive = |protected| Archive {
-                volume: "store:backup/a".parse().unwrap(),
-                size_bytes: Some(1),
-                notes: String::new(),
-                protected,
-            };
-            let plain = std::iter::repeat_n(archive(false), plain);
-            plain.chain(std::iter::repeat_n(archive(true), protected)).collect::<Vec<_>>()
-        };
-        let limits = BackupLimits { kept: Some(2), protected: Some(1) };
-        for (plain, protected, room) in [(0, 0, true), (1, 0, true), (2, 0, false), (0, 1, false)] {
-            let judged = limits.judge(&"store".parse().unwrap(), &listed(plain, protected));
-            assert_eq!(judged.is_ok(), room, "{plain} and {protected}");
-        }
     }
 }

@@ -56,11 +56,16 @@ pub(crate) struct DeniedFacts {
     rights: bool,
     clock: bool,
     guests: bool,
+    /// How often somebody changed what backups leave out.
+    exclusions: u64,
 }
 
 impl DeniedFacts {
     pub(crate) fn of(dice: &mut Dice) -> Self {
-        Self { rights: dice.percent(60), clock: dice.percent(30), guests: dice.percent(70) }
+        let rights = dice.percent(60);
+        let clock = dice.percent(30);
+        let guests = dice.percent(70);
+        Self { rights, clock, guests, exclusions: 0 }
     }
 }
 
@@ -77,11 +82,12 @@ impl SeedRun {
 
     /// One thing is denied, or given back.
     pub(crate) fn deny(&mut self) {
-        match self.dice.below(12) {
+        match self.dice.below(13) {
             0..=3 => self.change_rights(),
             4 => self.give_all_rights(),
             5 => self.step_node_clock(),
             6 => self.step_both_clocks(),
+            7 => self.exclude_from_backups(),
             _ => {
                 let guest = self.some_guest();
                 self.replace(guest);
@@ -178,6 +184,18 @@ impl SeedRun {
         self.rig.node.with(|sim| sim.happen(Event::Clock { step_s }));
         self.oracle.asked_to_try(None);
         self.oracle.node_clock_is_set();
+    }
+
+    /// Somebody changes what the node leaves out of every container's backup. No setting comes twice: one that is put back
+    /// between two looks was in force for a backup, and no request shows that.
+    fn exclude_from_backups(&mut self) {
+        self.denied.exclusions += 1;
+        let choice = [&["/var/lib/*"][..], &["*.db", "/home/user"], &["/etc/hostname"], &[]];
+        let chosen = self.dice.pick(&choice).iter().map(|path| (*path).to_owned());
+        let paths: Vec<String> =
+            chosen.chain([format!("/mnt/{}", self.denied.exclusions)]).collect();
+        self.note(|| format!("backups leave out {paths:?} from now on"));
+        self.rig.node.with(|sim| sim.happen(Event::BackupExcludes { paths }));
     }
 
     /// Somebody puts another guest, or other data, behind a number, or moves the guest.
@@ -418,7 +436,7 @@ impl SeedRun {
     }
 
     fn intervene(&mut self, commands: &UnboundedSender<DriverCommand>, guest: GuestId) {
-        match self.dice.below(8) {
+        match self.dice.below(9) {
             0..=2 => self.rotate(commands),
             3 => self.freeze(true),
             // Past the end of most statements, and not so far that the clock is in doubt.
@@ -431,6 +449,7 @@ impl SeedRun {
             }
             5 => self.change_rights(),
             6 => self.step_node_clock(),
+            7 => self.exclude_from_backups(),
             _ => self.replace(guest),
         }
     }

@@ -48,7 +48,9 @@ impl Leftovers {
             ]);
             let (ctime, format) = (1_700_000_000, "vma.zst".to_owned());
             let size_bytes = 1 << 20;
-            let file = BackupFile { ctime, format, size_bytes, notes: None, protected: false };
+            let excludes = Vec::new();
+            let file =
+                BackupFile { ctime, format, size_bytes, notes: None, protected: false, excludes };
             sim.world.put_backup("store", guests[0], &config, &file)
         });
         Self { dice, guests, archive: archive.expect("the node has a storage for backups") }

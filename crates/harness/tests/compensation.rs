@@ -2,7 +2,7 @@
 //! guest that shall be absent too; with anything else it stays.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use evenkeel_agent::engine::{Engine, Fatal, OpEnd, Report};
@@ -44,8 +44,13 @@ async fn node() -> Rig {
         .map(|(key, text)| (key.to_owned(), text.to_owned()))
         .into();
         let guest_birth = record.birth;
-        let archive =
-            evenkeel_sim::StoredArchive { guest: id, guest_birth, config, truncated: false };
+        let archive = evenkeel_sim::StoredArchive {
+            guest: id,
+            guest_birth,
+            config,
+            truncated: false,
+            files: BTreeSet::new(),
+        };
         let store = sim.world.storages.get_mut("store").unwrap();
         store.put_file(ARCHIVE, "backup", "vma.zst", 1 << 20);
         let volume = store.volumes.get_mut(ARCHIVE).unwrap();

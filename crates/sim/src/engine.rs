@@ -286,6 +286,7 @@ impl Simulator {
                     (storage.keep_last, storage.max_protected) = (keep_last, max_protected);
                 }
             }
+            Event::BackupExcludes { paths } => self.world.backup_excludes = paths,
             Event::Lag { guest, ms } => {
                 self.lagging.insert(guest.vmid.get(), self.now_ms + ms);
             }

@@ -254,6 +254,11 @@ pub enum Event {
         /// Of each guest's protected ones.
         max_protected: Option<usize>,
     },
+    /// Somebody sets `exclude-path` in the node's `/etc/vzdump.conf`.
+    BackupExcludes {
+        /// Patterns of what every backup of a container leaves out from now on.
+        paths: Vec<String>,
+    },
     /// The statistics daemon does not notice a guest for a while, so that `/cluster/resources` shows what was.
     Lag {
         /// Which.

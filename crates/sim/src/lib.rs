@@ -23,6 +23,7 @@ mod format;
 mod guest_files;
 mod http;
 mod in_process;
+mod inside_files;
 mod job;
 mod property;
 mod random;
@@ -46,6 +47,7 @@ pub use fault::{Effect, Event, Fault, LostWorker};
 pub use guest_files::GuestFiles;
 pub use http::{Http, HttpError, HttpOptions};
 pub use in_process::InProcess;
+pub use inside_files::{NESTED_FILE_SYSTEM, is_excluded};
 
 pub use job::Timings;
 pub use record::RequestRecord;

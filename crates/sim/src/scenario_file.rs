@@ -27,6 +27,8 @@ pub struct ScenarioFile {
     pub guests: Vec<ScenarioGuest>,
     /// Backups.
     pub backups: Vec<DeclaredBackup>,
+    /// What the node's `/etc/vzdump.conf` leaves out of every container's backup.
+    pub backup_excludes: Vec<String>,
     /// Further bridges.
     pub bridges: Vec<String>,
     /// Further pools.
@@ -84,6 +86,9 @@ pub struct ScenarioGuest {
     /// Whether it runs.
     #[serde(default)]
     pub running: bool,
+    /// Further files inside a container.
+    #[serde(default)]
+    pub files: Vec<String>,
 }
 
 /// One backup.
@@ -149,6 +154,7 @@ impl ScenarioFile {
     }
 
     fn add_to(&self, world: &mut World) -> Result<(), ScenarioError> {
+        world.backup_excludes.extend(self.backup_excludes.iter().cloned());
         world.bridges.extend(self.bridges.iter().cloned());
         world.pools.extend(self.pools.iter().cloned());
         for (name, declared) in &self.storages {
@@ -169,6 +175,9 @@ impl ScenarioFile {
                 SimPower::Stopped
             };
             world.put_guest(declared.guest, config, power);
+            if let Some(guest) = world.guest_mut(declared.guest) {
+                guest.files.extend(declared.files.iter().cloned());
+            }
         }
         self.backups.iter().try_for_each(|backup| add_backup(world, backup))
     }
@@ -245,6 +254,7 @@ fn add_backup(world: &mut World, backup: &DeclaredBackup) -> Result<(), Scenario
         size_bytes: backup.size.as_deref().map_or(Ok(1 << 20), size)?,
         notes: backup.notes.clone(),
         protected: backup.protected,
+        excludes: world.backup_excludes.clone(),
     };
     world
         .put_backup(&backup.storage, backup.guest, &config, &file)

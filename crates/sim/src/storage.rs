@@ -131,6 +131,9 @@ pub struct StoredArchive {
     /// Whether the end of the archive is missing: it looks well until somebody restores it.
     #[serde(default)]
     pub truncated: bool,
+    /// The files of a container that it holds, by path. No request shows them.
+    #[serde(default)]
+    pub files: BTreeSet<String>,
 }
 
 impl Storage {

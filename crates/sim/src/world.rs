@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::TokenAccess;
 use crate::config::Config;
 use crate::guest_files::GuestFiles;
+use crate::inside_files::{first_files, saved_files};
 use crate::random::Random;
 use crate::storage::{DataOrigin, Storage, StoredArchive, Volume, split_volid, stored_name};
 
@@ -29,6 +30,9 @@ pub struct World {
     pub storages: BTreeMap<String, Storage>,
     /// Users, tokens, rights.
     pub access: TokenAccess,
+    /// `exclude-path` of `/etc/vzdump.conf`: what every backup of a container leaves out.
+    #[serde(default)]
+    pub backup_excludes: Vec<String>,
     /// Datacenter options.
     pub options: BTreeMap<String, String>,
     /// Bridges that exist.
@@ -79,6 +83,9 @@ pub struct SimGuest {
     /// When it first ran, if it ever did; while it is only saved it does not. No request shows it.
     #[serde(default)]
     pub first_ran_ms: Option<u64>,
+    /// The files inside a container, by path. No request shows them.
+    #[serde(default)]
+    pub files: BTreeSet<String>,
 }
 
 /// A guest on another node, with the volumes it took along.
@@ -151,6 +158,7 @@ impl World {
             guests: GuestFiles::default(),
             storages: BTreeMap::from([("local".to_owned(), local)]),
             access,
+            backup_excludes: Vec::new(),
             options: BTreeMap::new(),
             bridges: BTreeSet::from(["vmbr0".to_owned()]),
             pools: BTreeSet::new(),
@@ -217,9 +225,16 @@ impl World {
         }
         let birth = self.next_birth();
         let first_ran_ms = power.is_running().then_some(0);
-        let maker = None;
-        let guest =
-            SimGuest { id, config, power, ignores_shutdown: false, birth, maker, first_ran_ms };
+        let guest = SimGuest {
+            id,
+            config,
+            power,
+            ignores_shutdown: false,
+            birth,
+            maker: None,
+            first_ran_ms,
+            files: first_files(id.kind),
+        };
         self.guests.insert(id.vmid.get(), guest);
     }
 
@@ -295,13 +310,14 @@ impl World {
         config: &Config,
         file: &BackupFile,
     ) -> Option<String> {
-        let guest_birth = match self.guest(guest) {
-            Some(found) => found.birth,
-            None => self.next_birth(),
+        let (guest_birth, files) = match self.guest(guest) {
+            Some(found) => (found.birth, found.files.clone()),
+            None => (self.next_birth(), first_files(guest.kind)),
         };
+        let files = saved_files(&files, &file.excludes, config);
         let mut saved = Config { active: config.active.clone(), ..Config::default() };
         saved.active.retain(|key, _| !matches!(key.as_str(), "lock" | "parent"));
-        let archive = StoredArchive { guest, guest_birth, config: saved, truncated: false };
+        let archive = StoredArchive { guest, guest_birth, config: saved, truncated: false, files };
         let target = self.storages.get_mut(storage)?;
         let mut ctime = file.ctime;
         let name = loop {
@@ -382,6 +398,8 @@ pub struct BackupFile {
     pub notes: Option<String>,
     /// Whether it refuses removal.
     pub protected: bool,
+    /// The patterns that were left out of a container.
+    pub excludes: Vec<String>,
 }
 
 /// `backup/vzdump-lxc-100-2026_11_16-10_34_29.tar.zst`.

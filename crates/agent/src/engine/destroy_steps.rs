@@ -135,11 +135,8 @@ impl<'a> DestroySteps<'a> {
             if !std::mem::take(&mut is_first) {
                 self.begin_next(OpPhase::Backup).await?;
             }
-            let order = BackupOrder {
-                storage: backup.storage.clone(),
-                note: note_of(self.op, guest),
-                protected: true,
-            };
+            let order =
+                BackupOrder { storage: backup.storage.clone(), note: note_of(self.op, guest) };
             let answer = writes.backup(guest, order).await.map(Taken::Task);
             drop(leave);
             if let Some(end) = self.saved(answer, &saved).await? {

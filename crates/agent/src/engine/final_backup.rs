@@ -1,16 +1,17 @@
-//! The backup before a destroy: what its storage says, and what is in the archive.
+//! The backup before a destroy: what its node and its storage say, and what is in the archive.
 //!
-//! The gate asks before anything is sent whether the storage takes one more, and the steps of a destroy whether the
-//! archive is there. It only reads; core's `final_backup` judges. What cannot be read is never taken for a backup.
+//! The gate asks before anything is sent whether the storage takes one more, and the steps of a destroy what the backup
+//! leaves out and whether the archive is there. It only reads; core's `final_backup` judges. What cannot be read is never taken for a backup.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use evenkeel_core::actual::Guest;
 use evenkeel_core::final_backup::{
-    Archive, BackupLimits, FinalBackup, ProtectedLimit, find_archive, holds_all, must_hold,
+    Archive, BackupLimits, ExcludedPaths, FinalBackup, GuestSurroundings, ProtectedLimit,
+    find_archive, holds_all, must_hold,
 };
-use evenkeel_core::id::{GuestId, OperationId};
+use evenkeel_core::id::{GuestId, GuestKind, OperationId};
 use evenkeel_core::operation::{StorageName, VolumeId};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 
@@ -94,29 +95,41 @@ pub(super) async fn check_left_out(
     backup: &FinalBackup,
     fresh: &Guest,
 ) -> Result<(), Refusal> {
-    let unread = |error: Error| {
+    let around = surroundings(&context.client, fresh.id, &backup.storage).await?;
+    backup.check(fresh, &around)
+}
+
+/// What a backup to this storage leaves out of a guest besides what its configuration tells. What cannot be read is not
+/// taken for nothing.
+pub(super) async fn surroundings(
+    client: &Client,
+    guest: GuestId,
+    storage: &StorageName,
+) -> Result<GuestSurroundings, Refusal> {
+    let unlisted = |error: Error| {
         let why = format!("the guest's snapshots cannot be listed: {error}");
         Refusal::new(ReasonCode::IdentityUnproven, why)
     };
-    let snapshots = observe_snapshots(&context.client, fresh.id).await.map_err(unread)?;
-    backup.check(fresh, &snapshots)
+    let snapshots = observe_snapshots(client, guest).await.map_err(unlisted)?;
+    let excluded = match guest.kind {
+        GuestKind::Lxc => {
+            let unread = |error: Error| {
+                refused(format!("what a backup to {storage} leaves out cannot be read: {error}"))
+            };
+            let defaults = client.backup_defaults(storage).await.map_err(unread)?;
+            ExcludedPaths::read(defaults.get("exclude-path").map(String::as_str))
+        }
+        // Exclusions are of files, and of a machine whole drives are saved.
+        GuestKind::Qemu => ExcludedPaths::default(),
+    };
+    Ok(GuestSurroundings { snapshots, excluded })
 }
 
-/// Whether a backup is to be protected.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keeping {
-    /// Retention may remove it some day.
-    Plain,
-    /// Only a person removes it.
-    Protected,
-}
-
-/// Whether the storage takes one more backup of the guest: asked before the guest is stopped for it.
+/// Whether the storage takes one more backup of the guest, a protected one: asked before the guest is stopped for it.
 pub(super) async fn check_room(
     context: &EngineContext,
     storage: &StorageName,
     guest: GuestId,
-    keeping: Keeping,
 ) -> Result<(), Refusal> {
     let unread = |error: Error| refused(format!("storage {storage} cannot be read: {error}"));
     let all = context.client.storages().await.map_err(unread)?;
@@ -141,12 +154,7 @@ pub(super) async fn check_room(
         Err(error) => return Err(unread(error)),
     };
     let listed = archives(&context.client, storage, guest).await?;
-    let limits = BackupLimits::of(retention, configured);
-    let limits = match keeping {
-        Keeping::Plain => BackupLimits { protected: None, ..limits },
-        Keeping::Protected => limits,
-    };
-    limits.judge(storage, &listed)
+    BackupLimits::of(retention, configured).judge(storage, &listed)
 }
 
 /// Whether backups may be kept there.

@@ -343,7 +343,7 @@ pub(super) async fn send(
         }
         PveCall::Backup { storage } => {
             let (storage, note) = (storage.clone(), note_of(op, guest));
-            let order = BackupOrder { storage, note, protected: false };
+            let order = BackupOrder { storage, note };
             writes.backup(guest, order).await.map(Taken::Task)
         }
         PveCall::Destroy(destroy) => {

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::{Guest, Snapshot};
 use evenkeel_core::approval::{ItemReview, RaisedBy, WantedByPlan, WantedItem, wanted_by_plan};
+use evenkeel_core::final_backup::{FinalBackup, GuestSurroundings};
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::loss::losses;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::EngineContext;
 use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
-use super::final_backup::holds_backups;
+use super::final_backup::{holds_backups, surroundings};
 use super::identity_proof::{end_is_provable, mark};
 use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
@@ -78,15 +79,19 @@ pub(super) async fn follow_plan(
 ) -> Result<NotRaised, Fatal> {
     let (version, now) = (version(approvals).await, context.reading().await?.now);
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
-    let busy: BTreeSet<GuestId> =
+    let mut busy: BTreeSet<GuestId> =
         plan.guests.iter().filter(|guest| guest.busy.is_some()).map(|guest| guest.guest).collect();
     let WantedByPlan { items, refused: mut not_raised } = wanted_by_plan(plan, actual);
     let mut wanted = Vec::new();
     for item in items {
         let (guest, op) = (item.guest, item.op);
-        match knowing_snapshots(context, item, actual).await {
+        match knowing_surroundings(context, item, actual).await {
             Ok(item) => wanted.push(item),
-            Err(refusal) => drop(not_raised.insert((guest, op), refusal)),
+            // What it would say now is not known: an item that waits is not ended for that.
+            Err(refusal) => {
+                busy.insert(guest);
+                not_raised.insert((guest, op), refusal);
+            }
         }
     }
     let life_s = approvals.policy.pending_life_s();
@@ -109,19 +114,30 @@ pub(super) async fn follow_plan(
     Ok(not_raised)
 }
 
-/// The same item, with the guest's snapshots among what its final backup leaves out.
-async fn knowing_snapshots(
+/// The same item, with the guest's snapshots and the node's exclusions among what its final backup leaves out.
+async fn knowing_surroundings(
     context: &EngineContext,
     wanted: WantedItem,
     actual: &Snapshot,
 ) -> Result<WantedItem, Refusal> {
-    let guest = actual.guests.get(&wanted.guest.vmid).filter(|_| wanted.needs_snapshots());
+    let guest = actual.guests.get(&wanted.guest.vmid).filter(|_| wanted.needs_surroundings());
     let Some(guest) = guest else {
         return Ok(wanted);
     };
-    let unread = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
-    let snapshots = observe_snapshots(&context.client, guest.id).await.map_err(unread)?;
-    Ok(wanted.with_snapshots(guest, &snapshots))
+    let around = surroundings_of(context, guest.id, &wanted.params).await?;
+    Ok(wanted.with_surroundings(guest, &around))
+}
+
+/// What a final backup with these parameters leaves out of a guest besides what its configuration tells.
+pub(super) async fn surroundings_of(
+    context: &EngineContext,
+    guest: GuestId,
+    params: &BTreeMap<String, String>,
+) -> Result<GuestSurroundings, Refusal> {
+    match FinalBackup::signed(params)? {
+        Some(backup) => surroundings(&context.client, guest, &backup.storage).await,
+        None => Ok(GuestSurroundings::default()),
+    }
 }
 
 /// Writes an item down, signed, unless too many wait. The answer is its name.
@@ -143,10 +159,14 @@ pub(super) async fn raise(
     let guest = observe_guest(&context.client, wanted.guest).await.map_err(unread)?;
     let snapshots = observe_snapshots(&context.client, guest.id).await.ok();
     let now = WantedItem::of(wanted.op, wanted.params.clone(), &guest);
-    let now = now.map(|now| match &snapshots {
-        Some(snapshots) if now.needs_snapshots() => now.with_snapshots(&guest, snapshots),
-        Some(_) | None => now,
-    });
+    let now = match now {
+        Ok(now) if now.needs_surroundings() => {
+            let around = surroundings_of(context, guest.id, &now.params).await?;
+            Ok(now.with_surroundings(&guest, &around))
+        }
+        Ok(now) => Ok(now),
+        Err(refusal) => Err(refusal),
+    };
     if now.as_ref() != Ok(wanted) {
         let why = "the guest changed while it was put down";
         return Err(Refusal::new(ReasonCode::Stale, why).into());

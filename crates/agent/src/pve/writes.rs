@@ -85,8 +85,6 @@ pub struct BackupOrder {
     pub storage: StorageName,
     /// What its notes say, so that it is found again.
     pub note: String,
-    /// Whether it refuses removal.
-    pub protected: bool,
 }
 
 /// How a volume moves to another storage.
@@ -210,9 +208,12 @@ impl Writes<'_> {
         self.post_task(guest, ["snapshot"], form).await
     }
 
-    /// Saves a guest as it runs. Older backups stay, whatever the storage's retention says.
+    /// Saves a guest as it runs. Older backups stay, whatever the storage's retention says, and this one is protected: a
+    /// later run of a job counts only the others, so it removes none of them on account of this one. Temporary files of a
+    /// container are saved too; Proxmox leaves them out unless it is told. What `/etc/vzdump.conf` excludes no call can
+    /// include.
     pub async fn backup(self, guest: GuestId, order: BackupOrder) -> Result<Upid, Error> {
-        let BackupOrder { storage, note, protected } = order;
+        let BackupOrder { storage, note } = order;
         let form = Form::new()
             .with("vmid", guest.vmid.to_string())
             .with("storage", storage.as_str())
@@ -220,7 +221,8 @@ impl Writes<'_> {
             .with("compress", "zstd")
             .with("lockwait", BACKUP_LOCK_WAIT_MIN.to_string())
             .with_flag("remove", false)
-            .with_flag("protected", protected)
+            .with_flag("protected", true)
+            .with_flag("stdexcludes", false)
             .with("notes-template", note);
         let request = HttpRequest::post(self.client.node_path(["vzdump"]), form);
         self.client.call::<Task>(request).await.map(|task| task.0)

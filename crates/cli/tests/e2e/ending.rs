@@ -38,7 +38,9 @@ fn a_guest_is_saved_before_it_is_destroyed() {
 #[test]
 fn a_storage_that_holds_no_backups_destroys_nothing() {
     let (node, operator) = with_signers();
-    ask(&node, "request", &["destroy", "100", "final_backup=tank"]).ends_with(6);
+    let refused = ask(&node, "request", &["destroy", "100", "final_backup=tank"]);
+    assert!(refused.stderr.contains("wrong content type"), "{}", refused.story());
+    ask(&node, "request", &["destroy", "101", "final_backup=tank"]).ends_with(6);
     let refused = sign_and_submit(&node, &operator);
     assert!(refused.stdout.contains("does not hold backups"), "{}", refused.story());
     assert!(!writes(&node).iter().any(|write| write.contains("DELETE")), "{:?}", writes(&node));

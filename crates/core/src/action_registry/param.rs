@@ -2,6 +2,7 @@
 //!
 //! Names that end in a path are held to PVE's grammar, so that no `..` or `?` is ever signed or sent.
 
+use crate::final_backup::is_exclusion;
 use crate::id::{GuestKind, NodeName, VmId};
 
 /// One parameter of an action.
@@ -47,7 +48,8 @@ pub enum ParamForm {
     Storage,
     /// A storage, or nothing.
     StorageOrNothing,
-    /// What a backup leaves out: `mp1=store:vm-101-disk-1` and `snapshot=before` with commas between, or nothing.
+    /// What a backup leaves out: `mp1=store:vm-101-disk-1`, `snapshot=before` and `path=/data/*` with commas between, or
+    /// nothing.
     LeftOut,
     /// A volume: storage, colon, name.
     Volume,
@@ -134,7 +136,7 @@ impl ParamForm {
             Self::Node => "node",
             Self::Storage => "storage",
             Self::StorageOrNothing => "storage, or nothing",
-            Self::LeftOut => "slots and snapshots, or nothing",
+            Self::LeftOut => "slots, snapshots and paths, or nothing",
             Self::Volume => "volume",
             Self::Slot => "slot",
             Self::Keys => "list of keys",
@@ -150,10 +152,12 @@ pub(crate) fn is_word(text: &str, marks: &str) -> bool {
         && text.chars().all(|letter| letter.is_ascii_alphanumeric() || marks.contains(letter))
 }
 
-/// A slot with its volume, a snapshot, or a key nobody knows.
+/// A slot with its volume, a snapshot, an excluded path, something that is never saved, or a key nobody knows.
 fn is_left_out(text: &str) -> bool {
     text.split_once('=').is_some_and(|(slot, what)| {
-        is_word(slot, "_.-") && (is_word(what, "_-") || ParamForm::Volume.fits(what))
+        let is_named =
+            is_word(slot, "_.-") && (is_word(what, "_-") || ParamForm::Volume.fits(what));
+        is_named || is_exclusion(slot, what)
     })
 }
 

@@ -108,6 +108,8 @@ pub struct SnapshotPoint {
     pub taken_at: Option<UnixSeconds>,
     /// The snapshot it stands on.
     pub parent: Option<String>,
+    /// Whether it holds the memory of a machine, which then runs after a rollback to it.
+    pub with_memory: bool,
 }
 
 /// What PVE calls the present in a list of snapshots.

@@ -74,7 +74,12 @@ pub(crate) struct Look {
 /// The snapshots of a guest.
 pub(crate) fn snapshots(node: &Node, number: u32) -> Vec<SnapshotPoint> {
     let taken = node.guests.get(&number).is_some_and(|guest| guest.snapshot);
-    let point = SnapshotPoint { name: "before".to_owned(), taken_at: Some(NOW), parent: None };
+    let point = SnapshotPoint {
+        name: "before".to_owned(),
+        taken_at: Some(NOW),
+        parent: None,
+        with_memory: false,
+    };
     taken.then_some(point).into_iter().collect()
 }
 

@@ -1,12 +1,13 @@
-//! Whether a guest that is destroyed was saved as was signed. It knows what lies on the node, and nothing of the agent.
+//! Whether a guest that is destroyed was saved as was signed, file by file. It knows what lies on the node, and nothing of
+//! the agent.
 
 use evenkeel_core::id::{GuestId, GuestKind};
-use evenkeel_sim::{Volume, World};
+use evenkeel_sim::{NESTED_FILE_SYSTEM, Volume, World, is_excluded};
 
 use super::claims::SignedClaim;
 
 /// Where a final backup was signed: whether the node holds an archive of this operation, of this very guest, with every
-/// volume that is not listed as left out.
+/// volume and every file that is not listed as left out.
 pub(super) fn is_saved(
     world: &World,
     name: &str,
@@ -45,7 +46,35 @@ pub(super) fn is_saved(
             return Err(format!("(3) destroyed without its final backup: {slot} is not in it"));
         }
     }
-    Ok(())
+    let mut lost = found.files.difference(&archive.files);
+    match lost.find(|path| !is_named(path, &left_out)) {
+        Some(path) => {
+            Err(format!("(21) destroyed with a final backup that lacks {path}, which was not said"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Whether what was signed says that a file is not in the backup.
+fn is_named(path: &str, left_out: &[&str]) -> bool {
+    left_out.iter().any(|entry| match entry.split_once('=') {
+        Some(("path", pattern)) => is_excluded(&unescaped(pattern), path),
+        Some(("always", "lost+found")) => is_excluded("lost+found", path),
+        Some(("always", "nested-file-systems")) => path.starts_with(NESTED_FILE_SYSTEM),
+        Some(_) | None => false,
+    })
+}
+
+/// A pattern with its `%XX` read; only ASCII is written so in a run.
+fn unescaped(pattern: &str) -> String {
+    let mut parts = pattern.split('%');
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2).unwrap_or(("", part));
+        text.extend(u8::from_str_radix(code, 16).ok().map(char::from));
+        text.push_str(rest);
+    }
+    text
 }
 
 /// Whether a key of a guest's file names a volume that is lost with it.
@@ -94,7 +123,9 @@ mod tests {
         assert!(is_saved(&world, "op_1", guest, &claim("store", "")).is_err(), "there is none");
         let found = world.guest(guest).unwrap().clone();
         let config = found.config.clone();
-        let archive = StoredArchive { guest, guest_birth: found.birth, config, truncated: false };
+        let files = found.files.clone();
+        let guest_birth = found.birth;
+        let archive = StoredArchive { guest, guest_birth, config, truncated: false, files };
         let store = world.storages.get_mut("store").unwrap();
         store.put_file("backup/a", "backup", "tar", 9);
         let volume = store.volumes.get_mut("backup/a").unwrap();
@@ -117,5 +148,16 @@ mod tests {
         archive.config.active.remove("rootfs");
         let left = format!("rootfs={root}");
         assert_eq!(is_saved(&world, "op_1", guest, &claim("store", &left)), Ok(()), "signed away");
+        let gone = ["/lost+found/rescued", "/opt/nested/precious.img", "/var/tmp/precious.db"];
+        let store = world.storages.get_mut("store").unwrap();
+        let archive = store.volumes.get_mut("backup/a").unwrap().archive.as_mut().unwrap();
+        archive.files.retain(|path| !gone.contains(&path.as_str()));
+        let named = ["always=lost+found", "always=nested-file-systems", "path=/var/%74mp/?*"];
+        let left = format!("{left},{}", named.join(","));
+        assert_eq!(is_saved(&world, "op_1", guest, &claim("store", &left)), Ok(()), "all named");
+        for name in named {
+            let short = left.replace(name, "path=/elsewhere/*");
+            assert!(is_saved(&world, "op_1", guest, &claim("store", &short)).is_err(), "{name}");
+        }
     }
 }

@@ -272,6 +272,7 @@ fn put_archive(rig: &Rig, notes: Option<String>) {
             guest_birth: record.birth,
             config: record.config.clone(),
             truncated: false,
+            files: record.files.clone(),
         };
         let store = sim.world.storages.get_mut("store").unwrap();
         store.put_file("backup/vzdump-lxc-102-1.tar.zst", "backup", "tar.zst", 1 << 20);
@@ -290,12 +291,16 @@ async fn a_storage_that_is_full_holds_it_before_the_guest_is_stopped() {
         rig.node.with(|sim| {
             let store = sim.world.storages.get_mut("store").unwrap();
             (store.keep_last, store.max_protected) = (kept, protected);
-            if kept.is_none() && protected.is_none() {
-                store.content.remove("backup");
-            }
         });
         rig.node.with(evenkeel_sim::Simulator::clear_records);
-        let end = ended_while(&rig, HOUR_S, async |_, _| {}).await;
+        let takes_none = kept.is_none() && protected.is_none();
+        let end = ended_while(&rig, HOUR_S, async |rig, _| {
+            rig.node.with(|sim| {
+                let store = sim.world.storages.get_mut("store").unwrap();
+                store.content.retain(|content| !takes_none || content != "backup");
+            });
+        })
+        .await;
         assert_eq!(end.reason(), Some(ReasonCode::Storage), "{end:?}");
         assert_it_was_left(&rig, &end);
         assert_eq!((writes(&rig, GUEST), backups_asked(&rig)), (Vec::new(), 0));

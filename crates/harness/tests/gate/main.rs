@@ -10,6 +10,7 @@ mod final_backup;
 mod gone;
 mod identity;
 mod lane;
+mod left_out;
 mod lost_worker;
 mod meanwhile;
 mod observed;

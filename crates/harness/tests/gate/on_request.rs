@@ -134,6 +134,40 @@ async fn a_frozen_host_takes_no_snapshot_and_an_observing_one_does() {
     assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
 }
 
+/// A job keeps three: if ours counted among them, its next run would remove the oldest.
+#[tokio::test(start_paused = true)]
+async fn y11_a_backup_on_request_is_protected_and_costs_no_older_one() {
+    let rig = node().await;
+    let retention = |keep_last, max_protected| {
+        let storage = "store".to_owned();
+        rig.node.with(|sim| sim.happen(Event::Retention { storage, keep_last, max_protected }));
+    };
+    retention(Some(3), Some(1));
+    let job = [("vmid", "102"), ("storage", "store"), ("remove", "1")];
+    foreign(&rig, "POST", "vzdump", &job).await;
+    foreign(&rig, "POST", "vzdump", &job).await;
+    let listed = |rig: &Rig| -> Vec<(String, bool)> {
+        rig.node.with(|sim| {
+            let volumes = sim.world.storages["store"].volumes.iter();
+            let archives = volumes.filter(|(_, volume)| volume.archive.is_some());
+            archives.map(|(name, volume)| (name.clone(), volume.protected)).collect()
+        })
+    };
+    let older = listed(&rig);
+    assert_eq!(older.len(), 2);
+    let end = asked(&rig, ActionKind::Backup, "storage=store").await;
+    assert!(matches!(end, Ok(OpEnd::Succeeded { .. })), "{end:?}");
+    foreign(&rig, "POST", "vzdump", &job).await;
+    let now = listed(&rig);
+    assert!(older.iter().all(|archive| now.contains(archive)), "{older:?} are not in {now:?}");
+    assert_eq!(now.iter().filter(|(_, protected)| *protected).count(), 1, "{now:?}");
+    // Where no further one may be protected nothing is begun.
+    retention(None, Some(1));
+    rig.node.with(evenkeel_sim::Simulator::clear_records);
+    assert_eq!(asked(&rig, ActionKind::Backup, "storage=store").await, Err(ReasonCode::Storage));
+    assert_eq!(sent(&rig, "/vzdump"), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_backup_whose_task_fails_is_not_called_done() {
     let rig = node().await;

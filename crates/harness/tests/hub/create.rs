@@ -259,7 +259,9 @@ fn saved(fleet: &Fleet, more: &[(&str, &str)]) -> String {
         let more = more.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         config.active.extend(more);
         let (ctime, format, size_bytes) = (1_700_000_000, "tar.zst".to_owned(), 1 << 20);
-        let file = BackupFile { ctime, format, size_bytes, notes: None, protected: false };
+        let excludes = Vec::new();
+        let file =
+            BackupFile { ctime, format, size_bytes, notes: None, protected: false, excludes };
         sim.world.put_backup("store", "lxc/150".parse().unwrap(), &config, &file).unwrap()
     })
 }

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::{Answer, Context};
 use crate::config::Config;
+use crate::inside_files::standard_excludes;
 use crate::job::{BackupRun, TaskJob};
 use crate::reply::ReplyFailure;
 use crate::world::is_disk_key;
@@ -58,6 +59,7 @@ pub(super) fn vzdump(cx: &mut Context<'_>) -> Answer {
         .to_owned(),
         notes: cx.text("notes-template").map(str::to_owned),
         patience_ms: cx.number("lockwait").unwrap_or(LOCK_WAIT_MINUTES) * 60_000,
+        excludes: standard_excludes(cx.text("stdexcludes") != Some("0")),
         saving: Vec::new(),
         failed: false,
     };
@@ -95,9 +97,20 @@ pub(super) fn defaults(cx: &Context<'_>) -> Answer {
     if !cx.may(&path, &["Datastore.Audit", "Datastore.AllocateSpace"]) {
         return Err(ReplyFailure::Denied(format!("{path}, Datastore.Audit")));
     }
+    if !storage.content.contains("backup") {
+        let why = format!("can't use storage '{name}' for backups - wrong content type");
+        return Err(ReplyFailure::Died(why));
+    }
     let keep = storage.keep_last.map(|keep| format!("keep-last={keep}"));
     let keep = keep.unwrap_or_else(|| "keep-all=1".to_owned());
-    Ok(json!({ "storage": name, "mode": "snapshot", "prune-backups": keep }).into())
+    let mut told = json!({
+        "storage": name, "mode": "snapshot", "stdexcludes": 1, "prune-backups": keep,
+    });
+    // PVE has a list of them and tells it as one text.
+    if !cx.world.backup_excludes.is_empty() {
+        told["exclude-path"] = json!(cx.world.backup_excludes.join(","));
+    }
+    Ok(told.into())
 }
 
 /// The guest's file as it was saved; of a machine also which drives the archive holds.

@@ -25,6 +25,9 @@ pub(crate) struct BackupRun {
     pub(crate) notes: Option<String>,
     /// How long it waits for another backup to end.
     pub(crate) patience_ms: u64,
+    /// The patterns that are left out of containers; the node's own come in when the work begins.
+    #[serde(default)]
+    pub(crate) excludes: Vec<String>,
     /// Who was locked for it, with when it began.
     #[serde(default)]
     pub(crate) saving: Vec<(GuestId, u64)>,
@@ -48,6 +51,7 @@ pub(super) fn begin(site: &mut Site<'_>, order: &mut BackupRun) -> Result<(), St
             "could not get storage information for '{storage}': can't use storage '{storage}' for backups - wrong content type"
         ));
     }
+    order.excludes.extend(site.world.backup_excludes.iter().cloned());
     for vmid in order.vmids.clone() {
         if let Err(why) = begin_one(site, order, vmid) {
             site.log.push(format!("ERROR: Backup of VM {vmid} failed - {why}"));
@@ -165,6 +169,7 @@ fn store(
         size_bytes: packed_size(guest.kind, config),
         notes,
         protected: false,
+        excludes: order.excludes.clone(),
     };
     let Some(volid) = site.world.put_backup(&order.storage, guest, config, &file) else {
         return Err(format!("storage '{}' does not exist", order.storage));

@@ -175,8 +175,10 @@ pub(super) fn cloned(site: &mut Site<'_>, source: GuestId, target: GuestId, orde
     }
     let mut config = order.config.clone();
     config.set_lock(None);
+    let files = site.world.guest(source).map(|found| found.files.clone());
     if let Some(record) = site.world.guest_mut(target) {
         record.config = config;
+        record.files = files.unwrap_or_default();
     }
     unlock_source(site.world, source);
     create::entered(site.world, target, &order.after);

@@ -169,6 +169,9 @@ fn recover_container(
         let unprivileged = order.config.is_set("unprivileged");
         return Err(create::unpack_failed(guest, &order.archive, unprivileged));
     }
+    if let Some(record) = site.world.guest_mut(guest) {
+        record.files = archive.files;
+    }
     site.log.push("merging backed-up and given configuration..".to_owned());
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::engine::EngineContext;
 use crate::engine::approval_context::ApprovalContext;
 use crate::engine::approvals::note_refusal;
 use crate::engine::error::{EngineError, Fatal};
-use crate::engine::final_backup::{Keeping, check_left_out, check_room};
+use crate::engine::final_backup::{check_left_out, check_room};
 use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
@@ -165,7 +165,7 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
     }
     if let Some(backup) = FinalBackup::signed(&order.item.params)? {
         check_left_out(context, &backup, &fresh).await?;
-        check_room(context, &backup.storage, fresh.id, Keeping::Protected).await?;
+        check_room(context, &backup.storage, fresh.id).await?;
     }
     Ok(LastLook { fresh, found, provable })
 }

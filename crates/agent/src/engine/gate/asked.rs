@@ -15,7 +15,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 use super::NotCleared;
 use super::cleared::{Cleared, allowed};
 use crate::engine::EngineContext;
-use crate::engine::final_backup::{Keeping, check_room};
+use crate::engine::final_backup::check_room;
 use crate::observe::{observe_guest, observe_snapshots};
 
 /// What somebody asked for.
@@ -51,7 +51,7 @@ impl AskedOrder {
         let params = asked_params(self.op, &fresh, &snapshots, self.params.clone())?;
         let call = PveCall::asked(self.op, &params)?;
         if let PveCall::Backup { storage } = &call {
-            check_room(context, storage, self.guest, Keeping::Plain).await?;
+            check_room(context, storage, self.guest).await?;
         }
         Ok((call, params, fresh))
     }
