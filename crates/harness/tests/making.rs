@@ -384,3 +384,37 @@ async fn a_death_with_the_request_on_its_way_is_settled_by_the_task() {
     assert_eq!(makings(&rig), 1, "{report:?}");
     rig.node.with(|sim| assert_eq!(power(sim, 120).as_deref(), Some("Running")));
 }
+
+/// A storage may hold years of backups of every guest.
+#[tokio::test(start_paused = true)]
+async fn y12_the_source_of_a_restore_is_asked_for_by_the_guest_that_was_saved() {
+    let rig = rig(4);
+    let volid = rig.node.with(|sim| {
+        let guest = "lxc/100".parse().unwrap();
+        let config = sim.world.guest(guest).unwrap().config.clone();
+        let file = evenkeel_sim::BackupFile {
+            ctime: sim.world.epoch_s - 3_600,
+            format: "tar.zst".to_owned(),
+            size_bytes: 1 << 20,
+            notes: None,
+            protected: false,
+            excludes: Vec::new(),
+        };
+        sim.world.put_backup("store", guest, &config, &file).unwrap()
+    });
+    let declared = desired(&format!(
+        "[guest.120]\nkind = \"lxc\"\nsource = {{ backup = \"{volid}\" }}\n\
+         rootfs = {{ storage = \"local-lvm\", size = \"32GiB\" }}\n"
+    ));
+    rig.node.with(Simulator::clear_records);
+    let life = rig.live(async |engine| pass(engine, &declared).await);
+    let report = life.await.unwrap().unwrap();
+    assert_eq!(kinds(&report).first(), Some(&(ActionKind::Restore, true)), "{report:?}");
+    let unbound: Vec<_> = rig.node.with(|sim| {
+        let lists = sim.records().iter().filter(|record| record.path.ends_with("/store/content"));
+        let all: Vec<_> = lists.cloned().collect();
+        assert!(!all.is_empty());
+        all.into_iter().filter(|record| !record.params.contains(&"vmid".to_owned())).collect()
+    });
+    assert!(unbound.is_empty(), "{unbound:?}");
+}

@@ -29,11 +29,11 @@ const SERVES_FOR: Duration = Duration::from_secs(1);
 pub(super) struct SharedReadings {
     tasks: Mutex<Option<SharedAnswer<TaskReading>>>,
     storages: Mutex<Option<SharedAnswer<Vec<StorageEntry>>>>,
-    /// By storage and content: one that hangs delays nobody who asks for another.
-    sources: StdMutex<BTreeMap<(StorageName, &'static str), SharedSources>>,
+    /// By storage and what is asked of it: one that hangs delays nobody who asks for another.
+    sources: StdMutex<BTreeMap<(StorageName, ContentFilter), SharedSources>>,
 }
 
-/// What a storage has of a content, once somebody has asked.
+/// What a storage lists, once somebody has asked.
 type SharedSources = Arc<Mutex<Option<SharedAnswer<Vec<ListedVolume>>>>>;
 
 /// What was answered, and when it was asked.
@@ -85,25 +85,25 @@ impl SharedReadings {
         Ok(kept.insert(SharedAnswer::new(read, asked)).clone())
     }
 
-    /// What a storage has of this content.
+    /// What a storage has to make guests from.
     pub(super) async fn sources(
         &self,
         context: &EngineContext,
         storage: &StorageName,
-        content: &'static str,
+        filter: &ContentFilter,
     ) -> Result<Arc<Vec<ListedVolume>>, Error> {
-        let kept = self.kept_sources(storage, content);
+        let kept = self.kept_sources(storage, filter);
         let mut kept = kept.lock().await;
         if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
             return Ok(Arc::clone(&known.told));
         }
         let asked = Instant::now();
-        let read = context.client.volumes(storage, &ContentFilter::Type(content)).await?;
+        let read = context.client.volumes(storage, filter).await?;
         Ok(Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told))
     }
 
-    fn kept_sources(&self, storage: &StorageName, content: &'static str) -> SharedSources {
+    fn kept_sources(&self, storage: &StorageName, filter: &ContentFilter) -> SharedSources {
         let mut all = self.sources.lock().expect("nobody panics while they hold the sources");
-        Arc::clone(all.entry((storage.clone(), content)).or_default())
+        Arc::clone(all.entry((storage.clone(), filter.clone())).or_default())
     }
 }

@@ -77,7 +77,7 @@ pub struct TaskFilter {
 
 /// Which volumes of a storage to list. There is no "all": an unfiltered list makes PVE ask every
 /// volume of the storage for its size, and blocks one of its three workers meanwhile.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ContentFilter {
     /// Of one type: `images`, `rootdir`, `backup`, `vztmpl`, `iso`.
     Type(&'static str),

@@ -122,6 +122,21 @@ impl VolumeContent {
         owner.map_or(Self::Other, Self::GuestDisk)
     }
 
+    /// The number of the guest that a backup was made of, as its name tells: `vzdump-lxc-101-…`, or `ct/101/…` on a
+    /// backup server. None of a name that somebody gave it.
+    pub fn saved_guest(volume: &VolumeId) -> Option<VmId> {
+        let (_, name) = volume.as_str().split_once(":backup/")?;
+        let number = match name.split_once('/') {
+            Some(("ct" | "vm", rest)) => rest.split_once('/')?.0,
+            Some(_) => return None,
+            None => {
+                let kinds = ["vzdump-lxc-", "vzdump-qemu-"];
+                kinds.iter().find_map(|kind| name.strip_prefix(kind))?.split_once('-')?.0
+            }
+        };
+        number.parse().ok()
+    }
+
     /// A volume of this content, as an example.
     pub(super) fn example(self) -> &'static str {
         match self {
@@ -188,4 +203,27 @@ pub fn is_stored_secret(name: &str) -> bool {
     (1..=SECRET_NAME_MAX).contains(&name.len())
         && name.starts_with(|first: char| first.is_ascii_alphanumeric())
         && name.bytes().all(inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn y12_the_name_of_a_backup_tells_whose_it_is() {
+        for (volume, number) in [
+            ("store:backup/vzdump-lxc-101-2026_11_01-02_00_00.tar.zst", Some(101)),
+            ("store:backup/vzdump-qemu-9000-2026_11_01-02_00_00.vma.zst", Some(9000)),
+            ("pbs:backup/ct/101/2026-11-01T02:00:00Z", Some(101)),
+            ("pbs:backup/vm/9000/2026-11-01T02:00:00Z", Some(9000)),
+            ("pbs:backup/host/101/2026-11-01T02:00:00Z", None),
+            ("store:backup/vzdump-lxc-mine.tar.zst", None),
+            ("store:backup/vzdump-lxc-101.tar.zst", None),
+            ("store:backup/x.tar.zst", None),
+            ("store:101/vm-101-disk-0.raw", None),
+        ] {
+            let owner = VolumeContent::saved_guest(&volume.parse().unwrap());
+            assert_eq!(owner.map(VmId::get), number, "{volume}");
+        }
+    }
 }

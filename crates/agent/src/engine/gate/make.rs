@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::compensation::SourceNow;
 use evenkeel_core::create_policy::BroughtVolume;
-use evenkeel_core::desired::{DeclaredGuest, GuestSource, WantedState};
+use evenkeel_core::desired::{DeclaredGuest, GuestSource, VolumeContent, WantedState};
 use evenkeel_core::id::{GuestId, VmId};
 use evenkeel_core::identity_proof::TaskListMark;
 use evenkeel_core::new_guest::{
@@ -142,9 +142,18 @@ async fn storages(
 async fn source(context: &EngineContext, new: &NewGuest) -> SourceReading {
     match &new.source {
         GuestSource::Empty => SourceReading::None,
-        GuestSource::Template(volume) => shared_source(context, volume, "vztmpl").await,
-        GuestSource::Image { volume, .. } => shared_source(context, volume, "import").await,
-        GuestSource::Backup { volume, .. } => shared_source(context, volume, "backup").await,
+        GuestSource::Template(volume) => {
+            shared_source(context, volume, ContentFilter::Type("vztmpl")).await
+        }
+        GuestSource::Image { volume, .. } => {
+            shared_source(context, volume, ContentFilter::Type("import")).await
+        }
+        GuestSource::Backup { volume, .. } => {
+            // A storage may hold years of backups of every guest: only those of the one that was saved are asked for.
+            let filter = VolumeContent::saved_guest(volume)
+                .map_or(ContentFilter::Type("backup"), ContentFilter::BackupsOf);
+            shared_source(context, volume, filter).await
+        }
         GuestSource::Clone(from) => {
             let id = GuestId { kind: new.guest.kind, vmid: from.guest };
             observed_source(&context.client, id).await
@@ -182,12 +191,12 @@ pub(in crate::engine) async fn listed(
 async fn shared_source(
     context: &EngineContext,
     volume: &VolumeId,
-    content: &'static str,
+    filter: ContentFilter,
 ) -> SourceReading {
     let Some(storage) = storage_of(volume) else {
         return SourceReading::Unreadable(format!("{volume} names no storage"));
     };
-    let read = context.shared.sources(context, &storage, content).await;
+    let read = context.shared.sources(context, &storage, &filter).await;
     among(volume, &storage, read.as_ref().map(|listed| listed.as_slice()))
 }
 
