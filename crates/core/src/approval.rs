@@ -285,6 +285,9 @@ fn requested_params(
             let point = point.ok_or_else(none)?;
             let at = point.taken_at.ok_or_else(none)?;
             params.insert("snaptime".to_owned(), at.0.to_string());
+            if op == ActionKind::Rollback {
+                fill_start(&mut params, point)?;
+            }
         }
         FilledFrom::DetachedVolume => {
             let slot = named("slot");
@@ -293,4 +296,76 @@ fn requested_params(
         }
     }
     Ok(params)
+}
+
+/// Says whether the guest runs after a rollback. Proxmox starts it from a snapshot that holds memory, whatever is asked;
+/// evenkeel starts no other.
+fn fill_start(params: &mut BTreeMap<String, String>, point: &SnapshotPoint) -> Result<(), Refusal> {
+    if params.get("start").is_some_and(|start| start == "1") && !point.with_memory {
+        let why = "a rollback starts the guest only from a snapshot that holds memory; start it afterwards, or declare \
+                   run = \"running\"";
+        return Err(Refusal::new(ReasonCode::NotExecutable, why));
+    }
+    let starts = if point.with_memory { "1" } else { "0" };
+    params.insert("start".to_owned(), starts.to_owned());
+    Ok(())
+}
+
+/// Whether a rollback still does what was signed: the snapshot of that name is the one that was seen, and the guest runs
+/// after it if and only if that was signed.
+pub fn check_rollback(
+    params: &BTreeMap<String, String>,
+    snapshots: &[SnapshotPoint],
+) -> Result<(), Refusal> {
+    let stale = |why: String| Err(Refusal::new(ReasonCode::Stale, why));
+    let text = |name: &str| params.get(name).map_or("", String::as_str);
+    let name = text("snapname");
+    let Some(point) = snapshots.iter().find(|point| point.name == name && name != PRESENT) else {
+        return stale(format!("the guest has no snapshot `{name}` any more"));
+    };
+    if point.taken_at.map(|at| at.0.to_string()).as_deref() != Some(text("snaptime")) {
+        return stale(format!("`{name}` is another snapshot than the one that was signed for"));
+    }
+    match (point.with_memory, text("start") == "1") {
+        (true, true) | (false, false) => Ok(()),
+        (true, false) => stale(format!(
+            "`{name}` holds memory, so the machine would run afterwards, and that was not signed; ask for the rollback \
+             again and sign that"
+        )),
+        (false, true) => {
+            let why =
+                format!("`{name}` holds no memory, and evenkeel starts no guest after a rollback");
+            Err(Refusal::new(ReasonCode::NotExecutable, why))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn y13_a_rollback_is_bound_to_its_snapshot_and_to_whether_it_starts_the_guest() {
+        let point = |name: &str, at, with_memory| SnapshotPoint {
+            name: name.to_owned(),
+            taken_at: Some(UnixSeconds(at)),
+            parent: None,
+            with_memory,
+        };
+        let listed = [point("cold", 7, false), point("warm", 8, true), point(PRESENT, 9, false)];
+        for (name, time, start, judged) in [
+            ("cold", "7", "0", Ok(())),
+            ("warm", "8", "1", Ok(())),
+            ("warm", "8", "0", Err(ReasonCode::Stale)),
+            ("cold", "7", "1", Err(ReasonCode::NotExecutable)),
+            ("cold", "8", "0", Err(ReasonCode::Stale)),
+            ("gone", "7", "0", Err(ReasonCode::Stale)),
+            (PRESENT, "9", "0", Err(ReasonCode::Stale)),
+        ] {
+            let params = [("snapname", name), ("snaptime", time), ("start", start)];
+            let params = params.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+            let found = check_rollback(&params, &listed).map_err(|refusal| refusal.reason);
+            assert_eq!(found, judged, "{name} {time} {start}");
+        }
+    }
 }

@@ -24,7 +24,13 @@ pub fn losses(
         }
         LossRule::SinceSnapshot => {
             let since = params.get("snapname").map_or("the snapshot", String::as_str);
-            vec![unknown(format!("everything written since {since}"))]
+            let mut lost = vec![unknown(format!("everything written since {since}"))];
+            if params.get("start").is_some_and(|start| start == "1") {
+                lost.push(unknown(format!(
+                    "that it is stopped: {since} holds memory, and Proxmox starts the machine from it"
+                )));
+            }
+            lost
         }
         LossRule::OneSnapshot => {
             let name = params.get("snapname").map_or("?", String::as_str);

@@ -218,7 +218,10 @@ impl FaultMaker {
         let request = match dice.below(10) {
             0 | 1 => {
                 let path = format!("{base}/snapshot");
-                SimRequest::new("POST", &path).form(&[("snapname", &name)])
+                let form = [("snapname", name.as_str()), ("vmstate", "1")];
+                // Of a machine that runs the memory may be kept, too.
+                let with_memory = guest.kind == GuestKind::Qemu && dice.percent(50);
+                SimRequest::new("POST", &path).form(&form[..=usize::from(with_memory)])
             }
             2 => SimRequest::new("DELETE", &format!("{base}/snapshot/{name}")),
             3 => {

@@ -16,6 +16,7 @@ mod pauses;
 mod promise;
 mod readings;
 mod removal;
+mod rollback;
 mod twins;
 
 use std::collections::{BTreeMap, BTreeSet};

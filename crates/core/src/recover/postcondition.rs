@@ -61,7 +61,11 @@ pub fn postcondition(
         Proof::NumberFree => Postcondition::DoesNotHold,
         Proof::SnapshotParent => listed(snapshots, |all| {
             let present = all.iter().find(|point| point.name == PRESENT);
-            present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"))
+            let stands =
+                present.is_some_and(|present| present.parent.as_ref() == params.get("snapname"));
+            // From a snapshot that holds memory the machine is started within the same task.
+            let starts = params.get("start").is_some_and(|start| start == "1");
+            stands && (!starts || matches!(guest.power, Power::Running | Power::Paused))
         }),
         Proof::SnapshotListed => listed(snapshots, |all| {
             all.iter().any(|point| Some(&point.name) == params.get("snapname"))

@@ -29,6 +29,7 @@ use serde_json::{Map, Value};
 use super::archive::is_saved;
 use super::promise::is_promised;
 use super::readings::{GuestReading, birth_of};
+use super::rollback::starts_as_signed;
 use super::{Oracle, OracleState};
 use crate::call::WriteRequest;
 use crate::history::{HistoryOp, JournalHistory, RaisedItem};
@@ -434,6 +435,9 @@ impl OracleState {
         }
         if op.stage == "act" && op.kind == ActionKind::Destroy {
             node.with(|sim| is_saved(&sim.world, name, op.guest, &claim))?;
+        }
+        if op.stage == "act" && op.kind == ActionKind::Rollback {
+            node.with(|sim| starts_as_signed(&sim.world, op.guest, &claim))?;
         }
         if op.stage == "act" {
             let record = node.with(|sim| sim.records().len());

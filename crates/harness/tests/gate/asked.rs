@@ -7,6 +7,7 @@ use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::id::GuestId;
 use evenkeel_core::reason::ReasonCode;
 use evenkeel_harness::Rig;
+use evenkeel_sim::Event;
 
 use crate::support::*;
 
@@ -66,7 +67,7 @@ async fn p15_nothing_is_asked_for_while_somebody_else_destroys_the_guest() {
     let guest: GuestId = "lxc/100".parse().unwrap();
     rig.node.with(|sim| {
         (sim.timings.short_ms, sim.timings.copy_ms) = (60_000, 60_000);
-        sim.happen(evenkeel_sim::Event::Power { guest, running: false });
+        sim.happen(Event::Power { guest, running: false });
     });
     let (name, secret, _) = evenkeel_sim::TOKENS[2];
     let path = "/api2/json/nodes/pve1/lxc/100";
@@ -101,7 +102,7 @@ async fn a_snapshot_that_is_not_there_is_not_asked_for() {
 async fn a_detached_volume_is_freed_by_its_slot_and_never_by_the_storage() {
     let rig = rig().await;
     let guest = "lxc/100".parse().unwrap();
-    rig.node.with(|sim| sim.happen(evenkeel_sim::Event::Power { guest, running: false }));
+    rig.node.with(|sim| sim.happen(Event::Power { guest, running: false }));
     foreign(&rig, "PUT", "lxc/100/config", &[("delete", "mp0")]).await;
     live(&rig, async |engine| {
         let report =
@@ -183,4 +184,45 @@ async fn x12_x13_one_volume_in_two_slots_or_another_format_is_not_put_before_a_s
     })
     .await;
     assert_eq!(writes(&rig, "qemu/101"), Vec::<String>::new());
+}
+
+/// Proxmox starts a machine from the memory of its snapshot, whatever a rollback says.
+#[tokio::test(start_paused = true)]
+async fn y13_a_rollback_to_a_snapshot_with_memory_says_that_the_machine_runs_afterwards() {
+    const MACHINE: &str = "qemu/101";
+    let id: GuestId = MACHINE.parse().unwrap();
+    let rig = rig().await;
+    let set = BTreeMap::from([("scsi0".to_owned(), Some("tank:vm-101-disk-0,size=8G".to_owned()))]);
+    rig.node.with(|sim| {
+        let config = &mut sim.world.guest_mut(id).unwrap().config;
+        config.active.retain(|key, _| !key.starts_with("scsi") && !key.starts_with("efi"));
+        sim.happen(Event::Edit { guest: id, set });
+        sim.happen(Event::Power { guest: id, running: true });
+    });
+    let take = async |name: &str, vmstate: &str| {
+        let form = [("snapname", name), ("vmstate", vmstate)];
+        foreign(&rig, "POST", &format!("{MACHINE}/snapshot"), &form).await;
+    };
+    take("cold", "0").await;
+    take("warm", "1").await;
+    rig.node.with(|sim| sim.happen(Event::Power { guest: id, running: false }));
+    let runs = |rig: &Rig| rig.node.with(|sim| sim.world.guest(id).unwrap().power.is_running());
+    live(&rig, async |engine| {
+        let refused = engine
+            .request(ActionKind::Rollback, id, params(&[("snapname", "cold"), ("start", "1")]))
+            .await;
+        assert!(refused.is_err_and(|error| error.to_string().contains("holds memory")));
+        let raised = engine
+            .request(ActionKind::Rollback, id, params(&[("snapname", "warm"), ("start", "0")]))
+            .await;
+        let item = engine.pending().await.unwrap().remove(&raised.unwrap()).unwrap().0;
+        assert_eq!(item.params["start"], "1", "it is read, not believed");
+        assert!(item.losses.iter().any(|loss| loss.what.contains("holds memory")), "{item:?}");
+        let end = carried_out(engine, &anna().approve(&item, 7, now(&rig))).await.end;
+        assert_eq!(end, OpEnd::Succeeded { warning: None });
+        Ok(())
+    })
+    .await;
+    assert!(runs(&rig), "as was signed");
+    assert_eq!(count(&rig, MACHINE, "POST rollback"), 1);
 }

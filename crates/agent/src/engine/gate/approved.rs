@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
+use evenkeel_core::approval::check_rollback;
 use evenkeel_core::budget;
 use evenkeel_core::final_backup::FinalBackup;
 use evenkeel_core::identity::identity;
@@ -36,7 +37,7 @@ use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
 use crate::hub_link::memory;
 use crate::observe::{observe_guest, observe_snapshots};
-use crate::pve::error::ErrorClass;
+use crate::pve::error::{Error, ErrorClass};
 
 /// An approval of an item that waits.
 #[derive(Debug, Clone)]
@@ -166,6 +167,11 @@ async fn look(context: &EngineContext, order: &ApprovedOrder) -> Result<LastLook
     if let Some(backup) = FinalBackup::signed(&order.item.params)? {
         check_left_out(context, &backup, &fresh).await?;
         check_room(context, &backup.storage, fresh.id).await?;
+    }
+    if order.item.op == ActionKind::Rollback {
+        let unlisted = |error: Error| Refusal::new(ReasonCode::IdentityUnproven, error.to_string());
+        let snapshots = observe_snapshots(&context.client, fresh.id).await.map_err(unlisted)?;
+        check_rollback(&order.item.params, &snapshots)?;
     }
     Ok(LastLook { fresh, found, provable })
 }

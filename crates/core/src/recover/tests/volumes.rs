@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::actual::{ConfigEntry, Guest, GuestConfig, Power};
+use crate::actual::{ConfigEntry, Guest, GuestConfig, PRESENT, Power, SnapshotPoint};
 
 fn guest(kind: GuestKind, template: bool, keys: &[(&str, &str)]) -> Guest {
     let entries = keys.iter().map(|(key, text)| ConfigEntry {
@@ -92,5 +92,31 @@ fn a_killed_move_is_closed_with_the_copy_it_left_and_two_copies_are_not_guessed(
         assert_eq!(decided, RecoveryDecision::Doubt(OutcomeDoubt::SeveralVolumes), "{guest}");
         let decided = decide(&moved, &evidence(NewVolumes::Unreadable), late);
         assert!(matches!(decided, RecoveryDecision::Wait { .. }), "{guest}: {decided:?}");
+    }
+}
+
+#[test]
+fn y13_a_rollback_that_starts_the_machine_is_proved_by_its_running_too() {
+    let operation = operation(ActionKind::Rollback, GuestKind::Qemu);
+    let present = SnapshotPoint {
+        name: PRESENT.to_owned(),
+        taken_at: None,
+        parent: Some("before".to_owned()),
+        with_memory: false,
+    };
+    for (start, power, proof) in [
+        ("0", Power::Stopped, Postcondition::Holds),
+        ("1", Power::Stopped, Postcondition::DoesNotHold),
+        ("1", Power::Unknown, Postcondition::DoesNotHold),
+        ("1", Power::Running, Postcondition::Holds),
+        ("1", Power::Paused, Postcondition::Holds),
+    ] {
+        let params = [("snapname", "before"), ("start", start)];
+        let params = params.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
+        let found = Guest { power, ..guest(GuestKind::Qemu, false, &[]) };
+        let snapshots = Some(std::slice::from_ref(&present));
+        let lists = ProofLists { snapshots, archive: None };
+        let judged = postcondition(&operation.intent, &params, Some(&found), lists);
+        assert_eq!(judged, proof, "start={start}, {power:?}");
     }
 }
