@@ -69,7 +69,7 @@ pub async fn find_guest(client: &Client, name: &GuestName) -> Result<GuestId, Fi
         return Err(missing.into());
     }
     let everywhere = client.cluster_guests().await.map_err(FindGuestError::Actual)?;
-    let there = everywhere.into_iter().find(|guest| guest.vmid == Some(number));
+    let there = everywhere.rows.into_iter().find(|guest| guest.vmid == Some(number));
     let found = there.and_then(|guest| {
         let id = GuestId::new(guest.kind.parse().ok()?, number);
         Some((id, guest.node.filter(|node| node != client.node())?))

@@ -41,6 +41,7 @@ pub(crate) async fn name_lock_owners(client: &Client, plan: &mut Plan, actual: &
         return;
     };
     let running: Vec<Upid> = listed
+        .rows
         .into_iter()
         .filter(|task| task.exit_status().is_none())
         .map(|task| task.upid)

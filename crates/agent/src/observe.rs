@@ -37,9 +37,10 @@ use futures_util::stream::{self, StreamExt};
 use remembering::KnownSite;
 
 use crate::pve::Client;
-use crate::pve::error::Error;
+use crate::pve::error::{Error, Unknown};
+use crate::pve::list::{ListReading, UnreadRow};
 use crate::pve::site::{ClusterEntry, Permissions, Resource};
-use crate::pve::wire::{GuestEntry, PendingEntry, RunStatus, SnapshotEntry};
+use crate::pve::wire::{GuestEntry, NamedEntry, PendingEntry, RunStatus, SnapshotEntry};
 
 /// How many guests are read at a time. A real node has three worker processes: with three requests in
 /// flight its throughput peaks, with sixteen it falls and every answer takes eight times as long.
@@ -107,26 +108,48 @@ pub(crate) async fn observe_chosen(
 
 /// The node's guests as its lists tell them, for whoever chooses among them.
 pub async fn list_guests(client: &Client) -> Result<Vec<Candidate>, Error> {
-    let listed = of_both_kinds(|kind| client.guest_names(kind)).await?.into_iter();
-    Ok(listed
-        .map(|(kind, entry)| {
-            let tags = entry.tags.unwrap_or_default();
-            Candidate::listed(GuestId::new(kind, entry.vmid), entry.name, &tags)
-        })
-        .collect())
+    let (containers, machines) =
+        future::join(client.guest_names(GuestKind::Lxc), client.guest_names(GuestKind::Qemu)).await;
+    let listed = [(GuestKind::Lxc, containers?), (GuestKind::Qemu, machines?)];
+    let candidate = |kind, entry: NamedEntry| {
+        let tags = entry.tags.unwrap_or_default();
+        Candidate::listed(GuestId::new(kind, entry.vmid), entry.name, &tags)
+    };
+    let of_kind =
+        |(kind, rows): (_, Vec<_>)| rows.into_iter().map(move |entry| candidate(kind, entry));
+    Ok(listed.into_iter().flat_map(of_kind).collect())
 }
 
-async fn listed(client: &Client) -> Result<Vec<(GuestKind, GuestEntry)>, Error> {
-    of_both_kinds(|kind| client.guests(kind)).await
+/// The guests of the node by its lists.
+struct ListedGuests {
+    entries: Vec<(GuestKind, GuestEntry)>,
+    /// Guests whose row says nothing but their number. They are there, and nothing is done to them.
+    unread: Vec<Guest>,
+    /// Rows that do not even say whose they are. Each is some guest that is there.
+    nameless: usize,
 }
 
-async fn of_both_kinds<T, F>(list: impl Fn(GuestKind) -> F) -> Result<Vec<(GuestKind, T)>, Error>
-where
-    F: Future<Output = Result<Vec<T>, Error>>,
-{
-    let (containers, machines) = future::join(list(GuestKind::Lxc), list(GuestKind::Qemu)).await;
-    let containers = containers?.into_iter().map(|entry| (GuestKind::Lxc, entry));
-    Ok(containers.chain(machines?.into_iter().map(|entry| (GuestKind::Qemu, entry))).collect())
+async fn listed(client: &Client) -> Result<ListedGuests, Error> {
+    let (containers, machines) =
+        future::join(client.guests(GuestKind::Lxc), client.guests(GuestKind::Qemu)).await;
+    let mut listed = ListedGuests { entries: Vec::new(), unread: Vec::new(), nameless: 0 };
+    for (kind, list) in [(GuestKind::Lxc, containers?), (GuestKind::Qemu, machines?)] {
+        listed.entries.extend(list.rows.into_iter().map(|entry| (kind, entry)));
+        for row in &list.unread {
+            match row.parsed("vmid") {
+                Some(vmid) => listed.unread.push(unread_guest(GuestId::new(kind, vmid))),
+                None => listed.nameless += 1,
+            }
+        }
+    }
+    Ok(listed)
+}
+
+fn unread_guest(id: GuestId) -> Guest {
+    let why = "its row in the node's list of guests cannot be read";
+    let next = "look at the row: pvesh get /nodes/NODE/lxc (or qemu) --output-format json";
+    let config = Err(Unreadable::new(why, next));
+    Guest { id, power: Power::Unknown, template: false, ha: None, lock: None, config }
 }
 
 async fn read_node(
@@ -136,8 +159,12 @@ async fn read_node(
     scope: &PassScope,
     concurrency: usize,
 ) -> Result<Snapshot, Error> {
-    let listed = listed(client).await?.into_iter().filter(|(_, entry)| scope.has(entry.vmid));
-    let parts = read_parts(client, listed, WantedParts::ALL, concurrency).await;
+    let ListedGuests { entries, unread, nameless } = listed(client).await?;
+    let entries = entries.into_iter().filter(|(_, entry)| scope.has(entry.vmid));
+    let mut parts = read_parts(client, entries, WantedParts::ALL, concurrency).await;
+    let unread = unread.into_iter().filter(|guest| scope.has(guest.id.vmid));
+    parts.guests.extend(unread.map(|guest| (guest.id.vmid, guest)));
+    parts.nameless = nameless;
     let told = parts.conventions.as_ref();
     let conventions = told.map_or_else(Conventions::default, |told| told.conventions);
     let found = parts.located(client, declared, concurrency).await;
@@ -148,9 +175,11 @@ async fn read_node(
 #[derive(Default)]
 struct Parts {
     guests: BTreeMap<VmId, Guest>,
-    everywhere: Option<Result<Vec<Resource>, Error>>,
+    /// How many rows of the lists do not say whose they are.
+    nameless: usize,
+    everywhere: Option<Result<ListReading<Resource>, Error>>,
     permissions: Option<Result<Permissions, Error>>,
-    status: Option<Result<Vec<ClusterEntry>, Error>>,
+    status: Option<Result<ListReading<ClusterEntry>, Error>>,
     conventions: Option<ToldConventions>,
 }
 
@@ -193,17 +222,23 @@ impl Parts {
         declared: &BTreeSet<VmId>,
         concurrency: usize,
     ) -> Located {
-        let Self { mut guests, everywhere, permissions, status, .. } = self;
+        let Self { mut guests, nameless, everywhere, permissions, status, .. } = self;
         let unlisted = everywhere.as_ref().and_then(|listed| listed.as_ref().err());
         let coverage = match (permissions, status) {
+            _ if nameless > 0 => {
+                Coverage::Partial("a row of the node's list of guests cannot be read".to_owned())
+            }
             (Some(permissions), Some(status)) => coverage(unlisted, permissions, status),
             (None, _) | (_, None) => {
                 Coverage::Partial("nobody asked whether others are there".to_owned())
             }
         };
-        let everywhere = everywhere.and_then(Result::ok).unwrap_or_default();
-        manage(&mut guests, &ha_states(&everywhere));
-        let elsewhere = elsewhere(client, &everywhere);
+        let everywhere = everywhere.and_then(Result::ok);
+        if let Some(everywhere) = &everywhere {
+            manage(&mut guests, &ha_states(everywhere));
+        }
+        let elsewhere =
+            everywhere.map_or_else(BTreeMap::new, |listed| elsewhere(client, &listed.rows));
         let unlisted = declared
             .iter()
             .filter(|vmid| !guests.contains_key(vmid) && !elsewhere.contains_key(vmid));
@@ -230,9 +265,9 @@ async fn read_parts(
 ) -> Parts {
     enum ObservedPart {
         Guest(Guest),
-        Everywhere(Result<Vec<Resource>, Error>),
+        Everywhere(Result<ListReading<Resource>, Error>),
         Permissions(Result<Permissions, Error>),
-        Status(Result<Vec<ClusterEntry>, Error>),
+        Status(Result<ListReading<ClusterEntry>, Error>),
         Conventions(ToldConventions),
     }
     let mut surroundings = Vec::new();
@@ -329,12 +364,20 @@ pub(crate) async fn read_others(
     snapshot: &mut Snapshot,
     concurrency: usize,
 ) -> Result<(), Error> {
-    let listed = listed(client).await?.into_iter();
-    let others: Vec<_> =
-        listed.filter(|(_, entry)| !snapshot.guests.contains_key(&entry.vmid)).collect();
+    let ListedGuests { entries, unread, nameless } = listed(client).await?;
+    if nameless > 0 {
+        // What hangs on a guest that cannot be named may be the very volume.
+        let detail = "a row of the list does not say whose it is".to_owned();
+        let call = format!("GET /nodes/{}/lxc and /qemu", client.node());
+        return Err(Error::Unknown { call, why: Unknown::Unreadable { status: 200, detail } });
+    }
+    let is_new = |vmid: &VmId| !snapshot.guests.contains_key(vmid);
+    let unread: Vec<_> = unread.into_iter().filter(|guest| is_new(&guest.id.vmid)).collect();
+    let others: Vec<_> = entries.into_iter().filter(|(_, entry)| is_new(&entry.vmid)).collect();
     let nothing = WantedParts { everywhere: false, coverage: false, conventions: false };
     let parts = read_parts(client, others.into_iter(), nothing, concurrency).await;
     snapshot.guests.extend(parts.guests);
+    snapshot.guests.extend(unread.into_iter().map(|guest| (guest.id.vmid, guest)));
     Ok(())
 }
 
@@ -402,7 +445,7 @@ fn power(entry: &GuestEntry) -> Power {
 fn coverage(
     unlisted: Option<&Error>,
     permissions: Result<Permissions, Error>,
-    status: Result<Vec<ClusterEntry>, Error>,
+    status: Result<ListReading<ClusterEntry>, Error>,
 ) -> Coverage {
     let partial = |why: String| Coverage::Partial(why);
     if let Some(error) = unlisted {
@@ -431,14 +474,19 @@ fn sees_all_guests(permissions: &Permissions) -> bool {
     })
 }
 
-/// A host of its own has no cluster entry, and nobody to lose.
-pub(crate) fn has_quorum(entries: &[ClusterEntry]) -> bool {
-    entries.iter().filter(|entry| entry.kind == "cluster").all(|cluster| cluster.quorate)
+/// A host of its own has no cluster entry, and nobody to lose. A row that cannot be read may be the cluster's.
+pub(crate) fn has_quorum(status: &ListReading<ClusterEntry>) -> bool {
+    let is_node = |row: &UnreadRow| row.text("type") == Some("node");
+    let mut clusters = status.rows.iter().filter(|entry| entry.kind == "cluster");
+    status.unread.iter().all(is_node) && clusters.all(|cluster| cluster.quorate)
 }
 
-fn ha_states(everywhere: &[Resource]) -> BTreeMap<VmId, String> {
+/// Whose row cannot be read may be managed.
+fn ha_states(everywhere: &ListReading<Resource>) -> BTreeMap<VmId, String> {
     let state = |resource: &Resource| Some((resource.vmid?, resource.hastate.clone()?));
-    everywhere.iter().filter_map(state).collect()
+    let unread = |row: &UnreadRow| Some((row.parsed("vmid")?, "not readable".to_owned()));
+    let unread = everywhere.unread.iter().filter_map(unread);
+    everywhere.rows.iter().filter_map(state).chain(unread).collect()
 }
 
 fn elsewhere(client: &Client, everywhere: &[Resource]) -> BTreeMap<VmId, Elsewhere> {
@@ -485,14 +533,14 @@ struct ToldConventions {
 /// What the datacenter does to values; without the right to know, PVE's defaults.
 async fn conventions(client: &Client) -> ToldConventions {
     let (options, nodes) = (client.cluster_options().await, client.cluster_nodes().await);
-    let is_whole = options.is_ok() && nodes.is_ok();
+    let is_whole = options.is_ok() && nodes.as_ref().is_ok_and(|nodes| nodes.unread.is_empty());
     let options = options.unwrap_or_default();
     let style = options.get("tag-style").map(String::as_str).unwrap_or_default();
     // Either the property string itself or the JSON object newer releases answer with.
     let tags_have_case = ["case-sensitive=1", "\"case-sensitive\":1", "\"case-sensitive\":\"1\""]
         .iter()
         .any(|set| style.contains(set));
-    let nodes = nodes.unwrap_or_default();
+    let nodes = nodes.map(|nodes| nodes.rows).unwrap_or_default();
     let this = nodes.iter().find(|resource| resource.node.as_ref() == Some(client.node()));
     let cgroup = match this.and_then(|node| node.cgroup_mode) {
         Some(1) => Cgroup::V1,

@@ -197,5 +197,5 @@ async fn bare_destroy(client: &Client, node: &InProcess, guest: GuestId) {
 
 async fn tasks(client: &Client, filter: &TaskFilter) -> BTreeSet<evenkeel_core::operation::Upid> {
     let listed = client.tasks(filter).await.expect("the node answers");
-    listed.into_iter().map(|entry| entry.upid).collect()
+    listed.rows.into_iter().map(|entry| entry.upid).collect()
 }

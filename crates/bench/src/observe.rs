@@ -75,7 +75,7 @@ fn paths(runtime: &Runtime, client: &Client) -> Vec<String> {
     for kind in [GuestKind::Lxc, GuestKind::Qemu] {
         let listed = runtime.block_on(client.guests(kind)).expect("the simulator answers");
         let path = |vmid| format!("/nodes/pve1/{}/pending", GuestId::new(kind, vmid));
-        paths.extend(listed.iter().map(|guest| path(guest.vmid)));
+        paths.extend(listed.rows.iter().map(|guest| path(guest.vmid)));
     }
     paths
 }

@@ -154,7 +154,7 @@ pub(crate) async fn answering_node(exchange: &Arc<HttpExchange>) -> Result<NodeN
     let client = Client::new(exchange.clone(), anywhere);
     let status = client.cluster_status().await;
     if let Ok(entries) = &status
-        && let Some(local) = entries.iter().find(|entry| entry.kind == "node" && entry.local)
+        && let Some(local) = entries.rows.iter().find(|entry| entry.kind == "node" && entry.local)
         && let Ok(node) = local.name.parse()
     {
         return Ok(node);

@@ -60,6 +60,12 @@ impl WantedItem {
         Ok(Self { op, guest: guest.id, expected: Expected::Guest { identity, digest }, params })
     }
 
+    /// The same act once more, as an item says it that nobody can execute any more.
+    pub fn again(item: &PendingItem) -> Self {
+        let PendingItem { op, guest, expected, params, .. } = item;
+        Self { op: *op, guest: *guest, expected: expected.clone(), params: params.clone() }
+    }
+
     /// Whether what it says depends on what no configuration tells: snapshots, and what the node excludes from backups.
     pub fn needs_surroundings(&self) -> bool {
         saves_first(&self.params)
@@ -188,11 +194,13 @@ pub fn approved_item<T>(
         }
         return Err(Refusal::new(ReasonCode::Stale, "the item it names says otherwise"));
     }
-    Err(if items.values().any(|(item, _)| same_act(item)) {
-        let why = "the item it approves was replaced by another; look at that one and sign it";
-        Refusal::new(ReasonCode::Stale, why)
-    } else {
-        Refusal::new(ReasonCode::NotPending, "nothing waits here that this approves")
+    Err(match items.iter().find(|(_, (item, _))| same_act(item)) {
+        Some((id, _)) => {
+            let why =
+                format!("the item it approves was replaced by {id}; look at that one and sign it");
+            Refusal::new(ReasonCode::Stale, why)
+        }
+        None => Refusal::new(ReasonCode::NotPending, "nothing waits here that this approves"),
     })
 }
 

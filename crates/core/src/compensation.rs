@@ -158,8 +158,9 @@ fn half_made(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVer
             ForeignTask::OfNumber(task) => ran(&task.upid),
             ForeignTask::Copy(task) => unproven(format!(
                 "{} copied a guest since its making began, and the task does not say to which number",
-                task.upid.user()
+                task.upid.shown_user()
             )),
+            ForeignTask::Unread => unread(),
         });
     }
     if fresh.is_protected() && made.kind != ActionKind::Clone {
@@ -177,7 +178,7 @@ fn is_backup_that_ended(task: &ForeignTask<'_>) -> bool {
         ForeignTask::OfNumber(ListedTask { upid, state }) => {
             *state != TaskState::Running && is_of(ActionKind::Backup, upid)
         }
-        ForeignTask::Copy(_) => false,
+        ForeignTask::Copy(_) | ForeignTask::Unread => false,
     }
 }
 
@@ -226,10 +227,13 @@ fn scratch(config: &GuestConfig, evidence: &RemovalEvidence<'_>) -> RemovalVerdi
     let mut foreign = foreign(made, tasks)?;
     // A start shows nobody's care, for a node starts guests by itself. Whoever saves it or opens its console may miss it.
     let ends_it = foreign.find_map(|task| match task {
-        ForeignTask::OfNumber(task) if !is_of(ActionKind::Start, &task.upid) => Some(&task.upid),
+        ForeignTask::OfNumber(task) if !is_of(ActionKind::Start, &task.upid) => {
+            Some(ran(&task.upid))
+        }
+        ForeignTask::Unread => Some(unread()),
         ForeignTask::OfNumber(_) | ForeignTask::Copy(_) => None,
     });
-    ends_it.map_or(Ok(()), |task| Err(ran(task)))
+    ends_it.map_or(Ok(()), Err)
 }
 
 fn is_of(act: ActionKind, task: &Upid) -> bool {
@@ -244,8 +248,12 @@ fn foreign<'a>(
 }
 
 fn ran(task: &Upid) -> Refusal {
-    let (user, kind) = (task.user(), task.task_type());
+    let (user, kind) = (task.shown_user(), task.task_type());
     signed(&format!("{user} ran {kind} on it since its making began"))
+}
+
+fn unread() -> Refusal {
+    unproven("a task that cannot be read came since its making began, perhaps on it")
 }
 
 fn another() -> Refusal {

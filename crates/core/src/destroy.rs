@@ -366,6 +366,7 @@ mod tests {
         };
         let tasks = |tasks: &[ListedTask]| TaskReading {
             tasks: tasks.to_vec(),
+            unread: Vec::new(),
             filtered: None,
             node_now: UnixSeconds(200),
         };
@@ -457,6 +458,7 @@ mod tests {
         let operation = operation.unwrap().after(&failed).unwrap();
         assert!(Debt::Running.is_of(&operation) && !Debt::Protection.is_of(&operation));
         let tasks = |kinds: &[&str]| TaskReading {
+            unread: Vec::new(),
             tasks: kinds
                 .iter()
                 .map(|kind| ListedTask {

@@ -168,7 +168,10 @@ pub fn find_archive(
         (Some(_), Some(_)) => no("its storage lists several backups of this operation".to_owned()),
         (Some(archive), None) => match archive.size_bytes {
             Some(1..) => Ok(archive),
-            Some(0) | None => no(format!("the backup {} is empty", archive.volume)),
+            Some(0) => no(format!("the backup {} is empty", archive.volume)),
+            None => {
+                no(format!("its storage does not tell the size of the backup {}", archive.volume))
+            }
         },
     }
 }

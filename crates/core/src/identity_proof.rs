@@ -21,6 +21,8 @@ use crate::sign::{ConfigDigest, FoundGuest};
 pub struct TaskReading {
     /// The tasks, in any order.
     pub tasks: Vec<ListedTask>,
+    /// Rows that could not be read: tasks of others, perhaps about any guest.
+    pub unread: Vec<UnreadTask>,
     /// Why Proxmox may have left out tasks of others; none if it shows them all.
     pub filtered: Option<String>,
     /// The node's time.
@@ -34,6 +36,43 @@ pub struct ListedTask {
     pub upid: Upid,
     /// How far it is.
     pub state: TaskState,
+}
+
+/// A row of the list that could not be read. It counts as somebody else's task, perhaps about this guest, and as
+/// nothing more: it is nobody's proof, and the rows beside it count as ever.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadTask {
+    /// The hash of what tells it from other rows: the same row has the same one at every reading, until its task ends.
+    pub key: String,
+    /// Whether it says of itself that it runs.
+    pub runs: bool,
+    /// What it does and to what, where the row says that beside the name that could not be read.
+    pub about: Option<TaskAbout>,
+}
+
+impl UnreadTask {
+    /// Whether it may be one of these tasks.
+    fn may_be(&self, is_one: impl Fn(&TaskAbout) -> bool) -> bool {
+        self.about.as_ref().is_none_or(is_one)
+    }
+
+    /// Whether it may be about this number, or a copy of a guest to it.
+    pub fn may_concern(&self, vmid: VmId) -> bool {
+        self.may_be(|about| is_of_number(&about.task_id, vmid) || is_copy(&about.task_type))
+    }
+
+    fn may_replace(&self, least: Replacement, vmid: VmId) -> bool {
+        self.may_be(|about| replaces(least, (&about.task_type, &about.task_id), vmid))
+    }
+}
+
+/// What a task does, and to what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskAbout {
+    /// `vzstart`, `qmclone`.
+    pub task_type: String,
+    /// Mostly a guest number.
+    pub task_id: String,
 }
 
 /// How far a listed task is.
@@ -66,10 +105,51 @@ pub struct TaskListMark {
     /// Of a number at which a guest is to be made: every task of it, and every copy of a guest.
     #[serde(default)]
     pub replaced: BTreeSet<Upid>,
+    /// The rows that could not be read and may have been such tasks, by their keys.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unread: BTreeSet<String>,
+}
+
+/// How the mark of an item stands by a later list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum MarkStanding {
+    /// Nobody but us replaced the guest since.
+    Holds,
+    /// It never will hold again, and a mark of today would: the item is over.
+    Over(MarkEnd),
+    /// Whether it holds cannot be told now; perhaps later.
+    NotKnown,
+}
+
+/// Why a mark never holds again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MarkEnd {
+    /// The list has forgotten the moment at which the item was raised.
+    Forgotten,
+    /// A task came that cannot be read, and that may have replaced the guest.
+    Unread,
+    /// Somebody else replaced the guest.
+    Replaced,
+}
+
+impl MarkEnd {
+    /// Why, for people.
+    pub fn why(self) -> &'static str {
+        match self {
+            Self::Forgotten => "the task list no longer reaches back to when the item was raised",
+            Self::Unread => {
+                "the task list shows a task that cannot be read and came after the item was raised"
+            }
+            Self::Replaced => "another user replaced the guest after the item was raised",
+        }
+    }
 }
 
 /// More tasks than this are not written down for one number; without them nothing is removed unsigned.
 const TASKS_OF_NUMBER_MAX: usize = 512;
+
+/// More rows than this that cannot be read are not written down for one item.
+const UNREAD_ROWS_MAX: usize = 512;
 
 /// The node's time is known in whole seconds; two cover the rounding.
 const CLOCK_SLACK_SECONDS: u64 = 2;
@@ -86,17 +166,25 @@ impl TaskListMark {
 
     fn as_shown(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
         let mut replaced = BTreeSet::new();
-        for task in
-            reading.tasks.iter().filter(|task| replaces(Replacement::OtherData, &task.upid, vmid))
+        for task in reading.tasks.iter().filter(|task| task.replaces(Replacement::OtherData, vmid))
         {
             if !task.has_ended() {
                 return Err(somebody_at_it(&task.upid));
             }
             replaced.insert(task.upid.clone());
         }
+        let unread: Vec<&UnreadTask> = reading
+            .unread
+            .iter()
+            .filter(|task| task.may_replace(Replacement::OtherData, vmid))
+            .collect();
+        if unread.iter().any(|task| task.runs) {
+            return Err(unproven("a task runs that cannot be read, perhaps on it"));
+        }
+        let unread = keys(unread.into_iter())?;
         let ended = reading.tasks.iter().filter(|task| task.has_ended()).map(|task| &task.upid);
         let task = ended.max_by_key(|upid| (upid.started_at(), *upid)).cloned();
-        Ok(Self { at: reading.node_now, task, replaced })
+        Ok(Self { at: reading.node_now, task, replaced, unread })
     }
 
     /// The list as it stands when a guest is about to be made. It must be read before the number is proved free: what
@@ -106,12 +194,13 @@ impl TaskListMark {
     pub fn of_number(reading: &TaskReading, vmid: VmId) -> Result<Self, Refusal> {
         let mark = Self::as_shown(reading, vmid)?;
         let tasks = reading.tasks.iter();
-        let counts = tasks.filter(|task| is_of_number(&task.upid, vmid) || is_copy(&task.upid));
+        let counts = tasks.filter(|task| task.is_of_number(vmid) || task.is_copy());
         let replaced: BTreeSet<_> = counts.map(|task| task.upid.clone()).collect();
         if replaced.len() > TASKS_OF_NUMBER_MAX {
             return Err(unproven("there are too many tasks to tell new ones from"));
         }
-        Ok(Self { replaced, ..mark })
+        let unread = keys(reading.unread.iter().filter(|task| task.may_concern(vmid)))?;
+        Ok(Self { replaced, unread, ..mark })
     }
 
     /// Other people's tasks of the number since, and their copies, which are named after the guest that is copied and may
@@ -126,13 +215,15 @@ impl TaskListMark {
         self.reaches_back(reading, what)?;
         let is_known = |upid: &Upid| self.replaced.contains(upid) || ours.contains(upid);
         let tasks = reading.tasks.iter().filter(move |task| !is_known(&task.upid));
-        Ok(tasks.filter_map(move |task| {
-            if is_of_number(&task.upid, vmid) {
+        let tasks = tasks.filter_map(move |task| {
+            if task.is_of_number(vmid) {
                 Some(ForeignTask::OfNumber(task))
             } else {
-                is_copy(&task.upid).then_some(ForeignTask::Copy(task))
+                task.is_copy().then_some(ForeignTask::Copy(task))
             }
-        }))
+        });
+        let unread = self.new_unread(reading).filter(move |task| task.may_concern(vmid));
+        Ok(tasks.chain(unread.map(|_| ForeignTask::Unread)))
     }
 
     /// Whether the list is whole since the mark.
@@ -144,12 +235,41 @@ impl TaskListMark {
             let why = format!("the node's clock is before the moment at which {what}");
             return Err(Refusal::new(ReasonCode::Clock, why));
         }
-        let listed = |upid: &Upid| reading.tasks.iter().any(|task| task.upid == *upid);
-        if !self.task.as_ref().is_some_and(listed) {
+        if !self.is_listed(reading) {
             let why = format!("the node's task list does not reach back to when {what}");
             return Err(unproven(why));
         }
         Ok(())
+    }
+
+    fn is_listed(&self, reading: &TaskReading) -> bool {
+        let listed = |upid: &Upid| reading.tasks.iter().any(|task| task.upid == *upid);
+        self.task.as_ref().is_some_and(listed)
+    }
+
+    /// How the mark stands by a list of now. Over is one whose item nobody can ever execute, although a mark of now would
+    /// do; what may pass (a right that was taken away, a clock, a task that runs) ends nothing.
+    pub fn standing(
+        &self,
+        reading: &TaskReading,
+        vmid: VmId,
+        ours: &BTreeSet<Upid>,
+    ) -> MarkStanding {
+        if self.holds(reading, vmid, ours).is_ok() {
+            return MarkStanding::Holds;
+        }
+        let would_do = Self::of(reading, vmid).is_ok_and(|fresh| fresh.task.is_some());
+        if !would_do || reading.node_now.plus(CLOCK_SLACK_SECONDS) < self.at {
+            return MarkStanding::NotKnown;
+        }
+        let replaced = Replacement::OtherData;
+        MarkStanding::Over(if self.new_tasks(reading, replaced, vmid, ours).next().is_some() {
+            MarkEnd::Replaced
+        } else if self.is_listed(reading) {
+            MarkEnd::Unread
+        } else {
+            MarkEnd::Forgotten
+        })
     }
 
     /// Whether nobody but us replaced the guest since; otherwise why that cannot be said. `ours` are the tasks of our
@@ -161,13 +281,16 @@ impl TaskListMark {
         ours: &BTreeSet<Upid>,
     ) -> Result<(), Refusal> {
         self.reaches_back(reading, "the item was raised")?;
-        match self.new_tasks(reading, Replacement::OtherData, vmid, ours).next() {
-            Some(task) => {
-                let (user, kind) = (task.upid.user(), task.upid.task_type());
-                Err(unproven(format!("{user} ran {kind} on it after the item was raised")))
-            }
-            None => Ok(()),
+        if let Some(task) = self.new_tasks(reading, Replacement::OtherData, vmid, ours).next() {
+            let (user, kind) = (task.upid.shown_user(), task.upid.task_type());
+            return Err(unproven(format!("{user} ran {kind} on it after the item was raised")));
         }
+        let may_replace = |task: &&UnreadTask| task.may_replace(Replacement::OtherData, vmid);
+        if self.new_unread(reading).any(|task| may_replace(&task)) {
+            let why = "a task that cannot be read came after the item was raised, perhaps on it";
+            return Err(unproven(why));
+        }
+        Ok(())
     }
 
     /// Whether somebody made another guest of it since, as far as the list tells; otherwise why that must be asked
@@ -185,6 +308,11 @@ impl TaskListMark {
         if let Some(task) = tasks.find(|task| !task.has_ended()) {
             return Err(somebody_at_it(&task.upid));
         }
+        // One that has ended does not say what came of it, and would keep for ever what is owed from its guest.
+        let mut unread = self.new_unread(reading).filter(|task| task.runs);
+        if unread.any(|task| task.may_replace(Replacement::OtherGuest, vmid)) {
+            return Err(unproven("a task runs that cannot be read, perhaps on it"));
+        }
         reading.filtered.as_ref().map_or(Ok(false), |why| Err(unproven(why)))
     }
 
@@ -198,8 +326,22 @@ impl TaskListMark {
     ) -> impl Iterator<Item = &'r ListedTask> + Clone {
         let is_new = |upid: &Upid| !self.replaced.contains(upid) && !ours.contains(upid);
         let tasks = reading.tasks.iter();
-        tasks.filter(move |task| is_new(&task.upid) && replaces(least, &task.upid, vmid))
+        tasks.filter(move |task| is_new(&task.upid) && task.replaces(least, vmid))
     }
+
+    /// Rows that could not be read and were not there when the item was raised. One whose task has ended since is
+    /// another row: what it did meanwhile is not known.
+    fn new_unread<'r>(&'r self, reading: &'r TaskReading) -> impl Iterator<Item = &'r UnreadTask> {
+        reading.unread.iter().filter(|task| !self.unread.contains(&task.key))
+    }
+}
+
+fn keys<'u>(rows: impl Iterator<Item = &'u UnreadTask>) -> Result<BTreeSet<String>, Refusal> {
+    let keys: BTreeSet<String> = rows.map(|row| row.key.clone()).collect();
+    if keys.len() > UNREAD_ROWS_MAX {
+        return Err(unproven("too many rows of the task list cannot be read"));
+    }
+    Ok(keys)
 }
 
 /// The guest as found under its number, by both legs: what it is made of, and that nobody replaced it since the mark.
@@ -226,7 +368,7 @@ pub fn identity_and_digest(guest: &Guest) -> Result<(IdentityHash, ConfigDigest)
 }
 
 fn somebody_at_it(task: &Upid) -> Refusal {
-    unproven(format!("{} runs {} on it", task.user(), task.task_type()))
+    unproven(format!("{} runs {} on it", task.shown_user(), task.task_type()))
 }
 
 fn unproven(why: impl Into<String>) -> Refusal {
@@ -240,160 +382,45 @@ pub enum ForeignTask<'r> {
     OfNumber(&'r ListedTask),
     /// It copied some guest to a number that its name does not tell.
     Copy(&'r ListedTask),
+    /// Its row cannot be read, and may be either.
+    Unread,
 }
 
-fn is_of_number(task: &Upid, vmid: VmId) -> bool {
-    task.task_id().parse() == Ok(vmid)
+impl ListedTask {
+    fn is_of_number(&self, vmid: VmId) -> bool {
+        is_of_number(self.upid.task_id(), vmid)
+    }
+
+    fn is_copy(&self) -> bool {
+        is_copy(self.upid.task_type())
+    }
+
+    fn replaces(&self, least: Replacement, vmid: VmId) -> bool {
+        replaces(least, (self.upid.task_type(), self.upid.task_id()), vmid)
+    }
 }
 
-fn is_copy(task: &Upid) -> bool {
-    GuestKind::ALL
-        .iter()
-        .any(|kind| ActionKind::Clone.task_types(*kind).contains(&task.task_type()))
+fn is_of_number(task_id: &str, vmid: VmId) -> bool {
+    task_id.parse() == Ok(vmid)
 }
 
-/// Whether a task replaces at least so much of a guest. Tasks of both kinds count: a container's number may be taken by
-/// a machine.
-fn replaces(least: Replacement, task: &Upid, vmid: VmId) -> bool {
+fn is_copy(task_type: &str) -> bool {
+    GuestKind::ALL.iter().any(|kind| ActionKind::Clone.task_types(*kind).contains(&task_type))
+}
+
+/// Whether a task, by its type and id, replaces at least so much of a guest. Tasks of both kinds count: a container's
+/// number may be taken by a machine.
+fn replaces(least: Replacement, (task_type, task_id): (&str, &str), vmid: VmId) -> bool {
     // First, because a list has thousands of tasks of other guests.
-    if !is_of_number(task, vmid) {
+    if !is_of_number(task_id, vmid) {
         return false;
     }
     let is_of = |kind: &ActionKind| {
-        GuestKind::ALL.iter().any(|guest| kind.task_types(*guest).contains(&task.task_type()))
+        GuestKind::ALL.iter().any(|guest| kind.task_types(*guest).contains(&task_type))
     };
     let mut kinds = ActionKind::ALL.into_iter().filter(|kind| kind.row().replaces >= least);
     kinds.any(|kind| is_of(&kind))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const OTHER: &str = "root@pam";
-
-    fn task(kind: &str, id: &str, started_at: u32) -> Upid {
-        format!("UPID:pve1:00000457:00001111:{started_at:08X}:{kind}:{id}:{OTHER}:")
-            .parse()
-            .unwrap()
-    }
-
-    fn reading(tasks: &[&Upid], node_now: u64) -> TaskReading {
-        let listed = |upid: &&Upid| ListedTask { upid: (*upid).clone(), state: TaskState::Done };
-        let tasks = tasks.iter().map(listed).collect();
-        TaskReading { tasks, filtered: None, node_now: UnixSeconds(node_now) }
-    }
-
-    fn vmid() -> VmId {
-        "100".parse().unwrap()
-    }
-
-    fn reason(judged: Result<(), Refusal>) -> Option<ReasonCode> {
-        judged.err().map(|refusal| refusal.reason)
-    }
-
-    #[test]
-    fn x16_every_task_that_replaces_a_guest_counts_and_no_other() {
-        let old = task("vzstart", "100", 1_000);
-        let mark = TaskListMark::of(&reading(&[&old], 1_100), vmid()).unwrap();
-        let after = |kind: &str, id: &str| {
-            let new = task(kind, id, 1_200);
-            reason(mark.holds(&reading(&[&old, &new], 1_300), vmid(), &BTreeSet::new()))
-        };
-        for kind in [
-            "vzcreate",
-            "qmcreate",
-            "vzrestore",
-            "qmrestore",
-            "vzdestroy",
-            "qmdestroy",
-            "vzrollback",
-            "qmrollback",
-            "vzmigrate",
-            "qmigrate",
-            "hamigrate",
-            "vztemplate",
-            "qmtemplate",
-        ] {
-            assert_eq!(after(kind, "100"), Some(ReasonCode::IdentityUnproven), "{kind}");
-            assert_eq!(after(kind, "101"), None, "{kind} of another guest");
-        }
-        for kind in ["vzstart", "qmstop", "vzdump", "qmsnapshot", "qmconfig", "vncproxy", "hastart"]
-        {
-            assert_eq!(after(kind, "100"), None, "{kind}");
-        }
-    }
-
-    #[test]
-    fn x02_tasks_are_told_apart_by_name_and_not_by_time() {
-        let (old, before) = (task("vzstart", "7", 5_000), task("vzcreate", "100", 4_000));
-        let mark = TaskListMark::of(&reading(&[&old, &before], 5_100), vmid()).unwrap();
-        let holds = |tasks: &[&Upid], now| {
-            reason(mark.holds(&reading(tasks, now), vmid(), &BTreeSet::new()))
-        };
-        assert_eq!(holds(&[&old, &before], 5_200), None, "what was there before is no news");
-        for started_at in [1, 3_999, 4_001, 5_099, 5_100, 5_101, 900_000] {
-            let new = task("vzdestroy", "100", started_at);
-            let expected = Some(ReasonCode::IdentityUnproven);
-            assert_eq!(holds(&[&old, &before, &new], 5_200), expected, "{started_at}");
-            let ours = BTreeSet::from([new.clone()]);
-            let list = reading(&[&old, &before, &new], 5_200);
-            assert_eq!(reason(mark.holds(&list, vmid(), &ours)), None, "our own is no news");
-        }
-        assert_eq!(holds(&[&old, &before], 5_098), None, "whole seconds round");
-        for now in [5_097, 1_500, 0] {
-            assert_eq!(holds(&[&old, &before], now), Some(ReasonCode::Clock), "{now}");
-        }
-    }
-
-    #[test]
-    fn a_list_that_is_filtered_or_has_forgotten_proves_nothing() {
-        let (old, other) = (task("vzstart", "7", 5_000), task("vzstart", "7", 4_000));
-        let whole = reading(&[&old], 5_100);
-        let mark = TaskListMark::of(&whole, vmid()).unwrap();
-        let holds = |list: &TaskReading| reason(mark.holds(list, vmid(), &BTreeSet::new()));
-        assert_eq!(holds(&whole), None);
-        let unproven = Some(ReasonCode::IdentityUnproven);
-        // An older task proves nothing: its time may be of a clock that was set.
-        assert_eq!(holds(&reading(&[&other], 5_200)), unproven);
-        assert_eq!(holds(&reading(&[], 5_200)), unproven);
-        let filtered = TaskReading { filtered: Some("no right".to_owned()), ..whole };
-        assert_eq!(holds(&filtered), unproven);
-        assert_eq!(reason(TaskListMark::of(&filtered, vmid()).map(drop)), unproven);
-        let empty = TaskListMark::of(&reading(&[], 5_100), vmid()).unwrap();
-        let list = reading(&[&old], 5_200);
-        assert_eq!(reason(empty.holds(&list, vmid(), &BTreeSet::new())), unproven);
-    }
-
-    #[test]
-    fn what_is_owed_to_a_guest_is_not_given_to_the_next_one_under_its_number() {
-        let old = task("vzstart", "7", 4_000);
-        let mark = TaskListMark::of(&reading(&[&old], 5_000), vmid()).unwrap();
-        let (destroyed, made) = (task("vzdestroy", "100", 5_100), task("vzcreate", "100", 5_200));
-        let another = |list: &TaskReading, ours: &BTreeSet<Upid>| {
-            mark.another_guest(list, vmid(), ours).map_err(|refusal| refusal.reason)
-        };
-        let nobody = BTreeSet::new();
-        assert_eq!(another(&reading(&[&old], 5_300), &nobody), Ok(false));
-        let mut list = reading(&[&old, &destroyed, &made], 5_300);
-        assert_eq!(another(&list, &nobody), Ok(true));
-        assert_eq!(another(&list, &BTreeSet::from([destroyed, made])), Ok(false), "our own tasks");
-        list.tasks[1].state = TaskState::Undone;
-        list.tasks[2].state = TaskState::Undone;
-        assert_eq!(another(&list, &nobody), Ok(false), "nothing came of them");
-        list.tasks[2].state = TaskState::Running;
-        assert_eq!(another(&list, &nobody), Err(ReasonCode::IdentityUnproven), "nobody knows yet");
-    }
-
-    #[test]
-    fn nothing_is_raised_about_a_guest_somebody_is_replacing_and_only_ended_tasks_are_held_on_to() {
-        let (ended, at_it) = (task("vzstart", "7", 4_000), task("vzrestore", "100", 5_000));
-        let mut list = reading(&[&ended, &at_it], 5_100);
-        list.tasks[1].state = TaskState::Running;
-        let refusal = TaskListMark::of(&list, vmid()).unwrap_err();
-        assert_eq!(refusal.detail, "root@pam runs vzrestore on it");
-        list.tasks[1].upid = task("vzdump", "100", 5_000);
-        let mark = TaskListMark::of(&list, vmid()).unwrap();
-        assert_eq!(mark.task, Some(ended), "a running task may be archived after what replaces");
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use evenkeel_core::id::{GuestId, GuestKind};
 use evenkeel_sim::{
-    Config, Effect, Event, Fault, InProcess, LostWorker, SimGuest, SimOutcome, SimPower,
+    Config, Effect, Event, Fault, InProcess, LostWorker, OddValue, SimGuest, SimOutcome, SimPower,
     SimRequest, SimTicket, Simulator, TOKENS, World,
 };
 
@@ -22,6 +22,29 @@ pub(crate) const LOGGED_SECRET: &str = "logged-secret";
 
 /// A task is forked at most so late: the design allows for a minute.
 const LATE_FORK_MAX_MS: u64 = 55_000;
+
+/// Lists, by a part of their path, and a field of their rows that is odd.
+const ODD_FIELDS: [(&str, &str); 16] = [
+    ("/pve1/tasks", "upid"),
+    ("/pve1/tasks", "status"),
+    ("/pve1/tasks", "endtime"),
+    ("/pve1/lxc", "vmid"),
+    ("/pve1/lxc", "status"),
+    ("/pve1/qemu", "vmid"),
+    ("/pve1/qemu", "template"),
+    ("/content", "volid"),
+    ("/content", "size"),
+    ("/content", "vmid"),
+    ("/pve1/storage", "storage"),
+    ("/pve1/storage", "avail"),
+    ("/cluster/status", "type"),
+    ("/cluster/resources", "vmid"),
+    ("/access/permissions", "Sys.Audit"),
+    ("/snapshot", "name"),
+];
+
+/// Names that a directory gave.
+const ODD_USERS: [&str; 4] = ["jürgen@pve", "日本@ad", "o'brien@ldap", "a\u{202E}b@pve"];
 
 /// The other people on the node.
 #[derive(Debug, Default)]
@@ -52,6 +75,9 @@ impl FaultMaker {
 
     /// A fault to be put into force.
     pub(crate) fn fault(dice: &mut Dice, guests: &[GuestId]) -> Fault {
+        if dice.percent(12) {
+            return Self::odd_row(dice);
+        }
         let effect = match dice.below(17) {
             0 | 1 => Effect::Latency { ms: dice.between(1, LATENCY_MAX_MS) },
             2 => Effect::ProxyStatus { status: 595, executed: false },
@@ -90,6 +116,17 @@ impl FaultMaker {
         Fault { effect, method, contains, times }
     }
 
+    /// A row of some list that no client expects.
+    fn odd_row(dice: &mut Dice) -> Fault {
+        let (list, field) = *dice.pick(&ODD_FIELDS);
+        let field = dice.percent(80).then(|| field.to_owned());
+        let becomes = *dice.pick(&OddValue::ALL);
+        let effect = Effect::OddRow { row: None, field, becomes };
+        let (method, contains) = (Some("GET".to_owned()), Some(list.to_owned()));
+        let times = Some(u32::try_from(dice.between(1, 6)).unwrap_or(1));
+        Fault { effect, method, contains, times }
+    }
+
     /// Lets something happen behind evenkeel's back, and tells what.
     pub(crate) fn event(
         &mut self,
@@ -99,7 +136,7 @@ impl FaultMaker {
         guests: &[GuestId],
     ) -> String {
         let guest = *dice.pick(guests);
-        let event = match dice.below(20) {
+        let event = match dice.below(23) {
             0 | 1 => {
                 let lock = *dice.pick(&[None, Some("backup"), Some("snapshot")]);
                 Event::Lock { guest, lock: lock.map(str::to_owned) }
@@ -113,9 +150,20 @@ impl FaultMaker {
             9..=11 => Event::Power { guest, running: dice.percent(50) },
             12 => Event::IgnoreShutdown { guest, ignores: dice.percent(60) },
             13 => Event::ForgetTasks,
+            14 => Event::TurnOverTasks { keep: usize::try_from(dice.below(4)).unwrap_or(0) },
+            15 => {
+                let (task, about) = *dice.pick(&[("aptupdate", false), ("vzdump", true)]);
+                let id = if about { guest.vmid.to_string() } else { String::new() };
+                let user = (*dice.pick(&ODD_USERS)).to_owned();
+                Event::TaskBy { user, task: task.to_owned(), id }
+            }
+            16 => {
+                let storage = (*dice.pick(&["local-lvm", "tank"])).to_owned();
+                Event::HideSizes { storage, hidden: dice.percent(70) }
+            }
             _ => return self.foreign_request(dice, node, guest),
         };
-        self.tasks_forgotten |= event == Event::ForgetTasks;
+        self.tasks_forgotten |= matches!(event, Event::ForgetTasks | Event::TurnOverTasks { .. });
         let told = format!("{event:?}");
         node.with(|sim| sim.happen(event));
         told
@@ -374,6 +422,7 @@ impl FaultMaker {
     pub(crate) fn heal(node: &InProcess, guests: &[GuestId]) {
         node.with(|sim| {
             sim.clear_faults();
+            sim.world.storages.values_mut().for_each(|storage| storage.hides_sizes = false);
             sim.happen(Event::Quorum { quorate: true });
             for guest in guests.iter().copied() {
                 sim.happen(Event::Lock { guest, lock: None });

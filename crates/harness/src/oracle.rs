@@ -333,6 +333,7 @@ impl Oracle {
         let ExchangeOutcome::Answered(answer) = outcome else {
             inner.trace_of(&[&now_ms.to_string(), "lost"]);
             inner.tell_end(now_ms, ticket, "no answer");
+            inner.readings.failed(ticket, now_ms);
             return;
         };
         inner.trace_of(&[&now_ms.to_string(), &answer.status.to_string()]);

@@ -261,6 +261,13 @@ impl Simulator {
                 }
             }
             Event::ForgetTasks => self.tasks.forget(),
+            Event::TurnOverTasks { keep } => self.tasks.turn_over(keep),
+            Event::TaskBy { user, task, id } => self.task_by(user, &task, &id),
+            Event::HideSizes { storage, hidden } => {
+                if let Some(storage) = self.world.storages.get_mut(&storage) {
+                    storage.hides_sizes = hidden;
+                }
+            }
             Event::Clock { step_s } => {
                 self.world.epoch_s = self.world.epoch_s.saturating_add_signed(step_s);
             }

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use evenkeel_core::id::GuestId;
 use serde::{Deserialize, Serialize};
 
+use crate::odd_row::OddValue;
+
 /// A rule that waits for requests or tasks it fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +78,17 @@ pub enum Effect {
     Garbage {
         /// The body.
         body: String,
+    },
+    /// One row of the list that is answered is odd.
+    OddRow {
+        /// The first row whose JSON contains this; the first of all if absent.
+        #[serde(default)]
+        row: Option<String>,
+        /// Which field of it; the whole row if absent.
+        #[serde(default)]
+        field: Option<String>,
+        /// What stands there instead.
+        becomes: OddValue,
     },
 }
 
@@ -160,6 +173,27 @@ pub enum Event {
     },
     /// The node forgets every ended task.
     ForgetTasks,
+    /// The task list turns over: the node forgets the ended tasks but the newest.
+    TurnOverTasks {
+        /// How many it keeps.
+        keep: usize,
+    },
+    /// A task is listed that has ended at once and changed nothing here.
+    TaskBy {
+        /// Who started it: any name that a directory gave, `jürgen@pve`.
+        user: String,
+        /// Its type: `vzdump`, `aptupdate`.
+        task: String,
+        /// What it was about: a guest number, or nothing.
+        id: String,
+    },
+    /// A storage lists `approximate-size` in place of `size`, or `size` again.
+    HideSizes {
+        /// Which storage.
+        storage: String,
+        /// Whether it hides them.
+        hidden: bool,
+    },
     /// The node's clock is set: by so many seconds forward, or back.
     Clock {
         /// Seconds; negative is back.
@@ -352,6 +386,7 @@ impl Effect {
             | Self::DropAfter
             | Self::LateFork { .. }
             | Self::WorkerLost { .. }
+            | Self::OddRow { .. }
             | Self::Garbage { .. } => false,
         }
     }
@@ -365,6 +400,7 @@ impl Effect {
             | Self::DropAfter
             | Self::LateFork { .. }
             | Self::WorkerLost { .. }
+            | Self::OddRow { .. }
             | Self::Garbage { .. } => true,
             Self::TaskFails { .. }
             | Self::TaskKilled

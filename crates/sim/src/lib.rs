@@ -25,6 +25,7 @@ mod http;
 mod in_process;
 mod inside_files;
 mod job;
+mod odd_row;
 mod property;
 mod random;
 mod record;
@@ -50,6 +51,7 @@ pub use in_process::InProcess;
 pub use inside_files::{NESTED_FILE_SYSTEM, is_excluded};
 
 pub use job::Timings;
+pub use odd_row::OddValue;
 pub use record::RequestRecord;
 pub use reply::{Reply, ReplyBody};
 pub use request::SimRequest;

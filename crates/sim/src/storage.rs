@@ -70,6 +70,9 @@ pub struct Storage {
     /// How many backups of a guest may be protected; `None` is no limit.
     #[serde(default)]
     pub max_protected: Option<usize>,
+    /// Whether its lists tell `approximate-size` in place of `size`.
+    #[serde(default)]
+    pub hides_sizes: bool,
     /// Volumes by the part of their id after the colon.
     pub volumes: BTreeMap<String, Volume>,
     /// How many volumes there ever were.
@@ -146,6 +149,7 @@ impl Storage {
             total_bytes: 270_553_174_016,
             keep_last: None,
             max_protected: None,
+            hides_sizes: false,
             volumes: BTreeMap::new(),
             births: 0,
         }

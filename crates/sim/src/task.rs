@@ -216,6 +216,13 @@ impl Tasks {
         self.all.retain(|task| task.stage != TaskStage::Ended);
     }
 
+    /// Forgets the ended tasks but those that ended last.
+    pub(crate) fn turn_over(&mut self, keep: usize) {
+        let keep = u64::try_from(keep).unwrap_or(u64::MAX);
+        let oldest = self.ended.saturating_sub(keep);
+        self.all.retain(|task| task.ended.is_none_or(|ended| ended > oldest));
+    }
+
     /// The daily clean-up: logs of tasks no index lists any more are deleted.
     pub(crate) fn clean_up(&mut self) {
         let oldest = self.generation.saturating_sub(1);

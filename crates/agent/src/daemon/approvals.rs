@@ -28,7 +28,8 @@ fn views(items: BTreeMap<PendingId, (PendingItem, KeptItem)>) -> Vec<PendingView
         .into_iter()
         .map(|(id, (item, waiting))| {
             let envelope = String::from_utf8_lossy(&waiting.envelope.0).into_owned();
-            let view = PendingView { id, from: waiting.from, envelope };
+            let replaces = waiting.replaces;
+            let view = PendingView { id, from: waiting.from, envelope, replaces };
             (item.raised_at, view)
         })
         .collect();

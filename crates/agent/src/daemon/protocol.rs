@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::status::HostStatus;
-use crate::engine::{OpReport, Progress, RaisedBy, Report};
+use crate::engine::{OpReport, Progress, RaisedBy, ReplacedItem, Report};
 
 /// The version of everything here.
 pub(crate) const VERSION: u64 = 1;
@@ -164,6 +164,9 @@ pub struct PendingView {
     pub from: RaisedBy,
     /// The item and the host's signature; everything that is shown is read from here.
     pub envelope: String,
+    /// The item it was raised in the place of, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<ReplacedItem>,
 }
 
 /// Why something is not done.

@@ -27,7 +27,7 @@ use super::gate::Order;
 use super::gate::approved::ApprovedOrder;
 use super::gate::asked::AskedOrder;
 use super::pending::{self, KeptItem, waiting};
-use super::{Engine, EngineContext};
+use super::{Engine, EngineContext, raise_again};
 use crate::journal::{Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::Error;
@@ -237,15 +237,28 @@ impl Engine {
             }
             ApprovalDecision::Refused(refusal) => return refused(refusal),
         }
+        let successor = successor(&items, statement.item);
         match approved_item(&statement, items) {
             Ok((item, KeptItem { anchor: mark, .. })) => {
                 let (approvals, id) = (approvals.clone(), statement.item);
                 let order = ApprovedOrder { approvals, envelope, statement, id, item, mark };
                 Ok(Early::Order(Box::new(order)))
             }
-            Err(refusal) => refused(refusal),
+            Err(refusal) => refused(successor.unwrap_or(refusal)),
         }
     }
+}
+
+/// Why an item that no longer waits was raised again, and as what; none if it was not.
+fn successor(
+    items: &BTreeMap<PendingId, (PendingItem, KeptItem)>,
+    former: PendingId,
+) -> Option<Refusal> {
+    items.iter().find_map(|(id, (_, kept))| {
+        let replaced = kept.replaces.as_ref().filter(|replaced| replaced.id == former)?;
+        let why = format!("{}; a new item was raised: {id}", replaced.why);
+        Some(Refusal::new(ReasonCode::Stale, why))
+    })
 }
 
 /// What a first look at an approval makes of it.
@@ -327,7 +340,9 @@ async fn request(
     let known = context.journal.read(|state, _| waiting(state)).await.map_err(Fatal::Journal)?;
     let version = pending::version(approvals).await;
     match known.iter().find(|(_, (item, _))| wanted.is(item, version)) {
-        Some((id, _)) => Ok(*id),
+        Some((id, (item, kept))) => {
+            raise_again::still_good(context, approvals, (*id, item, kept)).await
+        }
         None => pending::raise(context, approvals, &wanted, RaisedBy::Request).await,
     }
 }

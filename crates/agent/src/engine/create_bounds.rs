@@ -29,6 +29,7 @@ use super::error::Fatal;
 use super::gate::make::{listed, observed_source};
 use super::gate::{NotCleared, PlannedOrder};
 use crate::journal::seconds;
+use crate::pve::list::UnreadRow;
 use crate::pve::{Client, ContentFilter};
 
 /// What a pass knows of root's limits before any lane looks.
@@ -217,8 +218,13 @@ async fn listed_volumes<'s>(
         };
         let listed = client.volumes(storage, &ContentFilter::All).await;
         let listed = listed.map_err(|error| unread(error.to_string()))?;
+        let is_other =
+            |row: &UnreadRow| row.parsed("vmid").is_some_and(|owner| !guests.contains(&owner));
+        if !listed.unread.iter().all(is_other) {
+            return Err(unread("a row of its list cannot be read".to_owned()));
+        }
         for volume in
-            listed.into_iter().filter(|volume| volume.content.as_deref() != Some("backup"))
+            listed.rows.into_iter().filter(|volume| volume.content.as_deref() != Some("backup"))
         {
             let Some(guest) = volume.vmid.filter(|guest| guests.contains(guest)) else { continue };
             let Some(size) = volume.size_bytes else {

@@ -25,11 +25,12 @@ use super::EngineContext;
 use super::error::Fatal;
 use super::final_backup::archives;
 use super::guest_look::GuestLook;
-use super::identity_proof::{TASKS_LISTED_MAX, read_tasks};
+use super::identity_proof::{TASKS_LISTED_MAX, read_tasks, unread_task};
 use super::volumes::volumes_of;
 use crate::journal::Details;
 use crate::observe::{has_quorum, observe_guest, observe_snapshots, observe_whole_snapshots};
 use crate::pve::error::{Error, ErrorClass};
+use crate::pve::list::UnreadRow;
 use crate::pve::task::ExitStatus;
 use crate::pve::{TaskFilter, TaskSource, wire};
 
@@ -224,7 +225,9 @@ async fn archive(
     }
     let storage = params.get("storage")?.parse().ok()?;
     let listed = archives(&context.client, &storage, intent.guest).await.ok()?;
-    Some(find_archive(&listed, operation.id, intent.guest).is_ok())
+    let is_found = find_archive(&listed.archives, operation.id, intent.guest).is_ok();
+    // One that is not found may be in a row that cannot be read.
+    (is_found || listed.unread == 0).then_some(is_found)
 }
 
 fn is_gone(error: &Error) -> bool {
@@ -284,8 +287,14 @@ async fn still_works(context: &EngineContext, operation: &Operation) -> Lock {
         let ours = could_be_ours(operation, &context.owner, &task.upid);
         task.exit_status().is_none() && (ours || (makes && under_number))
     };
+    // Whose row cannot be read may be at this guest until it has ended.
+    let may_work = |row: &UnreadRow| {
+        let task = unread_task(row);
+        task.runs && task.may_concern(operation.intent.guest.vmid)
+    };
     match context.client.tasks(&filter).await {
-        Ok(tasks) if tasks.iter().any(works) => Lock::Held,
+        Ok(tasks) if tasks.rows.iter().any(works) => Lock::Held,
+        Ok(tasks) if tasks.unread.iter().any(may_work) => Lock::Held,
         Ok(_) => Lock::Free,
         Err(_) => Lock::Unreadable,
     }

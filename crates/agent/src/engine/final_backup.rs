@@ -48,7 +48,7 @@ impl SavedGuest {
         guest: GuestId,
     ) -> Result<(), Refusal> {
         let listed = archives(&context.client, &self.storage, guest).await?;
-        let archive = find_archive(&listed, op, guest)?;
+        let archive = find_archive(&listed.archives, op, guest)?;
         let seen = (archive.volume.clone(), archive.size_bytes);
         if *self.first_seen.get_or_init(|| seen.clone()) != seen {
             return Err(refused(format!(
@@ -67,26 +67,36 @@ fn refused(why: String) -> Refusal {
     Refusal::new(ReasonCode::Storage, why)
 }
 
+/// What a storage lists of a guest's backups.
+pub(super) struct ListedArchives {
+    pub(super) archives: Vec<Archive>,
+    /// How many cannot be read.
+    pub(super) unread: usize,
+}
+
 /// The backups of a guest on a storage.
 pub(super) async fn archives(
     client: &Client,
     storage: &StorageName,
     guest: GuestId,
-) -> Result<Vec<Archive>, Refusal> {
+) -> Result<ListedArchives, Refusal> {
     let listed = client.volumes(storage, &ContentFilter::BackupsOf(guest.vmid)).await;
     let unlisted =
         |error: Error| refused(format!("the backups on {storage} cannot be listed: {error}"));
     let listed = listed.map_err(unlisted)?;
     let archive = |volume: ListedVolume| {
-        let unreadable = |_| refused(format!("{storage} lists a backup under a name that is none"));
-        Ok(Archive {
-            volume: volume.volid.parse().map_err(unreadable)?,
+        Some(Archive {
+            volume: volume.volid.parse().ok()?,
             size_bytes: volume.size_bytes,
             notes: volume.notes.unwrap_or_default(),
             protected: volume.protected,
         })
     };
-    listed.into_iter().filter(|volume| volume.vmid == Some(guest.vmid)).map(archive).collect()
+    let of_guest = listed.rows.into_iter().filter(|volume| volume.vmid == Some(guest.vmid));
+    let of_guest: Vec<Option<Archive>> = of_guest.map(archive).collect();
+    // A row under a name that is none is one that cannot be read.
+    let unread = listed.unread.len() + of_guest.iter().filter(|archive| archive.is_none()).count();
+    Ok(ListedArchives { archives: of_guest.into_iter().flatten().collect(), unread })
 }
 
 /// Whether a backup leaves out of the guest what was signed for, no more and no less.
@@ -154,7 +164,14 @@ pub(super) async fn check_room(
         Err(error) => return Err(unread(error)),
     };
     let listed = archives(&context.client, storage, guest).await?;
-    BackupLimits::of(retention, configured).judge(storage, &listed)
+    let limits = BackupLimits::of(retention, configured);
+    if listed.unread > 0 && limits != BackupLimits::default() {
+        let count = listed.unread;
+        return Err(refused(format!(
+            "{count} backups of {guest} on {storage} cannot be read, and it keeps only so many"
+        )));
+    }
+    limits.judge(storage, &listed.archives)
 }
 
 /// Whether backups may be kept there.

@@ -9,18 +9,21 @@ use std::collections::BTreeSet;
 use evenkeel_core::action_registry::ActionKind;
 use evenkeel_core::actual::Guest;
 use evenkeel_core::id::VmId;
-use evenkeel_core::identity_proof::{ListedTask, TaskListMark, TaskReading, TaskState, prove};
+use evenkeel_core::identity_proof::{
+    ListedTask, TaskAbout, TaskListMark, TaskReading, TaskState, UnreadTask, prove,
+};
 use evenkeel_core::operation::{UnixSeconds, Upid};
 use evenkeel_core::reason::{ReasonCode, Refusal};
 use evenkeel_core::rights::{AUDIT, lacks_quorum, lacks_tasks};
-use evenkeel_core::sign::FoundGuest;
+use evenkeel_core::sign::{FoundGuest, PayloadHash};
 
 use super::EngineContext;
 use super::error::Fatal;
 use crate::observe::has_quorum;
 use crate::pve::error::{Error, ErrorClass};
+use crate::pve::list::UnreadRow;
 use crate::pve::task::ExitStatus;
-use crate::pve::wire::TaskEntry;
+use crate::pve::wire::{RUNNING, TaskEntry};
 use crate::pve::{Client, TaskFilter, TaskSource};
 
 /// Both index files of a node hold some 1,500 tasks; more are not there to be listed.
@@ -116,10 +119,24 @@ pub(super) async fn tasks_as_shown(
     };
     let filtered = "nobody asked whether the list shows all tasks";
     Ok(TaskReading {
-        tasks: listed.into_iter().map(task).collect(),
+        tasks: listed.rows.into_iter().map(task).collect(),
+        unread: listed.unread.iter().map(unread_task).collect(),
         filtered: Some(filtered.to_owned()),
         node_now: node_now(),
     })
+}
+
+/// A row that could not be read. Its name tells it from others if it has one, and otherwise everything in it.
+pub(super) fn unread_task(row: &UnreadRow) -> UnreadTask {
+    let runs = row.text("status") == Some(RUNNING);
+    let name = row.text("upid").map_or_else(|| row.whole().to_string(), str::to_owned);
+    let key = PayloadHash::of(format!("{runs} {name}").as_bytes()).to_string();
+    let about = row.text("type").zip(row.text("id"));
+    let about = about.map(|(task_type, task_id)| TaskAbout {
+        task_type: task_type.to_owned(),
+        task_id: task_id.to_owned(),
+    });
+    UnreadTask { key, runs, about }
 }
 
 async fn sees_all_tasks(client: &Client) -> Result<bool, Error> {

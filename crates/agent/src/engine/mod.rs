@@ -33,6 +33,7 @@ mod kept_warnings;
 mod lane;
 mod moves;
 mod pending;
+mod raise_again;
 mod reconcile;
 mod removals;
 mod report;
@@ -68,7 +69,7 @@ pub(crate) use removals::RemovalReader;
 pub(crate) use volumes::volumes_of;
 
 pub use evenkeel_core::approval::RaisedBy;
-pub use pending::KeptItem;
+pub use pending::{KeptItem, ReplacedItem};
 pub(crate) use pending::{waiting, waiting_by_op};
 pub use reconcile::{BegunPass, PassCause, PassId};
 pub use report::{GuestError, Hold, OpEnd, OpReport, Report};

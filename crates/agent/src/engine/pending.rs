@@ -25,6 +25,7 @@ use super::approval_context::ApprovalContext;
 use super::error::{EngineError, Fatal};
 use super::final_backup::{holds_backups, surroundings};
 use super::identity_proof::{end_is_provable, mark};
+use super::raise_again::{WaitingItem, renew_items};
 use crate::journal::{ExactBytes, JournalState, Kept, Record, Subject};
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::ContentFilter;
@@ -43,6 +44,19 @@ pub struct KeptItem {
     pub from: RaisedBy,
     /// The task list at that moment.
     pub(super) anchor: TaskListMark,
+    /// The item it was raised in the place of, because nobody could execute that any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<ReplacedItem>,
+}
+
+/// An item that another was raised in the place of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReplacedItem {
+    /// Its name.
+    pub id: PendingId,
+    /// Why nobody could execute it any more.
+    pub why: String,
 }
 
 /// Every item that waits, by its name.
@@ -97,13 +111,18 @@ pub(super) async fn follow_plan(
     let life_s = approvals.policy.pending_life_s();
     let review = ItemReview { wanted: &wanted, actual, scope, busy: &busy, version, now, life_s };
     let mut left = 0;
+    let mut looked_at: Vec<WaitingItem<'_>> = Vec::new();
     for (id, (item, waiting)) in &known {
         if review.is_over(item, waiting.from) {
             end(context, *id).await?;
         } else {
             left += 1;
+            if scope.has(item.guest.vmid) && !busy.contains(&item.guest) {
+                looked_at.push((*id, item, waiting));
+            }
         }
     }
+    renew_items(context, approvals, &looked_at).await?;
     let new =
         wanted.iter().filter(|wanted| !known.values().any(|(item, _)| wanted.is(item, version)));
     for wanted in new.take(max(approvals).saturating_sub(left)) {
@@ -152,6 +171,25 @@ pub(super) async fn raise(
         let why = format!("{} items wait already", max(approvals));
         return Err(Refusal::new(ReasonCode::Budget, why).into());
     }
+    let drafted = draft(context, approvals, wanted, from, None).await?;
+    context.append(drafted.record).await?;
+    Ok(drafted.id)
+}
+
+/// An item that is signed by the host and not written down yet.
+pub(super) struct DraftedItem {
+    pub(super) id: PendingId,
+    pub(super) record: Record,
+}
+
+/// Reads everything that an item says and signs it. `replaces` is the one that ends for it.
+pub(super) async fn draft(
+    context: &EngineContext,
+    approvals: &ApprovalContext,
+    wanted: &WantedItem,
+    from: RaisedBy,
+    replaces: Option<ReplacedItem>,
+) -> Result<DraftedItem, EngineError> {
     let anchor = mark(context, wanted.guest.vmid).await?;
     end_is_provable(context, wanted.op).await?;
     // Whoever was read before the task list may have been replaced since.
@@ -188,11 +226,11 @@ pub(super) async fn raise(
     };
     let id = PendingItem::id(&item.to_bytes()?);
     let envelope = (approvals.seal)(&item)?;
-    let waiting = KeptItem { envelope: ExactBytes(envelope.into_bytes()), from, anchor };
+    let envelope = ExactBytes(envelope.into_bytes());
+    let waiting = KeptItem { envelope, from, anchor, replaces };
     let value = serde_json::to_value(&waiting).expect("an item has only texts for keys");
     let kept = Kept::put(Subject::Pending, id.to_string(), VERSION, value);
-    context.append(Record::Kept(kept)).await?;
-    Ok(id)
+    Ok(DraftedItem { id, record: Record::Kept(kept) })
 }
 
 /// Ends an item: approvals of it are refused from now on. Not while one of it is judged: what was found to wait still
@@ -233,19 +271,22 @@ fn name_of(guest: &Guest) -> String {
 
 /// When the newest backup of a guest was made. A storage that may hold backups and cannot be read may hold a newer one.
 async fn last_backup(context: &EngineContext, guest: GuestId) -> LastBackup {
-    let Ok(storages) = context.client.storages().await else {
+    let Ok(storages) = context.client.storage_list().await else {
         return LastBackup::Unknown;
     };
+    if !storages.unread.is_empty() {
+        return LastBackup::Unknown;
+    }
     let mut newest = None;
-    for storage in storages.iter().filter(|storage| holds_backups(storage)) {
+    for storage in storages.rows.iter().filter(|storage| holds_backups(storage)) {
         let Ok(name) = storage.storage.parse() else {
             return LastBackup::Unknown;
         };
         let found = context.client.volumes(&name, &ContentFilter::BackupsOf(guest.vmid)).await;
-        let Ok(found) = found else {
+        let Some(found) = found.ok().filter(|found| found.unread.is_empty()) else {
             return LastBackup::Unknown;
         };
-        newest = newest.max(found.iter().filter_map(|volume| volume.made_unix_s).max());
+        newest = newest.max(found.rows.iter().filter_map(|volume| volume.made_unix_s).max());
     }
     newest.map_or(LastBackup::Never, |at| LastBackup::At(UnixSeconds(at)))
 }

@@ -17,8 +17,10 @@ use tokio::time::Instant;
 
 use super::EngineContext;
 use super::identity_proof::tasks_as_shown;
+use super::raise_again::LOOKED_AT_EVERY;
 use crate::pve::ContentFilter;
 use crate::pve::error::Error;
+use crate::pve::list::ListReading;
 use crate::pve::site::{ListedVolume, StorageEntry};
 
 /// How long an answer serves: less than the pause before a making is tried again.
@@ -31,10 +33,12 @@ pub(super) struct SharedReadings {
     storages: Mutex<Option<SharedAnswer<Vec<StorageEntry>>>>,
     /// By storage and what is asked of it: one that hangs delays nobody who asks for another.
     sources: StdMutex<BTreeMap<(StorageName, ContentFilter), SharedSources>>,
+    /// When a pass last looked whether the marks of items hold.
+    marks: StdMutex<Option<Instant>>,
 }
 
 /// What a storage lists, once somebody has asked.
-type SharedSources = Arc<Mutex<Option<SharedAnswer<Vec<ListedVolume>>>>>;
+type SharedSources = Arc<Mutex<Option<SharedAnswer<ListReading<ListedVolume>>>>>;
 
 /// What was answered, and when it was asked.
 #[derive(Debug)]
@@ -91,7 +95,7 @@ impl SharedReadings {
         context: &EngineContext,
         storage: &StorageName,
         filter: &ContentFilter,
-    ) -> Result<Arc<Vec<ListedVolume>>, Error> {
+    ) -> Result<Arc<ListReading<ListedVolume>>, Error> {
         let kept = self.kept_sources(storage, filter);
         let mut kept = kept.lock().await;
         if let Some(known) = kept.as_ref().filter(|known| known.serves()) {
@@ -100,6 +104,16 @@ impl SharedReadings {
         let asked = Instant::now();
         let read = context.client.volumes(storage, filter).await?;
         Ok(Arc::clone(&kept.insert(SharedAnswer::new(read, asked)).told))
+    }
+
+    /// Whether it is time to look at the marks of items; if so, this is counted as the look.
+    pub(super) fn marks_are_due(&self) -> bool {
+        let mut last = self.marks.lock().expect("nobody panics while they hold the moment");
+        let is_due = last.is_none_or(|last| last.elapsed() >= LOOKED_AT_EVERY);
+        if is_due {
+            *last = Some(Instant::now());
+        }
+        is_due
     }
 
     fn kept_sources(&self, storage: &StorageName, filter: &ContentFilter) -> SharedSources {

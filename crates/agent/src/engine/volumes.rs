@@ -15,6 +15,7 @@ use evenkeel_core::reason::{ReasonCode, Refusal};
 
 use super::gate::NotCleared;
 use crate::pve::error::Error;
+use crate::pve::list::UnreadRow;
 use crate::pve::{Client, ContentFilter};
 
 /// Why the volumes of a guest cannot be told, or must stay as they are.
@@ -31,6 +32,14 @@ pub(crate) enum VolumesError {
         /// Why.
         #[source]
         error: Error,
+    },
+    /// One that is listed cannot be read, and may be this guest's.
+    #[error("{storage} lists a volume that cannot be read: it may be one of guest {vmid}")]
+    Unread {
+        /// Where.
+        storage: String,
+        /// Whose it may be.
+        vmid: VmId,
     },
     /// One of them is attached nowhere: it may be what an earlier write left behind.
     #[error(
@@ -54,7 +63,9 @@ impl From<VolumesError> for NotCleared {
     /// A volume that stands in the way does so until somebody does something about it.
     fn from(error: VolumesError) -> Self {
         match &error {
-            VolumesError::Loose(_) | VolumesError::NotListed { .. } => {
+            VolumesError::Loose(_)
+            | VolumesError::NotListed { .. }
+            | VolumesError::Unread { .. } => {
                 Self::Held(Refusal::new(ReasonCode::Storage, error.to_string()))
             }
             VolumesError::Name(_) | VolumesError::Unlisted { .. } => {
@@ -114,7 +125,13 @@ pub(crate) async fn volumes_of(
         let listed = client.volumes(&name, &ContentFilter::Guest(vmid)).await;
         let unlisted = |error| VolumesError::Unlisted { storage: storage.clone(), error };
         let listed = listed.map_err(unlisted)?;
-        for volume in listed.into_iter().filter(|volume| volume.vmid == Some(vmid)) {
+        // It may be this guest's, and what it is called is what everything here is about.
+        let is_other =
+            |row: &UnreadRow| row.parsed("vmid").is_some_and(|owner: VmId| owner != vmid);
+        if !listed.unread.iter().all(is_other) {
+            return Err(VolumesError::Unread { storage: storage.clone(), vmid });
+        }
+        for volume in listed.rows.into_iter().filter(|volume| volume.vmid == Some(vmid)) {
             // A backup belongs to the guest too, and is never what a write allocates.
             if volume.content.as_deref() != Some("backup") {
                 found.insert(volume.volid.parse()?);

@@ -25,7 +25,7 @@ use evenkeel_core::value::compare::Conventions;
 use futures_util::future;
 use tokio::time::Instant;
 
-use super::{Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
+use super::{ListedGuests, Parts, WantedParts, guest, ha_states, listed, manage, read_parts};
 use crate::cluster_files::{ClusterFiles, SilentFile, read_marks};
 use crate::pve::Client;
 use crate::pve::error::Error;
@@ -196,10 +196,12 @@ async fn read<'d>(
     };
     let (listed, compared) =
         future::join(listed(client), compare(desired, client.node(), memory)).await;
-    let listed = listed?;
+    let ListedGuests { entries, unread, nameless } = listed?;
     let is_wanted = |vmid: &VmId| declared.contains_key(vmid) || also.contains(vmid);
+    let unread = unread.into_iter().map(|guest| (guest.id.vmid, guest));
+    let mut unread: BTreeMap<VmId, Guest> = unread.filter(|(vmid, _)| is_wanted(vmid)).collect();
     let (mut kept, mut asked) = (Vec::new(), Vec::new());
-    for (kind, entry) in listed.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
+    for (kind, entry) in entries.into_iter().filter(|(_, entry)| is_wanted(&entry.vmid)) {
         let id = GuestId::new(kind, entry.vmid);
         match memory.readings.of(id, client.node()) {
             Some(config) => {
@@ -211,7 +213,8 @@ async fn read<'d>(
     // Built at one go: putting in one after the other moves each several times.
     let mut kept: BTreeMap<VmId, Guest> = kept.into_iter().collect();
     let coming: BTreeSet<VmId> = asked.iter().map(|(_, entry)| entry.vmid).collect();
-    let is_missing = |vmid: &&VmId| !kept.contains_key(vmid) && !coming.contains(vmid);
+    let is_there = |vmid: &VmId| kept.contains_key(vmid) || unread.contains_key(vmid);
+    let is_missing = |vmid: &&VmId| !is_there(vmid) && !coming.contains(*vmid);
     let missing: BTreeSet<VmId> = declared.keys().filter(is_missing).copied().collect();
     let wanted = WantedParts {
         everywhere: !missing.is_empty() || memory.ha.is_none(),
@@ -219,6 +222,8 @@ async fn read<'d>(
         conventions: memory.site.is_none(),
     };
     let mut parts = read_parts(client, asked.into_iter(), wanted, *concurrency).await;
+    parts.nameless = nameless;
+    parts.guests.append(&mut unread);
     let known = memory.site.as_ref().map(|site| site.conventions);
     let told = parts.conventions.as_ref().map(|told| told.conventions);
     let conventions = told.or(known).unwrap_or_default();
@@ -263,7 +268,9 @@ fn remember(
         let (conventions, options) = (told.conventions, marks.and_then(|marks| marks.options));
         memory.site = Some(KnownSite { release, conventions, options });
     }
-    if let (Some(Ok(everywhere)), Some(marks)) = (&parts.everywhere, marks.and_then(ha_marks)) {
+    let everywhere = parts.everywhere.as_ref().and_then(|listed| listed.as_ref().ok());
+    let everywhere = everywhere.filter(|listed| listed.unread.is_empty());
+    if let (Some(everywhere), Some(marks)) = (everywhere, marks.and_then(ha_marks)) {
         memory.ha = Some(KnownHa { marks, states: ha_states(everywhere) });
     }
     let mut unreadable = BTreeSet::new();

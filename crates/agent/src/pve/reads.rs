@@ -1,7 +1,8 @@
 //! The calls that change nothing.
 //!
 //! Each may be repeated at will. None of them concludes anything from an empty list: PVE filters
-//! lists by privilege in silence, and only `vmid_is_free` proves that a number is free.
+//! lists by privilege in silence, and only `vmid_is_free` proves that a number is free. Where a list
+//! is given as a plain vector, its unread rows were reported and nobody takes their absence for evidence.
 
 use std::collections::BTreeMap;
 
@@ -12,6 +13,7 @@ use super::Client;
 use super::error::{Error, ErrorClass};
 use super::exchange::{ApiPath, HttpRequest};
 use super::form::Query;
+use super::list::ListReading;
 use super::scalar::TextMap;
 use super::site::{
     ClusterEntry, ListedVolume, LooseNumber, LooseText, NodeEntry, NodeStatus, Permissions,
@@ -97,7 +99,8 @@ impl Client {
 
     /// The nodes of the cluster, as far as the token may see them.
     pub async fn nodes(&self) -> Result<Vec<NodeEntry>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["nodes"]), Query::new())).await
+        let request = HttpRequest::list(ApiPath::new(["nodes"]), Query::new());
+        self.list(request).await.map(|listed| listed.rows)
     }
 
     /// The node itself.
@@ -106,13 +109,14 @@ impl Client {
     }
 
     /// The node's guests of one kind, as far as the token may see them.
-    pub async fn guests(&self, kind: GuestKind) -> Result<Vec<GuestEntry>, Error> {
-        self.call(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
+    pub async fn guests(&self, kind: GuestKind) -> Result<ListReading<GuestEntry>, Error> {
+        self.list(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
     }
 
     /// The same with their names and tags.
     pub async fn guest_names(&self, kind: GuestKind) -> Result<Vec<NamedEntry>, Error> {
-        self.call(HttpRequest::list(self.node_path([kind.as_str()]), Query::new())).await
+        let request = HttpRequest::list(self.node_path([kind.as_str()]), Query::new());
+        self.list(request).await.map(|listed| listed.rows)
     }
 
     /// A guest's config.
@@ -153,7 +157,7 @@ impl Client {
     }
 
     /// Tasks of the node, newest first.
-    pub async fn tasks(&self, filter: &TaskFilter) -> Result<Vec<TaskEntry>, Error> {
+    pub async fn tasks(&self, filter: &TaskFilter) -> Result<ListReading<TaskEntry>, Error> {
         let TaskFilter { source, vmid, kind, user, since_unix_s, until_unix_s, start, limit } =
             filter;
         let source = source.map(|source| match source {
@@ -170,7 +174,7 @@ impl Client {
             .with_some("until", until_unix_s.map(|time| time.to_string()))
             .with_some("start", start.map(|count| count.to_string()))
             .with_some("limit", limit.map(|count| count.to_string()));
-        self.call(HttpRequest::list(self.node_path(["tasks"]), query)).await
+        self.list(HttpRequest::list(self.node_path(["tasks"]), query)).await
     }
 
     /// Whether a task runs or how it ended.
@@ -203,18 +207,18 @@ impl Client {
     }
 
     /// Guests of the whole cluster. The node is certain, the status is not.
-    pub(crate) async fn cluster_guests(&self) -> Result<Vec<Resource>, Error> {
+    pub(crate) async fn cluster_guests(&self) -> Result<ListReading<Resource>, Error> {
         self.cluster_resources("vm").await
     }
 
     /// Nodes of the cluster, with what their kernels do.
-    pub(crate) async fn cluster_nodes(&self) -> Result<Vec<Resource>, Error> {
+    pub(crate) async fn cluster_nodes(&self) -> Result<ListReading<Resource>, Error> {
         self.cluster_resources("node").await
     }
 
-    async fn cluster_resources(&self, kind: &str) -> Result<Vec<Resource>, Error> {
+    async fn cluster_resources(&self, kind: &str) -> Result<ListReading<Resource>, Error> {
         let query = Query::new().with("type", kind);
-        self.call(HttpRequest::list(ApiPath::new(["cluster", "resources"]), query)).await
+        self.list(HttpRequest::list(ApiPath::new(["cluster", "resources"]), query)).await
     }
 
     /// The first free guest number. Nothing is reserved by asking.
@@ -237,8 +241,8 @@ impl Client {
     }
 
     /// The cluster and its nodes; a host of its own has no cluster entry.
-    pub async fn cluster_status(&self) -> Result<Vec<ClusterEntry>, Error> {
-        self.call(HttpRequest::list(ApiPath::new(["cluster", "status"]), Query::new())).await
+    pub async fn cluster_status(&self) -> Result<ListReading<ClusterEntry>, Error> {
+        self.list(HttpRequest::list(ApiPath::new(["cluster", "status"]), Query::new())).await
     }
 
     /// The datacenter's options; nested values are JSON.
@@ -246,9 +250,14 @@ impl Client {
         self.settings(ApiPath::new(["cluster", "options"]), Query::new()).await
     }
 
-    /// The node's storages, as far as the token may see them.
+    /// The node's storages, as far as the token may see them and they can be read.
     pub async fn storages(&self) -> Result<Vec<StorageEntry>, Error> {
-        self.call(HttpRequest::list(self.node_path(["storage"]), Query::new())).await
+        self.storage_list().await.map(|listed| listed.rows)
+    }
+
+    /// The same with what cannot be read of them.
+    pub(crate) async fn storage_list(&self) -> Result<ListReading<StorageEntry>, Error> {
+        self.list(HttpRequest::list(self.node_path(["storage"]), Query::new())).await
     }
 
     /// Volumes of a storage.
@@ -256,7 +265,7 @@ impl Client {
         &self,
         storage: &StorageName,
         filter: &ContentFilter,
-    ) -> Result<Vec<ListedVolume>, Error> {
+    ) -> Result<ListReading<ListedVolume>, Error> {
         let query = match filter {
             ContentFilter::Type(content) => Query::new().with("content", *content),
             ContentFilter::Guest(vmid) => Query::new().with("vmid", vmid.to_string()),
@@ -266,7 +275,7 @@ impl Client {
             ContentFilter::All => Query::new(),
         };
         let path = self.node_path(["storage", storage.as_str(), "content"]);
-        self.call(HttpRequest::list(path, query)).await
+        self.list(HttpRequest::list(path, query)).await
     }
 
     /// What a backup to a storage does unless it is told otherwise; nested values are JSON.
@@ -312,7 +321,8 @@ impl Client {
     /// Every user the token may see, with its tokens. A token may not ask for its own entry alone.
     pub async fn users(&self) -> Result<Vec<UserEntry>, Error> {
         let query = Query::new().with("full", "1");
-        self.call(HttpRequest::list(ApiPath::new(["access", "users"]), query)).await
+        let request = HttpRequest::list(ApiPath::new(["access", "users"]), query);
+        self.list(request).await.map(|listed| listed.rows)
     }
 
     /// What the token may do, by path.

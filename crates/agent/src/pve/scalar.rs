@@ -59,6 +59,15 @@ impl<'a> Scalar<'a> {
         self.into_text().map(Cow::into_owned)
     }
 
+    /// The value as a boolean in any of PVE's spellings; none if it is no such.
+    pub(super) fn into_flag(self) -> Option<bool> {
+        match self.into_word().as_deref() {
+            None | Some("0" | "false" | "no" | "off") => Some(false),
+            Some("1" | "true" | "yes" | "on") => Some(true),
+            Some(_) => None,
+        }
+    }
+
     /// The value as text if it says anything: not null, not empty, not a list or object.
     fn into_word(self) -> Option<Cow<'a, str>> {
         match self {
@@ -92,6 +101,31 @@ pub(super) fn opt_u64<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D:
     }
 }
 
+/// A number that is no more than known or not: what is odd is none.
+pub(super) fn known_u64<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    Ok(Scalar::deserialize(d)?.into_word().and_then(|word| whole(&word)))
+}
+
+/// The moment of something that has happened if the field is there, also when nobody can say when.
+pub(super) fn some_moment<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    Ok(match Scalar::deserialize(d)? {
+        Scalar::Null => None,
+        Scalar::Text(word) => Some(whole(&word).unwrap_or(0)),
+        Scalar::Nested(_) => Some(0),
+    })
+}
+
+/// The rows of a list inside a row, without those that cannot be read; anything but a list has none.
+pub(super) fn readable_rows<'de, D, T>(d: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: for<'r> Deserialize<'r>,
+{
+    let raw = <&RawValue>::deserialize(d)?.get();
+    let rows: Vec<&RawValue> = serde_json::from_str(raw).unwrap_or_default();
+    Ok(rows.into_iter().filter_map(|row| serde_json::from_str(row.get()).ok()).collect())
+}
+
 /// The whole part of a number that is not negative.
 fn whole(word: &str) -> Option<u64> {
     if let Ok(number) = word.parse::<u64>() {
@@ -109,11 +143,7 @@ fn whole(word: &str) -> Option<u64> {
 
 /// A boolean in any of PVE's spellings; absent, null and "" are false.
 pub(super) fn flag<'de, D: Deserializer<'de>>(d: D) -> Result<bool, D::Error> {
-    match Scalar::deserialize(d)?.into_word().as_deref() {
-        None | Some("0" | "false" | "no" | "off") => Ok(false),
-        Some("1" | "true" | "yes" | "on") => Ok(true),
-        Some(_) => Err(D::Error::custom("not a boolean")),
-    }
+    Scalar::deserialize(d)?.into_flag().ok_or_else(|| D::Error::custom("not a boolean"))
 }
 
 /// A value with a text form, such as a guest number, from any scalar.

@@ -7,8 +7,9 @@ use evenkeel_core::id::{NodeName, VmId};
 use evenkeel_core::release::Release;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _};
+use serde_json::value::RawValue;
 
-use super::scalar;
+use super::scalar::{self, Scalar};
 
 /// `GET /version`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,7 +95,7 @@ pub struct Resource {
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub hastate: Option<String>,
     /// For a node: the version of the kernel's control groups.
-    #[serde(default, rename = "cgroup-mode", deserialize_with = "scalar::opt_u64")]
+    #[serde(default, rename = "cgroup-mode", deserialize_with = "scalar::known_u64")]
     pub cgroup_mode: Option<u64>,
 }
 
@@ -137,10 +138,10 @@ pub struct StorageEntry {
     #[serde(default, deserialize_with = "scalar::flag")]
     pub shared: bool,
     /// Its size.
-    #[serde(default, rename = "total", deserialize_with = "scalar::opt_u64")]
+    #[serde(default, rename = "total", deserialize_with = "scalar::known_u64")]
     pub total_bytes: Option<u64>,
     /// What is free.
-    #[serde(default, rename = "avail", deserialize_with = "scalar::opt_u64")]
+    #[serde(default, rename = "avail", deserialize_with = "scalar::known_u64")]
     pub free_bytes: Option<u64>,
 }
 
@@ -156,11 +157,11 @@ pub struct ListedVolume {
     /// The guest that owns it.
     #[serde(default, deserialize_with = "scalar::opt_parsed")]
     pub vmid: Option<VmId>,
-    /// Its size.
-    #[serde(default, rename = "size", deserialize_with = "scalar::opt_u64")]
+    /// Its size; none where the storage does not tell. What newer ones call `approximate-size` is none.
+    #[serde(default, rename = "size", deserialize_with = "scalar::known_u64")]
     pub size_bytes: Option<u64>,
     /// When it was made, by the node's clock.
-    #[serde(default, rename = "ctime", deserialize_with = "scalar::opt_u64")]
+    #[serde(default, rename = "ctime", deserialize_with = "scalar::known_u64")]
     pub made_unix_s: Option<u64>,
     /// True if a backup may not be removed.
     #[serde(default, deserialize_with = "scalar::flag")]
@@ -176,13 +177,17 @@ pub struct Permissions(pub BTreeMap<String, BTreeMap<String, bool>>);
 
 impl<'de> Deserialize<'de> for Permissions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Propagates(#[serde(deserialize_with = "scalar::flag")] bool);
-        let paths = BTreeMap::<String, BTreeMap<String, Propagates>>::deserialize(deserializer)?;
-        let plain = |privileges: BTreeMap<String, Propagates>| {
-            privileges.into_iter().map(|(name, propagates)| (name, propagates.0)).collect()
+        // A right that cannot be read is none, and takes no other with it.
+        let paths = BTreeMap::<String, &RawValue>::deserialize(deserializer)?;
+        let rights = |raw: &RawValue| {
+            let rights: BTreeMap<String, Scalar<'_>> =
+                serde_json::from_str(raw.get()).unwrap_or_default();
+            rights
+                .into_iter()
+                .filter_map(|(name, value)| Some((name, value.into_flag()?)))
+                .collect()
         };
-        Ok(Self(paths.into_iter().map(|(path, privileges)| (path, plain(privileges))).collect()))
+        Ok(Self(paths.into_iter().map(|(path, raw)| (path, rights(raw))).collect()))
     }
 }
 
@@ -193,7 +198,7 @@ pub struct UserEntry {
     #[serde(deserialize_with = "scalar::text")]
     pub userid: String,
     /// Its tokens.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "scalar::readable_rows")]
     pub tokens: Vec<TokenEntry>,
 }
 

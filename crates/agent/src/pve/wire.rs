@@ -1,8 +1,9 @@
 //! JSON about guests and tasks as Proxmox VE sends it, read into plain values.
 //!
 //! These are wire types: one struct per answer, unknown fields ignored, scalars lenient, identifiers
-//! checked. They are not the domain's: `observe` turns them into core's snapshot. An entry of a list
-//! that cannot be read makes the whole list unreadable, because a guest left out would look absent.
+//! checked. They are not the domain's: `observe` turns them into core's snapshot. A row of a list that
+//! cannot be read is handed on as that (`list`), because a guest left out would look absent. The keys of one
+//! guest and its snapshots are one thing: what of them cannot be read makes that guest unreadable, and no other.
 
 use std::collections::BTreeMap;
 
@@ -143,7 +144,7 @@ pub struct SnapshotEntry {
     #[serde(default, deserialize_with = "scalar::opt_text")]
     pub description: Option<String>,
     /// When it was taken, by the node's clock.
-    #[serde(default, deserialize_with = "scalar::opt_u64", rename = "snaptime")]
+    #[serde(default, deserialize_with = "scalar::known_u64", rename = "snaptime")]
     pub taken_unix_s: Option<u64>,
     /// `prepare` or `delete`: it is broken.
     #[serde(default, deserialize_with = "scalar::opt_text")]
@@ -153,6 +154,9 @@ pub struct SnapshotEntry {
     pub vmstate: bool,
 }
 
+/// The status of a task that has not ended.
+pub(crate) const RUNNING: &str = "RUNNING";
+
 /// One entry of a task list.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct TaskEntry {
@@ -160,7 +164,7 @@ pub struct TaskEntry {
     #[serde(deserialize_with = "scalar::parsed")]
     pub upid: Upid,
     /// When it ended, by the node's clock.
-    #[serde(default, deserialize_with = "scalar::opt_u64", rename = "endtime")]
+    #[serde(default, deserialize_with = "scalar::some_moment", rename = "endtime")]
     pub end_unix_s: Option<u64>,
     /// Its exit status; `RUNNING` or absent while it runs.
     #[serde(default, deserialize_with = "scalar::opt_text")]
@@ -172,7 +176,7 @@ impl TaskEntry {
     pub(crate) fn exit_status(&self) -> Option<ExitStatus> {
         match self.status.as_deref() {
             None if self.end_unix_s.is_none() => None,
-            Some("RUNNING") => None,
+            Some(RUNNING) => None,
             Some(text) => Some(ExitStatus::read(text)),
             None => Some(ExitStatus::read("")),
         }
@@ -210,7 +214,7 @@ impl<'de> Deserialize<'de> for TaskStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct LogLine {
     /// Its number, from 1.
-    #[serde(default, deserialize_with = "scalar::opt_u64")]
+    #[serde(default, deserialize_with = "scalar::known_u64")]
     pub n: Option<u64>,
     /// Its text.
     #[serde(default, deserialize_with = "scalar::opt_text")]
@@ -237,12 +241,15 @@ pub(super) struct LogLines(pub(super) Vec<LogLine>);
 impl<'de> Deserialize<'de> for LogLines {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = <&RawValue>::deserialize(deserializer)?.get();
-        let lines = if raw.starts_with('{') {
-            serde_json::from_str(raw).map(|line| vec![line])
-        } else {
-            serde_json::from_str(raw)
-        };
-        lines.map(Self).map_err(D::Error::custom)
+        if raw.starts_with('{') {
+            return serde_json::from_str(raw)
+                .map(|line| Self(vec![line]))
+                .map_err(D::Error::custom);
+        }
+        let lines: Vec<&RawValue> = serde_json::from_str(raw).map_err(D::Error::custom)?;
+        let unread = || LogLine { n: None, t: Some("(a line that cannot be read)".to_owned()) };
+        let line = |raw: &RawValue| serde_json::from_str(raw.get()).unwrap_or_else(|_| unread());
+        Ok(Self(lines.into_iter().map(line).collect()))
     }
 }
 

@@ -69,6 +69,7 @@ fn making() -> StartedIntent {
             at: UnixSeconds(7),
             task: None,
             replaced: BTreeSet::from([upid(120)]),
+            unread: BTreeSet::new(),
         }),
         source: Some(
             serde_json::from_value(json!({

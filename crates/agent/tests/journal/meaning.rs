@@ -32,6 +32,7 @@ pub(super) fn every_event() -> Vec<Record> {
             at: UnixSeconds(7),
             task: Some(upid(101)),
             replaced: BTreeSet::from([upid(102)]),
+            unread: BTreeSet::from(["of a row".to_owned()]),
         }),
         for_hub: Some(serde_json::from_value(json!({ "local-lvm": 8_589_934_592_u64 })).unwrap()),
         ..intent(102, ActionKind::Destroy, Some("nonce"))

@@ -321,6 +321,10 @@ fn list(items: &[PendingView], output: OutputFormat) -> Result<Exit, Failure> {
             for (view, item) in &read {
                 writeln!(text, "{}  {}", short(view.id), columns(item)).expect(INFALLIBLE);
                 writeln!(text, "    {}", lost(item)).expect(INFALLIBLE);
+                if let Some(former) = &view.replaces {
+                    let (id, why) = (short(former.id), render::visible(&former.why));
+                    writeln!(text, "    in place of {id}: {why}").expect(INFALLIBLE);
+                }
             }
             terminal::print(&text)?;
             tell_waiting(read.len(), "`evenkeel pending PENDING` shows one")?;

@@ -348,7 +348,7 @@ impl Trial<'_> {
             limit: Some(50),
             ..TaskFilter::default()
         };
-        let tasks = self.connection.client.tasks(&filter).await?;
+        let tasks = self.connection.client.tasks(&filter).await?.rows;
         let started = part(upid, 4);
         let since = tasks.iter().filter(|task| part(&task.upid, 4) >= started).count();
         match (ended, since) {

@@ -46,6 +46,18 @@ pub(crate) struct ItemFormat {
     trust_version: u64,
     /// The item and the host's signature, exactly as it is signed.
     envelope: String,
+    /// The item it was raised in the place of, because nobody could execute that any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaces: Option<ReplacedFormat>,
+}
+
+/// An item that is over.
+#[derive(Debug, Serialize, JsonSchema)]
+pub(crate) struct ReplacedFormat {
+    /// Its name.
+    pending: String,
+    /// Why nobody could execute it any more.
+    why: String,
 }
 
 /// One thing that would be lost.
@@ -86,6 +98,10 @@ impl ItemFormat {
             raised_at: at(item.raised_at),
             trust_version: item.trust_version.0,
             envelope: view.envelope.clone(),
+            replaces: view.replaces.as_ref().map(|former| ReplacedFormat {
+                pending: former.id.to_string(),
+                why: former.why.clone(),
+            }),
         }
     }
 }

@@ -86,11 +86,16 @@ fn half_made() -> Scene {
         (upid("qmstart", "7", OTHER, 900), upid("qmrestore", "120", OURS, 1_010));
     let tasks = TaskReading {
         tasks: vec![listed(before.clone()), listed(making.clone())],
+        unread: Vec::new(),
         filtered: None,
         node_now: UnixSeconds(2_000),
     };
-    let mark =
-        TaskListMark { at: UnixSeconds(1_000), task: Some(before), replaced: BTreeSet::new() };
+    let mark = TaskListMark {
+        at: UnixSeconds(1_000),
+        task: Some(before),
+        replaced: BTreeSet::new(),
+        unread: BTreeSet::new(),
+    };
     Scene {
         ground: RemovalGround::HalfMade,
         fresh: guest(&[("memory", "128")]),

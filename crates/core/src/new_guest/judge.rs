@@ -37,7 +37,7 @@ pub struct MakeReading {
 pub struct StorageReading {
     /// Whether it can be reached.
     pub active: bool,
-    /// What is free; none if it does not say.
+    /// What is free; none if it does not say, and then nothing is put there.
     pub free: Option<Bytes>,
     /// What requests that are under way will take of it.
     pub promised: Bytes,
@@ -92,7 +92,8 @@ pub fn judge_making(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal
         }
     }
     if let Some(task) = reading.tasks.first() {
-        let why = format!("{} by {} works under the number {vmid}", task.task_type(), task.user());
+        let why =
+            format!("{} by {} works under the number {vmid}", task.task_type(), task.shown_user());
         return Err(Refusal::new(ReasonCode::Busy, why));
     }
     if !reading.volumes.is_empty() {
@@ -121,8 +122,11 @@ fn judge_room(new: &NewGuest, reading: &MakeReading) -> Result<(), Refusal> {
         }
         let promised = storage.promised;
         let needed = Bytes(wanted.0.saturating_add(promised.0));
-        if storage.free.is_some_and(|free| free < needed) {
-            let free = storage.free.unwrap_or(Bytes(0)).shown();
+        let Some(free) = storage.free else {
+            return refused(format!("the storage {name} does not tell how much of it is free"));
+        };
+        if free < needed {
+            let free = free.shown();
             let also = if promised.0 == 0 {
                 String::new()
             } else {
@@ -293,6 +297,15 @@ mod tests {
         let (_, why) = refused(&container(), &with(Some(room(true, 20, 13))));
         assert!(why.contains("promised"), "{why}");
         assert_eq!(judge_making(&container(), &with(Some(room(true, 20, 12)))), Ok(()));
+    }
+
+    #[test]
+    fn y17_a_storage_that_does_not_tell_its_room_has_none() {
+        let room = StorageReading { active: true, free: None, promised: Bytes(0) };
+        let reading = MakeReading { storages: [("tank".to_owned(), room)].into(), ..well() };
+        let (reason, why) = refused(&container(), &reading);
+        assert_eq!(reason, ReasonCode::Storage);
+        assert!(why.contains("does not tell"), "{why}");
     }
 
     #[test]

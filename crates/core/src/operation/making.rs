@@ -277,7 +277,12 @@ mod tests {
     }
 
     fn making(scratch: bool) -> StartedIntent {
-        let mark = TaskListMark { at: UnixSeconds(1), task: None, replaced: BTreeSet::new() };
+        let mark = TaskListMark {
+            at: UnixSeconds(1),
+            task: None,
+            replaced: BTreeSet::new(),
+            unread: BTreeSet::new(),
+        };
         StartedIntent {
             id_was_free: true,
             task_mark: Some(mark),

@@ -1,8 +1,9 @@
-//! The name Proxmox VE gives a task, taken apart strictly, and the seconds of a clock.
+//! The name Proxmox VE gives a task, of which node, start, type and id are read, and the seconds of a clock.
 //!
 //! The agent parses what PVE answers into these; recovery compares them with what an operation
-//! could have started. A text that is not exactly a UPID is refused, never trimmed or repaired:
-//! it would be put into a path and into the journal.
+//! could have started. Everything else of the text is opaque: whoever started it may have any name that a
+//! directory gave them. A text without these parts is refused, never trimmed or repaired: it would be put
+//! into a path and into the journal.
 
 use std::fmt;
 use std::str::FromStr;
@@ -44,8 +45,9 @@ pub struct Upid {
     user: String,
 }
 
-/// Longer than any UPID PVE can make (node 63, type and id under 64, user and token under 150).
-const UPID_LENGTH_MAX: usize = 512;
+/// Longer than any UPID PVE can make: node 63, type and id under 64, and a file name, which a UPID is, has 255 bytes.
+/// A name that is not ASCII may be listed with two characters, four bytes, for each of its bytes.
+const UPID_LENGTH_MAX: usize = 1024;
 
 impl Upid {
     /// The text as PVE gave it.
@@ -79,6 +81,18 @@ impl Upid {
     pub fn user(&self) -> &str {
         &self.user
     }
+
+    /// The same for a person to read: no name can steer a terminal or hide what stands beside it.
+    pub fn shown_user(&self) -> String {
+        self.user.chars().map(|c| if is_harmless(c) { c } else { '\u{FFFD}' }).collect()
+    }
+}
+
+/// Neither a control character nor one that changes the order or presence of its neighbours on a screen.
+fn is_harmless(c: char) -> bool {
+    let is_invisible = matches!(c,
+        '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{2069}' | '\u{FEFF}');
+    !c.is_control() && !is_invisible
 }
 
 impl fmt::Display for Upid {
@@ -109,8 +123,8 @@ impl FromStr for Upid {
         if text.len() > UPID_LENGTH_MAX {
             return refuse("it is longer than any task name");
         }
-        if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return refuse("only printable ASCII without blanks is allowed");
+        if text.bytes().any(|b| b.is_ascii_whitespace() || b.is_ascii_control()) {
+            return refuse("it holds a blank or a control character");
         }
         let parts: Vec<&str> = text.split(':').collect();
         let ["UPID", node, pid, pstart, started, task_type, task_id, user, ""] = parts[..] else {
@@ -125,12 +139,9 @@ impl FromStr for Upid {
             Ok(seconds) if started.len() == 8 && hex(started) => UnixSeconds(seconds),
             Ok(_) | Err(_) => return refuse("the start time must be 8 hexadecimal digits"),
         };
-        if task_type.is_empty() || task_type.contains('/') || task_id.contains('/') {
-            return refuse("the type must not be empty, and type and id hold no slash");
-        }
-        let is_user = |(name, realm): (&str, &str)| !name.is_empty() && !realm.is_empty();
-        if !user.split_once('@').is_some_and(is_user) || user.contains('/') {
-            return refuse("the user must be user@realm, with or without a token");
+        // A slash would end the name where it stands in a path.
+        if task_type.is_empty() || user.is_empty() || text.contains('/') {
+            return refuse("type and user must not be empty, and nothing holds a slash");
         }
         Ok(Self {
             text: text.to_owned(),
@@ -145,7 +156,8 @@ impl FromStr for Upid {
 
 /// An error text must not carry ten kilobytes of somebody else's bytes.
 fn shortened(text: &str) -> String {
-    text.chars().take(80).collect::<String>().escape_default().to_string()
+    let escaped = text.chars().take(80).flat_map(char::escape_default);
+    escaped.take(200).collect()
 }
 
 #[cfg(test)]
@@ -166,12 +178,22 @@ mod tests {
                 "100-scsi0>101-scsi1",
                 "a@b",
             ),
+            ("UPID:n:00000001:00000001:65000000:vzstart:100:jürgen@pve:", "100", "jürgen@pve"),
+            ("UPID:n:00000001:00000001:65000000:vzstart:100:jÃ¼rgen@pve:", "100", "jÃ¼rgen@pve"),
+            ("UPID:n:00000001:00000001:65000000:vzstart:100:日本@ad!t:", "100", "日本@ad!t"),
+            ("UPID:n:00000001:00000001:65000000:vzstart:100:nobody:", "100", "nobody"),
         ] {
             let upid: Upid = text.parse().unwrap();
             assert_eq!((upid.task_id(), upid.user()), (task_id, user));
             assert_eq!(upid.started_at(), UnixSeconds(0x6500_0000));
             assert_eq!(upid.to_string(), text);
         }
+    }
+
+    #[test]
+    fn y03_a_name_cannot_steer_the_screen_it_is_shown_on() {
+        let text = "UPID:n:00000001:00000001:65000000:vzstart:100:a\u{202E}b\u{85}é@pve:";
+        assert_eq!(text.parse::<Upid>().unwrap().shown_user(), "a\u{FFFD}b\u{FFFD}é@pve");
     }
 
     #[test]
@@ -190,7 +212,8 @@ mod tests {
             "UPID:pve1:00001234:0123ABCD:65000000:vz/start:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:../1:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100::",
-            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:a/b@pve:",
+            "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:a\u{1b}b@pve:",
             "UPID:pve_1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",
             "UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:\n",
             " UPID:pve1:00001234:0123ABCD:65000000:vzstart:100:agent@pve:",

@@ -31,11 +31,13 @@ impl TaskList {
     /// What a reading says of our own tasks, which Proxmox shows to every token. How many tasks the node has kept is
     /// known only of a list that shows everybody's: a filtered one is as long as we were busy.
     pub fn of(reading: TaskReading) -> Self {
-        let TaskReading { tasks, filtered, node_now: _ } = reading;
+        // A row that could not be read is nobody's proof, but it takes a place in the node's memory.
+        let TaskReading { tasks, unread, filtered, node_now: _ } = reading;
+        let rows = tasks.len() + unread.len();
         let tasks: Vec<Upid> = tasks.into_iter().map(|task| task.upid).collect();
         let oldest = tasks.iter().map(Upid::started_at).min();
         let complete_since = match (oldest, filtered) {
-            (_, None) if tasks.len() <= TASKS_NEVER_FORGOTTEN => UnixSeconds(0),
+            (_, None) if rows <= TASKS_NEVER_FORGOTTEN => UnixSeconds(0),
             (Some(oldest), _) => oldest,
             (None, _) => UnixSeconds(u64::MAX),
         };

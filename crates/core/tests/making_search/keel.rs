@@ -158,7 +158,7 @@ impl Eyes {
         let source = self.source(node, new);
         let storages = storages_used(new, &source);
         let left = storages.iter().flat_map(|storage| self.listed(node, storage, number));
-        let room = StorageReading { active: true, free: None, promised: Bytes(0) };
+        let room = StorageReading { active: true, free: Some(Bytes(1 << 50)), promised: Bytes(0) };
         MakeReading {
             brought: std::collections::BTreeMap::new(),
             number: if node.guests.contains_key(&number) && self.sees_taken_numbers() {

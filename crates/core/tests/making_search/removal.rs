@@ -30,7 +30,12 @@ fn old_task() -> Upid {
 
 /// The task list before anything is made.
 pub(crate) fn mark() -> TaskListMark {
-    TaskListMark { at: NOW, task: Some(old_task()), replaced: BTreeSet::new() }
+    TaskListMark {
+        at: NOW,
+        task: Some(old_task()),
+        replaced: BTreeSet::new(),
+        unread: BTreeSet::new(),
+    }
 }
 
 /// The task that the answer to our own request names.
@@ -91,6 +96,7 @@ impl Eyes {
         let listed = |upid| ListedTask { upid, state: TaskState::Done };
         TaskReading {
             tasks: tasks.into_iter().map(listed).collect(),
+            unread: Vec::new(),
             filtered: None,
             node_now: NOW,
         }

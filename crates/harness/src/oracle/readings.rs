@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use evenkeel_agent::pve::READ_AGAIN_AFTER;
 use evenkeel_core::id::GuestId;
 use evenkeel_sim::InProcess;
 use serde_json::Value;
@@ -27,6 +28,8 @@ pub(super) struct GuestReadings {
     pending: BTreeMap<GuestId, VecDeque<GuestReading>>,
     /// Of anything else: when it was asked and answered.
     others: VecDeque<(u64, u64)>,
+    /// Of readings that failed in passing, and of the pauses after which they are asked again.
+    failures: VecDeque<(u64, u64)>,
     /// The volumes that hung on nothing when volumes were last listed.
     listed_loose: BTreeMap<GuestId, BTreeSet<String>>,
     /// Numbers that are free as the node said last; true once a node with quorum has said so.
@@ -52,7 +55,22 @@ pub(super) struct GuestReading {
 impl GuestReadings {
     /// A new life was told nothing yet; what is free and what hangs on nothing is so in every life.
     pub(super) fn forget(&mut self) {
-        (self.status, self.pending, self.others) = Default::default();
+        (self.status, self.pending, self.others, self.failures) = Default::default();
+    }
+
+    /// A reading came to nothing. If that passes, it is asked again after a pause, and nothing was done meanwhile.
+    pub(super) fn failed(&mut self, ticket: &RequestTicket, now_ms: u64) {
+        if let RequestKind::Write = ticket.call {
+            return;
+        }
+        let pauses = READ_AGAIN_AFTER.iter().map(|pause| {
+            let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+            (now_ms, now_ms.saturating_add(pause_ms))
+        });
+        for gap in std::iter::once((ticket.sent_ms, now_ms)).chain(pauses) {
+            keep(&mut self.others, gap, now_ms);
+            keep(&mut self.failures, gap, now_ms);
+        }
     }
 
     /// The node answered. A reading of a configuration is given back.
@@ -63,6 +81,10 @@ impl GuestReadings {
         (status, body): (u16, &Value),
     ) -> Option<(GuestId, &GuestReading)> {
         let now_ms = node.with(|sim| sim.now_ms());
+        if (595..=599).contains(&status) {
+            self.failed(ticket, now_ms);
+            return None;
+        }
         let locked = body["data"]["lock"].is_string();
         let told = GuestReading {
             asked_ms: ticket.sent_ms,
@@ -134,7 +156,9 @@ impl GuestReadings {
         };
         let last = pending.iter().filter(|pending| self.leads_to(pending.answered_ms, now_ms));
         let both = last.flat_map(|pending| {
-            let of_it = status.iter().filter(|told| told.answered_ms == pending.asked_ms);
+            let of_it = status
+                .iter()
+                .filter(|told| leads(&self.failures, told.answered_ms, pending.asked_ms));
             of_it.map(move |status| (status, pending))
         });
         both.collect()
@@ -148,13 +172,7 @@ impl GuestReadings {
 
     /// Whether other readings, each asked when the one before was answered, fill the time.
     fn leads_to(&self, from_ms: u64, now_ms: u64) -> bool {
-        let mut reached = BTreeSet::from([from_ms]);
-        for (asked_ms, answered_ms) in &self.others {
-            if reached.contains(asked_ms) {
-                reached.insert(*answered_ms);
-            }
-        }
-        reached.contains(&now_ms)
+        leads(&self.others, from_ms, now_ms)
     }
 
     /// Whether a volume of this guest on this storage hung on nothing when volumes were last listed.
@@ -162,6 +180,17 @@ impl GuestReadings {
         let of_guest = self.listed_loose.get(&guest).into_iter().flatten();
         of_guest.into_iter().any(|volume| volume.starts_with(&format!("{storage}:")))
     }
+}
+
+/// Whether these fill the time between, each beginning when another ended.
+fn leads(readings: &VecDeque<(u64, u64)>, from_ms: u64, to_ms: u64) -> bool {
+    let mut reached = BTreeSet::from([from_ms]);
+    for (asked_ms, answered_ms) in readings {
+        if reached.contains(asked_ms) {
+            reached.insert(*answered_ms);
+        }
+    }
+    reached.contains(&to_ms)
 }
 
 /// A reading that is kept for a while.

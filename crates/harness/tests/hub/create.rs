@@ -2,7 +2,7 @@
 
 use evenkeel_core::create_policy::CreatePolicy;
 use evenkeel_core::quantity::Bytes;
-use evenkeel_sim::{BackupFile, Config};
+use evenkeel_sim::{BackupFile, Config, Event};
 
 use tokio::time::sleep;
 
@@ -317,4 +317,25 @@ async fn what_an_archive_brings_cannot_be_declared_into_a_start() {
     fleet.push(3, &format!("{text}net0 = {{ name = \"eth0\", bridge = \"vmbr0\" }}\n"));
     fleet.live(minutes(5)).await;
     assert!(starts(&fleet), "{:?}", fleet.writes());
+}
+
+/// A storage of 9.1.5 or later may list a volume without its size: how much of the limit is used is not known then.
+#[tokio::test(start_paused = true)]
+async fn y17_room_that_a_list_does_not_tell_is_not_free() {
+    let fleet = fleet(policy()).await;
+    let hide = |hidden| {
+        let storage = "local-lvm".to_owned();
+        fleet.rig.node.with(|sim| sim.happen(Event::HideSizes { storage, hidden }));
+    };
+    fleet.push(1, &container(1000, 1));
+    fleet.live(minutes(5)).await;
+    assert_eq!(made(&fleet), [1000]);
+    hide(true);
+    let both = format!("{}{}", container(1000, 1), container(1001, 1));
+    fleet.push(2, &both);
+    fleet.live(minutes(5)).await;
+    assert_eq!(made(&fleet), [1000], "{:?}", fleet.writes());
+    hide(false);
+    fleet.live(minutes(5)).await;
+    assert_eq!(made(&fleet), [1000, 1001]);
 }

@@ -152,6 +152,10 @@ pub(super) fn content(cx: &Context<'_>) -> Answer {
     let shown = volumes.map(|(volume, data)| {
         let mut row = row(name, volume, data);
         row["content"] = json!(listed(data));
+        if let (true, Some(fields)) = (storage.hides_sizes, row.as_object_mut()) {
+            let size = fields.remove("size").unwrap_or_default();
+            fields.insert("approximate-size".to_owned(), size);
+        }
         row
     });
     Ok(shown.collect::<Value>().into())

@@ -7,6 +7,7 @@ use super::{Holder, SimOutcome, Simulator};
 use crate::access::Identity;
 use crate::endpoints::{self, Context, EndpointCall};
 use crate::fault::{Effect, LostWorker};
+use crate::odd_row::bend;
 use crate::record::RequestRecord;
 use crate::reply::{Formatter, Reply, ReplyFailure, Success, render};
 use crate::request::{Param, Params, SimRequest, decode, percent_decode};
@@ -502,6 +503,13 @@ impl Simulator {
             Some(Effect::ProxyStatus { status, .. }) => Reply::plain(status, proxy_text(status)),
             Some(Effect::Garbage { body }) => {
                 Reply { body: crate::reply::ReplyBody::Text(body), ..reply }
+            }
+            Some(Effect::OddRow { row, field, becomes }) => {
+                let mut reply = reply;
+                if let crate::reply::ReplyBody::Json(body) = &mut reply.body {
+                    bend(body, row.as_deref(), field.as_deref(), becomes);
+                }
+                reply
             }
             Some(
                 Effect::Latency { .. }

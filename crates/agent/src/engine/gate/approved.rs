@@ -35,6 +35,7 @@ use crate::engine::final_backup::{check_left_out, check_room};
 use crate::engine::hub::{Anchoring, judge_history};
 use crate::engine::identity_proof::{end_is_provable, prove_identity};
 use crate::engine::pending::waiting;
+use crate::engine::raise_again;
 use crate::hub_link::memory;
 use crate::observe::{observe_guest, observe_snapshots};
 use crate::pve::error::{Error, ErrorClass};
@@ -68,7 +69,7 @@ pub(super) async fn clear<'o>(
     match judge(context, order).await {
         Ok(clearance) => Ok(clearance),
         Err(error) => {
-            let refusal = error.refusal()?;
+            let refusal = raise_again::refused(context, order, error.refusal()?).await?;
             note_refusal(context, order.envelope.payload(), &refusal).await?;
             Err(NotCleared::Held(refusal))
         }

@@ -23,10 +23,11 @@ use futures_util::future;
 
 use super::super::EngineContext;
 use super::super::evidence::{free_by_quorum, number_use};
-use super::super::identity_proof::{TASKS_LISTED_MAX, mark_number};
+use super::super::identity_proof::{TASKS_LISTED_MAX, mark_number, unread_task};
 use super::super::volumes::volumes_of;
 use crate::observe::observe_guest;
 use crate::pve::error::{Error, ErrorClass};
+use crate::pve::list::{ListReading, UnreadRow};
 use crate::pve::site::{ListedVolume, StorageEntry};
 use crate::pve::{Client, ContentFilter, TaskFilter, TaskSource};
 
@@ -104,7 +105,15 @@ async fn tasks_at_work(context: &EngineContext, vmid: VmId) -> Result<Vec<Upid>,
     let filter = TaskFilter { source, limit, ..TaskFilter::default() };
     let listed = context.client.tasks(&filter).await;
     let listed = listed.map_err(|error| unread("the tasks at work", &error))?;
-    let works = listed.into_iter().filter(|task| task.exit_status().is_none());
+    let may_work = |row: &UnreadRow| {
+        let task = unread_task(row);
+        task.runs && task.may_concern(vmid)
+    };
+    if listed.unread.iter().any(may_work) {
+        let why = format!("a task runs that cannot be read, perhaps under the number {vmid}");
+        return Err(Refusal::new(ReasonCode::Busy, why));
+    }
+    let works = listed.rows.into_iter().filter(|task| task.exit_status().is_none());
     let ours = works.filter(|task| task.upid.task_id().parse() == Ok(vmid));
     Ok(ours.map(|task| task.upid).collect())
 }
@@ -184,7 +193,7 @@ pub(in crate::engine) async fn listed(
         return SourceReading::Unreadable(format!("{volume} names no storage"));
     };
     let read = client.volumes(&storage, &ContentFilter::Type(content)).await;
-    among(volume, &storage, read.as_deref())
+    among(volume, &storage, read.as_ref())
 }
 
 /// The same of a list that the makings of a moment share.
@@ -197,7 +206,7 @@ async fn shared_source(
         return SourceReading::Unreadable(format!("{volume} names no storage"));
     };
     let read = context.shared.sources(context, &storage, &filter).await;
-    among(volume, &storage, read.as_ref().map(|listed| listed.as_slice()))
+    among(volume, &storage, read.as_deref())
 }
 
 fn storage_of(volume: &VolumeId) -> Option<StorageName> {
@@ -207,11 +216,17 @@ fn storage_of(volume: &VolumeId) -> Option<StorageName> {
 fn among(
     volume: &VolumeId,
     storage: &StorageName,
-    read: Result<&[ListedVolume], &Error>,
+    read: Result<&ListReading<ListedVolume>, &Error>,
 ) -> SourceReading {
     match read {
         Ok(volumes) => {
-            let found = volumes.iter().find(|entry| entry.volid == volume.as_str());
+            let found = volumes.rows.iter().find(|entry| entry.volid == volume.as_str());
+            // Of a row that cannot be read it is known at best that it is another volume's.
+            let may_be = |row: &UnreadRow| row.text("volid").is_none_or(|id| id == volume.as_str());
+            if found.is_none() && volumes.unread.iter().any(may_be) {
+                let why = format!("{storage} lists a row that cannot be read: it may be {volume}");
+                return SourceReading::Unreadable(why);
+            }
             let owner = found.and_then(|entry| entry.vmid).map(VmId::get);
             let mark = found.and_then(|entry| mark_of(volume, entry));
             SourceReading::Volume { listed: found.is_some(), owner, mark }

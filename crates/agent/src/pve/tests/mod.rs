@@ -1,6 +1,7 @@
 //! The Proxmox VE client against hand-made servers and exchanges. Inside the crate, because nobody outside it
 //! can get hold of the mutating calls.
 
+mod again;
 mod answers;
 mod every_call;
 mod secrets;

@@ -7,7 +7,7 @@ use crate::pve::error::{Error, ErrorClass, Unknown};
 use crate::pve::exchange::{ExchangeOutcome, HttpAnswer};
 use crate::pve::task::ExitStatus;
 use crate::pve::wire::{RunStatus, TaskStatus};
-use crate::pve::{Client, ConfigView, TaskFilter};
+use crate::pve::{Client, ConfigView, ContentFilter, TaskFilter};
 use evenkeel_core::id::{GuestId, GuestKind, VmId};
 use evenkeel_core::release::Release;
 
@@ -182,7 +182,7 @@ async fn guests_are_read_from_lists_with_odd_scalars() {
         {"vmid":"101","status":"stopped","template":1,"lock":"backup","tags":"a;b","uptime":"0"},
         {"vmid":102,"status":"prelaunch"}
     ]}"#;
-    let guests = answering(200, body).guests(GuestKind::Lxc).await.unwrap();
+    let guests = answering(200, body).guests(GuestKind::Lxc).await.unwrap().rows;
     assert_eq!(guests.len(), 3);
     assert_eq!(guests[0].status, RunStatus::Running);
     assert!(guests[1].template && !guests[0].template);
@@ -194,18 +194,19 @@ async fn guests_are_read_from_lists_with_odd_scalars() {
 }
 
 #[tokio::test]
-async fn a_list_with_one_unreadable_guest_is_unreadable_and_null_is_no_empty_list() {
-    for body in [
-        r#"{"data":[{"vmid":100,"status":"running"},{"status":"running"}]}"#,
-        r#"{"data":[{"vmid":7,"status":"running"}]}"#,
-        r#"{"data":null}"#,
-        r#"{"data":{}}"#,
-        "{}",
-    ] {
+async fn y03_a_row_that_cannot_be_read_is_told_beside_the_others_and_null_is_no_empty_list() {
+    let body = r#"{"data":[{"vmid":100,"status":"running"},{"status":"running"},
+        {"vmid":101,"status":null},{"vmid":7,"status":"running"},null]}"#;
+    let listed = answering(200, body).guests(GuestKind::Lxc).await.unwrap();
+    assert_eq!((listed.rows.len(), listed.unread.len()), (1, 4));
+    let numbers: Vec<Option<VmId>> = listed.unread.iter().map(|row| row.parsed("vmid")).collect();
+    assert_eq!(numbers, [None, Some("101".parse().unwrap()), None, None]);
+    for body in [r#"{"data":null}"#, r#"{"data":{}}"#, "{}"] {
         let error = answering(200, body).guests(GuestKind::Lxc).await.unwrap_err();
         assert!(matches!(error, Error::Unknown { why: Unknown::Unreadable { .. }, .. }), "{body}");
     }
-    assert!(answering(200, r#"{"data":[]}"#).guests(GuestKind::Lxc).await.unwrap().is_empty());
+    let none = answering(200, r#"{"data":[]}"#).guests(GuestKind::Lxc).await.unwrap();
+    assert!(none.rows.is_empty() && none.unread.is_empty());
 }
 
 #[tokio::test]
@@ -230,7 +231,7 @@ async fn tasks_and_logs_are_read_in_every_form() {
         {"upid":"UPID:pve1:00000DFD:00048BC2:6AF9FF7A:vzstop:120:root@pam:","status":"OK","endtime":1794768764},
         {"upid":"UPID:pve1:00000DFE:00048BC2:6AF9FF7A:vzstart:120:root@pam!full:","status":"RUNNING","saved":"0"}
     ]}"#;
-    let tasks = answering(200, list).tasks(&TaskFilter::default()).await.unwrap();
+    let tasks = answering(200, list).tasks(&TaskFilter::default()).await.unwrap().rows;
     assert_eq!(tasks[0].exit_status(), Some(ExitStatus::Ok));
     assert_eq!(tasks[1].exit_status(), None);
 
@@ -246,6 +247,24 @@ async fn tasks_and_logs_are_read_in_every_form() {
     let many = r#"{"total":1,"data":[{"n":1,"t":"TASK OK"}]}"#;
     let log = answering(200, many).task_log(&upid(), 0, 50).await.unwrap();
     assert_eq!(log[0].t.as_deref(), Some("TASK OK"));
+    let odd = r#"{"data":[{"n":"x","t":"one"},null,{"n":3,"t":"three"}]}"#;
+    let log = answering(200, odd).task_log(&upid(), 0, 50).await.unwrap();
+    let lines: Vec<_> = log.iter().filter_map(|line| line.t.as_deref()).collect();
+    assert_eq!(lines, ["one", "(a line that cannot be read)", "three"]);
+}
+
+#[tokio::test]
+async fn y03_y17_a_volume_without_a_size_has_none_and_an_odd_one_spoils_no_other() {
+    let body = r#"{"data":[
+        {"volid":"a:1","approximate-size":5,"vmid":100},
+        {"volid":"a:2","size":null},{"volid":"a:3","size":-1},{"volid":"a:4","size":"7"},
+        {"volid":"a:5","vmid":"x"},{"size":1}
+    ]}"#;
+    let storage = "a".parse().unwrap();
+    let listed = answering(200, body).volumes(&storage, &ContentFilter::All).await.unwrap();
+    let sizes: Vec<_> = listed.rows.iter().map(|volume| volume.size_bytes).collect();
+    assert_eq!(sizes, [None, None, None, Some(7)]);
+    assert_eq!(listed.unread.len(), 2);
 }
 
 #[tokio::test]
@@ -254,6 +273,10 @@ async fn permissions_and_options_are_read() {
     let permissions = answering(200, body).permissions().await.unwrap().0;
     assert!(permissions["/"]["VM.Audit"] && !permissions["/"]["Sys.Audit"]);
     assert!(answering(200, r#"{"data":{}}"#).permissions().await.unwrap().0.is_empty());
+    let odd =
+        r#"{"data":{"/":{"VM.Audit":1,"Sys.Audit":"x"},"/vms":null,"/nodes":{"Sys.Audit":1}}}"#;
+    let held = answering(200, odd).permissions().await.unwrap().0;
+    assert_eq!((held["/"].len(), held["/vms"].len(), held["/nodes"].len()), (1, 0, 1));
     let options = answering(200, r#"{"data":{"mac_prefix":"BC:24:11","next-id":{"lower":"100"}}}"#);
     let options = options.cluster_options().await.unwrap();
     assert_eq!(options["next-id"], r#"{"lower":"100"}"#);

@@ -242,7 +242,7 @@ async fn token_users(connection: &Connection, state: &StateDir, findings: &mut F
     let source = Some(TaskSource::All);
     let filter = TaskFilter { source, limit: Some(TASKS_MAX), ..TaskFilter::default() };
     let tasks = match connection.client.tasks(&filter).await {
-        Ok(tasks) => tasks,
+        Ok(tasks) => tasks.rows,
         Err(error) => {
             let what = format!("the node's tasks cannot be listed: {error}");
             findings.warn("token", &what, error.hint());
