@@ -90,8 +90,7 @@ fn a_backup_that_fails_is_told_as_a_failure_however_quick() {
     let node = Node::with_guests(3);
     node.http.node.with(|simulator| simulator.timings.copy_ms = 0);
     let message = "command failed".to_owned();
-    let fails = evenkeel_sim::Effect::TaskFails { message }.on("/vzdump");
-    node.inject(evenkeel_sim::Fault { method: Some("POST".to_owned()), ..fails });
+    node.inject(evenkeel_sim::Effect::TaskFails { message }.on(":vzdump:"));
     let told = selftest(&node, &["--storage", "store"]).ends_with(1);
     assert!(told.words().contains("failed task"), "{}", told.stdout);
 }
