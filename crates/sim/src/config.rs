@@ -144,6 +144,17 @@ impl Config {
         self.snapshots.iter().find(|snapshot| snapshot.name == name)
     }
 
+    /// Whether a snapshot's section names the volume.
+    pub(crate) fn is_in_a_snapshot(&self, volume: &str) -> bool {
+        let values = self.snapshots.iter().flat_map(|snapshot| snapshot.section.values());
+        values.into_iter().any(|value| value.split(',').next() == Some(volume))
+    }
+
+    /// Whoever is attached again is no longer listed as unused.
+    pub(crate) fn drop_used(&mut self, attached: &[String]) {
+        self.active.retain(|key, value| !key.starts_with("unused") || !attached.contains(value));
+    }
+
     /// The first free `unusedN` slot takes the volume; a volume already listed is not listed twice.
     pub(crate) fn add_unused(&mut self, volume: &str) {
         let listed = self.active.iter().any(|(k, v)| k.starts_with("unused") && v == volume);

@@ -294,6 +294,14 @@ impl Simulator {
                 }
             }
             Event::BackupExcludes { paths } => self.world.backup_excludes = paths,
+            Event::UndefineStorage { storage } => {
+                let world = &mut self.world;
+                world.undefined.extend(world.storages.remove_entry(&storage));
+            }
+            Event::DefineStorage { storage } => {
+                let world = &mut self.world;
+                world.storages.extend(world.undefined.remove_entry(&storage));
+            }
             Event::Lag { guest, ms } => {
                 self.lagging.insert(guest.vmid.get(), self.now_ms + ms);
             }

@@ -293,6 +293,16 @@ pub enum Event {
         /// Patterns of what every backup of a container leaves out from now on.
         paths: Vec<String>,
     },
+    /// Somebody removes a storage's definition; what is on it stays where it is.
+    UndefineStorage {
+        /// Which.
+        storage: String,
+    },
+    /// Somebody defines a storage again, with everything that was on it.
+    DefineStorage {
+        /// Which.
+        storage: String,
+    },
     /// The statistics daemon does not notice a guest for a while, so that `/cluster/resources` shows what was.
     Lag {
         /// Which.

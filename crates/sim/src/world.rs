@@ -28,6 +28,9 @@ pub struct World {
     pub guests: GuestFiles,
     /// Storages by name.
     pub storages: BTreeMap<String, Storage>,
+    /// Storages that nobody has defined at present, with everything on them.
+    #[serde(default)]
+    pub undefined: BTreeMap<String, Storage>,
     /// Users, tokens, rights.
     pub access: TokenAccess,
     /// `exclude-path` of `/etc/vzdump.conf`: what every backup of a container leaves out.
@@ -157,6 +160,7 @@ impl World {
             epoch_s: 1_790_000_000,
             guests: GuestFiles::default(),
             storages: BTreeMap::from([("local".to_owned(), local)]),
+            undefined: BTreeMap::new(),
             access,
             backup_excludes: Vec::new(),
             options: BTreeMap::new(),
@@ -253,6 +257,12 @@ impl World {
             let format = name.rsplit_once('.').map_or("raw", |(_, format)| format).to_owned();
             storage.insert(&name, id.kind, id.vmid, size, &format, epoch);
         }
+    }
+
+    /// The storage of a volume, if nobody has defined it at present.
+    pub(crate) fn undefined_storage<'v>(&self, volid: &'v str) -> Option<&'v str> {
+        let (storage, _) = split_volid(volid)?;
+        (!self.storages.contains_key(storage)).then_some(storage)
     }
 
     /// The volume behind an id.

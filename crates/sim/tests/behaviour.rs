@@ -411,3 +411,85 @@ async fn what_stands_in_the_path_may_be_repeated_but_not_contradicted() {
     let config = data(&sim, root("GET", &node("/lxc/100/config"))).await;
     assert_eq!(config["swap"], 77);
 }
+
+const SLOT: &str = "vm-103-disk-1";
+
+/// A machine and a container with a second disk on `tank`, which a snapshot names too if that is wanted.
+fn with_second_disks(in_snapshot: bool) -> Simulator {
+    let mut sim = plain();
+    for (guest, slot, value) in [
+        ("qemu/103", "scsi1", format!("tank:{SLOT},size=4G")),
+        ("lxc/104", "mp0", format!("tank:{},mp=/data,size=4G", SLOT.replace("103", "104"))),
+    ] {
+        let mut config = evenkeel_sim::Config::of(&[("arch", "amd64"), ("memory", "512")]);
+        config.active.insert("rootfs".into(), "local-lvm:vm-104-disk-0,size=4G".into());
+        if guest.starts_with("qemu") {
+            config = evenkeel_sim::Config::of(&[("memory", "512")]);
+        }
+        config.active.insert(slot.into(), value);
+        sim.world.put_guest(id(guest), config, evenkeel_sim::SimPower::Stopped);
+    }
+    if in_snapshot {
+        for guest in ["qemu/103", "lxc/104"] {
+            let path = node(&format!("/{guest}/snapshot"));
+            sim.call(root("POST", &path).form(&[("snapname", "before")]));
+        }
+        sim.run_tasks();
+    }
+    sim
+}
+
+fn put(guest: &str, form: &[(&str, &str)]) -> SimRequest {
+    root("PUT", &node(&format!("/{guest}/config"))).form(form)
+}
+
+fn status_of(outcome: &SimOutcome) -> u16 {
+    match outcome {
+        SimOutcome::Reply(reply) => reply.status,
+        SimOutcome::Dropped | SimOutcome::Wait { .. } => 0,
+    }
+}
+
+fn unused(sim: &Simulator, guest: &str) -> Option<String> {
+    sim.world.guest(id(guest)).and_then(|found| found.config.active.get("unused0").cloned())
+}
+
+#[test]
+fn a_machines_disk_on_a_storage_nobody_defines_is_dropped_and_a_containers_is_kept() {
+    let mut sim = with_second_disks(false);
+    sim.happen(Event::UndefineStorage { storage: "tank".into() });
+    assert_eq!(status_of(&sim.call(put("qemu/103", &[("delete", "scsi1")]))), 200);
+    assert_eq!(status_of(&sim.call(put("lxc/104", &[("delete", "mp0")]))), 200);
+    assert_eq!(unused(&sim, "qemu/103"), None);
+    assert_eq!(unused(&sim, "lxc/104").as_deref(), Some("tank:vm-104-disk-1"));
+    sim.happen(Event::DefineStorage { storage: "tank".into() });
+    assert!(sim.world.volume("tank:vm-103-disk-1").is_some(), "its data is whole");
+}
+
+#[test]
+fn what_a_snapshot_names_is_not_freed_and_outlives_the_container() {
+    let mut sim = with_second_disks(true);
+    for (guest, slot, freed) in [("qemu/103", "scsi1", 500), ("lxc/104", "mp0", 200)] {
+        assert_eq!(status_of(&sim.call(put(guest, &[("delete", slot)]))), 200);
+        assert_eq!(status_of(&sim.call(put(guest, &[("delete", "unused0")]))), freed, "{guest}");
+        let number = &guest[guest.len() - 3..];
+        let volume = format!("tank:{}", SLOT.replace("103", number));
+        assert!(sim.world.volume(&volume).is_some(), "{guest}");
+    }
+    assert_eq!(unused(&sim, "qemu/103").as_deref(), Some("tank:vm-103-disk-1"));
+    assert_eq!(unused(&sim, "lxc/104"), None, "only the key is gone");
+    sim.call(root("DELETE", &node("/lxc/104")));
+    sim.run_tasks();
+    assert!(sim.world.guest(id("lxc/104")).is_none());
+    assert!(sim.world.volume("tank:vm-104-disk-1").is_some(), "it outlives the guest");
+}
+
+#[test]
+fn what_a_removed_snapshot_named_is_listed_as_unused() {
+    let mut sim = with_second_disks(true);
+    sim.call(put("lxc/104", &[("delete", "mp0")]));
+    sim.call(put("lxc/104", &[("delete", "unused0")]));
+    sim.call(root("DELETE", &node("/lxc/104/snapshot/before")));
+    sim.run_tasks();
+    assert_eq!(unused(&sim, "lxc/104").as_deref(), Some("tank:vm-104-disk-1"));
+}

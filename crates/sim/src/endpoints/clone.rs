@@ -144,7 +144,7 @@ fn section_of(cx: &Context<'_>, config: &Config) -> Result<Config, ReplyFailure>
             None => return Err(ReplyFailure::Died(format!("snapshot '{name}' does not exist"))),
         },
     };
-    Ok(Config { active, ..Config::default() })
+    Ok(Config { active, raw: config.raw.clone(), ..Config::default() })
 }
 
 /// Every disk can be copied, or linked, to where it shall go.

@@ -4,12 +4,15 @@
 //! is killed takes nothing away, see [`super::aftermath`].
 
 use evenkeel_core::id::{GuestId, GuestKind};
+use evenkeel_core::release::Release;
 use serde::{Deserialize, Serialize};
 
 use super::{Site, exists};
 use crate::config::Config;
+use crate::property;
+use crate::schema::Schema;
 use crate::storage::split_volid;
-use crate::world::{World, is_disk_key};
+use crate::world::{World, is_disk_key, is_net_key};
 use crate::write::disk;
 
 /// What is done when a guest has been made.
@@ -51,6 +54,10 @@ pub(super) fn begin(
     exists(site.world, guest)?;
     let made = make_disks(site, guest, &mut order.config, &mut order.progress.made);
     order.progress.broken = made.and_then(|()| unpack(site, guest, order)).err();
+    let template = order.template.as_deref().filter(|_| guest.kind == GuestKind::Lxc);
+    if template.is_some_and(|template| is_oci_image(site.world, template)) {
+        start_as_the_image_says(site.world.release(), &mut order.config);
+    }
     Ok(())
 }
 
@@ -186,6 +193,29 @@ fn unpack(site: &mut Site<'_>, guest: GuestId, order: &CreateOrder) -> Result<()
         return Err(unpack_failed(guest, archive, order.config.is_set("unprivileged")));
     }
     Ok(())
+}
+
+/// Whether a template is an OCI image. PVE looks into it; here the name tells.
+fn is_oci_image(world: &World, template: &str) -> bool {
+    world.release() >= Release::V9_1
+        && std::path::Path::new(template).extension().is_some_and(|extension| extension == "tar")
+}
+
+/// An OCI image says how it is started. PVE writes that over what the request said, has the host manage the network, and
+/// adds lines of its own to what LXC is told.
+fn start_as_the_image_says(release: Release, config: &mut Config) {
+    config.active.insert("entrypoint".into(), "/entry.sh serve".into());
+    config.active.insert("env".into(), "PATH=/usr/bin".into());
+    config.active.insert("cmode".into(), "console".into());
+    for (_, value) in config.active.iter_mut().filter(|(key, _)| is_net_key(key)) {
+        let schema = Schema::shared();
+        let mut net = property::parse(schema, "lxc-net", value, release).unwrap_or_default();
+        net.entry("host-managed".to_owned()).or_insert_with(|| "1".to_owned());
+        *value = property::print(schema, "lxc-net", &net);
+    }
+    for (key, value) in [("lxc.init.cwd", "/srv"), ("lxc.signal.halt", "SIGTERM")] {
+        config.raw.push((key.to_owned(), value.to_owned()));
+    }
 }
 
 /// Whether a root disk can hold what comes out of an archive. A directory without a size can.

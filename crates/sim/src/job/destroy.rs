@@ -27,6 +27,13 @@ pub(super) fn begin(
     if let Some(volid) = base_in_use(site.world, guest, &config) {
         return Err(format!("base volume '{volid}' is still in use by linked cloned"));
     }
+    // A container's volumes go one by one, and the first whose storage is unknown ends it; a machine's are left behind.
+    let gone = named(guest, &config).into_iter().find_map(|volid| {
+        site.world.undefined_storage(&volid).map(str::to_owned).filter(|_| volid.contains(':'))
+    });
+    if let Some(storage) = gone.filter(|_| guest.kind == GuestKind::Lxc) {
+        return Err(format!("storage '{storage}' does not exist"));
+    }
     if site.world.guest(guest).is_some_and(|g| g.power.is_running()) {
         if !order.force {
             return Err(match guest.kind {
@@ -93,19 +100,23 @@ fn remove(world: &mut World, guest: GuestId) {
     world.access.acl.retain(|grant| grant.path != format!("/vms/{}", guest.vmid));
 }
 
+/// The volumes that go with a guest: what is attached, waits and is detached, and the memory of its snapshots. A volume
+/// that only a snapshot names stays behind.
+fn named(guest: GuestId, config: &Config) -> Vec<String> {
+    let snapshots = config.snapshots.iter().flat_map(|snapshot| snapshot.section.iter());
+    let memory = snapshots.filter(|(key, _)| key.as_str() == "vmstate");
+    let disks = config.active.iter().chain(&config.pending);
+    disks
+        .filter(|(key, _)| is_disk_key(guest.kind, key))
+        .chain(memory)
+        .map(|(_, value)| value.split(',').next().unwrap_or_default().to_owned())
+        .collect()
+}
+
 /// Frees what the file names; with `unreferenced` also what merely carries the number.
 fn free_volumes(world: &mut World, guest: GuestId, unreferenced: bool) {
     let Some(config) = world.guest(guest).map(|record| record.config.clone()) else { return };
-    let snapshots = config.snapshots.iter().flat_map(|snapshot| snapshot.section.iter());
-    let volumes: Vec<String> = config
-        .active
-        .iter()
-        .chain(&config.pending)
-        .chain(snapshots)
-        .filter(|(key, _)| is_disk_key(guest.kind, key))
-        .map(|(_, value)| value.split(',').next().unwrap_or_default().to_owned())
-        .collect();
-    for volid in volumes {
+    for volid in named(guest, &config) {
         if world.volume(&volid).is_some_and(|volume| volume.vmid == Some(guest.vmid)) {
             world.free(&volid);
         }

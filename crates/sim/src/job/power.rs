@@ -63,6 +63,10 @@ pub(super) fn begin_start(site: &mut Site<'_>, guest: GuestId) -> Result<(), Str
         ));
         return Err("start failed: QEMU exited with code 1".to_owned());
     }
+    let disks = super::snapshots::disks(guest.kind, &config.active);
+    if let Some(storage) = disks.iter().find_map(|volid| site.world.undefined_storage(volid)) {
+        return Err(format!("storage '{storage}' does not exist"));
+    }
     if has_read_only_base(site.world, guest, config) {
         return Err(match guest.kind {
             GuestKind::Lxc => format!("startup for container '{}' failed", guest.vmid),
@@ -253,7 +257,7 @@ pub(super) fn apply_waiting(site: &mut Site<'_>, guest: GuestId) {
             );
             site.log.extend(errors.into_values().map(|line| line.trim_end().to_owned()));
         }
-        GuestKind::Qemu => crate::write::qemu::apply_pending(site.world, &mut config),
+        GuestKind::Qemu => crate::write::qemu::apply_pending(site.world, guest, &mut config),
     }
     if let Some(record) = site.world.guest_mut(guest) {
         record.config = config;

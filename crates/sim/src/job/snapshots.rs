@@ -59,12 +59,13 @@ pub(super) fn taken(
 ) {
     let now = site.world.unix(site.now_ms);
     set_lock(site, guest, None);
+    let memory = if state { save_memory(site, guest, name) } else { None };
     let Some(record) = site.world.guest_mut(guest) else { return };
     let mut section = record.config.active.clone();
     section.retain(|key, _| key != "description" && !key.starts_with("unused"));
     section.insert("snaptime".into(), now.to_string());
-    if state && record.power.is_running() {
-        section.insert("vmstate".into(), format!("state-{name}"));
+    if let Some(volid) = memory {
+        section.insert("vmstate".into(), volid);
     }
     if let Some(text) = stored_description(guest.kind, description) {
         section.insert("description".into(), text);
@@ -78,6 +79,25 @@ pub(super) fn taken(
     record.config.active.insert("parent".into(), name.to_owned());
     record.config.snapshots.push(SnapshotSection { name: name.to_owned(), section });
 }
+
+/// A running guest's memory goes into a volume beside its first disk.
+fn save_memory(site: &mut Site<'_>, guest: GuestId, name: &str) -> Option<String> {
+    let now = site.world.unix(site.now_ms);
+    let record = site.world.guest(guest).filter(|record| record.power.is_running())?;
+    let first = disks(guest.kind, &record.config.active).into_iter().next()?;
+    let (storage, _) = split_volid(&first)?;
+    let target = site.world.storages.get_mut(storage)?;
+    let vmid = guest.vmid;
+    let made = match target.kind.keeps_files() {
+        true => format!("{vmid}/vm-{vmid}-state-{name}.raw"),
+        false => format!("vm-{vmid}-state-{name}"),
+    };
+    target.insert(&made, guest.kind, vmid, MEMORY_BYTES, "raw", now);
+    Some(format!("{storage}:{made}"))
+}
+
+/// What a machine's saved memory takes.
+const MEMORY_BYTES: u64 = 1 << 30;
 
 pub(super) fn begin_rollback(
     site: &mut Site<'_>,
@@ -136,6 +156,8 @@ pub(super) fn rolled_back(
     for volid in newer {
         config.add_unused(&volid);
     }
+    let attached = disks(guest.kind, &config.active);
+    config.drop_used(&attached);
     shrink_back(site.world, guest);
     if start || had_state {
         super::power::begin_start(site, guest)?;
@@ -181,6 +203,12 @@ pub(super) fn deleted(site: &mut Site<'_>, guest: GuestId, name: &str) {
     let config = &mut record.config;
     let Some(gone) = config.snapshot(name).cloned() else { return };
     config.snapshots.retain(|snapshot| snapshot.name != name);
+    // What it named is kept as unused, unless the guest has it attached.
+    for volid in disks(guest.kind, &gone.section) {
+        config.add_unused(&volid);
+    }
+    let attached = disks(guest.kind, &config.active);
+    config.drop_used(&attached);
     let parent = gone.section.get("parent").cloned();
     let sections = config.snapshots.iter_mut().map(|snapshot| &mut snapshot.section);
     for section in sections.chain([&mut config.active]) {
@@ -190,5 +218,8 @@ pub(super) fn deleted(site: &mut Site<'_>, guest: GuestId, name: &str) {
                 None => section.remove("parent"),
             };
         }
+    }
+    if let Some(memory) = gone.section.get("vmstate") {
+        site.world.free(memory);
     }
 }

@@ -190,8 +190,12 @@ fn hotplug(
             || single_digit_net
             || key.starts_with("unused");
         if live {
-            config.pending_delete.remove(&key);
-            remove(world, config, &key);
+            match remove(world, config, &key) {
+                Ok(()) => drop(config.pending_delete.remove(&key)),
+                Err(message) => {
+                    errors.insert(key.clone(), format!("unable to hotplug {key}: {message}\n"));
+                }
+            }
         }
     }
     let mut keys: Vec<String> =
@@ -287,8 +291,13 @@ pub(crate) fn apply_pending(
 ) {
     let chosen = |key: &String| only.is_none_or(|only| only.contains(key));
     for key in config.pending_delete.keys().filter(|key| chosen(key)).cloned().collect::<Vec<_>>() {
-        config.pending_delete.remove(&key);
-        remove(world, config, &key);
+        match remove(world, config, &key) {
+            Ok(()) => drop(config.pending_delete.remove(&key)),
+            Err(message) => {
+                let told = format!("unable to apply pending change {key} : {message}\n");
+                errors.insert(key.clone(), told);
+            }
+        }
     }
     for key in config.pending.keys().filter(|key| chosen(key)).cloned().collect::<Vec<_>>() {
         let value = config.pending.get(&key).cloned().unwrap_or_default();
@@ -328,15 +337,22 @@ fn set(config: &mut Config, key: &str, value: String) {
     };
 }
 
-/// Removes an active key; a mount point's volume is kept as unused, an unused one is destroyed.
-fn remove(world: &mut World, config: &mut Config, key: &str) {
-    let Some(value) = config.active.remove(key) else { return };
+/// Removes an active key; a mount point's volume is kept as unused, wherever it is. An unused one is destroyed, unless a
+/// snapshot names it: then only the key goes, without a word.
+fn remove(world: &mut World, config: &mut Config, key: &str) -> Result<(), String> {
+    let Some(value) = config.active.get(key) else { return Ok(()) };
     let volume = value.split(',').next().unwrap_or_default().to_owned();
-    if key.starts_with("unused") {
+    let frees = key.starts_with("unused") && !config.is_in_a_snapshot(&volume);
+    if let Some(storage) = world.undefined_storage(&volume).filter(|_| frees) {
+        return Err(format!("storage '{storage}' does not exist"));
+    }
+    config.active.remove(key);
+    if frees {
         world.free(&volume);
     } else if is_mount(key) && volume.contains(':') {
         config.add_unused(&volume);
     }
+    Ok(())
 }
 
 fn replace_mount(config: &mut Config, key: &str, printed: &str) {

@@ -31,7 +31,7 @@ pub(crate) fn update(
     let mut config = config.clone();
     config.reread(id.kind, release);
     for key in &change.revert {
-        revert(&mut config, key, release);
+        revert(world, id, &mut config, key);
     }
     for key in &change.delete {
         stage_delete(world, id, &mut config, key, change.force)?;
@@ -52,9 +52,9 @@ pub(crate) fn update(
     let running = world.guest(id).is_some_and(|guest| guest.power.is_running());
     let mut errors = Errors::new();
     if running {
-        hotplug(world, &mut config, &mut errors);
+        hotplug(world, id, &mut config, &mut errors);
     } else {
-        apply_pending(world, &mut config);
+        apply_pending(world, id, &mut config);
     }
     store(world, id, &config);
     if errors.is_empty() { Ok(()) } else { Err(ReplyFailure::Params(errors)) }
@@ -67,17 +67,23 @@ fn store(world: &mut World, id: GuestId, config: &Config) {
 }
 
 /// Dropping a waiting new disk keeps its volume as unused.
-fn revert(config: &mut Config, key: &str, release: Release) {
+fn revert(world: &World, id: GuestId, config: &mut Config, key: &str) {
     config.pending_delete.remove(key);
     let Some(value) = config.pending.remove(key) else { return };
     if is_disk_key(GuestKind::Qemu, key) {
-        keep_as_unused(config, key, &value, release);
+        keep_as_unused(world, id, config, key, &value);
     }
 }
 
-fn keep_as_unused(config: &mut Config, key: &str, value: &str, release: Release) {
-    let drive = read_drive(key, value, release);
+/// Keeps what leaves a slot, if PVE can tell that it is the machine's own: of a storage that is not defined it cannot, and
+/// then nothing names the volume any more.
+fn keep_as_unused(world: &World, id: GuestId, config: &mut Config, key: &str, value: &str) {
+    let drive = read_drive(key, value, world.release());
     let file = drive.get("file").cloned().unwrap_or_default();
+    let is_anothers = world.volume(&file).is_some_and(|volume| volume.vmid != Some(id.vmid));
+    if world.undefined_storage(&file).is_some() || is_anothers {
+        return;
+    }
     let held = config.active.iter().any(|(other, v)| {
         other != key && is_disk_key(GuestKind::Qemu, other) && v.split(',').next() == Some(&file)
     });
@@ -96,7 +102,6 @@ fn stage_delete(
     let Some(value) = config.active.get(key).or_else(|| config.pending.get(key)).cloned() else {
         return Ok(());
     };
-    let release = world.release();
     let protected = |what: String| {
         if config.is_set("protection") {
             Err(ReplyFailure::Died(format!("{what} - protection mode enabled")))
@@ -106,18 +111,19 @@ fn stage_delete(
     };
     if key.starts_with("unused") {
         protected(format!("can't remove unused disk '{value}'"))?;
-        let used =
-            config.snapshots.iter().any(|s| s.section.values().any(|v| v.starts_with(&value)));
-        if !used {
-            config.active.remove(key);
-            world.free(&value);
+        // Of a storage that is not defined nobody can tell whose the volume is: only the key goes.
+        if world.undefined_storage(&value).is_none() && config.is_in_a_snapshot(&value) {
+            let message = format!("unable to delete '{value}' - volume is still in use (snapshot?)");
+            return Err(ReplyFailure::Died(message));
         }
+        config.active.remove(key);
+        world.free(&value);
         return Ok(());
     }
     if is_disk_key(GuestKind::Qemu, key) {
         protected(format!("can't remove drive '{key}'"))?;
         if let Some(waiting) = config.pending.remove(key) {
-            keep_as_unused(config, key, &waiting, release);
+            keep_as_unused(world, id, config, key, &waiting);
         }
     }
     config.pending.remove(key);
@@ -163,7 +169,7 @@ fn stage_set(
         _ if key.starts_with("unused") => return Ok(()),
         _ if is_disk_key(GuestKind::Qemu, key) => {
             if let Some(waiting) = config.pending.remove(key) {
-                keep_as_unused(config, key, &waiting, release);
+                keep_as_unused(world, id, config, key, &waiting);
             }
             let printed = qemu_drive(world, id, key, text, now_ms)?;
             boot_from_cdrom(config, key, &printed, release);
@@ -339,12 +345,12 @@ fn differs_only_in(old: Option<&str>, new: Option<&str>, names: &[&str]) -> bool
     rest(old) == rest(new)
 }
 
-fn hotplug(world: &mut World, config: &mut Config, errors: &mut Errors) {
+fn hotplug(world: &mut World, id: GuestId, config: &mut Config, errors: &mut Errors) {
     let release = world.release();
     for (key, force) in config.pending_delete.clone() {
         if is_live(config, &key, None, release) {
             config.pending_delete.remove(&key);
-            remove(world, config, &key, force);
+            remove(world, id, config, &key, force);
         }
     }
     for (key, value) in config.pending.clone() {
@@ -362,29 +368,28 @@ fn hotplug(world: &mut World, config: &mut Config, errors: &mut Errors) {
             }
         }
         config.pending.remove(&key);
-        set(config, &key, value, release);
+        set(world, id, config, &key, value);
     }
 }
 
 /// Applies everything that waits: at start, at stop, and on any write to a stopped machine.
-pub(crate) fn apply_pending(world: &mut World, config: &mut Config) {
-    let release = world.release();
+pub(crate) fn apply_pending(world: &mut World, id: GuestId, config: &mut Config) {
     for (key, force) in std::mem::take(&mut config.pending_delete) {
-        remove(world, config, &key, force);
+        remove(world, id, config, &key, force);
     }
     for (key, value) in std::mem::take(&mut config.pending) {
-        set(config, &key, value, release);
+        set(world, id, config, &key, value);
     }
 }
 
-fn set(config: &mut Config, key: &str, value: String, release: Release) {
+fn set(world: &World, id: GuestId, config: &mut Config, key: &str, value: String) {
     if is_disk_key(GuestKind::Qemu, key) {
         let file = |value: &str| value.split(',').next().unwrap_or_default().to_owned();
         let (old, new) = (config.active.get(key).cloned(), file(&value));
         config.active.retain(|k, v| !(k.starts_with("unused") && *v == new));
         config.active.insert(key.to_owned(), value);
         if let Some(old) = old.filter(|old| file(old) != new) {
-            keep_as_unused(config, key, &old, release);
+            keep_as_unused(world, id, config, key, &old);
         }
         return;
     }
@@ -399,7 +404,7 @@ fn set(config: &mut Config, key: &str, value: String, release: Release) {
 }
 
 /// Removes an active key; a drive's volume is kept as unused, or destroyed by force.
-fn remove(world: &mut World, config: &mut Config, key: &str, force: bool) {
+fn remove(world: &mut World, id: GuestId, config: &mut Config, key: &str, force: bool) {
     let Some(value) = config.active.remove(key) else { return };
     if !is_disk_key(GuestKind::Qemu, key) {
         return;
@@ -411,6 +416,6 @@ fn remove(world: &mut World, config: &mut Config, key: &str, force: bool) {
             world.free(&file);
         }
     } else {
-        keep_as_unused(config, key, &value, release);
+        keep_as_unused(world, id, config, key, &value);
     }
 }
